@@ -55,6 +55,7 @@ class Kept:
         self._model = model
         self.id, self.weights = model.id, model.weights
         self.dimensions, self.local = model.dimensions, model.local
+        self.english = model.english
 
     def embed(self, texts: Any, *, query: bool = False) -> Any:
         return self._model.embed(texts, query=query)

@@ -15,7 +15,7 @@ _WIRE = "tests/dialects/mama/test_wire.py::"
 _JOBS = "tests/dialects/mama/test_jobs.py::"
 _CONFIG = "tests/dialects/mama/test_configuration.py::"
 _WORKSPACE = "tests/dialects/mama/test_workspace.py::"
-_WEB = "later: the pages for people (viewer, setup, dashboard)"
+_WEB = "tests/web/test_mama.py::"
 
 ROWS: list[tuple[str, str, str]] = [
     # Overview
@@ -73,7 +73,7 @@ ROWS: list[tuple[str, str, str]] = [
      _RELATIONS + "test_short_queries_must_match_better"),
     ("search", "a short query that names the topic in other words",
      "tests/dialects/mama/test_topics.py::"
-     "test_hearing_the_topic_finds_more_that_is_right_and_no_more_that_is_wrong"),
+     "test_hearing_the_topic_loses_nothing_that_is_right_and_adds_nothing_that_is_wrong"),
     ("search", "what other contracts stored is found",
      _OTHERS + "test_free_search_shows_another_contracts_memory_in_this_shape"),
     # update
@@ -115,6 +115,12 @@ ROWS: list[tuple[str, str, str]] = [
      _WIRE + "test_the_port_is_taken_from_the_nearest_setting"),
     ("Environment Variables", "MAMA_EMBEDDING_PORT",
      _WIRE + "test_a_server_honours_the_originals_environment"),
+    ("Environment Variables", "MAMA_EMBEDDING_PORT, default 3849",
+     _WIRE + "test_the_embedding_port_is_open_by_default"),
+    ("Environment Variables", "MAMA_EMBEDDING_PORT: a taken port is told, and not fatal",
+     _WIRE + "test_an_embedding_port_that_is_taken_is_told_and_not_fatal"),
+    ("HTTP API", "Claude Desktop (MCP), over stdio: HTTP endpoints and graph, by a server beside it",
+     _WIRE + "test_a_stdio_client_has_the_http_routes_of_a_server_beside_it"),
     ("HTTP API", "the embedding server: health", _PORT + "test_health_tells_of_the_model"),
     ("HTTP API", "the embedding server: embed", _PORT + "test_a_text_is_embedded"),
     ("HTTP API", "the embedding server: batch", _PORT + "test_texts_are_embedded_together"),
@@ -181,7 +187,7 @@ ROWS: list[tuple[str, str, str]] = [
      _TOOLS + "test_without_a_query_the_newest_come_first"),
     ("Migration from v1.1", "update_outcome: update",
      _TOOLS + "test_outcomes_are_accepted_in_any_case"),
-    # Later
+    # The platform
     ("Cron API", "GET, POST /api/cron",
      _JOBS + "test_a_job_is_created_listed_changed_and_deleted"),
     ("Cron API", "GET, PUT, DELETE /api/cron/:id",
@@ -236,7 +242,14 @@ ROWS: list[tuple[str, str, str]] = [
      _WORKSPACE + "test_playgrounds_are_listed_served_and_deleted"),
     ("Workspace Skills API", "GET /api/workspace/skills, …/:name/content",
      _WORKSPACE + "test_skills_of_the_workspace_are_listed_and_read"),
-    ("Viewer Routes", "/viewer, /setup, and / redirects to /viewer", _WEB),
-    ("HTTP API", "mobile chat",
+    ("Viewer Routes", "/viewer, and / redirects to it",
+     "tests/web/test_files.py::test_the_root_leads_to_the_viewer"),
+    ("Viewer Routes", "/viewer: graph viewer", _WEB
+     + "test_a_decision_is_saved_found_and_given_an_outcome"),
+    ("Viewer Routes", "/viewer: mobile chat", _WEB
+     + "test_a_chat_connects_again_when_the_server_is_back"),
+    ("Viewer Routes", "/setup: set-up wizard", _WEB
+     + "test_setup_goes_through_seven_steps_and_tests_the_model"),
+    ("HTTP API", "mobile chat: by a server, not over stdio",
      "tests/dialects/mama/test_chat.py::test_a_message_is_answered"),
 ]  # fmt: skip

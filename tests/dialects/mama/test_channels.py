@@ -6,6 +6,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -15,9 +16,11 @@ from urllib.parse import parse_qs
 
 import httpx
 import pytest
+from PIL import Image
 
-from commonplace.dialects.mama.platform import channels, paths
+from commonplace.dialects.mama.platform import channels, heartbeat, paths, runs
 from dialects.orchestrator.fake_model import FakeModel
+from web.conftest import chrome
 
 from .conftest import Web, serving
 
@@ -251,16 +254,52 @@ def test_a_report_tells_what_is_new(web: Web, outside: Outside, model: FakeModel
     refused(web.post("/api/report", {"channelId": "1", "reportType": "x"}), 400, "BAD_REQUEST")
 
 
+def test_a_report_tells_of_runs(web: Web, outside: Outside, model: FakeModel) -> None:
+    model.reply = lambda _: "Two jobs ran."
+    for number, answer in enumerate(("The backup is done.", heartbeat.NOTHING)):
+        runs.begin(web.memory, f"exec_{number}", "job_1", "p", "cron")
+        runs.finish(web.memory, f"exec_{number}", answer, None)
+
+    assert web.post("/api/report", {"channelId": "1"}).json()["response"] == "Two jobs ran."
+    asked = str(model.requests[0]["messages"])
+    assert "The backup is done." in asked and heartbeat.NOTHING not in asked
+    again = web.post("/api/report", {"channelId": "1"}).json()
+    assert again["response"] == heartbeat.NOTHING
+
+
 # Screenshots
 
 
-def test_a_screenshot_needs_a_page_and_its_extra(web: Web) -> None:
+def test_a_screenshot_needs_a_page_and_its_extra(web: Web, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "playwright.sync_api", None)  # as if it was not installed
     workspace(web, "reports/chart.html", b"<p>Chart</p>")
     for path, status in (("/etc/x.html", 400), ("a.txt", 400), ("missing.html", 404)):
         answer = web.post("/api/screenshot", {"channelId": "1", "htmlFile": path})
         assert answer.status_code == status
     answer = web.post("/api/screenshot", {"channelId": "1", "htmlFile": "reports/chart.html"})
     assert "[screenshot]" in refused(answer, 501, "NOT_CONFIGURED")
+
+
+def test_a_screenshot_is_taken_without_scripts_and_sent(
+    web: Web, outside: Outside, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COMMONPLACE_CHROMIUM", chrome())
+    page = f"""<body style="margin:0;background:#00ff00"><img src="{outside.url}/spy.png">
+    <script>document.body.style.background = "red"</script></body>"""
+    workspace(web, "reports/chart.html", page.encode())
+    body = {"channelId": "1", "htmlFile": "reports/chart.html", "caption": "Chart"}
+
+    told = web.client.post(web.url + "/api/screenshot", json=body, timeout=120)
+
+    assert told.status_code == 200, told.text
+    assert told.json().keys() == {"success", "screenshot"}
+    file = web.library.path / "mama" / "workspace" / told.json()["screenshot"]
+    with Image.open(file) as image:
+        assert image.size == (1280, 800)
+        assert image.convert("RGB").getpixel((640, 700)) == (0, 255, 0), "no script ran"
+    ((method, path, _, sent),) = outside.asked
+    assert (method, path) == ("POST", "/channels/1/messages")
+    assert file.read_bytes() in sent and b"Chart" in sent
 
 
 # Slack
@@ -323,6 +362,19 @@ def test_a_refusal_of_slack_is_told(web: Web, outside: Outside) -> None:
     assert "channel_not_found" in told
 
 
+@pytest.mark.parametrize(
+    ("path", "body"), [("/api/discord/cron", {"prompt": "Hi"}), ("/api/report", {})]
+)
+def test_a_model_that_refuses_is_the_other_services_fault(
+    web: Web, outside: Outside, model: FakeModel, path: str, body: dict[str, Any]
+) -> None:
+    model.reply = lambda _: 401
+    web.memory.remember("something to report")
+    told = refused(web.post(path, {"channelId": "1", **body}), 502, "GATEWAY_ERROR")
+    assert "401" in told
+    assert outside.asked == []
+
+
 def test_without_slack_nothing_is_sent(web: Web, outside: Outside) -> None:
     web.client.put(web.url + "/api/config", json={"slack": {"bot_token": ""}})
     body = {"channelId": "C01", "message": "x"}
@@ -346,6 +398,9 @@ def test_stored_secrets_are_tried_with_one_call(
     outside.reply = lambda _: (401, {"ok": False, "error": "invalid_auth"})
     for what in ("discord", "slack"):
         assert web.post("/api/setup/check", {"what": what}).json()["ok"] is False
+    model.reply = lambda _: 401
+    told = web.post("/api/setup/check", {"what": "llm"}).json()
+    assert told["ok"] is False and "401" in told["message"]
     wrong = web.post("/api/setup/check", {"what": "else"})
     assert (wrong.status_code, wrong.json()["code"]) == (400, "VALIDATION_ERROR")
 

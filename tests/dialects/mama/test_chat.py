@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -14,7 +15,8 @@ from websockets.sync.client import ClientConnection, connect
 
 from commonplace.access.caller import EVERYTHING, FULL
 from commonplace.access.credentials import Grant
-from commonplace.dialects.mama.platform import chat
+from commonplace.dialects.mama.platform import chat, sessions
+from commonplace.engine.content.conversations import Line
 from conftest import wait_until
 from dialects.orchestrator.fake_model import FakeModel
 
@@ -290,3 +292,31 @@ def test_only_uploads_can_be_attached(web: Web, model: FakeModel) -> None:
     with talking(web) as talk:
         talk.send(type="send", content="Read it", attachments=[{"filename": "made.txt"}])
         assert talk.next("attachment_failed")["filename"] == "made.txt"
+
+
+def test_a_client_that_does_not_read_is_disconnected_and_loses_nothing(
+    web: Web, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(chat, "UNSENT_CHARS", 3_000_000)
+    monkeypatch.setattr(chat, "CLOSE_SECONDS", 0.2)
+    with attached(web) as (talk, session):
+        talk.send(type="send", content="Hi")
+        talk.until_end()
+    name = sessions.name_of("viewer", chat.CHANNEL, session)
+    for _ in range(100):
+        web.memory.conversations.add(name, Line(speaker="user", text="x" * 20_000))
+    address = web.url.replace("http", "ws") + "/ws"
+    with connect(address, max_size=None, max_queue=1, ping_interval=None) as silent:
+        wait_until(lambda: bool(chat._clients))
+        with pytest.raises(ConnectionClosed):
+            for _ in range(200):  # each answer has two megabytes, and none is read
+                silent.send(json.dumps({"type": "attach", "sessionId": session}))
+                if not chat._clients:
+                    break
+                time.sleep(0.05)
+            wait_until(lambda: not chat._clients, 30)
+            while True:
+                silent.recv(timeout=30)
+    assert chat._channels == {}
+    with talking(web, f"?sessionId={session}") as talk:
+        assert talk.next("attached")["sessionId"] == session

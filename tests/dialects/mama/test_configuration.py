@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import stat
+import threading
 from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
@@ -19,7 +20,8 @@ from commonplace.dialects.contract import Setting
 from commonplace.dialects.mama.platform import heartbeat
 from commonplace.dialects.mama.platform.configuration import DEFAULTS, MASK
 from commonplace.dialects.mama.platform.heartbeat import is_quiet
-from commonplace.dialects.mama.platform.service import Service
+from commonplace.dialects.mama.platform.service import Service, _services
+from commonplace.platform.sealed import mama_secrets
 
 from .conftest import Web, serving
 
@@ -186,14 +188,75 @@ def test_a_broken_file_changes_nothing(web: Web, broken: str) -> None:
     assert file.read_bytes() == broken.encode("utf-8", "surrogateescape")
 
 
-def test_a_copy_that_is_older_than_the_record_is_not_read(web: Web) -> None:
+def test_a_file_that_is_set_back_by_hand_is_read(web: Web) -> None:
     put(web, {"agent": {"max_turns": 9}})
     file = web.library.path / "mama" / "config.yaml"
     older = file.read_bytes()
     put(web, {"agent": {"max_turns": 10}})
-    file.write_bytes(older)  # as after a restore, or beside a server on another machine
+    file.write_bytes(older)
 
-    assert web.get("/api/config").json()["agent"]["max_turns"] == 10
+    assert web.get("/api/config").json()["agent"]["max_turns"] == 9
+    assert put(web, {"agent": {"timeout": 5_000}}).status_code == 200
+    assert web.get("/api/config").json()["agent"]["max_turns"] == 9
+
+
+def test_a_copy_that_nobody_edited_follows_the_record(web: Web) -> None:
+    put(web, {"agent": {"max_turns": 9}})
+    put(web, {"agent": {"max_turns": 10}})
+    file = web.library.path / "mama" / "config.yaml"
+    web.memory.undo()  # as a restore, or a server on another machine, changes the record
+
+    assert web.get("/api/config").json()["agent"]["max_turns"] == 9
+    assert yaml.safe_load(file.read_text())["agent"]["max_turns"] == 9
+    file.unlink()
+    assert web.get("/api/config").json()["agent"]["max_turns"] == 9
+    assert yaml.safe_load(file.read_text())["agent"]["max_turns"] == 9
+
+
+def test_undo_brings_back_a_secret_with_its_setting(web: Web) -> None:
+    put(web, {"discord": {"enabled": True, "token": "first"}})
+    put(web, {"discord": {"enabled": False, "token": ""}})
+    assert web.get("/api/config").json()["discord"]["token"] == ""
+
+    web.memory.undo()
+
+    found = web.get("/api/config").json()["discord"]
+    assert (found["enabled"], found["token"]) == (True, MASK)
+
+
+def test_secrets_that_an_older_release_sealed_are_known(web: Web) -> None:
+    put(web, {"discord": {"token": "t"}})
+    service = next(each for each in _services.values() if each.setting.library is web.library)
+    assert service.setting.vault is not None
+    stored = mama_secrets(service.setting.system, service.setting.vault())
+    stored.put("default", {"slack.bot_token": "older"})
+    shown = web.get("/api/config").json()
+    assert (shown["slack"]["bot_token"], shown["discord"]["token"]) == (MASK, "")
+    put(web, {"discord": {"token": "new"}})
+    shown = web.get("/api/config").json()
+    assert (shown["slack"]["bot_token"], shown["discord"]["token"]) == (MASK, MASK)
+
+
+def test_two_writers_lose_nothing_of_each_other(web: Web) -> None:
+    start = threading.Barrier(8)
+    statuses = []
+
+    def write(number: int) -> None:
+        start.wait()
+        with httpx.Client(timeout=60) as client:
+            body = {"roles": {"definitions": {f"role{number}": {"n": number}}}}
+            statuses.append(client.put(web.url + "/api/config", json=body).status_code)
+
+    threads = [threading.Thread(target=write, args=(number,)) for number in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    assert statuses == [200] * 8
+    wanted = {f"role{number}": {"n": number} for number in range(8)}
+    assert web.get("/api/config").json()["roles"]["definitions"] == wanted
+    file = web.library.path / "mama" / "config.yaml"
+    assert yaml.safe_load(file.read_text())["roles"]["definitions"] == wanted
 
 
 def test_it_survives_a_restart(tmp_path: Path) -> None:

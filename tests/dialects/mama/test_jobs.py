@@ -233,6 +233,44 @@ def test_jobs_and_logs_survive_a_restart(tmp_path: Path) -> None:
         assert logs(again, identity)[0]["output"] == "done"
 
 
+def test_only_the_newest_runs_of_a_job_are_kept(web: Web, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(runs, "KEPT", 10)
+    identity, other = create(web, enabled=False), create(web, enabled=False)
+    runs.begin(web.memory, "exec_of_other", other, "p", "cron")
+    for number in range(75):
+        runs.begin(web.memory, f"exec_{number}", identity, "p", "cron")
+        runs.finish(web.memory, f"exec_{number}", f"the unique answer {number}.", None)
+
+    found = logs(web, identity, limit=100)
+    assert [each["id"] for each in found] == [f"exec_{number}" for number in range(74, 49, -1)]
+    assert len(logs(web, other)) == 1
+    states = ["archived"]
+    assert web.memory.browse(kinds=[runs.KIND], states=states, limit=1)[1] == 26
+    assert web.memory.browse(kinds=[f"{runs.KIND}.deleted"], states=states, limit=1)[1] == 0
+    diagnosis = web.library.maintenance.check("default")
+    assert diagnosis.findings == []
+
+
+def test_a_job_is_deleted_while_it_runs(web: Web, model: FakeModel) -> None:
+    model.delay = 1.0
+    identity = create(web)
+    web.post(f"/api/cron/{identity}/run", {})
+    wait_until(lambda: bool(model.requests), 30)
+
+    assert web.client.delete(f"{web.url}/api/cron/{identity}").json() == {"deleted": True}
+
+    refused(web.get(f"/api/cron/{identity}/logs"), 404, "NOT_FOUND")
+    wait_until(lambda: web.get("/api/tokens/summary").json()["today"]["request_count"] == 1, 30)
+    assert web.get("/api/cron").json() == {"jobs": []}
+    assert records.listing(web.memory, runs.KIND) == []
+
+
+def test_a_job_with_an_expression_that_cannot_be_read_is_listed(web: Web) -> None:
+    cron.add(web.memory, "imported", "nonsense", "p", True)
+    (found,) = web.get("/api/cron").json()["jobs"]
+    assert (found["enabled"], found["next_run"]) == (True, None)
+
+
 # The clock
 
 

@@ -147,6 +147,14 @@ def test_twenty_megabytes_are_accepted_and_one_byte_more_is_not(web: Web) -> Non
     refused(upload(web, "a.txt", data + b"x"), 413, "TOO_LARGE")
 
 
+def test_the_limit_of_uploads_covers_any_minute() -> None:
+    clock = iter([*range(10), 59, 59, 60, 60])
+    limit = service.UploadLimit(lambda: next(clock))
+    assert [limit.take("one") for _ in range(10)] == [0] * 10
+    assert (limit.take("one"), limit.take("other")) == (1, 0)
+    assert (limit.take("one"), limit.take("one")) == (0, 1), "the second one was a second later"
+
+
 def test_ten_uploads_a_minute_are_accepted(tmp_path: Path) -> None:
     with serving(tmp_path / "data", None) as web:
         for number in range(10):

@@ -203,3 +203,38 @@ def test_the_port_is_taken_from_the_nearest_setting(tmp_path: Path) -> None:
     (tmp_path / "config.toml").write_text("port = 4000\n")
     assert port({}) == 4000
     assert port(mama) == 4001
+
+
+def test_the_embedding_port_is_open_by_default(tmp_path: Path) -> None:
+    with started(tmp_path / "data", MAMA_SERVER_PORT=str(free_port())) as url:
+        with contextlib.closing(socket.socket()) as other:
+            if other.connect_ex(("127.0.0.1", 3849)):  # somebody else's server may have it
+                raise AssertionError("nobody listens on port 3849")
+        assert httpx.get(f"{url}/health").status_code == 200
+
+
+def test_an_embedding_port_that_is_taken_is_told_and_not_fatal(tmp_path: Path) -> None:
+    with contextlib.closing(socket.create_server(("127.0.0.1", 0))) as taken:
+        port = str(taken.getsockname()[1])
+        with started(
+            tmp_path / "data", MAMA_SERVER_PORT=str(free_port()), MAMA_EMBEDDING_PORT=port
+        ) as url:
+            told = httpx.get(f"{url}/api/logs/daemon").json()["lines"]
+    assert any("the embedding port cannot be used" in line and port in line for line in told), told
+
+
+def test_a_stdio_client_has_the_http_routes_of_a_server_beside_it(web: Web) -> None:
+    data = str(web.library.path)
+    server = StdioServerParameters(
+        command=sys.executable,
+        args=program("mcp", "--dialect", "mama", "--embedding", "none", "--data", data)[1:],
+        env={**os.environ},
+    )
+
+    async def session() -> str:
+        async with Client(server, read_timeout_seconds=60) as client:
+            identity: str = told(await client.call_tool("save", SEED_DECISION))["id"]
+            return identity
+
+    identity = asyncio.run(session())
+    assert [node["id"] for node in web.get("/graph").json()["nodes"]] == [identity]

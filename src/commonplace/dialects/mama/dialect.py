@@ -10,7 +10,7 @@ from commonplace.dialects.mama.platform import chat
 from commonplace.dialects.mama.presenting import KINDS
 from commonplace.dialects.mama.refusing import refusal
 from commonplace.dialects.mama.routes import REST
-from commonplace.dialects.mama.running import running
+from commonplace.dialects.mama.running import pipe, running
 from commonplace.dialects.mama.tools import TOOLS, fail, succeed
 
 DIALECT = Dialect(
@@ -38,4 +38,5 @@ DIALECT = Dialect(
     refuse_socket=chat.refusal,
     kinds=KINDS,
     running=running,
+    pipe=pipe,
 )

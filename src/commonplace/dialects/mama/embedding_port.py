@@ -27,6 +27,11 @@ SECONDS = 30
 log = logging.getLogger(__name__)
 
 
+def _encoder(embedder: Embedder) -> Any:
+    """The encoder whose vectors are compared by their cosine: the built-in model has two."""
+    return getattr(embedder, "english", embedder)
+
+
 class _HttpError(Exception):
     def __init__(self, status: int, message: str) -> None:
         super().__init__(message)
@@ -104,8 +109,8 @@ class _Handler(BaseHTTPRequestHandler):
         return {
             "status": "ok",
             "modelLoaded": self.server.loaded,
-            "model": embedder.id if embedder else None,
-            "dim": embedder.dimensions if embedder else 0,
+            "model": _encoder(embedder).id if embedder else None,
+            "dim": _encoder(embedder).dimensions if embedder else 0,
             "chatEnabled": False,
         }
 
@@ -130,7 +135,7 @@ class _Handler(BaseHTTPRequestHandler):
         if embedder is None:
             raise _HttpError(503, "There is no embedding provider")
         begun = time.perf_counter()
-        vectors = embedder.embed(texts).tolist() if texts else []
+        vectors = _encoder(embedder).embed(texts).tolist() if texts else []
         self.server.loaded = True
         return vectors, round((time.perf_counter() - begun) * 1000)
 

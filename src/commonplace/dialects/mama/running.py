@@ -9,21 +9,41 @@ from commonplace.dialects.contract import Setting
 from commonplace.dialects.mama.platform.running import running as platform
 
 DEFAULT_SPACE = "default"
+EMBEDDING_PORT = "3849"
 
 
 @contextlib.contextmanager
 def running(setting: Setting) -> Iterator[None]:
     """Honour MAMA_DB_PATH and MAMA_EMBEDDING_PORT, and serve the platform."""
-    with contextlib.ExitStack() as stack:
-        if path := setting.environ.get("MAMA_DB_PATH", "").strip():
-            from commonplace.dialects.mama.importing import ORIGIN, import_at_start
-            from commonplace.engine.commonplace import Commonplace
+    _import(setting)
+    with platform(setting):  # from here on, the log is also a file
+        usual = EMBEDDING_PORT if setting.space is None else ""  # a stdio server opens no port
+        with _embedding_port(setting, usual):
+            yield
 
-            space = setting.space or DEFAULT_SPACE
-            import_at_start(Commonplace(space=space, origin=ORIGIN, library=setting.library), path)
-        if port := setting.environ.get("MAMA_EMBEDDING_PORT", "").strip():
-            from commonplace.dialects.mama.embedding_port import serving
 
-            stack.enter_context(serving(port, setting.library.embedder))
-        stack.enter_context(platform(setting))
+@contextlib.contextmanager
+def pipe(setting: Setting) -> Iterator[None]:
+    """Honour MAMA_DB_PATH and MAMA_EMBEDDING_PORT of a client."""
+    _import(setting)
+    with _embedding_port(setting, ""):
         yield
+
+
+def _import(setting: Setting) -> None:
+    path = setting.environ.get("MAMA_DB_PATH", "").strip()
+    if path:
+        from commonplace.dialects.mama.importing import ORIGIN, import_at_start
+        from commonplace.engine.commonplace import Commonplace
+
+        space = setting.space or DEFAULT_SPACE
+        import_at_start(Commonplace(space=space, origin=ORIGIN, library=setting.library), path)
+
+
+def _embedding_port(setting: Setting, usual: str) -> contextlib.AbstractContextManager[object]:
+    port = setting.environ.get("MAMA_EMBEDDING_PORT", usual).strip()
+    if not port:
+        return contextlib.nullcontext()
+    from commonplace.dialects.mama.embedding_port import serving
+
+    return serving(port, setting.library.embedder)

@@ -109,7 +109,7 @@ def access(
     key = tree["agent"]["api_key"]
     if not key:
         raise PlatformError(
-            503, "MODEL_NOT_CONFIGURED",
+            503, "GATEWAY_NOT_CONNECTED",
             "No language model is set. Set COMMONPLACE_LLM_KEY, or agent.api_key in the"
             " configuration.",
         )  # fmt: skip
@@ -257,4 +257,5 @@ def _delegated(
             memory, record, status="failed" if error else "completed", completedAt=ended,
             duration=ended - begun, error=error or None, result=result[:RESULT_CHARS] or None,
         )  # fmt: skip
+        records.keep_newest(memory, team.DELEGATION, most=team.KEPT)
     return f"error: {error}" if error else result

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import re
 import time
@@ -11,7 +12,14 @@ from typing import TYPE_CHECKING, Any
 import httpx
 
 from commonplace.dialects.contract import Call
-from commonplace.dialects.mama.platform import agents, configuration, heartbeat, paths, service
+from commonplace.dialects.mama.platform import (
+    agents,
+    configuration,
+    heartbeat,
+    paths,
+    runs,
+    service,
+)
 from commonplace.dialects.mama.platform.failures import (
     PlatformError,
     invalid_value,
@@ -19,15 +27,17 @@ from commonplace.dialects.mama.platform.failures import (
     missing,
     not_installed,
 )
+from commonplace.dialects.mama.platform.files import records
 from commonplace.dialects.mama.platform.paths import Opened
 from commonplace.dialects.mama.platform.service import Service, operation, read
 from commonplace.dialects.rest import Route
 from commonplace.dialects.tool_schemas import TEXT
 from commonplace.engine.commonplace import Commonplace
 from commonplace.platform import lookup
+from commonplace.platform.agents import AgentFailed
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
 DISCORD, SLACK = "https://discord.com/api/v10", "https://slack.com/api/"
 DISCORD_CHARS, SLACK_CHARS = 2_000, 40_000
@@ -192,15 +202,26 @@ def discord_image(call: Call, *, channelId: str, imagePath: str, caption: str) -
 
 
 def _news(memory: Commonplace, since: datetime) -> str:
-    """Memories stored since a time, newest first, as text for a model."""
+    """Memories and runs since a time, newest first, as text for a model."""
     found, size = [], 0
-    for one in lookup.every(memory, page=200, created_since=since):
-        line = f"- [{one.kind}] {one.text}"[:2_000]
+    stored = (
+        f"- [{one.kind}] {one.text}" for one in lookup.every(memory, page=200, created_since=since)
+    )
+    for line in itertools.chain(stored, _runs(memory, since)):
+        line = line[:2_000]
         size += len(line) + 1
         if size > REPORT_CHARS:
             break
         found.append(line)
     return "\n".join(found)
+
+
+def _runs(memory: Commonplace, since: datetime) -> Iterator[str]:
+    """The runs since a time, except heartbeats that had nothing to say."""
+    for run in records.page(memory, runs.KIND, limit=200):
+        told = run.attrs["output"] or run.attrs["error"] or ""
+        if run.created_at >= since and told.strip() != heartbeat.NOTHING:
+            yield f"- [run of {run.attrs['job']}: {run.attrs['status']}] {told}"
 
 
 def report(call: Call, *, channelId: str, reportType: str) -> Any:
@@ -215,7 +236,7 @@ def report(call: Call, *, channelId: str, reportType: str) -> Any:
         since = last[0].at
     news = _news(call.memory, since)
     if reportType == "delta" and not news:
-        return {"success": True, "reportType": reportType, "response": "HEARTBEAT_OK"}
+        return {"success": True, "reportType": reportType, "response": heartbeat.NOTHING}
     form = heartbeat.FILE.load(call.memory, running).strip()
     prompt = (
         f"Write a report for a chat channel, under {DISCORD_CHARS} characters, of what follows."
@@ -328,7 +349,7 @@ def check_setup(call: Call, *, what: str) -> Any:
                 name = discord.call("GET", "/users/@me").json().get("username")
             return {"ok": True, "message": f"Signed in as {str(name)[:100]}."}
         return _check_slack(running, tree["slack"]["bot_token"])
-    except PlatformError as error:
+    except (PlatformError, AgentFailed) as error:
         return {"ok": False, "message": error.message}
     except (ValueError, AttributeError):
         return {"ok": False, "message": "The service answered with nonsense."}

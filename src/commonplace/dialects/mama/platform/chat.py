@@ -24,17 +24,20 @@ from commonplace.engine.commonplace import Commonplace
 from commonplace.engine.content.conversations import Line
 from commonplace.errors import CommonplaceError
 
-UNAUTHORIZED, TOO_MANY, TOO_LARGE = 4001, 4029, 1009
+UNAUTHORIZED, TOO_MANY, TOO_LARGE, TOO_SLOW = 4001, 4029, 1009, 1013
 SOCKETS = 20
 FRAME_BYTES = 256 * 1024
 CONTENT_CHARS = 20_000
 ATTACHMENTS = 10
 WAITING = 5
 HISTORY = 200
+UNSENT, UNSENT_CHARS = 500, 16_000_000
+"""Messages that may wait for a client which does not read, and their length together."""
 REMEMBERED = 20
 """Lines of a session that the model is shown."""
 PING_SECONDS, TYPING_SECONDS = 30.0, 10.0
 ANSWER_SECONDS = 600.0
+CLOSE_SECONDS = 5.0
 CHANNEL = "web"
 IMAGES = ("image/jpeg", "image/png", "image/gif", "image/webp")
 Message = dict[str, Any]
@@ -192,45 +195,68 @@ class _Client:
     def __init__(self, exchange: Exchange, socket: WebSocket) -> None:
         self._exchange = exchange
         self._socket = socket
-        self._out: asyncio.Queue[Message] = asyncio.Queue()
+        self._out: asyncio.Queue[str] = asyncio.Queue()
+        self._unsent = 0
+        self._slow = asyncio.Event()
         self._session = ""
         self._name = ""
         self._tier = 3
 
     def send(self, message: Message) -> None:
-        """Queue a message to be sent."""
-        self._out.put_nowait(message)
+        """Queue a message to be sent; a client that does not read is disconnected.
+
+        It loses nothing: the history that it gets when it connects again has every answer.
+        """
+        text = json.dumps(message)  # all in ASCII
+        if self._out.qsize() >= UNSENT or self._unsent + len(text) > UNSENT_CHARS:
+            self._slow.set()
+            return
+        self._unsent += len(text)
+        self._out.put_nowait(text)
 
     async def run(self, let_in: Message) -> None:
         """Answer messages until either side closes the socket."""
         self.send({"type": "connected", **let_in})
-        asked = self._socket.query_params.get("sessionId")
-        tasks = [asyncio.create_task(self._write()), asyncio.create_task(self._ping())]
+        beside = [asyncio.create_task(self._write()), asyncio.create_task(self._ping())]
+        reading, slow = asyncio.create_task(self._read()), asyncio.create_task(self._slow.wait())
         try:
-            if asked:
-                await self._handle({"type": "attach", "sessionId": asked, "osAgentMode": True})
-            while True:
-                try:
-                    text = await self._socket.receive_text()
-                except KeyError:
-                    self._error("A message must be a JSON object as text.")
-                    continue
-                if len(text.encode(errors="replace")) > FRAME_BYTES:
-                    await self._socket.close(TOO_LARGE)
-                    return
-                await self._received(text)
-        except WebSocketDisconnect:
-            pass
+            await asyncio.wait([reading, slow], return_when=asyncio.FIRST_COMPLETED)
+            if not reading.done():
+                await self._disconnect()
         finally:
-            for task in tasks:
-                task.cancel()
             self._leave()
+            for task in (*beside, reading, slow):
+                task.cancel()
+            with contextlib.suppress(asyncio.CancelledError, WebSocketDisconnect):
+                await reading
+
+    async def _disconnect(self) -> None:
+        """Close the socket of a client that does not read, without waiting for it."""
+        with contextlib.suppress(TimeoutError, RuntimeError, WebSocketDisconnect):
+            async with asyncio.timeout(CLOSE_SECONDS):
+                await self._socket.close(TOO_SLOW)
+
+    async def _read(self) -> None:
+        asked = self._socket.query_params.get("sessionId")
+        if asked:
+            await self._handle({"type": "attach", "sessionId": asked, "osAgentMode": True})
+        while True:
+            try:
+                text = await self._socket.receive_text()
+            except KeyError:
+                self._error("A message must be a JSON object as text.")
+                continue
+            if len(text.encode(errors="replace")) > FRAME_BYTES:
+                await self._socket.close(TOO_LARGE)
+                return
+            await self._received(text)
 
     async def _write(self) -> None:
         while True:
-            message = await self._out.get()
+            text = await self._out.get()
             with contextlib.suppress(RuntimeError, WebSocketDisconnect):
-                await self._socket.send_text(json.dumps(message))  # all in ASCII
+                await self._socket.send_text(text)
+            self._unsent -= len(text)
 
     async def _ping(self) -> None:
         while True:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import copy
 import json
+import uuid
 from collections.abc import Iterator, Mapping
 from typing import Any
 from urllib.parse import unquote
@@ -15,7 +16,7 @@ from urllib.parse import unquote
 from commonplace.dialects.contract import Call
 from commonplace.dialects.mama.platform import members, service
 from commonplace.dialects.mama.platform.failures import PlatformError, invalid_value
-from commonplace.dialects.mama.platform.files import StoredFile
+from commonplace.dialects.mama.platform.files import KIND, StoredFile, records
 from commonplace.dialects.mama.platform.service import OBJECT_BODY, Service, operation
 from commonplace.dialects.rest import Exchange, Route
 from commonplace.engine.commonplace import Commonplace
@@ -23,6 +24,8 @@ from commonplace.platform import sealed
 from commonplace.platform.exclusive import exclusive
 
 MASK = "***[redacted]***"
+SECRETS = "mama:secrets"
+"""The record that says which secrets hold."""
 
 MODEL = "claude-sonnet-4-6"
 
@@ -242,32 +245,57 @@ def effective(memory: Commonplace, running: Service) -> Tree:
         for id, agent in agents.items():
             agents[id] = members.sound(id, agent, running)
         plain, secrets = without_secrets(tree)
-        _seal(running, {path: value for path, value in secrets.items() if value})
+        given = {path: value for path, value in secrets.items() if value}
+        if given:
+            with exclusive(memory, "read secrets of a file"):
+                _seal(memory, running, given)
         return plain
 
     tree = merged(DEFAULTS, FILE.load(memory, running, edited))
-    for path, value in _secrets(running).items():
+    for path, value in _secrets(memory, running).items():
         put(tree, path, value)
     return tree
 
 
-def _secrets(running: Service) -> dict[str, str]:
+# Secrets are stored in another database than the record. Both the secrets before a change and those
+# after it are sealed, under an id. A record of that id, stored in one unit with the configuration,
+# decides which of them hold. So a change that is cut off has changed neither.
+
+
+def _sealed(running: Service) -> sealed.SealedSettings:
+    if running.setting.vault is None:
+        raise PlatformError(501, "NOT_CONFIGURED", "Secrets cannot be sealed here.")
+    return sealed.mama_secrets(running.setting.system, running.setting.vault())
+
+
+def _secrets(memory: Commonplace, running: Service) -> dict[str, str]:
     if running.setting.vault is None:
         return {}
-    found = sealed.mama_secrets(running.setting.system, running.setting.vault())
-    return found.get(service.OWNER_SPACE) or {}
+    held = _sealed(running).get(service.OWNER_SPACE) or {}
+    if "id" not in held:  # of an older release
+        return held
+    chosen = records.find(memory, SECRETS, KIND)
+    after = chosen is not None and chosen.attrs["content"] == held["id"]
+    secrets: dict[str, str] = held["after" if after else "before"]
+    return secrets
 
 
-def _seal(running: Service, new: Mapping[str, str]) -> None:
-    """Store secrets; an empty value deletes one, a mask keeps the stored one."""
+def _seal(memory: Commonplace, running: Service, new: Mapping[str, str]) -> None:
+    """Store secrets; an empty value deletes one, a mask keeps the stored one. In a unit."""
     new = {path: value for path, value in new.items() if not _is_mask(value)}
     if not new:
         return
-    if running.setting.vault is None:
-        raise PlatformError(501, "NOT_CONFIGURED", "Secrets cannot be sealed here.")
-    held = {path: value for path, value in {**_secrets(running), **new}.items() if value}
-    found = sealed.mama_secrets(running.setting.system, running.setting.vault())
-    found.put(service.OWNER_SPACE, held)
+    store, before = _sealed(running), _secrets(memory, running)
+    after = {path: value for path, value in {**before, **new}.items() if value}
+    if after == before:
+        return
+    id = uuid.uuid4().hex
+    store.put(service.OWNER_SPACE, {"id": id, "before": before, "after": after})
+    chosen = records.find(memory, SECRETS, KIND)
+    if chosen is None:
+        records.add(memory, KIND, SECRETS, "secrets", {"content": id, "copies": []})
+    else:
+        records.change(memory, chosen, content=id)
 
 
 def _is_mask(value: str) -> bool:
@@ -295,7 +323,7 @@ def change(memory: Commonplace, running: Service, given: Mapping[str, Any]) -> N
         if len(json.dumps(wanted)) > MOST_CHARS:
             raise invalid_value(f"The configuration may have {MOST_CHARS:,} characters.")
         FILE.save(memory, running, wanted)
-        _seal(running, secrets)
+        _seal(memory, running, secrets)
 
 
 # --- operations ----------------------------------------------------------------------------------

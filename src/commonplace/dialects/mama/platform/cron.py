@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Mapping
 from datetime import UTC, datetime
@@ -17,7 +18,6 @@ from commonplace.dialects.tool_schemas import FLAG, TEXT, integer
 from commonplace.errors import CommonplaceError, Conflict
 from commonplace.platform import durable
 from commonplace.platform.exclusive import exclusive
-from commonplace.storage.directories import make_private
 
 if TYPE_CHECKING:
     from commonplace.dialects.mama.platform.service import Service
@@ -41,7 +41,9 @@ def _shown(job: Memory) -> dict[str, Any]:
     attrs = job.attrs
     due = None
     if attrs["enabled"]:
-        due = int(schedule.next_due(attrs["cron_expr"], datetime.now(UTC)).timestamp())
+        # An invalid expression may be imported; such a job is never due.
+        with contextlib.suppress(PlatformError):
+            due = int(schedule.next_due(attrs["cron_expr"], datetime.now(UTC)).timestamp())
     return {
         "id": job.ref,
         **{name: attrs[name] for name in ("name", "cron_expr", "prompt", "enabled", "last_run")},
@@ -63,8 +65,7 @@ def create_job(call: Call, *, name: str, cron_expr: str, prompt: str, enabled: b
     """Create a scheduled job."""
     schedule.check(cron_expr)
     job = add(call.memory, name, cron_expr, prompt, enabled)
-    # a server starts the scheduler if this directory exists
-    make_private(call.memory.library.path / "workflows")
+    call.memory.library.coordination.expect_work()  # so that a server starts the scheduler
     return {"id": job.ref, "created": True}
 
 

@@ -9,6 +9,7 @@ from commonplace.access.caller import NotPermitted
 from commonplace.dialects.contract import TooManyCalls
 from commonplace.dialects.rest import Exchange, Reply
 from commonplace.errors import CommonplaceError, InvalidInput, NotFound, StorageFull
+from commonplace.platform.agents import AgentFailed
 
 # Below these paths `error` is a text; elsewhere it is `true`.
 TEXT_SHAPED = tuple(
@@ -87,6 +88,8 @@ def _status(error: CommonplaceError) -> tuple[int, str]:
         return 403, "FORBIDDEN"
     if isinstance(error, TooManyCalls):
         return 429, "RATE_LIMITED"
+    if isinstance(error, AgentFailed):
+        return 502, "GATEWAY_ERROR"
     if isinstance(error, StorageFull):
         return 507, error.code
     return 500, "INTERNAL_ERROR"

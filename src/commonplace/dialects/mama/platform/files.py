@@ -1,18 +1,21 @@
 """Small files of the platform: a record of the space each, and a copy for people below DATA/mama.
 
-The record is the truth. A file that a person has edited is read in when it is asked for; one that
-we have written never is: it may be older than the record, after a restore or beside a server on
-another machine.
+The record is the truth. What this machine last wrote or read is noted in `.copies`: a file that
+differs from its note was edited by a person, and is read in when it is asked for. A file that is as
+noted but not what the record says (after a restore, or a change by a server on another machine) is
+written again.
 """
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import logging
 import os
 import stat
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
@@ -22,6 +25,7 @@ from commonplace.errors import InvalidInput
 from commonplace.platform.exclusive import after_commit, exclusive
 from commonplace.platform.records import Records
 from commonplace.storage.directories import make_private, replacing
+from commonplace.storage.locking import Busy, file_lock
 
 if TYPE_CHECKING:
     from commonplace.dialects.mama.platform.service import Service
@@ -30,7 +34,9 @@ if TYPE_CHECKING:
 KIND = "mama_file"
 MOST_BYTES = 500_000
 COPIES = 20
-"""How many of the copies that were written are known again."""
+"""How many former copies a record knows, for a machine that has no note of its own."""
+NOTES = ".copies"
+LOCK_SECONDS = 10.0
 _NO_LINK = getattr(os, "O_NOFOLLOW", 0)
 
 log = logging.getLogger(__name__)
@@ -93,6 +99,20 @@ def open_regular(path: Path) -> BinaryIO:
     return file
 
 
+@contextlib.contextmanager
+def _locked(running: Service, *, make: bool = False) -> Iterator[None]:
+    """Let no other call or process write a file or its note meanwhile, so that the two agree."""
+    folder = running.folder / NOTES
+    if not make and not folder.exists():  # nothing was written yet
+        yield
+        return
+    with contextlib.ExitStack() as stack:
+        # Where nothing can be written, or another process hangs, they are read as they are.
+        with contextlib.suppress(OSError, Busy):
+            stack.enter_context(file_lock(folder / "lock", LOCK_SECONDS))
+        yield
+
+
 def _digest(data: bytes) -> str:
     return hashlib.sha256(data).hexdigest()
 
@@ -118,40 +138,86 @@ class StoredFile:
         self, memory: Commonplace, running: Service, edited: Callable[[Any], Any] = lambda it: it
     ) -> Any:
         """The value; `edited` converts a file that a person changed to the value to store."""
+        # In this order: the record is never older than a file that we have written.
+        with _locked(running):
+            data, noted = read(running.folder / self.path), self._noted(running)
         record = records.find(memory, self.ref, KIND)
-        data = read(running.folder / self.path)
-        if data is not None and (record is None or _digest(data) not in record.attrs["copies"]):
+        copies: list[str] = [] if record is None else record.attrs["copies"]
+        if data is not None and _digest(data) not in (copies if noted is None else noted):
             try:
                 self._store(memory, edited(self.parse(data)), _digest(data))
             except (ValueError, RecursionError, InvalidInput, PlatformError) as error:
                 # What one file is wrong in must not fail every route that reads it.
                 log.warning("a file was not read", extra={"file": self.path, "why": str(error)})
             else:
-                return self.load(memory, running)
+                note = partial(self._note, running, _digest(data))
+                after_commit(memory, lambda: _tried(self._note_file(running), note))
+                record = records.find(memory, self.ref, KIND)
+        elif record is not None and self._is_outdated(running, data, copies):
+            self._copy(memory, running, self.render(record.attrs["content"]), data)
         return self.default if record is None else record.attrs["content"]
 
     def save(self, memory: Commonplace, running: Service, value: Any) -> None:
         """Store a new value, and write its copy."""
-        data, before = self.render(value), read(running.folder / self.path)
-        # Until its copy is written, the file that is there now must not be taken for newer.
-        self._store(memory, value, *(_digest(each) for each in (before, data) if each is not None))
-        if data:
-            write(memory, running.folder / self.path, data)
+        data = self.render(value)
+        self._store(memory, value, _digest(data))
+        self._copy(memory, running, data, read(running.folder / self.path))
 
     def delete(self, memory: Commonplace, running: Service) -> None:
         """Delete the record and its copy."""
         record = records.find(memory, self.ref, KIND)
         if record is not None:
             records.delete(memory, record)
-        remove(memory, running.folder / self.path)
+        path, note = running.folder / self.path, self._note_file(running)
 
-    def _store(self, memory: Commonplace, value: Any, *digests: str) -> None:
+        def act() -> None:
+            with _locked(running):
+                path.unlink(missing_ok=True)
+                note.unlink(missing_ok=True)
+
+        after_commit(memory, lambda: _tried(path, act))
+
+    def _is_outdated(self, running: Service, data: bytes | None, copies: list[str]) -> bool:
+        """Whether a file that nobody edited is not what its record says, or is missing."""
+        if data is None:
+            return not os.path.lexists(running.folder / self.path)
+        return _digest(data) not in copies[-1:]
+
+    def _copy(
+        self, memory: Commonplace, running: Service, data: bytes, before: bytes | None
+    ) -> None:
+        """Write the copy once the record is stored; it is noted first, so that a kill between the
+        two does not make either file look edited."""
+        if not data or data == before:
+            return
+        path, new = running.folder / self.path, _digest(data)
+        former = [] if before is None else [_digest(before)]
+
+        def act() -> None:
+            with _locked(running, make=True):
+                self._note(running, *former, new)
+                put(path, data)
+                self._note(running, new)
+
+        after_commit(memory, lambda: _tried(path, act))
+
+    def _note(self, running: Service, *digests: str) -> None:
+        put(self._note_file(running), " ".join(digests).encode())
+
+    def _noted(self, running: Service) -> list[str] | None:
+        """The file as this machine knows it, by digest; None if it never wrote or read it."""
+        data = read(self._note_file(running), most=10_000)
+        return None if data is None else data.decode("ascii", "replace").split()
+
+    def _note_file(self, running: Service) -> Path:
+        return running.folder / NOTES / hashlib.sha256(self.path.encode()).hexdigest()[:32]
+
+    def _store(self, memory: Commonplace, value: Any, digest: str) -> None:
         with exclusive(memory, f"store {self.path}"):
             record = records.find(memory, self.ref, KIND)
             if record is None:
-                attrs = {"content": value, "copies": list(digests)}
+                attrs = {"content": value, "copies": [digest]}
                 records.add(memory, KIND, self.ref, self.path, attrs)
                 return
-            copies = [each for each in record.attrs["copies"] if each not in digests]
-            copies += digests
-            records.change(memory, record, content=value, copies=copies[-COPIES:])
+            copies = [each for each in record.attrs["copies"] if each != digest]
+            records.change(memory, record, content=value, copies=[*copies, digest][-COPIES:])

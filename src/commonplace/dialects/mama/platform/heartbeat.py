@@ -14,7 +14,6 @@ from commonplace.dialects.mama.platform.schedule import local_zone
 from commonplace.dialects.mama.platform.service import operation, read
 from commonplace.dialects.rest import Route
 from commonplace.platform import durable
-from commonplace.storage.directories import make_private
 
 if TYPE_CHECKING:
     from commonplace.dialects.mama.platform.service import Service
@@ -25,12 +24,14 @@ DONE = "mama.heartbeat.done"
 FIRST_SECONDS = 5.0
 PROMPT = (
     "This is the heartbeat. Load the latest checkpoint, look for recent decisions, and report in a"
-    " few sentences what was done and what is pending. Save a checkpoint with that summary."
+    " few sentences what was done and what is pending. Save a checkpoint with that summary. Answer"
+    " NOTIFY: and the report."
 )
 
 
+NOTHING = "HEARTBEAT_OK"
 ANSWERS = (
-    "Answer HEARTBEAT_OK if nothing is to be done, NOTIFY: and a text to tell the person, or DONE:"
+    f"Answer {NOTHING} if nothing is to be done, NOTIFY: and a text to tell the person, or DONE:"
     " and what you did."
 )
 
@@ -64,7 +65,7 @@ def trigger(call: Call, *, prompt: str) -> Any:
     """Run a heartbeat now."""
     if not durable.installed():
         raise not_installed("DBOS")
-    make_private(call.memory.library.path / "workflows")
+    call.memory.library.coordination.expect_work()
     return {"execution_id": begin(call.memory, prompt), "started": True}
 
 

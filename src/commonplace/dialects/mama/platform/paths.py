@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 from dataclasses import dataclass
@@ -13,7 +14,16 @@ from commonplace.dialects.mama.platform.failures import (
     malformed,
     not_found,
 )
-from commonplace.dialects.mama.platform.files import NotRegularError, open_regular
+from commonplace.dialects.mama.platform.files import (
+    KIND,
+    NotRegularError,
+    open_regular,
+    put,
+    records,
+)
+from commonplace.dialects.mama.platform.service import OWNER_SPACE
+from commonplace.engine.commonplace import Commonplace
+from commonplace.errors import InvalidInput, NotFound
 
 if TYPE_CHECKING:
     from commonplace.dialects.mama.platform.service import Service
@@ -48,6 +58,8 @@ def read(running: Service, given: str, *, most: int, temporary: bool = False) ->
     try:
         real = Path(os.path.realpath(root / given))
         inside = real.is_relative_to(os.path.realpath(root))
+        if inside and not real.exists():
+            _restore(running, real.relative_to(os.path.realpath(root)).as_posix())
         data = os.path.realpath(running.setting.library.path)  # may itself be temporary
         shared = temporary and real.is_relative_to(os.path.realpath(TEMPORARY))
         shared = shared and not real.is_relative_to(data)
@@ -60,6 +72,19 @@ def read(running: Service, given: str, *, most: int, temporary: bool = False) ->
         if isinstance(error, PermissionError):
             raise malformed("The file cannot be read.") from None
         raise not_found("File") from None
+
+
+def _restore(running: Service, path: str) -> None:
+    """Write the copy of a stored file that is missing in the workspace of this machine."""
+    memory = Commonplace(space=OWNER_SPACE, library=running.setting.library)
+    if not running.setting.library.exists(OWNER_SPACE):
+        return
+    page = records.find(memory, f"mama:workspace/{path}", KIND)
+    if page is not None and isinstance(page.attrs["content"], str):
+        put(workspace(running) / path, page.attrs["content"].encode())
+        return
+    with contextlib.suppress(NotFound, InvalidInput):
+        put(workspace(running) / path, memory.artifacts.read(f"mama/workspace/{path}")[1].content)
 
 
 def _opened(real: Path, most: int, *, own: bool) -> Opened:

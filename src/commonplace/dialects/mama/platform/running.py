@@ -13,7 +13,6 @@ from commonplace.engine.commonplace import Commonplace
 from commonplace.engine.model import Memory
 from commonplace.errors import CommonplaceError
 from commonplace.platform import durable
-from commonplace.storage.directories import make_private
 
 log = logging.getLogger(__name__)
 
@@ -37,7 +36,7 @@ def running(setting: Setting) -> Iterator[None]:
                     heartbeat.act_on_answer(here, memory, answer)
 
             work = runs.Runs(here, tick, followed)
-            stack.enter_context(durable.executing(setting.library.path, runs.KIND, work))
+            stack.enter_context(durable.executing(setting.library, runs.KIND, work))
         yield
 
 
@@ -49,6 +48,6 @@ def _prepare(here: service.Service) -> None:
     try:
         cron.configured_jobs(memory, here)
         if records.listing(memory, cron.KIND) or here.folder.exists():
-            make_private(here.setting.library.path / "workflows")
+            here.setting.library.coordination.expect_work()
     except CommonplaceError as error:
         log.warning("the platform was not prepared", extra={"why": error.code})

@@ -27,6 +27,8 @@ KIND = "schedule_run"
 OUTPUT_CHARS = 20_000
 AT_ONCE = 4
 LONGEST_SECONDS = 600.0
+KEPT = 1_000
+"""Runs of a job that are kept, the newest ones."""
 ORIGIN = Origin(client="commonplace", tool="schedule")
 _BASE36 = string.digits + string.ascii_lowercase
 
@@ -51,7 +53,7 @@ def begin(memory: Commonplace, identity: str, job: str, prompt: str, agent: str)
 
 def ask(memory: Commonplace, identity: str) -> None:
     """Request that the process which holds the lock executes a run."""
-    durable.ask(memory.library.path, memory.name, durable.named(KIND, identity))
+    durable.ask(memory.library, memory.name, durable.named(KIND, identity))
 
 
 def is_running(memory: Commonplace, job: str) -> bool:
@@ -69,6 +71,7 @@ def finish(memory: Commonplace, identity: str, output: str | None, error: str | 
                 memory, run, status="failed" if error else "success", finished_at=int(time.time()),
                 output=None if output is None else output[:OUTPUT_CHARS], error=error,
             )  # fmt: skip
+            records.keep_newest(memory, KIND, f"job:{run.attrs['job']}", most=KEPT)
 
 
 class Runs:

@@ -8,7 +8,10 @@ prompts, send something out, install, or show logs.
 from __future__ import annotations
 
 import functools
+import math
 import threading
+import time
+from collections import OrderedDict, deque
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -18,7 +21,6 @@ from typing import TYPE_CHECKING, Any, Literal
 from weakref import WeakKeyDictionary
 
 from commonplace.access.caller import NotPermitted
-from commonplace.access.rates import Rates
 from commonplace.dialects.contract import Call, Schema, Setting, Tool
 from commonplace.dialects.mama.platform.failures import PlatformError, malformed, missing
 from commonplace.dialects.rest import Exchange
@@ -34,6 +36,9 @@ SCRIPTS = 2
 """Scripts that run at once."""
 UPLOADS = 10
 """Uploads a minute from one address."""
+MINUTE = 60.0
+ADDRESSES = 10_000
+"""Addresses whose uploads are counted."""
 RESPONSE_BYTES = 16 * 1024 * 1024
 """For the longest answer that the limits of the contract allow: 100 runs of a job, or a script."""
 OBJECT_BODY = {"required": True, "content": {"application/json": {"schema": {"type": "object"}}}}
@@ -42,13 +47,36 @@ Level = Literal["read", "write", "operator"]
 """Who may call: whoever may read or write the space, or the operator alone."""
 
 
+class UploadLimit:
+    """Uploads of each address in the last minute."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._made: OrderedDict[str, deque[float]] = OrderedDict()
+
+    def take(self, address: str) -> int:
+        """Count an upload and return 0; or return the seconds to wait, and count nothing."""
+        with self._lock:
+            now = self._clock()
+            made = self._made.setdefault(address, deque())
+            self._made.move_to_end(address)
+            while made and made[0] <= now - MINUTE:
+                made.popleft()
+            if len(made) >= UPLOADS:
+                return max(1, math.ceil(made[0] + MINUTE - now))
+            made.append(now)
+            if len(self._made) > ADDRESSES:
+                self._made.popitem(last=False)  # the one that was idle longest
+            return 0
+
+
 @dataclass(frozen=True, slots=True)
 class Service:
     """The platform of one server."""
 
     setting: Setting
-    uploads: Rates = field(default_factory=lambda: Rates(UPLOADS / 60, UPLOADS))
-    """Uploads that an address may still make."""
+    uploads: UploadLimit = field(default_factory=UploadLimit)
     scripts: threading.BoundedSemaphore = field(
         default_factory=lambda: threading.BoundedSemaphore(SCRIPTS)
     )

@@ -20,6 +20,8 @@ from commonplace.platform.exclusive import exclusive
 
 DELEGATION = "mama_delegation"
 RECENT = 20
+KEPT = 1_000
+"""Delegations that are kept, the newest ones."""
 LONGEST_SECONDS = 900.0
 SHOWN = (
     "fromAgentId", "toAgentId", "task", "status", "startedAt", "completedAt", "duration", "error",
