@@ -1,0 +1,243 @@
+"""A LangGraph `BaseStore` whose items are memories.
+
+>>> from commonplace import Commonplace
+>>> from commonplace.integrations.langgraph_store import CommonplaceStore
+>>> store = CommonplaceStore(Commonplace("~/.commonplace"))
+>>> store.put(("users", "alice"), "food", {"text": "Alice likes Thai food"})
+>>> store.search(("users",), query="what does Alice eat?")
+
+An item's text, which searches look at, is the text of its value's fields, or of those that `index`
+names. Every batch is one operation: all of it is stored, or none, and one undo reverts it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+from langgraph.store.base import (
+    BaseStore,
+    GetOp,
+    Item,
+    ListNamespacesOp,
+    MatchCondition,
+    Op,
+    PutOp,
+    Result,
+    SearchItem,
+    SearchOp,
+    get_text_at_path,
+    tokenize_path,
+)
+
+from commonplace import Commonplace, Memory, NotFound
+
+KIND = "langgraph_item"
+NAMESPACE_TAG = "langgraph:"
+NOT_INDEXED_TAG = "langgraph-not-indexed"
+PAGE = 1_000
+LIVE = ("active", "dying")
+
+_COMPARISONS: Mapping[str, Callable[[Any, Any], bool]] = {
+    "$eq": lambda held, wanted: bool(held == wanted),
+    "$ne": lambda held, wanted: bool(held != wanted),
+    "$gt": lambda held, wanted: float(held) > float(wanted),
+    "$gte": lambda held, wanted: float(held) >= float(wanted),
+    "$lt": lambda held, wanted: float(held) < float(wanted),
+    "$lte": lambda held, wanted: float(held) <= float(wanted),
+}
+
+
+class CommonplaceStore(BaseStore):
+    """LangGraph's long-term memory, kept by Commonplace."""
+
+    __slots__ = ("memory",)
+
+    def __init__(self, memory: Commonplace) -> None:
+        super().__init__()
+        self.memory = memory
+
+    def batch(self, ops: Iterable[Op]) -> list[Result]:
+        """Carry out operations: what is read is the state before the batch's writes."""
+        listed = list(ops)
+        results: list[Result] = []
+        writes: dict[tuple[tuple[str, ...], str], PutOp] = {}
+        for op in listed:
+            if isinstance(op, GetOp):
+                results.append(self._get(op))
+            elif isinstance(op, SearchOp):
+                results.append(list(self._search(op)))
+            elif isinstance(op, ListNamespacesOp):
+                results.append(self._namespaces(op))
+            elif isinstance(op, PutOp):
+                writes[op.namespace, op.key] = op
+                results.append(None)
+            else:
+                raise TypeError(f"Unknown operation: {type(op).__name__}")
+        if writes:
+            with self.memory.unit("langgraph batch"):
+                for op in writes.values():
+                    self._put(op)
+        return results
+
+    async def abatch(self, ops: Iterable[Op]) -> list[Result]:
+        """Carry out operations in a thread."""
+        return await asyncio.to_thread(self.batch, list(ops))
+
+    def _get(self, op: GetOp) -> Item | None:
+        found = self._memory_at(op.namespace, op.key)
+        if found is None or found.state not in LIVE:
+            return None
+        return Item(**_fields(self.memory.get(found.id)))
+
+    def _memory_at(self, namespace: tuple[str, ...], key: str) -> Memory | None:
+        try:
+            return self.memory.get(_ref(namespace, key), count=False)
+        except NotFound:
+            return None
+
+    def _put(self, op: PutOp) -> None:
+        former = self._memory_at(op.namespace, op.key)
+        if op.value is None:
+            if former is not None and former.state in LIVE:
+                self.memory.forget(former.id)
+            return
+        text = _text(op.value, op.index)
+        details: dict[str, Any] = {
+            "tags": [*_tags(op.namespace), *([] if text else [NOT_INDEXED_TAG])],
+            "attrs": {"namespace": list(op.namespace), "key": op.key, "value": op.value},
+            "title": op.key[:1_000],
+        }
+        text = text or json.dumps(op.value, ensure_ascii=False)
+        if former is None:
+            self.memory.remember(
+                text, kind=KIND, ref=_ref(op.namespace, op.key), trust="inferred", **details
+            )
+        else:
+            self.memory.revise(former.id, text, state="active", **details)
+
+    def _search(self, op: SearchOp) -> Iterator[SearchItem]:
+        wanted: dict[str, Any] = {"kinds": [KIND]}
+        if op.namespace_prefix:
+            wanted["tags_all"] = [_tag(op.namespace_prefix)]
+        pairs = self._ranked(op.query, wanted) if op.query else self._all(wanted)
+        matching = ((memory, score) for memory, score in pairs if _passes(memory, op.filter))
+        for number, (memory, score) in enumerate(matching):
+            if number >= op.offset + op.limit:
+                return
+            if number >= op.offset:
+                yield SearchItem(**_fields(memory), score=score)
+
+    def _ranked(self, query: str, wanted: dict[str, Any]) -> Iterator[tuple[Memory, float | None]]:
+        hits = self.memory.recall(query, limit=PAGE, tags_none=[NOT_INDEXED_TAG], **wanted)
+        yield from ((hit.memory, hit.score) for hit in hits)
+        found = {hit.memory.id for hit in hits}
+        yield from ((each, None) for each, _ in self._all(wanted) if each.id not in found)
+
+    def _all(self, wanted: dict[str, Any]) -> Iterator[tuple[Memory, float | None]]:
+        offset = 0
+        while True:
+            found, count = self.memory.browse(order="oldest", limit=PAGE, offset=offset, **wanted)
+            yield from ((each, None) for each in found)
+            offset += len(found)
+            if not found or offset >= count:
+                return
+
+    def _namespaces(self, op: ListNamespacesOp) -> list[tuple[str, ...]]:
+        held = {tuple(memory.attrs["namespace"]) for memory, _ in self._all({"kinds": [KIND]})}
+        conditions = op.match_conditions or ()
+        found = [each for each in held if all(_matches(one, each) for one in conditions)]
+        if op.max_depth is not None:
+            found = list({each[: op.max_depth] for each in found})
+        return sorted(found)[op.offset : op.offset + op.limit]
+
+
+def _ref(namespace: Sequence[str], key: str) -> str:
+    named = json.dumps([*namespace, key], ensure_ascii=False)
+    return "langgraph:" + (named if len(named) <= 400 else _digest(named))
+
+
+def _tag(namespace: Sequence[str]) -> str:
+    named = json.dumps(list(namespace), ensure_ascii=False)
+    return NAMESPACE_TAG + (named if len(named) <= 80 else _digest(named))
+
+
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def _tags(namespace: Sequence[str]) -> list[str]:
+    """Return a tag for the namespace and for each that begins it."""
+    return [_tag(namespace[:size]) for size in range(1, len(namespace) + 1)]
+
+
+def _text(value: Mapping[str, Any], index: bool | Sequence[str] | None) -> str:
+    """Return what searches look at; empty if the item is not to be found by a query."""
+    if index is False:
+        return ""
+    if index is None or index is True:
+        return "\n".join(_strings(value))
+    found = (get_text_at_path(value, tokenize_path(path)) for path in index)
+    return "\n".join(each for texts in found for each in texts)
+
+
+def _strings(value: Any) -> Iterator[str]:
+    if isinstance(value, Mapping):
+        for each in value.values():
+            yield from _strings(each)
+    elif isinstance(value, list | tuple):
+        for each in value:
+            yield from _strings(each)
+    elif isinstance(value, str) and value.strip():
+        yield value
+    elif isinstance(value, int | float) and not isinstance(value, bool):
+        yield str(value)
+
+
+def _fields(memory: Memory) -> dict[str, Any]:
+    return {
+        "value": dict(memory.attrs["value"]),
+        "key": memory.attrs["key"],
+        "namespace": tuple(memory.attrs["namespace"]),
+        "created_at": memory.created_at,
+        "updated_at": memory.updated_at,
+    }
+
+
+def _passes(memory: Memory, wanted: Mapping[str, Any] | None) -> bool:
+    value = memory.attrs["value"]
+    return all(_compared(value.get(key), each) for key, each in (wanted or {}).items())
+
+
+def _compared(held: Any, wanted: Any) -> bool:
+    if isinstance(wanted, Mapping):
+        if any(key.startswith("$") for key in wanted):
+            return all(_operated(held, operator, value) for operator, value in wanted.items())
+        return isinstance(held, Mapping) and all(
+            _compared(held.get(key), value) for key, value in wanted.items()
+        )
+    if isinstance(wanted, list | tuple):
+        return (
+            isinstance(held, list | tuple)
+            and len(held) == len(wanted)
+            and all(map(_compared, held, wanted))
+        )
+    return bool(held == wanted)
+
+
+def _operated(held: Any, operator: str, wanted: Any) -> bool:
+    if operator not in _COMPARISONS:
+        raise ValueError(f"Unsupported operator: {operator}")
+    return _COMPARISONS[operator](held, wanted)
+
+
+def _matches(condition: MatchCondition, namespace: tuple[str, ...]) -> bool:
+    path = tuple(condition.path)
+    if len(namespace) < len(path):
+        return False
+    prefix = condition.match_type == "prefix"
+    part = namespace[: len(path)] if prefix else namespace[len(namespace) - len(path) :]
+    return all(wanted in ("*", held) for held, wanted in zip(part, path, strict=True))
