@@ -124,7 +124,6 @@ def test_what_a_token_says_is_what_was_asked_for(do: Callable[..., Ended], data:
 @pytest.mark.parametrize(
     "options",
     [
-        (),
         ("--dialect", "klingon"),
         ("--dialect", "being", "--scope", "root"),
         ("--dialect", "being", "--expires", "soon"),
@@ -408,3 +407,34 @@ def test_a_prefix_that_no_client_takes_is_refused(
     ended = do("mcp", "--prefix", prefix)
     assert (ended.code, ended.out) == (2, "") and "prefix" in ended.err
     assert not data.exists()
+
+
+def test_a_token_is_for_our_own_dialect_unless_another_is_named(do: Callable[..., Ended]) -> None:
+    made = do("token", "create")
+    assert "export COMMONPLACE_TOKEN=" in made.err and made.out.strip() not in made.err
+    assert "commonplace connect claude-code --transport http" in made.err
+    assert do("token", "list", "--json").json["dialects"] == ["commonplace"]
+
+
+def test_an_invitation_is_an_account_and_a_token_and_can_be_taken_back(
+    do: Callable[..., Ended], data: Path
+) -> None:
+    made = do("invite", "anna", "--space", "team", "--url", "https://memory.example.org", "--json")
+    told = made.json
+    assert told["spaces"] == ["team"] and len(told["password"]) >= 16
+    with opened(data) as tokens:
+        assert tokens.recognise(told["token"]).user == "anna"
+    with closing(open_system(data)) as store:
+        vault = open_vault(store)
+        tokens = Tokens(store, vault, token_forms(), environ={})
+        found = Accounts(store, vault, tokens.credentials).verify("anna", told["password"])
+        tokens.close()
+    assert found is not None
+    again = do("invite", "anna")
+    assert again.code == 4
+    assert do("invite", "bob", "--scope", "everything").code == 2
+    assert [each["name"] for each in do("user", "list", "--json").lines] == ["anna"]
+    do("user", "remove", "anna")
+    assert refused(data, told["token"])
+    shown = do("invite", "carl").out
+    assert "commonplace user remove carl" in shown and "password" in shown

@@ -29,7 +29,7 @@ from commonplace.text.hidden import visible
 from server.harness import running
 
 SERVER = str(Path(__file__).parent / "small_mcp_server.py")
-PROGRAM = connect._program
+PROGRAM = connect.program_words
 COMMAND = "/opt/bin/commonplace"
 ARGS = ["mcp", "--dialect", "commonplace"]
 URL = "http://127.0.0.1:3847/mcp/commonplace"
@@ -63,7 +63,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     project = tmp_path / "project"
     project.mkdir()
     monkeypatch.chdir(project)
-    monkeypatch.setattr(connect, "_program", lambda: [COMMAND])
+    monkeypatch.setattr(connect, "program_words", lambda: [COMMAND])
     return where
 
 
@@ -993,7 +993,7 @@ def test_the_list_tells_of_every_client(home: Path, do: Callable[..., Ended]) ->
     assert "not valid" in rows["gemini"]["error"]
     assert not rows["vscode"]["exists"]
     text = do("--list").out
-    for words in ("connected (stdio)", "connected (http)", "no such file", "not valid JSON"):
+    for words in ("connected (stdio)", "connected (http)", "not installed", "not valid JSON"):
         assert words in text
     project = [
         json.loads(line)["client"] for line in do("--list", "--project", "--json").out.splitlines()
@@ -1038,7 +1038,7 @@ def test_what_is_written_is_understood_again(client: str) -> None:
 def test_a_connected_client_can_be_checked(
     client: str, do: Callable[..., Ended], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(connect, "_program", lambda: [sys.executable, SERVER, "good"])
+    monkeypatch.setattr(connect, "program_words", lambda: [sys.executable, SERVER, "good"])
     do(client, "--yes")
     found = do(client, "--check", "--json")
     assert (found.code, found.json["ok"]) == (0, True)
@@ -1050,7 +1050,7 @@ def test_the_command_we_write_starts_our_own_server(
 ) -> None:
     """In every format; what is the same command, with the same environment, is started once."""
     program = [sys.executable, "-m", "commonplace.cli"]
-    monkeypatch.setattr(connect, "_program", lambda: program)
+    monkeypatch.setattr(connect, "program_words", lambda: program)
     written: dict[str, str] = {}
     for client in A_CLIENT_OF_EACH_FORMAT:
         assert do(client, "--data", str(tmp_path / "data"), "--yes").code == 0

@@ -15,14 +15,30 @@ CLOSED = {"stdin": os.O_RDONLY, "stdout": os.O_RDONLY, "stderr": os.O_WRONLY}
 def main(args: Sequence[str] | None = None) -> None:
     """Run one command and exit with its code."""
     _open_closed_streams()
+    given = list(sys.argv[1:] if args is None else args)
     try:
+        if given[:1] == ["mcp"]:
+            given = _serve_through_background(given)
         from commonplace.cli.app import run
 
-        code = run(sys.argv[1:] if args is None else args)
+        code = run(given)
     except KeyboardInterrupt:
         sys.stderr.write("\ninterrupted; everything stored so far is safe\n")
         code = INTERRUPTED
     sys.exit(code)
+
+
+def _serve_through_background(given: list[str]) -> list[str]:
+    """Run `mcp` without loading the rest of the program; return what is left to that."""
+    from commonplace.client import command
+
+    options = command.McpOptions.read(given[1:])
+    if options is None:
+        return given
+    code = command.run(options)
+    if code is not None:
+        os._exit(code)  # another thread may still wait for the server
+    return [*given, "--in-process"]
 
 
 def _open_closed_streams() -> None:

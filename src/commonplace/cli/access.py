@@ -112,9 +112,13 @@ def opened_access(data: Path | None, *, create: bool = False) -> Iterator[_Acces
 @token.command("create")
 def create_token(
     dialect: Annotated[
-        list[str],
-        option("--dialect NAME", f"The dialect it is for; repeatable. {DIALECTS}."),
-    ],
+        list[str] | None,
+        option(
+            "--dialect NAME",
+            f"The dialect it is for; repeatable. {DIALECTS}.",
+            show_default="commonplace",
+        ),
+    ] = None,
     space: Space = "default",
     scope: Annotated[
         str, option("--scope full|read-only|admin", "What the token allows.")
@@ -136,12 +140,13 @@ def create_token(
     and full scope, so with --expires or another --scope the token is opaque.
 
     \b
-      commonplace token create --dialect commonplace --name "laptop"
+      commonplace token create --name "laptop"
       commonplace token create --dialect being --being 7c9e… --scope read-only --expires 90d
     """
     from commonplace.access.credentials import Grant
     from commonplace.dialects import registry
 
+    dialect = dialect or ["commonplace"]
     for given in dialect:
         if given != "server":  # the server's own operations, such as /metrics
             registry.known(given)
@@ -169,6 +174,73 @@ def create_token(
         access.write_down("token create", **issued.credential.as_dict())
     tell(as_json, {"token": issued.token, **issued.credential.as_dict()}, issued.token)
     note(f"Copy it now: it is not shown again. Revoke it with: {_revoking(issued.credential)}")
+    if not as_json and dialect != ["server"]:
+        note("An agent uses it so:", *_connect_lines("…", dialect[0], url=None))
+
+
+def _connect_lines(token: str, dialect: str, url: str | None) -> list[str]:
+    """The commands that put a token into an agent's configuration."""
+    options = "--transport http" if url is None else f"--url {url}"
+    if dialect != "commonplace":
+        options += f" --dialect {dialect}"
+    return [
+        f"  export COMMONPLACE_TOKEN={token}",
+        f"  commonplace connect claude-code {options} --token-env COMMONPLACE_TOKEN",
+    ]
+
+
+def invite(
+    name: Annotated[str, argument("NAME", "The person's user name.")],
+    space: Space = "default",
+    scope: Annotated[
+        str, option("--scope full|read-only|admin", "What the person's token allows.")
+    ] = "full",
+    url: Annotated[
+        str | None, option("--url URL", "The address at which the person reaches the server.")
+    ] = None,
+    data: Data = None,
+    as_json: AsJson = False,
+) -> None:
+    """Invite a person: an account, a token, and the commands to connect an agent.
+
+    The password and the token are shown once. `commonplace user remove NAME` takes both back.
+
+    \b
+      commonplace invite anna --space team --url https://memory.example.org
+    """
+    import secrets
+
+    from commonplace.access.credentials import Grant
+
+    scopes, password = _scopes_of(scope), secrets.token_urlsafe(12)
+    with opened_access(data, create=True) as access:
+        account = access.accounts.add(name, password, [space])
+        issued = access.tokens.credentials.create(
+            Grant(
+                user=account.name,
+                space=space,
+                scopes=scopes,
+                dialects=frozenset({"commonplace"}),
+                name=f"invitation of {account.name}"[:100],
+            )
+        )
+        access.write_down("invite", **account.as_dict(), token=issued.credential.id)
+    told = {
+        **account.as_dict(), "password": password, "token": issued.token,
+        "token_id": issued.credential.id,
+    }  # fmt: skip
+    if as_json:
+        emit(told)
+        return
+    say(f"{visible(account.name)} can use the space {space}. Send this, which is not shown again:")
+    say(f"  password  {password}", f"  token     {issued.token}")
+    say(
+        "To connect an agent, on the person's machine:",
+        *_connect_lines(issued.token, "commonplace", url),
+    )
+    say(f"To take it back: commonplace user remove {visible(account.name)}")
+    if url is None:
+        note("Without --url the commands are for this machine's own address.")
 
 
 def _scopes_of(name: str) -> frozenset[Scope]:
@@ -451,3 +523,6 @@ def span(value: str, field: str) -> float:
             field=field,
         )
     return float(int(parts[1]) * _SPAN_SECONDS[parts[2]])
+
+
+COMMANDS = (invite,)

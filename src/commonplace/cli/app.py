@@ -17,52 +17,41 @@ from typer.core import TyperGroup
 from commonplace.cli import (
     INTERRUPTED,
     access,
+    background,
     beings,
     connect,
     credit,
     databases,
+    guarding,
     hooks,
     memories,
     options,
+    reviewing,
+    scanning,
     servers,
+    service,
+    starting,
     stores,
+    transfer,
     workspaces,
 )
 from commonplace.cli.terminal import as_json_text
-from commonplace.errors import (
-    CommonplaceError,
-    Conflict,
-    EmbeddingUnavailable,
-    InvalidInput,
-    NotFound,
-    StorageCorrupt,
-    StorageFull,
-    StorageUnavailable,
-    UnsupportedVersion,
-)
+from commonplace.errors import EXIT_CODES, CommonplaceError, StorageUnavailable, exit_code
 from commonplace.text.hidden import visible
 
 HOOKS = ["hook", "recall"]  # run by agents: the exit code is always 0
 BROKEN_PIPE = 141  # what a shell shows for a program that SIGPIPE ended
-EXIT_CODES: dict[type[CommonplaceError], int] = {
-    InvalidInput: 2,
-    NotFound: 3,
-    Conflict: 4,
-    StorageFull: 5,
-    StorageUnavailable: 5,
-    StorageCorrupt: 5,
-    UnsupportedVersion: 5,
-    EmbeddingUnavailable: 5,
-}
 
 HELP = """One memory for every AI agent: durable, searched by word and by meaning, offline.
 
 \b
+  commonplace start                set it up for the agents of this machine
   commonplace remember "Alice moved to the vision team" --tag people
   commonplace search "who works on images?" --why
-  commonplace revise 3f2a --text "Alice leads the vision team"
+  commonplace revise 3f2a "Alice leads the vision team"
   commonplace undo
   commonplace serve                serve every agent over HTTP
+  commonplace open                 look at the memory in a browser
   commonplace connect claude-code  add it to an agent's configuration
   commonplace demo                 a tour with a temporary memory
 
@@ -79,8 +68,38 @@ Exit codes: 0 success · 1 nothing found · 2 invalid input · 3 not found · 4 
 """
 
 
+# The commands as help shows them; those that people use every day come first.
+SECTIONS = {
+    "Memories": "remember search list show revise forget recover undo log review",
+    "Agents": "start stop-using connect serve open status stop restart service mcp hook being"
+    " workspace credit",
+    "Moving and keeping": "import export move backup restore guard",
+    "Access": "token user invite audit scan promote purge",
+    "Maintenance": "doctor spaces database demo version",
+}
+ALIASES = {"recall": "search"}
+
+
 class Commands(TyperGroup):
     """Runs a command, and turns an error into a message and an exit code."""
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        """List the commands by what they are for."""
+        shown = {name: self.get_command(ctx, name) for name in self.list_commands(ctx)}
+        sections = {title: names.split() for title, names in SECTIONS.items()}
+        listed = {name for names in sections.values() for name in names}
+        sections["More"] = [name for name in shown if name not in listed]
+        width = max(map(len, shown), default=0)
+        room = formatter.width - width - 6
+        for title, names in sections.items():
+            rows = [
+                (name.ljust(width), command.get_short_help_str(room))
+                for name in names
+                if (command := shown.get(name)) is not None and not command.hidden
+            ]
+            if rows:
+                with formatter.section(title):
+                    formatter.write_dl(rows)
 
     def invoke(self, ctx: Any) -> Any:
         """Run the chosen command."""
@@ -88,8 +107,7 @@ class Commands(TyperGroup):
             return super().invoke(ctx)
         except CommonplaceError as error:
             _show_error(error.as_dict())
-            known = (code for kind, code in EXIT_CODES.items() if isinstance(error, kind))
-            code = next(known, EXIT_CODES[InvalidInput])
+            code = exit_code(error)
         except KeyboardInterrupt:
             code = _interrupted()
         except BrokenPipeError:
@@ -139,11 +157,23 @@ def _start(
         sys.stdout.write(context.get_help() + "\n")
 
 
-for command in (*servers.COMMANDS, *connect.COMMANDS, *memories.COMMANDS, *stores.COMMANDS):
-    app.command(name=command.__name__.rstrip("_"))(command)
+for command in (
+    *starting.COMMANDS,
+    *servers.COMMANDS,
+    *background.COMMANDS,
+    *connect.COMMANDS,
+    *memories.COMMANDS,
+    *transfer.COMMANDS,
+    *stores.COMMANDS,
+    *scanning.COMMANDS,
+    *reviewing.COMMANDS,
+    *access.COMMANDS,
+):
+    app.command(name=command.__name__.rstrip("_").replace("_", "-"))(command)
 GROUPS = {
     **servers.GROUPS, **access.GROUPS, **hooks.GROUPS, **credit.GROUPS, **beings.GROUPS,
-    **workspaces.GROUPS, **databases.GROUPS,
+    **workspaces.GROUPS, **databases.GROUPS, **service.GROUPS,
+    **guarding.GROUPS,
 }  # fmt: skip
 for name, group in GROUPS.items():
     app.add_typer(group, name=name)
@@ -190,6 +220,10 @@ def run(args: Sequence[str]) -> int:
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):  # not if a test replaced it
             stream.reconfigure(encoding="utf-8", errors="backslashreplace")
+    if args[:1] == ["help"]:
+        args = [*args[1:], "--help"]
+    if args:
+        args[0] = ALIASES.get(args[0], args[0])
     try:
         program = _program(args[0] if args else "")
         result = program(args, prog_name="commonplace", standalone_mode=False)

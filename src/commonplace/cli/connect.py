@@ -13,6 +13,7 @@ from urllib.parse import urlsplit
 
 import typer
 
+from commonplace import DISTRIBUTION
 from commonplace.cli import clients, settings_files
 from commonplace.cli.clients import CLIENTS, Client, Http, Stdio
 from commonplace.cli.options import DIALECTS, AsJson, Data, argument, option
@@ -210,7 +211,7 @@ def _server(
     if transport == "stdio":
         if url is not None:
             raise InvalidInput("A server on stdio has no URL.", hint="Leave out --url.")
-        return Stdio(*_command(dialect, data, space))
+        return Stdio(*server_command(dialect, data, space))
     if transport != "http":
         raise InvalidInput("The transport must be stdio or http.", field="transport")
     if client.http is None:
@@ -265,9 +266,11 @@ def _check_token(transport: str, token: str | None, token_env: str | None) -> No
         raise InvalidInput("A token consists of visible ASCII characters.", field="token")
 
 
-def _command(dialect: str, data: Path | None, space: str | None) -> tuple[str, tuple[str, ...]]:
+def server_command(
+    dialect: str, data: Path | None, space: str | None
+) -> tuple[str, tuple[str, ...]]:
     """The command that starts this installation from any directory."""
-    program, *rest = _program()
+    program, *rest = program_words()
     rest += ["mcp", "--dialect", dialect]
     if data is not None:
         rest += ["--data", str(data.expanduser().absolute())]
@@ -278,13 +281,16 @@ def _command(dialect: str, data: Path | None, space: str | None) -> tuple[str, t
     return program, tuple(rest)
 
 
-def _program() -> list[str]:
+def program_words(name: str = "commonplace", module: str = "commonplace.cli") -> list[str]:
+    """How to start a program of this installation: by its path, or by uvx if that runs us."""
     suffix = ".exe" if os.name == "nt" else ""
-    installed = Path(sys.executable).with_name(f"commonplace{suffix}")
+    installed = Path(sys.executable).with_name(f"{name}{suffix}")
+    if "archive-v0" in installed.parts:  # a cache of uv, which may be emptied
+        return ["uvx", "--from", DISTRIBUTION, name]
     for program in (Path(sys.argv[0]).absolute(), installed):
-        if program.stem == "commonplace" and program.is_file() and os.access(program, os.X_OK):
+        if program.stem == name and program.is_file() and os.access(program, os.X_OK):
             return [str(program)]
-    return [sys.executable, "-m", "commonplace.cli"]
+    return [sys.executable, "-m", module]
 
 
 # Show the change, ask, and write it
@@ -382,7 +388,7 @@ def _list(name: str | None, project: Path | None, entry: str, as_json: bool) -> 
             continue
         state = row["error"] or (
             f"connected ({row['transport']})" if row["connected"]
-            else "not connected" if row["exists"] else "no such file"
+            else "not connected" if row["exists"] else "not installed"
         )  # fmt: skip
         say(f"{bold(client.name):<{24 if bold('') else 16}} {visible(row['path'])}")
         say(f"{'':16} {visible(' '.join(state.split()))}")

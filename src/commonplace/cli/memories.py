@@ -10,14 +10,28 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from commonplace.cli import INTERRUPTED, options, terminal
-from commonplace.cli.options import AsJson, Data, Embedding, Id, Ids, Space, argument, option
+from commonplace.cli.options import (
+    AllowSecrets,
+    AsJson,
+    Data,
+    Embedding,
+    GlobalOption,
+    Id,
+    Ids,
+    ProjectOption,
+    Space,
+    argument,
+    option,
+)
 from commonplace.cli.terminal import bold, dim, emit, local, note, one_line, say, tell
+from commonplace.engine.content import masking
 from commonplace.errors import InvalidInput
 from commonplace.text.hidden import visible
 
 if TYPE_CHECKING:
     from commonplace.engine.commonplace import Commonplace
-    from commonplace.engine.finding.recall import Hit
+    from commonplace.engine.content.projects import Project
+    from commonplace.engine.finding.recall import Hit, SessionHit
     from commonplace.engine.model import Link, Memory, Version
 
 NOTHING_FOUND = 1
@@ -26,9 +40,14 @@ AsOf = Annotated[str | None, option("--as-of WHEN", "Show the state at that time
 
 
 def remember(
-    text: Annotated[str, argument("TEXT|-", "What to remember; - reads stdin.")],
     details: dict[str, Any],
+    text: Annotated[
+        list[str] | None, argument("TEXT...|-", "What to remember; - or a pipe reads stdin.")
+    ] = None,
     tag: Annotated[list[str] | None, option("--tag TAG", "A tag; repeatable.")] = None,
+    everywhere: GlobalOption = False,
+    project: ProjectOption = None,
+    allow_secrets: AllowSecrets = False,
     data: Data = None,
     space: Space = "default",
     as_json: AsJson = False,
@@ -36,14 +55,31 @@ def remember(
 ) -> None:
     """Store a memory. It is on disk when this returns.
 
+    In a repository it belongs to that project, and is not found in others.
+
     \b
       commonplace remember "We ship on Thursdays" --kind decision --tag release
-      git log -5 | commonplace remember - --title "What changed this week"
+      commonplace remember Alice moved to the vision team
+      git log -5 | commonplace remember --title "What changed this week"
       commonplace remember "Retries are capped at 5" --source https://example.org/design#retries
     """
-    with options.memory(data, space, embedding, create=True) as memory:
-        stored = memory.remember(_text(text), tags=tag or (), **details)
-    tell(as_json, stored.as_dict(), f"remembered {stored.id}")
+    here = None if everywhere else options.current_project(project)
+    with (
+        options.memory(
+            data, space, embedding, create=True, project=here, allow_secrets=allow_secrets
+        ) as memory,
+        masking.noticing() as masked,
+    ):
+        stored = memory.remember(_words(text), tags=tag or (), **details)
+    _tell_masked(masked)
+    shown = {**stored.as_dict(), **({"masked": masked} if masked else {})}
+    tell(as_json, shown, f"remembered {stored.id}")
+
+
+def _tell_masked(kinds: list[str]) -> None:
+    """Say on standard error which secrets were not stored."""
+    if kinds:
+        note(f"masked: {', '.join(kinds)}; --allow-secrets stores such values as they are")
 
 
 def search(
@@ -57,6 +93,13 @@ def search(
     as_of: AsOf = None,
     why: Annotated[bool, option("--why", "Explain the score of each result.")] = False,
     text: Annotated[bool, option("--text", "Search for the query as an exact substring.")] = False,
+    all_: Annotated[bool, option("--all", "Show improbable results too.")] = False,
+    minimum: Annotated[
+        float | None, option("--minimum P", "The least probability of a result, 0 to 1.")
+    ] = None,
+    by: Annotated[str, option("--by memory|session", "What to find.")] = "memory",
+    everywhere: Annotated[bool, option("--everywhere", "In all projects.")] = False,
+    project: ProjectOption = None,
     data: Data = None,
     space: Space = "default",
     as_json: AsJson = False,
@@ -64,34 +107,95 @@ def search(
 ) -> None:
     """Find memories by word and by meaning. With --json, one object per line.
 
+    In a repository, memories of other projects are left out.
+
     \b
       commonplace search "what did we decide about releases?" --why
       commonplace search "RFC-1149" --text
       commonplace search invoices --since 2026-01-01 --as-of "2026-03-01 12:00"
     """
+    if by not in ("memory", "session"):
+        raise InvalidInput(f"There is no --by {by}.", hint="Use memory or session.", field="by")
     conditions = _given(
         kinds=kind, tags_all=tag, since=options.moment(since, "since"),
         until=options.moment(until, "until"), **details,
     )  # fmt: skip
     moment = options.moment(as_of, "as_of")
-    with options.memory(data, space, "none" if text else embedding) as memory:
+    here = None if everywhere else options.current_project(project)
+    with options.memory(data, space, "none" if text else embedding, project=here) as memory:
         if text:
             found, total = memory.find_text(query, limit=limit, as_of=moment, **conditions)
             for each in found:
-                emit({"memory": each.as_dict()}) if as_json else _show_result(each, query)
+                emit({"memory": each.as_dict()}) if as_json else _show_result(each, query, here)
             if total > len(found) and not as_json:
                 note(f"{total - len(found)} more; see them with --limit.")
             none = not found
+        elif by == "session":
+            sessions = memory.recall_sessions(query, limit=limit, as_of=moment, **conditions)
+            for session in sessions:
+                emit(_session(session)) if as_json else _show_session(session, query, here)
+            none = not sessions
         else:
-            hits = memory.recall(query, limit=limit, as_of=moment, **conditions)
+            least = 0.0 if all_ else minimum
+            hits = memory.recall(query, limit=limit, as_of=moment, minimum=least, **conditions)
             for hit in hits:
-                emit(_hit(hit)) if as_json else _show_result(hit.memory, query, hit, why)
+                if as_json:
+                    emit(_hit(hit, here))
+                else:
+                    _show_result(hit.memory, query, here, hit, why)
             _explain_missing_meaning(memory, hits.degraded, as_json)
             none = not hits
     if none:
         if not as_json:
+            more = "" if text or all_ or by == "session" else "; --all shows improbable results"
+            note(f"nothing found{more}")
+        raise typer.Exit(NOTHING_FOUND)
+
+
+def list_(
+    details: dict[str, Any],
+    limit: Annotated[int, option("--limit -n N", "Maximum number of results.")] = 20,
+    offset: Annotated[int, option("--offset N", "How many to leave out first.")] = 0,
+    order: Annotated[
+        str,
+        option("--order ORDER", "newest, oldest, updated, latest, importance or credit."),
+    ] = "newest",
+    kind: Annotated[list[str] | None, option("--kind KIND", "Only these kinds.")] = None,
+    tag: Annotated[list[str] | None, option("--tag TAG", "With all of these tags.")] = None,
+    state: Annotated[
+        list[str] | None, option("--state STATE", "Only these, such as archived; else live.")
+    ] = None,
+    since: Annotated[str | None, option("--since WHEN", "Only memories from that time on.")] = None,
+    until: Annotated[str | None, option("--until WHEN", "Only memories up to that time.")] = None,
+    as_of: AsOf = None,
+    data: Data = None,
+    space: Space = "default",
+    as_json: AsJson = False,
+) -> None:
+    """List memories, the newest first. With --json, one object per line.
+
+    \b
+      commonplace list --kind decision --since 30d
+      commonplace list --state archived
+    """
+    conditions = _given(
+        kinds=kind, tags_all=tag, states=state, since=options.moment(since, "since"),
+        until=options.moment(until, "until"), **details,
+    )  # fmt: skip
+    with options.memory(data, space) as memory:
+        found, total = memory.browse(
+            order=order, limit=limit, offset=offset, as_of=options.moment(as_of, "as_of"),
+            **conditions,
+        )  # fmt: skip
+    for each in found:
+        emit(each.as_dict()) if as_json else _show_result(each, "", None)
+    if not found:
+        if not as_json:
             note("nothing found")
         raise typer.Exit(NOTHING_FOUND)
+    left = total - offset - len(found)
+    if left > 0 and not as_json:
+        note(f"{left:,} more; see them with --limit, or --offset {offset + len(found)}.")
 
 
 def _explain_missing_meaning(memory: Commonplace, degraded: str, as_json: bool) -> None:
@@ -138,9 +242,13 @@ def show(
 def revise(
     id: Id,
     details: dict[str, Any],
-    text: Annotated[str | None, option("--text TEXT|-", "The new text; - reads stdin.")] = None,
+    words: Annotated[
+        list[str] | None, argument("TEXT...|-", "The new text; - reads stdin.")
+    ] = None,
+    text: Annotated[str | None, option("--text TEXT|-", "The new text, too.")] = None,
     tag: Annotated[list[str] | None, option("--tag TAG", "Add a tag.")] = None,
     untag: Annotated[list[str] | None, option("--untag TAG", "Remove a tag.")] = None,
+    allow_secrets: AllowSecrets = False,
     data: Data = None,
     space: Space = "default",
     as_json: AsJson = False,
@@ -149,20 +257,27 @@ def revise(
     """Change a memory. Its former versions stay in its history.
 
     \b
-      commonplace revise 3f2a --text "We ship on Tuesdays" --tag release
+      commonplace revise 3f2a "We ship on Tuesdays" --tag release
     """
-    changes = _given(text=None if text is None else _text(text), **details)
+    if words and text is not None:
+        raise InvalidInput("The text is given twice.", hint="Leave out --text.", field="text")
+    new = " ".join(words) if words else text
+    changes = _given(text=None if new is None else _text(new), **details)
     if not changes and not tag and not untag:
         raise InvalidInput(
-            "There is nothing to change.", hint="Give an option such as --text or --tag."
+            "There is nothing to change.", hint="Give the new text, or an option such as --tag."
         )
-    with options.memory(data, space, embedding) as memory:
+    with (
+        options.memory(data, space, embedding, allow_secrets=allow_secrets) as memory,
+        masking.noticing() as masked,
+    ):
         before = memory.get(_named(memory, id), count=False)
         if tag or untag:
             changes["tags"] = [t for t in (*before.tags, *(tag or ())) if t not in (untag or ())]
         after = memory.revise(before.id, expected_version=before.version, **changes)
+    _tell_masked(masked)
     if as_json:
-        emit(after.as_dict())
+        emit({**after.as_dict(), **({"masked": masked} if masked else {})})
     elif after.version == before.version:
         say(f"{after.id} is unchanged: it already has these values")
     else:
@@ -316,13 +431,27 @@ def log(
 
 
 COMMANDS = (
-    options.with_fields(remember), options.with_fields(search, to_find=True), show,
+    options.with_fields(remember), options.with_fields(search, to_find=True),
+    options.with_fields(list_, to_find=True), show,
     options.with_fields(revise), promote, forget, recover, purge, undo, log,
 )  # fmt: skip
 
 
 def _given(**details: Any) -> dict[str, Any]:
     return {name: value for name, value in details.items() if value is not None}
+
+
+def _words(text: list[str] | None) -> str:
+    """The words as one text; without any, what a pipe holds."""
+    if text:
+        return _text(" ".join(text))
+    if sys.stdin.isatty():
+        raise InvalidInput(
+            "There is nothing to remember.",
+            hint='Say what: commonplace remember "We ship on Thursdays".',
+            field="text",
+        )
+    return _text("-")
 
 
 def _text(argument: str) -> str:
@@ -354,20 +483,38 @@ def _plural(count: int, one: str, many: str) -> str:
     return f"{count:,} {one if count == 1 else many}"
 
 
-def _show_result(memory: Memory, query: str, hit: Hit | None = None, why: bool = False) -> None:
+def _show_result(
+    memory: Memory,
+    query: str,
+    here: Project | None,
+    hit: Hit | None = None,
+    why: bool = False,
+) -> None:
     from commonplace.text.snippets import snippet
 
     room = terminal.columns() - 10
     text = f"{memory.title}: {memory.text}" if memory.title else memory.text
     say(f"{bold(memory.id[:8])}  {one_line(snippet(text, query, room), room)}")
-    parts = [memory.kind, local(memory.occurred_at or memory.created_at), ", ".join(memory.tags)]
+    known = () if here is None else here.labels
+    shown = [tag for tag in memory.tags if tag not in known]
+    parts = [memory.kind, local(memory.occurred_at or memory.created_at), ", ".join(shown)]
+    if here is not None and (branch := here.other_branch(memory.tags)):
+        parts.append(f"stored on another branch: {branch}")
     if memory.trust != "stated":
         parts.append(memory.trust)
     if hit is not None:
-        parts.append(f"score {hit.score:.2f}")
+        parts.append(f"{hit.probability:.0%} probable")
+        if hit.replaced_by or hit.newer:
+            surely = "replaced" if hit.replaced_by else "perhaps replaced"
+            parts.append(f"{surely} by {(hit.replaced_by or hit.newer)[:8]}")
     say(dim("          " + visible(" · ".join(part for part in parts if part))))
     if hit is not None and why:
         say(dim(f"          {visible(str(hit.why))}"))
+
+
+def _show_session(found: SessionHit, query: str, here: Project | None) -> None:
+    say(bold(visible(f"{found.conversation} / {found.session or 'no session'}")))
+    _show_result(found.best, query, here)
 
 
 def _show(memory: Memory, links: list[Link]) -> None:
@@ -409,9 +556,20 @@ def _show_version(version: Version) -> None:
     say("\n".join(f"  {line}" for line in visible(version.memory.text).split("\n")))
 
 
-def _hit(hit: Hit) -> dict[str, Any]:
+def _session(found: SessionHit) -> dict[str, Any]:
+    named = _plain(found, "conversation", "session")
+    return {"score": round(found.score, 6), **named, "memory": found.best.as_dict()}
+
+
+def _hit(hit: Hit, here: Project | None) -> dict[str, Any]:
     why = hit.why.as_dict()
-    return {"score": round(hit.score, 6), "memory": hit.memory.as_dict(), "why": why}
+    measured = {"score": round(hit.score, 6), "probability": round(hit.probability, 6)}
+    marks = {name: getattr(hit, name) for name in ("replaced_by", "newer", "replaces")}
+    marks = {name: value for name, value in marks.items() if value}
+    shown = {**measured, **marks, "memory": hit.memory.as_dict(), "why": why}
+    if here is not None and (branch := here.other_branch(hit.memory.tags)):
+        shown["other_branch"] = branch
+    return shown
 
 
 def _version(version: Version) -> dict[str, Any]:

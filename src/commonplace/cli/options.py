@@ -7,7 +7,7 @@ import inspect
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from datetime import datetime
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -20,7 +20,9 @@ from commonplace.storage.fields import FIELDS, FILTERABLE
 from commonplace.text.hidden import visible
 
 if TYPE_CHECKING:
+    from commonplace.embedding.provider import Embedder
     from commonplace.engine.commonplace import Commonplace
+    from commonplace.engine.content.projects import Project
     from commonplace.engine.library import Library
     from commonplace.storage.ports import Store
 
@@ -79,6 +81,21 @@ Embedding = Annotated[
 ]
 Ids = Annotated[list[str], argument("ID...", "IDs, or their first characters.")]
 Id = Annotated[str, argument("ID", "The ID, or its first characters.")]
+
+
+ProjectOption = Annotated[
+    str | None,
+    option("--project NAME", "The project, instead of that of the working directory."),
+]
+AllowSecrets = Annotated[
+    bool,
+    option(
+        "--allow-secrets",
+        "Store keys, tokens and passwords as they are, instead of masking them.",
+        envvar="COMMONPLACE_ALLOW_SECRETS",
+    ),
+]
+GlobalOption = Annotated[bool, option("--global", "Belongs to no project: for all of them.")]
 
 
 # What --dialect takes, as help shows it. Dialects of other distributions are not looked up here.
@@ -198,17 +215,24 @@ def existing(data: Path | None) -> Path:
 
 
 @contextmanager
-def library(data: Path | None, embedding: str = "none") -> Iterator[Library]:
+def library(
+    data: Path | None, embedding: str = "none", *, allow_secrets: bool = False
+) -> Iterator[Library]:
     """The open data directory."""
     from commonplace.embedding.provider import open_embedder
     from commonplace.engine.library import Library
 
     model = os.environ.get("COMMONPLACE_EMBEDDING_MODEL") or "text-embedding-3-small"
     key = os.environ.get("COMMONPLACE_EMBEDDING_KEY") or None
+    if embedding.strip().lower() == "builtin":
+        embedder = _served_model(data)
+    else:
+        embedder = open_embedder(embedding, api_key=key, model=model)
     opened = Library(
         data,
-        embedder=open_embedder(embedding, api_key=key, model=model),
+        embedder=embedder,
         database=database_of(data),
+        allow_secrets=allow_secrets,
     )
     try:
         if opened.read_only:
@@ -218,9 +242,47 @@ def library(data: Path | None, embedding: str = "none") -> Iterator[Library]:
         opened.close()
 
 
+def _served_model(data: Path | None) -> Embedder | None:
+    """The built-in model, in the server of the data directory if one runs."""
+    from commonplace.client import connection
+    from commonplace.embedding.provider import open_embedder
+    from commonplace.engine.library import directory
+
+    try:
+        place = connection.place_of(str(directory(data)), database_of(data) or "")
+    except (OSError, connection.Unusable):
+        return open_embedder("builtin")
+    from commonplace.cli.served_model import ServedModel
+
+    return ServedModel(place)
+
+
+def current_project(name: str | None = None) -> Project | None:
+    """The project of that name, or of the working directory; None outside of any."""
+    from commonplace.engine.content.projects import Project
+    from commonplace.platform.projects import project_of
+
+    if name is not None and not name.strip():
+        raise InvalidInput("--project is empty.", hint="Name one.", field="project")
+    try:
+        here = project_of(Path.cwd())
+    except FileNotFoundError:  # the working directory was deleted
+        here = None
+    if name is None:
+        return here
+    return here if here is not None and here.name == name else Project(name)
+
+
 @contextmanager
 def memory(
-    data: Path | None, space: str, embedding: str = "none", *, create: bool = False, first: str = ""
+    data: Path | None,
+    space: str,
+    embedding: str = "none",
+    *,
+    create: bool = False,
+    first: str = "",
+    project: Project | None = None,
+    allow_secrets: bool = False,
 ) -> Iterator[Commonplace]:
     """An open space; NotFound if it does not exist, unless `create`.
 
@@ -240,10 +302,10 @@ def memory(
     in_files = database_of(data) is None
     if not create and in_files and not (where / "spaces" / f"{checks.space(space)}.db").exists():
         raise missing
-    with library(data, embedding) as shared:
+    with library(data, embedding, allow_secrets=allow_secrets) as shared:
         if not create and not in_files and not shared.exists(space):
             raise missing
-        yield Commonplace(space=space, origin=Origin(client="cli"), library=shared)
+        yield Commonplace(space=space, origin=Origin(client="cli"), library=shared, project=project)
 
 
 def compute_embeddings(memory: Commonplace) -> None:
@@ -262,10 +324,13 @@ def _how_to_create(space: str) -> str:
 
 
 def moment(value: str | None, name: str) -> datetime | str | None:
-    """A time as people type it, local without a time zone.
+    """A time as people type it, local without a time zone: a date, `yesterday`, `7d`.
 
-    A date means its end for `until`, and noon for `at`.
+    A date means its end for `until`, and noon for `at`. A period means its start, and its end for
+    `until` and `as_of`.
     """
+    from commonplace.text.dates import period
+
     if value is None:
         return value
     option = name if name.isupper() else f"--{name.replace('_', '-')}"
@@ -276,11 +341,18 @@ def moment(value: str | None, name: str) -> datetime | str | None:
         elif len(value) <= 10 and name == "at":
             at = at.replace(hour=12)  # noon is the same day in UTC for nearly every time zone
     except ValueError:
-        raise InvalidInput(
-            f"{option} is not a date or time.",
-            hint="Write it as 2026-05-31, '2026-05-31 14:00' or 2026-05-31T14:00:00Z.",
-            field=name,
-        ) from None
+        found = period(value, datetime.now())
+        if found is None:
+            raise InvalidInput(
+                f"{option} is not a date or time.",
+                hint="Write it as 2026-05-31, '2026-05-31 14:00', 2026-05-31T14:00:00Z, yesterday,"
+                " 7d, 'last tuesday' or 'two weeks ago'.",
+                field=name,
+            ) from None
+        start, end = found
+        at = end - timedelta(microseconds=1) if name in ("until", "as_of") else start
+        if name == "at":
+            at = start + (end - start) / 2
     try:
         return at.astimezone()
     except (OverflowError, OSError, ValueError):

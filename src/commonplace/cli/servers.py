@@ -13,18 +13,23 @@ import typer
 
 from commonplace.cli.options import (
     DIALECTS,
+    AllowSecrets,
     AsJson,
     Data,
     Database,
     Embedding,
+    GlobalOption,
+    ProjectOption,
     Space,
+    current_project,
     database_of,
     existing,
     has_system,
     library,
     option,
 )
-from commonplace.cli.terminal import emit, one_line, say
+from commonplace.cli.terminal import emit, note, one_line, say
+from commonplace.dialects import registry
 from commonplace.storage.opening import place
 
 if TYPE_CHECKING:
@@ -85,6 +90,7 @@ def _tell(settings: Any) -> None:
     lines = [
         f"Commonplace is listening on {base}   (Ctrl-C stops it)",
         "",
+        f"  look     {base}/viewer",
         f"  MCP      {base}/mcp/commonplace",
         f"  health   {base}/health",
         f"  data     {settings.data}",
@@ -97,6 +103,8 @@ def _tell(settings: Any) -> None:
     lines += [
         "",
         "Next:",
+        f"  {settings.command('start', program)}     sets up the agents of this machine;"
+        " they need no running server",
         f"  {program} connect claude-code {how}     or: connect --list",
         f"  {remember}   and ask your agent; 'audit list' shows its calls",
     ]
@@ -105,6 +113,62 @@ def _tell(settings: Any) -> None:
         lines.append(f"  {made}     for each client")
     sys.stdout.write("\n".join(lines) + "\n")
     sys.stdout.flush()
+
+
+def open_(
+    data: Data = None,
+    space: Space = "default",
+    url: Annotated[
+        str | None, option("--url URL", "The server's address, if it is not the configured one.")
+    ] = None,
+    show: Annotated[
+        bool, option("--print", "Print the address instead of opening a browser.")
+    ] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Open the memory in a browser, signed in.
+
+    The address carries a code that works once, within a minute.
+    """
+    import webbrowser
+
+    from commonplace.access.caller import EVERYTHING
+    from commonplace.access.credentials import CODE_SECONDS, Grant
+    from commonplace.cli.access import opened_access
+    from commonplace.engine import checks
+    from commonplace.server.settings import Settings
+
+    existing(data)
+    base = (url or Settings.load(data=data).base_url).rstrip("/")
+    _check_running(base)
+    with opened_access(data, create=True) as access:
+        grant = Grant(space=checks.space(space), scopes=EVERYTHING, name="one-time code")
+        code = access.tokens.credentials.create_code(grant)
+        access.write_down("open", space=space)
+    address = f"{base}/viewer#code={code}"
+    if as_json:
+        emit({"url": address, "seconds": CODE_SECONDS})
+    elif show or not webbrowser.open(address):
+        say(address)
+        note(f"open it within {CODE_SECONDS} seconds; it works once")
+    else:
+        say(f"opened {base}/viewer in your browser")
+
+
+def _check_running(base: str) -> None:
+    """Raise StorageUnavailable unless a server answers at an address."""
+    import httpx
+
+    from commonplace.errors import StorageUnavailable
+
+    try:
+        answered = httpx.get(f"{base}/health", timeout=5).status_code == 200
+    except (httpx.HTTPError, httpx.InvalidURL):
+        answered = False
+    if not answered:
+        raise StorageUnavailable(
+            f"No server answers at {base}.", hint="Start one: 'commonplace serve'."
+        )
 
 
 def _command() -> str:
@@ -131,8 +195,21 @@ def mcp(
             "The subject of the dialect, such as a being; required if there are several.",
         ),
     ] = "",
+    everywhere: GlobalOption = False,
+    project: ProjectOption = None,
+    allow_secrets: AllowSecrets = False,
+    in_process: Annotated[
+        bool, option("--in-process", "Serve in this process, without a server in the background.")
+    ] = False,
 ) -> None:
-    """Serve one dialect over standard input and output, for a client that starts it."""
+    """Serve one dialect over standard input and output, for a client that starts it.
+
+    Calls are answered by the server of the data directory; if none runs, one is started in the
+    background. What is stored belongs to the project of the working directory, if it is a
+    repository.
+    """
+    from commonplace.client import command
+    from commonplace.engine import checks
     from commonplace.errors import InvalidInput
     from commonplace.server.stdio import run
 
@@ -142,9 +219,30 @@ def mcp(
             hint="Write it like mama_.",
             field="prefix",
         )
+    registry.known(dialect)
+    checks.space(space)
+    found = current_project(project)
+    served = command.run(
+        command.McpOptions(
+            dialect=dialect,
+            data=None if data is None else str(data),
+            database=database_of(data),
+            space=space,
+            embedding=None if embedding == "builtin" else embedding,
+            prefix=prefix,
+            subject=subject,
+            project=project,
+            read_only=read_only,
+            everywhere=everywhere,
+            in_process=in_process or allow_secrets,
+        )
+    )  # fmt: skip
+    if served is not None:
+        raise typer.Exit(served)
     run(
         dialect, data=data, database=database_of(data), space=space, embedding=embedding,
         read_only=read_only, prefix=prefix, subject=subject,
+        project=None if everywhere else found, allow_secrets=allow_secrets,
     )  # fmt: skip
 
 
@@ -266,5 +364,5 @@ def _store(data: Path | None, space: str, system: bool) -> Iterator[Store]:
             yield found.store
 
 
-COMMANDS = (serve, mcp)
+COMMANDS = (serve, open_, mcp)
 GROUPS = {"audit": audit}

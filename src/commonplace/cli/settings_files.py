@@ -13,7 +13,7 @@ import hashlib
 import os
 import stat
 import tomllib
-from collections.abc import Mapping, MutableMapping, Sequence
+from collections.abc import Callable, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -25,6 +25,7 @@ from commonplace.storage.directories import make_private, replacing
 
 BOM = "\ufeff"
 UNDO_STEPS = 20
+_NEW = "new-"  # begins the name of a note that a file did not exist before
 PRIVATE, SHARED = 0o600, 0o666  # a new file's mode, before the umask
 
 
@@ -150,6 +151,40 @@ def _before(settings: Settings, path: Sequence[str], backups: Path) -> Settings 
         settings.data == snippet(settings.format, path, entry).encode()
     )
     return replace(settings, data=None) if made_for_it else None
+
+
+def before_ours(
+    settings: Settings, is_ours: Callable[[Settings], bool], backups: Path
+) -> Settings | None:
+    """The file as it was before all our changes; None if somebody else changed it since."""
+    earlier = settings
+    for _ in range(UNDO_STEPS):
+        if earlier.data is None or not is_ours(earlier):
+            return earlier
+        name = _backup_name(settings.target, earlier.data)
+        if (backups / f"{_NEW}{name}").is_file():
+            earlier = replace(settings, data=None)
+        elif (backups / name).is_file():
+            earlier = replace(settings, data=(backups / name).read_bytes())
+        else:
+            return None
+    return None
+
+
+def note_whether_new(settings: Settings, written: bytes | None, backups: Path) -> None:
+    """Note whether a file did not exist before we wrote these contents."""
+    note = backups / f"{_NEW}{_backup_name(settings.target, written or b'')}"
+    if settings.data is not None:
+        note.unlink(missing_ok=True)
+        return
+    make_private(backups)
+    with replacing(note):
+        pass
+
+
+def edited(settings: Settings, path: Sequence[str], entry: Mapping[str, Any] | None) -> bytes:
+    """The file with this entry, or with None without it."""
+    return _changed(settings, path, entry)
 
 
 def _backup_name(target: Path, written: bytes | None = None) -> str:

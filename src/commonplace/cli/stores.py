@@ -1,178 +1,35 @@
-"""Commands for whole spaces: export, import, backup, restore, check."""
+"""Commands for whole spaces: backup, restore, check."""
 
 from __future__ import annotations
 
 import contextlib
-import io
-import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
+from datetime import UTC, datetime
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from commonplace.cli import options
-from commonplace.cli.options import AsJson, Data, Embedding, Space, argument, option
+from commonplace.cli.options import AsJson, Data, Embedding, argument, option
 from commonplace.cli.terminal import bold, emit, note, progress, say, tell
 from commonplace.errors import (
     CommonplaceError,
-    Conflict,
     InvalidInput,
     NotFound,
-    StorageUnavailable,
 )
 from commonplace.storage.directories import replacing
 from commonplace.text.hidden import visible
 
 if TYPE_CHECKING:
     from commonplace.engine.library import Library
-    from commonplace.engine.transfer.reading import ImportReport
     from commonplace.storage.reports import Diagnosis
 
-CONFLICT = 4
 UNHEALTHY = 6
+LAST_BACKUP = "last-backup"
 
 Overwrite = Annotated[bool, option("--overwrite", "Replace existing data.")]
 Spaces = Annotated[list[str] | None, option("--space NAME", "Only this space; repeatable.")]
-
-
-def export(
-    file: Annotated[
-        Path | None, argument("FILE", "The file to write; standard output by default.")
-    ] = None,
-    overwrite: Overwrite = False,
-    data: Data = None,
-    space: Space = "default",
-    as_json: AsJson = False,
-) -> None:
-    """Export everything in a space, with its history, as JSON lines.
-
-    The last line has counts and a SHA-256 of all lines before it, so that a truncated file
-    is detected.
-
-    \b
-      commonplace export team.jsonl
-      commonplace export | gzip > team.jsonl.gz
-    """
-    from commonplace.engine.binding import lease
-    from commonplace.engine.transfer import exporting
-
-    if file is None and as_json:
-        raise InvalidInput(
-            "--json writes a report to standard output, where the export goes.", hint="Name a FILE."
-        )
-    with (
-        options.memory(data, space) as memory,
-        lease(memory) as opened,
-        _written(file, overwrite) as stream,
-        progress("Exporting") as show,
-    ):
-        report = exporting.export_space(opened, stream.write, show)
-    if as_json:
-        emit({"file": str(file), **report.as_dict()})
-    elif file is not None:
-        say(f"exported {_things(report.counts)} to {visible(str(file))}")
-
-
-@contextlib.contextmanager
-def _written(file: Path | None, overwrite: bool) -> Iterator[IO[str]]:
-    """Stdout, or a private file that is written completely or not at all."""
-    if file is None:
-        yield sys.stdout
-        return
-    if file.exists() and not overwrite:
-        raise Conflict(f"{file} exists.", hint="Choose another name, or add --overwrite.")
-    file = file.resolve()  # what a link leads to is replaced, not the link
-    if file.exists() and not file.is_file():
-        raise InvalidInput(
-            f"{file} is not a file that can be replaced.",
-            hint="Name a file, or leave it out to write to standard output.",
-        )
-    try:
-        with replacing(file) as stream:
-            text = io.TextIOWrapper(stream, encoding="utf-8", newline="\n")
-            yield text
-            text.flush()
-            text.detach()
-    except OSError as error:
-        if isinstance(error, BrokenPipeError):
-            raise
-        raise StorageUnavailable(
-            f"{file} cannot be written: {error.strerror}.", hint="Choose another place."
-        ) from error
-
-
-def import_(
-    file: Annotated[
-        Path,
-        argument(
-            "FILE|DIR|-", "An export, .jsonl, .md, .txt, or a directory of them; - reads stdin."
-        ),
-    ],
-    trust_file: Annotated[
-        bool,
-        option("--trust-file", "Keep the trust stated in the file; by default it is external."),
-    ] = False,
-    partial: Annotated[
-        bool, option("--partial", "Import what can be read of a truncated or changed export.")
-    ] = False,
-    wait: Annotated[
-        bool, option("--wait/--no-wait", "Wait until all embeddings are computed.")
-    ] = True,
-    data: Data = None,
-    space: Space = "default",
-    as_json: AsJson = False,
-    embedding: Embedding = "builtin",
-) -> None:
-    """Import an export, or notes. Importing the same file again changes nothing.
-
-    A .jsonl file has one object per line with "text", and optionally kind, title, tags, importance,
-    occurred_at, ref, attrs; a .md or .txt file becomes one memory. Every line is checked before the
-    first is stored. Lines that conflict with stored data are reported and skipped (exit code 4);
-    nothing is overwritten.
-
-    \b
-      commonplace import team.jsonl --trust-file
-      commonplace import ~/notes
-      gunzip -c team.jsonl.gz | commonplace import -
-    """
-    from commonplace.engine.binding import lease
-    from commonplace.engine.transfer import importing, reading
-
-    # check first: otherwise an empty space would be created
-    if str(file) != "-" and not file.exists():
-        raise NotFound(f"There is no file {file}.", hint="Check its name.", field="path")
-    with (
-        contextlib.ExitStack() as given,
-        options.memory(data, space, embedding, create=True) as memory,
-    ):
-        if str(file) == "-":
-            file = given.enter_context(reading.spooled(sys.stdin.buffer, "stdin"))
-        with lease(memory) as opened, progress("Importing") as show:
-            report = importing.import_file(
-                opened, file, trust_file=trust_file, partial=partial, progress=show
-            )
-        if wait:
-            options.compute_embeddings(memory)
-    if as_json:
-        emit(report.as_dict())
-    else:
-        _show_import(report)
-    if report.conflicts:
-        raise typer.Exit(CONFLICT)
-
-
-def _show_import(report: ImportReport) -> None:
-    former = report.added - sum(report.counts.values())
-    say(f"imported {_things(report.counts)}"
-        + (f", {former:,} lines of history" if former else "")
-        + (f"; {report.unchanged:,} lines were already stored" if report.unchanged else "")
-        + ("" if report.complete else "; the file was incomplete"))  # fmt: skip
-    for problem in report.problems:
-        note(f"skipped: {visible(problem.where)}: {visible(problem.what)}")
-    more = report.conflicts + report.skipped - len(report.problems)
-    if more > 0:
-        note(f"skipped: {more:,} more")
 
 
 def backup(
@@ -194,12 +51,28 @@ def backup(
 
     with options.library(options.existing(data)) as library, progress("Backing up") as show:
         report = library.maintenance.backup(target, spaces=spaces, progress=show)
+        _note_backup(library.path, report.path)
     if as_json:
         emit(report.as_dict())
     else:
         rows = sum(report.spaces.values())
         held = ", ".join([*report.spaces, *report.files])
         say(f"backed up {held} ({rows:,} rows) to {visible(str(report.path))}")
+
+
+def _note_backup(data: Path, target: Path) -> None:
+    """Store when and where the last backup was made, for `status`."""
+    at = datetime.now(UTC).isoformat(timespec="seconds")
+    with contextlib.suppress(OSError), replacing(data / LAST_BACKUP) as stream:
+        stream.write(f"{at} {target}\n".encode("utf-8", "surrogateescape"))
+
+
+def last_backup(data: Path) -> str | None:
+    """When the data directory was last backed up, and where to; None if it never was."""
+    try:
+        return (data / LAST_BACKUP).read_text(encoding="utf-8", errors="replace").strip() or None
+    except OSError:
+        return None
 
 
 def restore(
@@ -255,6 +128,62 @@ def restore(
         names = ", ".join(each[:8] for each in again)
         note(f"Tokens that were revoked after the backup are valid again: {names}."
              " Revoke them with: commonplace token revoke ID")  # fmt: skip
+
+
+def move(
+    source: Annotated[str, argument("FROM", "A data directory, or the address of a database.")],
+    target: Annotated[str, argument("TO", "A data directory, or the address of a database.")],
+    spaces: Spaces = None,
+    machine: Annotated[
+        Path | None, option("--data DIR", "Where temporary copies go, if TO is a database.")
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Copy all spaces, tokens and accounts from files to a database, or back. With --space, copy
+    only those spaces. All rows are compared afterwards, and the source is left as it was.
+
+    Stop the servers of the source first. Run again, it goes on where it was. A target that holds
+    something else under the same name is refused, and nothing is changed. The master key is not
+    copied: put master.key of the source where the new servers look for it.
+
+    \b
+      commonplace move ~/.commonplace postgresql://commonplace@db.example.com/commonplace
+    """
+    from commonplace.storage import moving
+
+    with (
+        _place(source, machine, existing=True) as first,
+        _place(target, machine) as second,
+        progress("Moving") as show,
+    ):
+        if (first.path, first.database) == (second.path, second.database):
+            raise InvalidInput("FROM and TO are the same place.", hint="Name another TO.")
+        report = moving.move(first, second, spaces=spaces, progress=show)
+    if as_json:
+        emit(report.as_dict())
+        return
+    rows = sum(report.moved.values())
+    say(f"moved {', '.join(report.moved) or 'no space'} ({rows:,} rows); all rows are equal")
+    if report.there:
+        say(f"there already, with equal rows: {', '.join(report.there)}")
+    if report.system in ("moved", "there"):
+        said = "moved" if report.system == "moved" else "there already"
+        say(f"tokens and accounts: {said}; they need the master key of the source")
+
+
+def _place(
+    where: str, machine: Path | None, *, existing: bool = False
+) -> contextlib.closing[Library]:
+    """The library at a path or an address."""
+    from commonplace.engine.library import Library, directory
+    from commonplace.storage.opening import is_address
+
+    if is_address(where):
+        return contextlib.closing(Library(machine, embedder=None, database=where))
+    path = directory(where)
+    if existing and not (path / "spaces").is_dir():
+        raise NotFound(f"There is no memory in {path}.", hint="Name a data directory.")
+    return contextlib.closing(Library(path, embedder=None))
 
 
 def doctor(
@@ -391,21 +320,4 @@ def version(as_json: AsJson = False) -> None:
     tell(as_json, {"commonplace": __version__, "sqlite": library_version()}, text)
 
 
-COMMANDS = (export, import_, backup, restore, doctor, demo, spaces, version)
-
-
-_PLURALS = {
-    "memory": "memories",
-    "artifact_version": "artifact versions",
-    "member": "cluster members",
-}
-
-
-def _things(counts: Any) -> str:
-    """“3 memories, 1 link”."""
-    shown = [
-        f"{count:,} {name.replace('_', ' ') if count == 1 else _PLURALS.get(name, name + 's')}"
-        for name, count in counts.items()
-        if count
-    ]
-    return ", ".join(shown) or "nothing"
+COMMANDS = (backup, restore, move, doctor, demo, spaces, version)

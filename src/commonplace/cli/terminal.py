@@ -65,15 +65,15 @@ def _coloured() -> bool:
     return sys.stdout.isatty() and "NO_COLOR" not in os.environ and os.environ.get("TERM") != "dumb"
 
 
-def say(text: str = "") -> None:
-    """Write a line to standard output."""
-    sys.stdout.write(text + "\n")
+def say(*lines: str) -> None:
+    """Write lines to standard output; an empty one without any."""
+    sys.stdout.write("\n".join(lines) + "\n")
 
 
-def note(text: str) -> None:
-    """Write a line to standard error, which a pipe does not carry."""
+def note(*lines: str) -> None:
+    """Write lines to standard error, which a pipe does not carry."""
     sys.stdout.flush()
-    sys.stderr.write(text + "\n")
+    sys.stderr.write("\n".join(lines) + "\n")
 
 
 def as_json_text(value: Any) -> str:

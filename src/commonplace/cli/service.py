@@ -1,0 +1,238 @@
+"""`commonplace service`: the server as a service of this user, started at login.
+
+On Linux it is a systemd user unit, on macOS a launchd agent, on Windows a scheduled task. The
+settings of the server stand in `config.toml` of its data directory, not in the service.
+"""
+
+from __future__ import annotations
+
+import os
+import plistlib
+import shutil
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from commonplace.cli.options import AsJson, Data, option
+from commonplace.cli.terminal import emit, note, say, tell
+from commonplace.errors import CommonplaceError, InvalidInput, NotFound
+from commonplace.text.hidden import visible
+
+NAME = "commonplace"
+LABEL = "org.commonplace.memory"
+SECONDS = 30
+MARK = "Made by 'commonplace service install'"
+NOT_RUNNING = 1
+
+service = typer.Typer(
+    help="Run the server as a service of this user, started at login.", rich_markup_mode=None
+)
+GROUPS = {"service": service}
+
+
+class ServiceFailed(CommonplaceError):
+    """The system's service manager refused or is missing."""
+
+    code = "SERVICE_FAILED"
+
+
+@dataclass(frozen=True, slots=True)
+class Manager:
+    """How a system keeps services: the file that describes one, and its commands."""
+
+    program: str
+    file: Path | None
+    start: tuple[tuple[str, ...], ...]
+    stop: tuple[tuple[str, ...], ...]
+    query: tuple[str, ...]
+
+
+def manager(system: str = sys.platform) -> Manager:
+    """The service manager of a system."""
+    home = Path.home()
+    if system == "darwin":
+        path = home / "Library" / "LaunchAgents" / f"{LABEL}.plist"
+        target = f"gui/{os.getuid() if hasattr(os, 'getuid') else 0}"
+        return Manager(
+            "launchctl",
+            path,
+            start=(("launchctl", "bootstrap", target, str(path)),),
+            stop=(("launchctl", "bootout", f"{target}/{LABEL}"),),
+            query=("launchctl", "print", f"{target}/{LABEL}"),
+        )
+    if system == "win32":
+        return Manager(
+            "schtasks",
+            None,
+            start=(("schtasks", "/Run", "/TN", NAME),),
+            stop=(("schtasks", "/End", "/TN", NAME), ("schtasks", "/Delete", "/F", "/TN", NAME)),
+            query=("schtasks", "/Query", "/TN", NAME),
+        )
+    base = Path(os.environ.get("XDG_CONFIG_HOME") or home / ".config")
+    unit = f"{NAME}.service"
+    user = ("systemctl", "--user")
+    return Manager(
+        "systemctl",
+        base / "systemd" / "user" / unit,
+        start=((*user, "daemon-reload"), (*user, "enable", "--now", unit)),
+        stop=((*user, "disable", "--now", unit),),
+        query=(*user, "is-active", unit),
+    )
+
+
+def command(data: Path | None) -> list[str]:
+    """The command that the service runs."""
+    found = shutil.which("commonplace")
+    run = [str(Path(found).absolute())] if found else [sys.executable, "-m", "commonplace.cli"]
+    return [*run, "serve", *(["--data", str(data.expanduser().absolute())] if data else [])]
+
+
+def unit_file(words: list[str]) -> str:
+    """The systemd unit."""
+    quoted = " ".join(
+        '"' + each.replace("\\", "\\\\").replace('"', '\\"').replace("%", "%%").replace("$", "$$")
+        + '"' for each in words
+    )  # fmt: skip
+    return f"""\
+# {MARK}; 'commonplace service uninstall' removes it.
+[Unit]
+Description=Commonplace, a memory for AI agents
+After=network.target
+
+[Service]
+ExecStart={quoted}
+Restart=on-failure
+RestartSec=2
+NoNewPrivileges=yes
+
+[Install]
+WantedBy=default.target
+"""
+
+
+def agent_file(words: list[str]) -> str:
+    """The launchd agent."""
+    logs = Path.home() / "Library" / "Logs" / f"{NAME}.log"
+    settings = {
+        "Label": LABEL,
+        "ProgramArguments": words,
+        "RunAtLoad": True,
+        "KeepAlive": {"SuccessfulExit": False},
+        "StandardErrorPath": str(logs),
+        "Comment": MARK,
+    }
+    return plistlib.dumps(settings).decode()
+
+
+@service.command("install")
+def install(
+    data: Data = None,
+    dry_run: Annotated[
+        bool, option("--dry-run", "Show the file and the commands, and change nothing.")
+    ] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Start the server now and at every login.
+
+    \b
+      commonplace service install
+    """
+    known, words = manager(), command(data)
+    text = agent_file(words) if sys.platform == "darwin" else unit_file(words)
+    starting = _starting(known, words)
+    if dry_run:
+        if known.file is not None:
+            say(f"# {known.file}", text.rstrip())
+        say(*(subprocess.list2cmdline(each) for each in starting))
+        return
+    _check_present(known)
+    if known.file is not None:
+        if known.file.exists() and MARK not in known.file.read_text(encoding="utf-8"):
+            raise InvalidInput(
+                f"{known.file} was not made by Commonplace.", hint="Move it away first."
+            )
+        known.file.parent.mkdir(parents=True, exist_ok=True)
+        known.file.write_text(text, encoding="utf-8")
+    for each in starting:
+        _run(each)
+    place = "" if known.file is None else str(known.file)
+    tell(as_json, {"installed": True, "file": place, "command": words}, "the server is running")
+    if not as_json:
+        note("It starts at every login. Take it back with: commonplace service uninstall")
+
+
+def _starting(known: Manager, words: list[str]) -> list[tuple[str, ...]]:
+    if known.file is not None:
+        return list(known.start)
+    line = subprocess.list2cmdline(words)
+    made = ("schtasks", "/Create", "/F", "/SC", "ONLOGON", "/TN", NAME, "/TR", line)
+    return [made, *known.start]
+
+
+@service.command("status")
+def status(as_json: AsJson = False) -> None:
+    """Say whether the service is installed and running. Exit code 1 if it is not running."""
+    known = manager()
+    _check_present(known)
+    running = _result(known.query).returncode == 0
+    installed = running or (known.file is not None and known.file.exists())
+    place = "" if known.file is None or not installed else str(known.file)
+    state = "running" if running else "installed, not running" if installed else "not installed"
+    tell(as_json, {"installed": installed, "running": running, "file": place}, state)
+    if not running:
+        raise typer.Exit(NOT_RUNNING)
+
+
+@service.command("uninstall")
+def uninstall(as_json: AsJson = False) -> None:
+    """Stop the service, and remove it. The memories stay."""
+    known = manager()
+    _check_present(known)
+    if known.file is None:
+        if _result(known.query).returncode:
+            raise NotFound("The service is not installed.")
+    elif not known.file.exists():
+        raise NotFound("The service is not installed.", hint=f"There is no {known.file}.")
+    elif MARK not in known.file.read_text(encoding="utf-8"):
+        raise InvalidInput(
+            f"{known.file} was not made by Commonplace.", hint="It is left as it is."
+        )
+    for each in known.stop:
+        _run(each)
+    if known.file is not None:
+        known.file.unlink()
+    if as_json:
+        emit({"installed": False})
+    else:
+        say("the service is removed; the memories stay")
+
+
+def _check_present(known: Manager) -> None:
+    if shutil.which(known.program) is None:
+        raise ServiceFailed(
+            f"There is no {known.program} on this machine.",
+            hint="Start 'commonplace serve' by your own means. --dry-run shows what would be done.",
+        )
+
+
+def _result(words: tuple[str, ...]) -> subprocess.CompletedProcess[str]:
+    try:
+        return subprocess.run(  # noqa: S603
+            words, capture_output=True, text=True, timeout=SECONDS, check=False, errors="replace"
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise ServiceFailed(f"{words[0]} could not be run: {error}.") from error
+
+
+def _run(words: tuple[str, ...]) -> None:
+    done = _result(words)
+    if done.returncode:
+        said = visible(" ".join((done.stderr or done.stdout).split()))
+        raise ServiceFailed(
+            f"'{subprocess.list2cmdline(words)}' failed: {said or done.returncode}.",
+            hint="Is there a session of this user? See 'commonplace service install --dry-run'.",
+        )

@@ -1,0 +1,115 @@
+"""The server as a service: what is written, what is run, and what is taken back."""
+
+from __future__ import annotations
+
+import json
+import os
+import plistlib
+import stat
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from commonplace.cli import service
+from commonplace.cli.app import run
+
+# A service manager that writes down how it was called, and fails when it is told to.
+PROGRAM = """#!/bin/sh
+echo "$@" >> "$LOG"
+[ "$2" = "$FAIL" ] && { echo "Failed to connect to bus" >&2; exit 1; }
+exit 0
+"""
+
+
+@pytest.fixture
+def log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    folder = tmp_path / "bin"
+    folder.mkdir()
+    program = folder / "systemctl"
+    program.write_text(PROGRAM)
+    program.chmod(program.stat().st_mode | stat.S_IXUSR)
+    monkeypatch.setenv("PATH", f"{folder}{os.pathsep}/usr/bin{os.pathsep}/bin")
+    monkeypatch.setenv("LOG", str(tmp_path / "log"))
+    monkeypatch.setenv("FAIL", "")
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+    monkeypatch.setenv("COMMONPLACE_DATA", str(tmp_path / "my data"))
+    monkeypatch.setattr(sys, "platform", "linux")
+    return tmp_path / "log"
+
+
+@pytest.fixture
+def do(capsys: pytest.CaptureFixture[str]) -> Callable[..., tuple[int, str, str]]:
+    def act(*args: str) -> tuple[int, str, str]:
+        code = run(("service", *args))
+        said = capsys.readouterr()
+        return code, said.out, said.err
+
+    return act
+
+
+def test_a_service_is_installed_asked_for_and_removed(
+    log: Path, tmp_path: Path, do: Callable[..., tuple[int, str, str]]
+) -> None:
+    unit = tmp_path / "config" / "systemd" / "user" / "commonplace.service"
+    assert do("install")[0] == 0
+    text = unit.read_text()
+    assert f'"serve" "--data" "{tmp_path}/my data"' in text and "WantedBy=default.target" in text
+    assert log.read_text().splitlines() == [
+        "--user daemon-reload", "--user enable --now commonplace.service",
+    ]  # fmt: skip
+    assert do("status") == (0, "running\n", "")
+    assert do("install")[0] == 0  # again: the same
+    assert unit.read_text() == text
+    code, out, _ = do("uninstall", "--json")
+    assert code == 0 and json.loads(out) == {"installed": False}
+    assert not unit.exists()
+    assert log.read_text().splitlines()[-1] == "--user disable --now commonplace.service"
+    assert do("uninstall")[0] == 3
+
+
+def test_a_service_that_does_not_run_is_told(
+    log: Path, monkeypatch: pytest.MonkeyPatch, do: Callable[..., tuple[int, str, str]]
+) -> None:
+    monkeypatch.setenv("FAIL", "is-active")
+    assert do("status") == (1, "not installed\n", "")
+    do("install")
+    assert do("status") == (1, "installed, not running\n", "")
+    monkeypatch.setenv("FAIL", "enable")
+    code, _, err = do("install")
+    assert code == 2 and "Failed to connect to bus" in err
+
+
+def test_a_file_of_somebody_else_is_left_alone(
+    log: Path, tmp_path: Path, do: Callable[..., tuple[int, str, str]]
+) -> None:
+    unit = tmp_path / "config" / "systemd" / "user" / "commonplace.service"
+    unit.parent.mkdir(parents=True)
+    unit.write_text("[Service]\nExecStart=/bin/true\n")
+    assert do("install")[0] == 2
+    assert do("uninstall")[0] == 2
+    assert unit.read_text() == "[Service]\nExecStart=/bin/true\n"
+
+
+def test_a_dry_run_and_a_missing_manager_change_nothing(
+    log: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    do: Callable[..., tuple[int, str, str]],
+) -> None:
+    code, out, _ = do("install", "--dry-run")
+    assert code == 0 and "systemctl --user enable --now commonplace.service" in out
+    monkeypatch.setenv("PATH", str(tmp_path / "nowhere"))
+    code, _, err = do("install")
+    assert code == 2 and "no systemctl" in err
+    assert not (tmp_path / "config").exists() and not log.exists()
+
+
+def test_the_words_of_a_command_are_quoted_for_each_system() -> None:
+    words = ["/opt/my app/commonplace", "serve", "--data", 'a "b" 100% $HOME']
+    unit = service.unit_file(words)
+    assert r'ExecStart="/opt/my app/commonplace" "serve" "--data" "a \"b\" 100%% $$HOME"' in unit
+    assert plistlib.loads(service.agent_file(words).encode())["ProgramArguments"] == words
+    assert service.manager("darwin").start[0][:2] == ("launchctl", "bootstrap")
+    assert service.manager("win32").file is None
