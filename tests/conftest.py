@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import hashlib
 import os
+import shutil
+import signal
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -29,18 +33,30 @@ if TYPE_CHECKING:
     from commonplace.embedding.builtin import BuiltIn
 
 
+# Servers that tests start in the background listen in a directory of this run, and end with it.
+RUNTIME = tempfile.mkdtemp(prefix="cp-", dir="/tmp" if os.name == "posix" else None)
+os.environ["XDG_RUNTIME_DIR"] = RUNTIME
+os.environ["COMMONPLACE_IDLE_SECONDS"] = "3"
+
 loop_guard.watch()
 loop_guard.watch_postgres()
 # Processes that tests start are watched too: they load `guarded/sitecustomize.py`.
 _GUARDED = str(Path(__file__).parent / "guarded")
+# Servers of tests do not open the port that MAMA's have by default: several run at once.
+os.environ.setdefault("MAMA_EMBEDDING_PORT", "")
 os.environ["PYTHONPATH"] = os.pathsep.join(
     filter(None, (_GUARDED, os.environ.get("PYTHONPATH", "")))
 )
+
+# The tests run inside a repository; what they store belongs to no project, unless they say so.
+os.environ["COMMONPLACE_PROJECT"] = "-"
 
 
 if postgres_engine.ON_POSTGRES:
     for each in (library, system):
         postgres_engine.use(each)
+    if os.environ.get("COMMONPLACE_TEST_WITHOUT_SPACE"):
+        postgres_engine.forget_space()
 
 
 @pytest.fixture(autouse=True)
@@ -60,6 +76,14 @@ def no_database_on_the_loop() -> Iterator[None]:
     yield
     stacks, loop_guard.found[:] = list(loop_guard.found), []
     assert not stacks, f"{len(stacks)} uses of a database on the event loop, one:\n{stacks[0]}"
+
+
+def pytest_unconfigure() -> None:
+    """End the servers that tests have started in the background."""
+    for lock in Path(RUNTIME).glob("commonplace/*.lock"):
+        with contextlib.suppress(OSError, ValueError):
+            os.kill(int(lock.read_text()), signal.SIGKILL)
+    shutil.rmtree(RUNTIME, ignore_errors=True)
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:

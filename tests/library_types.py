@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import assert_type
 
-from commonplace import Commonplace, Fact, Hits, Link, Memory, NotFound
+from commonplace import AsyncCommonplace, Commonplace, Fact, Hits, Link, Memory, NotFound
 
 
 def right(memory: Commonplace) -> None:
@@ -39,3 +39,16 @@ def wrong(memory: Commonplace) -> None:
     memory.links.add("a", "b", "cites", wait=0.5)  # type: ignore[call-arg]
     memory.links.revise("id", kind="other")  # type: ignore[call-arg]
     memory.facts.query("Alice", as_of="2026-01-01")  # type: ignore[call-arg]
+
+
+async def right_awaited(memory: AsyncCommonplace) -> None:
+    assert_type(await memory.remember("text", kind="note", tags=["a"]), Memory)
+    assert_type(await memory.recall("query", limit=3, kinds=["note"]), Hits)
+    assert_type(await memory.links.add("a", "b", "cites", weight=0.5), Link)
+    async with memory.unit("both"):
+        await memory.facts.query("Alice")
+
+
+async def wrong_awaited(memory: AsyncCommonplace) -> None:
+    await memory.remember("text", knd="note")  # type: ignore[call-arg]
+    await memory.links.add("a", "b", "cites", wait=0.5)  # type: ignore[call-arg]

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import sysconfig
 import tomllib
+import zipfile
 from pathlib import Path
 
 import pytest
@@ -20,7 +21,7 @@ FORBIDDEN = re.compile(
     r"""
     \b(?:uvx|uv\s+tool\s+run|pipx\s+run)\s+["']?commonplace\b
     | "uvx"\s*,\s*(?:"args"\s*:\s*)?\[?\s*"commonplace\b
-    | \b(?:install|uv\s+add)\s+(?:-\S+\s+)*["']?commonplace\b(?!-memory)
+    | \b(?:install|uv\s+add)\s+(?:-\S+\s+)*["']?commonplace\b(?!-memory|@)
     | \bcommonplace\[
     """,
     re.VERBOSE,
@@ -105,6 +106,9 @@ def test_a_fresh_environment_with_the_built_wheel_stores_and_recalls(tmp_path: P
     subprocess.run(build, cwd=ROOT, check=True, capture_output=True)
     (wheel,) = wheels.iterdir()
     assert wheel.name == f"{DISTRIBUTION.replace('-', '_')}-{__version__}-py3-none-any.whl"
+    static = (ROOT / "src/commonplace/web").rglob("static/**/*.*")
+    pages = {file.relative_to(ROOT / "src").as_posix() for file in static if file.is_file()}
+    assert len(pages) > 20 and pages <= set(zipfile.ZipFile(wheel).namelist())
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(fresh)], check=True)
     bin_dir = fresh / ("Scripts" if os.name == "nt" else "bin")
     pip = [sys.executable, "-m", "pip", "--python", str(bin_dir / "python"), "install"]

@@ -92,7 +92,9 @@ def test_without_vectors_nothing_is_known_to_be_alike(memory: Commonplace) -> No
     assert engine_call(memory, alike, [one.id], Filters()) == []
 
 
-def test_scripts_the_model_does_not_know_are_not_compared(real: Commonplace) -> None:
+def test_statements_in_other_scripts_are_compared_by_meaning(real: Commonplace) -> None:
     one = real.remember("세션 인증이 부하에서 실패했다")
-    real.remember("화요일에는 파스타를 먹는다")
-    assert engine_call(real, alike, [one.id], Filters(), least=0.0) == []
+    other = real.remember("화요일에는 파스타를 먹는다")
+    assert engine_call(real, alike, [one.id], Filters()) == []
+    ((_, found, _),) = engine_call(real, alike, [one.id], Filters(), least=0.0)
+    assert found == other.id

@@ -96,6 +96,7 @@ def good(call: str, world: dict[str, str]) -> dict[str, Any]:
         return given
     return {
         "identity": world["one"], "text": "t", "drafts": [Draft(text="t")], "trust": "stated",
+        "prompt": "t", "project": None,
         "*identities": [world["archived" if method == "restore" else "two"]], "query": "tea",
         "needle": "tea", "space": "elsewhere", "name": "unit",
     }  # fmt: skip
@@ -304,7 +305,8 @@ def test_whatever_is_passed_the_answer_is_typed_and_a_refusal_changes_nothing(
 
 
 OPENING = {"path": "str | Path | None", "space": "str", "origin": "Origin | None",
-           "embedding": "str | None", "library": "Library | None"}  # fmt: skip
+           "embedding": "str | None", "library": "Library | None", "project": "Project | None",
+           "allow_secrets": "bool", "embed": "Literal['now', 'later']"}  # fmt: skip
 
 
 @pytest.mark.parametrize("name", OPENING)

@@ -26,8 +26,11 @@ WORDS = ["walrus", "otter", "heron", "lynx", "viper", "ibex"]
 # What reads and has no `as_of`, and why. Whatever else is public and not here changes something.
 PRESENT_ONLY = {
     "at": "another space",
+    "within": "another project",
     "close": "ends the use",
     "unit": "makes several writes one",
+    "may_replace": "what is about to be stored is compared with what is there now",
+    "recall_for_prompt": "a prompt is answered now",
     "usage": "reads are counted, not versioned: a look at the past changes no count",
     "backlog": "work that waits is of the present",
     "facts.query": "its as_of is known_at, beside true_at",
@@ -102,7 +105,7 @@ def everything(memory: Commonplace, known: Known, then: datetime | None) -> dict
         "tags": memory.tags(**whole),
         "recall": {
             (word, how): sorted(ids(hit.memory for hit in memory.recall(
-                word, limit=1_000, weighting=weighting, count=False, **whole)))
+                word, limit=1_000, weighting=weighting, count=False, minimum=0, **whole)))
             for word in WORDS[:3]
             for how, weighting in (("words", WORDS_ONLY), ("meaning", MEANING_ONLY))
         },

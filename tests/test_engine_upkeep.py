@@ -17,9 +17,11 @@ from commonplace import Commonplace, Draft
 from commonplace.embedding.breaker import CircuitBreaker
 from commonplace.embedding.openai import OpenAICompatible
 from commonplace.engine.binding import engine_call, lease
+from commonplace.engine.content import memories
 from commonplace.engine.finding.recall import MEANING_ONLY
 from commonplace.engine.maintenance import upkeep
 from commonplace.errors import EmbeddingUnavailable, InvalidInput
+from commonplace.storage import outbox
 from commonplace.storage.derived import quantise
 from commonplace.text.passages import split
 from conftest import WordVectors, texts, wait_until
@@ -136,7 +138,7 @@ def test_changing_the_model_embeds_anew_in_the_background_while_search_goes_on(
         hits = memory.recall("walrus number 7", weighting=MEANING_ONLY)
         assert hits[0].memory == stored, "and the rows are as they were"
         assert len(memory.history.operations()) == 1
-        assert memory.history.operations(upkeep=True)[0].name == "embed"
+        assert len(memory.history.operations(upkeep=True)) == 1, "vectors are no operation"
         memory.undo()
         assert memory.browse() == ([], 0), "upkeep is in no one's way"
 
@@ -309,3 +311,94 @@ def claims(file: Path) -> list[bool]:
         return [bool(row[0]) for row in connection.execute("SELECT claimed_until FROM outbox")]
     finally:
         connection.close()
+
+
+def test_what_is_stored_first_and_embedded_later_is_found_by_meaning(tmp_path: Path) -> None:
+    near = WordVectors(meanings={"car": "vehicle", "auto": "vehicle"})
+    with Commonplace(tmp_path, embedding=near, embed="later") as memory:
+        near.gate.clear()
+        memory.remember("the car is red")
+        assert memory.backlog()[0] == 1, "it is stored before it is embedded"
+        waiting = memory.recall("auto")
+        assert waiting.degraded == "embedding, 1 waiting"
+        assert memory.recall("car").degraded, "words find it meanwhile"
+        near.gate.set()
+        wait_until(lambda: memory.backlog() == (0, 0))
+        hits = memory.recall("auto")
+        assert texts(hits) == ["the car is red"]
+        assert hits.degraded == ""
+
+
+def test_a_search_waits_for_what_was_stored_before_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("commonplace.engine.finding.recall.WAIT_SECONDS", 30.0)
+    near = WordVectors(meanings={"car": "vehicle", "auto": "vehicle"})
+    with Commonplace(tmp_path, embedding=near, embed="later") as memory:
+        for number in range(5):
+            memory.remember(f"the car number {number} is red")
+            assert len(memory.recall("auto", limit=10)) == number + 1
+
+
+@pytest.mark.parametrize("embed", ["now", "later"])
+def test_history_is_the_same_with_and_without_a_model(tmp_path: Path, embed: str) -> None:
+    def history(embedding: WordVectors | str) -> list[tuple[int, str]]:
+        path = tmp_path / str(embedding == "none")
+        with Commonplace(path, embedding=embedding, embed=embed) as memory:  # type: ignore[arg-type]
+            first = memory.remember("the walrus")
+            memory.revise(first.id, text="the old walrus")
+            engine_call(memory, upkeep.settle)
+            memory.remember_many([Draft(text=f"seal {i}") for i in range(3)])
+            engine_call(memory, upkeep.settle)
+            memory.undo()
+            memory.undo()
+            assert texts(memory.browse()) == ["the walrus"]
+            operations = memory.history.operations(upkeep=True)
+            return [(each.seq, each.name) for each in operations]
+
+    assert history(WordVectors()) == history("none")
+
+
+def test_another_process_sees_vectors_that_come_without_an_operation(tmp_path: Path) -> None:
+    meanings = {"car": "vehicle", "auto": "vehicle"}
+    one, other = WordVectors(meanings=meanings), WordVectors(meanings=meanings)
+    one.gate.clear()
+    other.gate.clear()
+    with (
+        Commonplace(tmp_path, embedding=one, embed="later") as writing,
+        Commonplace(tmp_path, embedding=other, embed="later") as reading,
+    ):
+        writing.remember("the car is red")
+        hits = reading.recall("auto")
+        assert not hits or hits[0].why.dense_rank is None
+        one.gate.set()
+        wait_until(lambda: writing.backlog() == (0, 0))
+        hits = reading.recall("auto")
+        assert hits[0].why.dense_rank == 1
+        assert len(reading.history.operations(upkeep=True)) == 1
+
+
+def test_what_a_call_stored_is_embedded_before_what_an_import_brought(tmp_path: Path) -> None:
+    slow = WordVectors()
+    slow.gate.clear()
+    with Commonplace(tmp_path, embedding=slow, embed="later") as memory:
+        with memories.importing():
+            imported = memory.remember_many([Draft(text=f"imported {i}") for i in range(40)])
+        own = memory.remember("said in a call")
+        with lease(memory) as space, space.store.maintain() as connection:
+            at = 2**62  # all rows are due, and what the worker has claimed is free again
+            found = outbox.claim(connection, space.name, at, until=0, latest_due=0, most=1)
+            assert found == [own.num]
+            assert space.expected_vectors() == {own.num}, "no search waits for an import"
+        assert imported[0].num < own.num
+        slow.gate.set()
+
+
+def test_a_unit_that_is_not_stored_is_not_waited_for(tmp_path: Path) -> None:
+    with Commonplace(tmp_path, embedding=WordVectors(), embed="later") as memory:
+        with pytest.raises(ZeroDivisionError), memory.unit("failing"):
+            memory.remember("never stored")
+            raise ZeroDivisionError
+        with lease(memory) as space:
+            assert space.expected_vectors() == set()
+        assert memory.recall("stored") == []

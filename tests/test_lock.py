@@ -17,21 +17,27 @@ from packaging.utils import canonicalize_name
 from commonplace import DISTRIBUTION
 
 ROOT = Path(__file__).parent.parent
+FRAMEWORKS = ("adk", "anthropic", "langgraph", "openai-agents")
 SYSTEMS = (("linux", "posix", "Linux"), ("darwin", "posix", "Darwin"), ("win32", "nt", "Windows"))
 
 
 @cache
-def _pins() -> dict[str, str]:
-    lines = (ROOT / "constraints.txt").read_text().splitlines()
+def _pins(file: str = "constraints.txt") -> dict[str, str]:
+    lines = (ROOT / file).read_text().splitlines()
     found = [Requirement(line) for line in lines if not line.startswith("#")]
-    return {one.name: str(one.specifier).removeprefix("==") for one in found}
+    return {canonicalize_name(one.name): str(one.specifier).removeprefix("==") for one in found}
+
+
+def _extras() -> dict[str, list[str]]:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    return dict(project["project"]["optional-dependencies"])
 
 
 def _wanted() -> Iterator[Requirement]:
-    """What the project file asks for, in all its lists."""
+    """What the project file asks for, in all its lists but those of agent frameworks."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())
     lists = [project["build-system"]["requires"], project["project"]["dependencies"]]
-    lists += project["project"]["optional-dependencies"].values()
+    lists += [needs for name, needs in _extras().items() if name not in FRAMEWORKS]
     lists += project["dependency-groups"].values()
     wanted = (Requirement(text) for each in lists for text in each)
     return (one for one in wanted if one.name != DISTRIBUTION)  # an extra may name other extras
@@ -65,8 +71,15 @@ def test_everything_that_the_project_asks_for_is_pinned_to_a_version_that_fits()
         assert wanted.specifier.contains(pin), f"{wanted} is pinned to {pin}: run 'make lock'"
 
 
+def test_agent_frameworks_are_pinned_for_their_own_tests() -> None:
+    pins = _pins("tests/integrations/frameworks.txt")
+    for name in FRAMEWORKS:
+        for wanted in map(Requirement, _extras()[name]):
+            assert wanted.specifier.contains(pins[canonicalize_name(wanted.name)]), wanted
+
+
 def test_everything_that_a_package_needs_is_pinned_on_every_platform() -> None:
-    for name in _pins().keys() - {"colorama", "editables", "playwright", "pywin32", "sqlite-vec"}:
+    for name in _pins().keys() - {"colorama", "editables", "pywin32", "sqlite-vec"}:
         for wanted in _needed_by(name):
             assert canonicalize_name(wanted.name) in _pins(), f"{name} needs {wanted}"
 

@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 TOOLS = Path(__file__).parent.parent / "tools"
-FILES_OF_A_CALL = {"remember": 26, "recall": 30}
+FILES_OF_A_CALL = {"remember": 34, "recall": 40}
 """How many files of the program a call may enter: its path should stay short enough to read."""
 
 
@@ -34,9 +34,7 @@ def test_the_walk_lists_what_a_call_enters_and_no_background_work() -> None:
     assert walks.keys() == FILES_OF_A_CALL.keys()
     for tool, walk in walks.items():
         files = re.findall(r"^  (\S+)$", walk, re.MULTILINE)
-        assert f"  dialects/commonplace/tools.py\n    {tool}\n" in walk.replace(
-            "    presented\n", ""
-        )
+        assert re.search(rf"  dialects/commonplace/tools\.py\n(?:    .*\n)*    {tool}\n", walk)
         assert len(files) <= FILES_OF_A_CALL[tool], files
         assert {file.partition("/")[0] for file in files} >= {"server", "engine", "storage"}
         assert not [file for file in files if "clawbrain" in file]  # its thread looks all the time

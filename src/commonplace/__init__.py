@@ -3,7 +3,7 @@
 >>> from commonplace import Commonplace
 >>> memory = Commonplace("~/.commonplace")
 >>> memory.remember("Alice moved to the vision team", tags=["people"])
->>> memory.recall("who works on images?")
+>>> memory.recall("which team is Alice on?")
 """
 
 from __future__ import annotations
@@ -12,13 +12,16 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from commonplace.engine.asynchronous import AsyncCommonplace
     from commonplace.engine.commonplace import Commonplace
     from commonplace.engine.content.conversations import Line
     from commonplace.engine.content.facts import NoRoom, Room, Totals
     from commonplace.engine.content.links import Neighbour, Path, Walk
     from commonplace.engine.content.memories import Draft
+    from commonplace.engine.content.projects import Project
     from commonplace.engine.finding.filters import Filters
     from commonplace.engine.finding.recall import Hit, Hits, SessionHit, Weighting, Why
+    from commonplace.engine.finding.replacing import Replaceable
     from commonplace.engine.library import Library
     from commonplace.engine.maintenance.purge import Proof
     from commonplace.engine.model import (
@@ -53,6 +56,7 @@ __version__ = "0.1.0"
 DISTRIBUTION = "commonplace-memory"  # on PyPI, `commonplace` is another project
 
 _MODULES = {
+    "engine.asynchronous": "AsyncCommonplace",
     "engine.commonplace": "Commonplace",
     "engine.content.conversations": "Line",
     "engine.content.facts": "NoRoom Room Totals",
@@ -60,10 +64,12 @@ _MODULES = {
     "engine.content.links": "Neighbour Path Walk",
     "engine.library": "Library",
     "engine.content.memories": "Draft",
+    "engine.content.projects": "Project",
     "engine.model": "Artifact ArtifactVersion Cluster Event Fact Link Memory Message Operation"
     " Origin Review Usage Version",
     "engine.maintenance.purge": "Proof",
     "engine.finding.recall": "Hit Hits SessionHit Weighting Why",
+    "engine.finding.replacing": "Replaceable",
     "errors": "CommonplaceError Conflict EmbeddingUnavailable InvalidInput NotFound StorageCorrupt"
     " StorageFull StorageReadOnly StorageUnavailable UnsupportedVersion",
 }
@@ -72,6 +78,7 @@ _MODULE_OF = {name: module for module, names in _MODULES.items() for name in nam
 __all__ = [
     "Artifact",
     "ArtifactVersion",
+    "AsyncCommonplace",
     "Cluster",
     "Commonplace",
     "CommonplaceError",
@@ -95,7 +102,9 @@ __all__ = [
     "Operation",
     "Origin",
     "Path",
+    "Project",
     "Proof",
+    "Replaceable",
     "Review",
     "Room",
     "SessionHit",

@@ -79,3 +79,22 @@ class EmbeddingUnavailable(CommonplaceError):
     """The embedding provider failed; search by words still works."""
 
     code = "EMBEDDING_UNAVAILABLE"
+
+
+# The exit codes of the program, by the kind of error.
+EXIT_CODES: dict[type[CommonplaceError], int] = {
+    InvalidInput: 2,
+    NotFound: 3,
+    Conflict: 4,
+    StorageFull: 5,
+    StorageUnavailable: 5,
+    StorageCorrupt: 5,
+    UnsupportedVersion: 5,
+    EmbeddingUnavailable: 5,
+}
+
+
+def exit_code(error: CommonplaceError) -> int:
+    """The exit code of a program that fails with this error."""
+    known = (code for kind, code in EXIT_CODES.items() if isinstance(error, kind))
+    return next(known, EXIT_CODES[InvalidInput])

@@ -19,7 +19,7 @@ from clients.conftest import Reachable
 from commonplace.dialects.being.dialect import DIALECT as BEING
 from commonplace.dialects.commonplace.dialect import DIALECT
 
-TOOLS = [tool.name for tool in DIALECT.tools]
+TOOLS = [tool.name for tool in DIALECT.tools if not tool.hidden]
 HANDSHAKE, NEWEST = "2025-11-25", "2026-07-28"
 HERON = "The heron nests by the weir."
 

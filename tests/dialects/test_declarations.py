@@ -29,3 +29,10 @@ def test_a_handler_can_be_called_with_whatever_its_schema_accepts(name: str) -> 
     assert needed <= sure
     if not any(each.kind is each.VAR_KEYWORD for each in taken):
         assert declared.keys() <= {each.name for each in taken}
+
+
+def test_only_these_tools_answer_before_what_they_store_is_embedded() -> None:
+    later = {name for name, tool in OPERATIONS.items() if tool.embeds_later}
+    assert later == {
+        f"commonplace {name}" for name in ("remember", "revise", "checkpoint", "hook", "memory")
+    }

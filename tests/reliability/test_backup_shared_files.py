@@ -38,9 +38,10 @@ with store.read() as connection:
 WORKER = """
 import sys, time
 from pathlib import Path
+from commonplace.engine.library import Library
 from commonplace.platform.durable import executing
 
-data, stop_in = Path(sys.argv[1]), int(sys.argv[2])
+library, stop_in = Library(Path(sys.argv[1]), embedder=None), int(sys.argv[2])
 
 class Work:
     def steps(self, space, identity):
@@ -59,7 +60,7 @@ class Work:
     def tick(self):
         pass
 
-with executing(data, "workflow", Work()):
+with executing(library, "workflow", Work()):
     sys.stdin.readline()
 """
 
@@ -279,12 +280,12 @@ def test_workflows_go_on_where_the_backup_is_restored(place: Commonplace, quick_
     from commonplace.platform.durable import ask
 
     data = place.library.path
-    ask(data, "default", "first")
+    ask(place.library, "default", "first")
     with worker(data, stop_in=1) as said:
         assert [said() for _ in range(2)] == ["step first 0", "step first 1"]
         report = place.library.maintenance.backup(quick_disk / "copy")
     assert report.files == (WORKFLOWS, SYSTEM)
-    ask(data, "default", "never begun")
+    ask(place.library, "default", "never begun")
     path = place.library.maintenance.backup(quick_disk / "later").path
     with Commonplace(quick_disk / "there", embedding="none") as there:
         there.library.maintenance.restore(path)

@@ -18,6 +18,7 @@ from commonplace import Commonplace
 from commonplace.engine.binding import engine_call
 from commonplace.engine.content.conversations import Line
 from commonplace.engine.content.links import Neighbour, Walk
+from commonplace.engine.content.links import Path as Steps
 from commonplace.engine.content.memories import Draft
 from commonplace.engine.finding.recall import Hit, SessionHit
 from commonplace.engine.library import Library
@@ -28,6 +29,7 @@ from commonplace.errors import (
     StorageCorrupt,
     StorageUnavailable,
 )
+from commonplace.storage.fields import STATES
 from commonplace.storage.sqlite.check import DERIVED
 from commonplace.storage.tables import HASHED, Row, Table
 from conftest import WordVectors
@@ -78,6 +80,11 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Whole:
         engine_call(memory, upkeep.settle)
     with Commonplace(path, embedding=WordVectors()) as memory:
         told = answers(memory)
+        told["every version"] = [
+            version.memory
+            for one in memory.browse(limit=1_000, states=STATES)[0]
+            for version in memory.history.versions(one.id)
+        ]
         assert memory.library.maintenance.check("default").findings == []
     connection = apsw.Connection(str(file))
     for table in HASHED:
@@ -145,6 +152,8 @@ def _values(answer: Any) -> set[str]:
         return {answer.conversation, answer.session} | _values(answer.best)
     if isinstance(answer, Walk):
         return _values(answer.paths) | _values(answer.visited)
+    if isinstance(answer, Steps):  # without a link that an index hides, another way is found
+        return _values(answer.nodes) | _values(answer.links)
     if isinstance(answer, dict):
         return {text for pair in answer.items() for item in pair for text in _values(item)}
     if isinstance(answer, list | tuple | set):
@@ -261,6 +270,22 @@ def test_a_links_weight_that_none_can_have_is_noticed(whole: Whole, quick_disk: 
     library.file("default").write_bytes(whole.data)
     connection = apsw.Connection(str(library.file("default")))
     connection.execute("UPDATE links SET weight = 1e300")
+    connection.close()
+    seen = _ask(Commonplace(library=library), whole.answers)
+    library.close()
+    assert not seen.silent and not seen.untyped
+    assert any(name.startswith("recall ") for name in seen.refused)
+
+
+@pytest.mark.parametrize("value", ["1e300", "'much'"])
+def test_an_importance_that_none_can_have_is_noticed(
+    whole: Whole, quick_disk: Path, value: str
+) -> None:
+    """The resident index reads columns of many rows at once, without their hashes."""
+    library = _flipped(whole, quick_disk / "importance", 0, 0)
+    library.file("default").write_bytes(whole.data)
+    connection = apsw.Connection(str(library.file("default")))
+    connection.execute(f"UPDATE memories SET importance = {value}")
     connection.close()
     seen = _ask(Commonplace(library=library), whole.answers)
     library.close()

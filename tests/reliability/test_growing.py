@@ -39,7 +39,8 @@ RECIPE = {
     ),
     "storage/tables.py ": ('unhashed=("payload",)', 'unhashed=("payload",), added={"place": ""}'),
     "storage/schema.py": (
-        "MIGRATIONS: tuple[Step, ...] = (_V1, AUDIT + _ANSWERS, _FILES, MODELS, _FORMATS)",
+        "MIGRATIONS: tuple[Step, ...] ="
+        " (_V1, AUDIT + _ANSWERS, _FILES, MODELS, _FORMATS, _VECTORS)",
         """
 def _grow(connection: apsw.Connection) -> None:
     for table, column in (("memories", "mood TEXT NOT NULL DEFAULT 'calm'"),
@@ -48,7 +49,7 @@ def _grow(connection: apsw.Connection) -> None:
         connection.execute(f"ALTER TABLE {table} ADD COLUMN {column}")
 
 
-MIGRATIONS: tuple[Step, ...] = (_V1, AUDIT + _ANSWERS, _FILES, MODELS, _FORMATS, _grow)
+MIGRATIONS: tuple[Step, ...] = (_V1, AUDIT + _ANSWERS, _FILES, MODELS, _FORMATS, _VECTORS, _grow)
 """,
     ),
 }

@@ -110,11 +110,11 @@ def test_without_the_ids_two_histories_would_be_mixed(
     opened: Commonplace, quick_disk: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The mutant: operations are known by their numbers alone."""
-    real = index.newest_operation
-    monkeypatch.setattr(index, "newest_operation", lambda *given: (real(*given)[0], ""))
+    real = index.newest_change
+    monkeypatch.setattr(index, "newest_change", lambda *given: (real(*given)[0], "", 0))
     monkeypatch.setattr(index, "operation_id", lambda *_: "")
     monkeypatch.setattr(
-        "commonplace.engine.library.newest_operation", lambda *given: (real(*given)[0], "")
+        "commonplace.engine.library.newest_change", lambda *given: (real(*given)[0], "", 0)
     )
     opened.remember("So that the index is of the mutant.")
     opened.recall("harbour")

@@ -24,6 +24,7 @@ from commonplace import Commonplace, Draft, Filters
 from commonplace.engine.binding import engine_call, lease
 from commonplace.engine.content import chains, memories
 from commonplace.engine.content.conversations import Line
+from commonplace.engine.content.projects import Project
 from commonplace.engine.finding import likeness, listing, substrings
 from commonplace.engine.maintenance import file_copies, upkeep
 from commonplace.engine.maintenance.file_copies import File
@@ -128,6 +129,9 @@ def use_everything(place: Commonplace) -> None:
     place.restore(second.id)
     place.recall("harbour lantern")
     place.recall("harbour", as_of="2099-01-01T00:00:00Z")
+    place.recall_for_prompt("harbour lantern")
+    place.may_replace("The harbour lantern is lit")
+    place.within(Project("harbour")).remember("The harbour has a crane")
     place.browse(order="importance")
     place.find_text("harbour")
     every = Filters()

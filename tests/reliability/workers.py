@@ -183,7 +183,7 @@ def _inspect(connection: apsw.Connection, state: State) -> None:
     for (found,) in connection.execute("PRAGMA integrity_check"):
         if found != "ok":
             problems.append(f"integrity_check: {found}")
-    seq, next_num, _ = writing.read_head(connection, SPACE)
+    seq, next_num, *_ = writing.read_head(connection, SPACE)
     state.operations = seq
     _inspect_operations(connection, seq, problems)
     highest = 0

@@ -36,6 +36,7 @@ class Caller:
             "being": beings.create(memory, "Aria").id,
         }
         self.own["relationship"] = self.own["other"]
+        self.own["operation"] = memory.history.operations(limit=1)[0].id
         self.client = server.client(server.token())
         self.being = server.client(server.token(dialects=frozenset({"being"})))
 

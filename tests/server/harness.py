@@ -761,7 +761,9 @@ def clean_environment(more: Mapping[str, str] | None = None) -> dict[str, str]:
     kept = {
         name: value
         for name, value in os.environ.items()
-        if "COMMONPLACE_" not in name or name.startswith("COMMONPLACE_TEST_")
+        if "COMMONPLACE_" not in name
+        or name.startswith("COMMONPLACE_TEST_")
+        or name == "COMMONPLACE_IDLE_SECONDS"
     }
     return {**kept, "USER": "tester", **(more or {})}
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import itertools
 import json
@@ -22,7 +23,7 @@ from server.harness import NEW, OLD, Answer, Client, Running
 
 TOOLS = {tool.name: tool for tool in DIALECT.tools}
 # What models read. If it changes on purpose, put the new hash here.
-LISTED = "23074d0e901df2eeec8bb9e581311a91d8bec07750c0de129236abd19c2ae45b"
+LISTED = "80e9da27bc960e58312567f1d90186d1fff43da51778378dd5b370fbe66b8631"
 _numbers = iter(range(10_000))
 
 
@@ -77,7 +78,9 @@ def test_the_list_of_tools_is_as_it_was(server: Running) -> None:
         tools = server.client().listed(path=path)
         told = json.dumps(tools, sort_keys=True, ensure_ascii=False)
         assert hashlib.sha256(told.encode()).hexdigest() == LISTED
-    assert [tool["name"] for tool in tools] == list(TOOLS)
+    assert [tool["name"] for tool in tools] == [
+        name for name, tool in TOOLS.items() if not tool.hidden
+    ]
 
 
 def test_nothing_stored_is_in_a_description(server: Running, agent: Agent) -> None:
@@ -94,10 +97,10 @@ def test_a_tool_tells_what_it_does(tool: Any) -> None:
         "readOnlyHint", "destructiveHint", "idempotentHint", "openWorldHint",
     }  # fmt: skip
     assert listed["annotations"]["readOnlyHint"] == (tool.scope == "read")
-    assert listed["title"] and listed["outputSchema"]["type"] == "object"
+    assert listed["title"] and (tool.hidden or listed["outputSchema"]["type"] == "object")
     assert listed["inputSchema"]["additionalProperties"] is False
     jsonschema.Draft202012Validator.check_schema(listed["inputSchema"])
-    jsonschema.Draft202012Validator.check_schema(listed["outputSchema"])
+    jsonschema.Draft202012Validator.check_schema(listed.get("outputSchema", {}))
 
 
 # remember
@@ -584,3 +587,71 @@ def test_hostile_texts_stay_data_in_the_briefing(agent: Agent) -> None:
             assert one["text"] == stored[one["id"]]  # the fields are verbatim
     again = agent.raw("context").json["result"]["content"][0]["text"]
     assert nonce not in again
+
+
+# hook
+
+
+def test_a_hook_gets_an_envelope_and_nothing_else(agent: Agent) -> None:
+    agent.remember(text="The failing login test of the API needs Redis")
+    found = agent.raw("hook", event="UserPromptSubmit", prompt="the failing login test").json[
+        "result"
+    ]
+    (block,) = found["content"]
+    assert found["isError"] is False and "structuredContent" not in found
+    assert "needs Redis" in json.loads(block["text"])["hookSpecificOutput"]["additionalContext"]
+
+
+@pytest.mark.parametrize("arguments", [
+    {}, {"event": 5}, {"event": "Nothing"}, {"event": "Stop", "unknown": 1},
+    {"event": "UserPromptSubmit", "prompt": "nothing of the kind was stored"},
+])  # fmt: skip
+def test_a_hook_is_never_an_error(agent: Agent, arguments: dict[str, Any]) -> None:
+    found = agent.raw("hook", **arguments).json["result"]
+    assert found["content"] == [{"type": "text", "text": ""}] and found["isError"] is False
+
+
+def test_the_audit_does_not_keep_what_a_prompt_says(server: Running) -> None:
+    with contextlib.closing(server.client(server.token("prompts"))) as client:
+        prompt = "The code is <private>open sesame</private>, is it not?"
+        client.call("hook", {"event": "UserPromptSubmit", "prompt": prompt})
+        client.call("remember", {"text": "My password is hunter2x"})
+    kept = repr(server.calls("prompts"))
+    assert "_withheld" in kept and "sesame" not in kept and "hunter2x" not in kept
+
+
+# memory
+
+
+def text_of(answer: Answer) -> str:
+    """The text block of a result."""
+    (block,) = answer.json["result"]["content"]
+    return str(block["text"])
+
+
+def test_the_memory_tool_keeps_files_that_are_recalled(agent: Agent) -> None:
+    path = "/memories/tea.md"
+    created = agent.raw("memory", command="create", path=path, file_text="Alice prefers oolong\n")
+    assert text_of(created) == f"File created successfully at: {path}"
+    shown = agent.raw("memory", command="view", path=path)
+    assert text_of(shown).splitlines()[1] == "     1\tAlice prefers oolong"
+    assert "Alice prefers oolong\n" in agent.texts("oolong")
+    agent.raw("memory", command="delete", path=path)
+    assert agent.texts("oolong") == []
+
+
+@pytest.mark.parametrize(("arguments", "part"), [
+    ({"command": "view"}, "needs path"),
+    ({"command": "view", "path": "/etc/passwd"}, "must start with /memories"),
+    ({"command": "view", "path": "/memories/../x"}, "would escape"),
+    ({"command": "view", "path": "/memories", "file_text": "x"}, "no parameter file_text"),
+    ({"command": "create", "path": "/memories", "file_text": "x"}, "not a file"),
+    ({"command": "insert", "path": "/memories/none", "insert_line": 0, "insert_text": "x"},
+     "does not exist"),
+    ({"command": "burn", "path": "/memories"}, "command"),
+    ({"command": "view", "path": "/memories", "view_range": [1]}, "view_range"),
+])  # fmt: skip
+def test_a_wrong_command_of_the_memory_tool_changes_nothing(
+    agent: Agent, arguments: dict[str, Any], part: str
+) -> None:
+    assert part in agent.error("memory", **arguments)

@@ -124,9 +124,11 @@ def test_who_listens_everywhere_answers_to_the_addresses_it_tells_of(data: Path,
 def test_what_is_advised_at_the_start_is_about_this_server(data: Path) -> None:
     with Process(data) as server:
         assert server.process.stdout is not None
-        told = "".join(itertools.islice(server.process.stdout, 9))
+        told = "".join(itertools.islice(server.process.stdout, 11))
     port = re.search(r"listening on http://127.0.0.1:(\d+)", told)
     assert port
+    assert f"look     http://127.0.0.1:{port[1]}/viewer" in told
+    assert f"commonplace start --data {data}" in told
     assert f"connect claude-code --url http://127.0.0.1:{port[1]}/mcp/commonplace" in told
     assert f'commonplace remember "…" --data {data}' in told
     refused = cli("serve", "--data", str(data), "--host", "0.0.0.0", "--port", "0")

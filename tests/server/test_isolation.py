@@ -295,7 +295,7 @@ def filled(shape: Shape, own: dict[str, str], parameter: str, value: str) -> dic
 
 def normal(answer: Answer, given: str) -> tuple[int, list[str], str]:
     """An answer without what differs between any two answers."""
-    text = answer.body.decode().replace(given, "GIVEN")
+    text = answer.body.decode(errors="replace").replace(given, "GIVEN")
     for pattern, name in _CHANGING:
         text = pattern.sub(name, text)
     names = sorted(key.lower() for key, _ in answer.headers)
@@ -303,7 +303,7 @@ def normal(answer: Answer, given: str) -> tuple[int, list[str], str]:
 
 
 def told(answer: Answer) -> str:
-    return answer.body.decode() + json.dumps(answer.headers)
+    return answer.body.decode(errors="replace") + json.dumps(answer.headers)
 
 
 def told_apart(

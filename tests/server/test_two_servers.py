@@ -5,12 +5,14 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
+import httpx
 import pytest
 
 import postgres_engine
 from commonplace.access.credentials import Grant
-from server.harness import Client, Running, running
+from server.harness import Client, Running, running, wait_until
 
 
 @pytest.fixture
@@ -76,6 +78,45 @@ def test_both_write_one_audit_whose_chain_is_whole(servers: tuple[Running, Runni
         clients[number % 2].call("remember", {"text": f"number {number}"})
     assert [server.verdict("team").faults for server in servers] == [(), ()]
     assert [len(server.calls("team")) for server in servers] == [6, 6]
+
+
+def test_both_serve_one_platform_of_mama(servers: tuple[Running, Running]) -> None:
+    one, two = (f"http://127.0.0.1:{server.port}" for server in servers)
+    with httpx.Client(timeout=60) as client:
+        change = {"agent": {"max_turns": 7}, "discord": {"token": "secret"}}
+        assert client.put(one + "/api/config", json=change).status_code == 200
+        there = client.get(two + "/api/config").json()
+        assert there["agent"]["max_turns"] == 7
+        assert there["discord"]["token"] == "***[redacted]***"
+        assert client.put(two + "/api/config", json={"agent": {"max_turns": 8}}).is_success
+        assert client.get(one + "/api/config").json()["agent"]["max_turns"] == 8
+        copies = [
+            server.parts.library.path.joinpath("mama", "config.yaml").read_text()
+            for server in servers
+        ]
+        assert all("max_turns: 8" in copy for copy in copies), "each machine has a copy"
+
+        file = {"file": ("a.txt", b"words")}
+        name = client.post(one + "/api/upload", files=file).json()["filename"]
+        assert client.get(f"{two}/api/media/{name}").content == b"words"
+        script = {"code": f"await Read('media/inbound/{name}')"}
+        told = client.post(two + "/api/code-act", json=script).json()
+        assert told["result"] == {"content": "words"}, told
+
+        job = {"name": "n", "cron_expr": "* * * * * *", "prompt": "p"}
+        id = client.post(one + "/api/cron", json=job).json()["id"]
+        seen: list[str] = []
+
+        def logs() -> list[dict[str, Any]]:
+            found: list[dict[str, Any]] = client.get(f"{two}/api/cron/{id}/logs").json()["logs"]
+            seen[:] = [each["id"] for each in found]
+            return found
+
+        wait_until(lambda: len(logs()) >= 2 and logs()[-1]["status"] == "failed", 60)
+        assert client.put(f"{two}/api/cron/{id}", json={"enabled": False}).is_success
+        assert "COMMONPLACE_LLM_KEY" in logs()[-1]["error"]
+        assert len(set(seen)) == len(seen)
+        assert client.delete(f"{one}/api/cron/{id}").is_success
 
 
 def test_data_of_the_machine_holds_no_rows(servers: tuple[Running, Running]) -> None:

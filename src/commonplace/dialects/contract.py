@@ -18,6 +18,7 @@ from commonplace.text.hidden import escape_json
 
 if TYPE_CHECKING:
     from commonplace.engine.commonplace import Commonplace
+    from commonplace.engine.content.projects import Project
     from commonplace.engine.library import Library
     from commonplace.platform.sealed import Sealing
     from commonplace.storage.ports import Store
@@ -38,6 +39,12 @@ class RequestInfo:
     idempotency_key: str = ""
     headers: Mapping[str, str] = field(default_factory=dict, repr=False)
     """The headers that a contract uses, with lowercase names; values may be secrets."""
+    project: Project | None = None
+    """The project that a client on this machine was started in."""
+    environ: Mapping[str, str] | None = None
+    """What contracts read of the environment of a client over stdio; None for other clients."""
+    confirmed: Sequence[str] = ()
+    """Idempotency keys of a pipe whose answers have arrived, so that they need not be kept."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,6 +87,9 @@ class Tool:
     """Callable, but not in `tools/list`."""
     only_reads: bool = False
     """Treated as a read although its contract requires another scope."""
+    embeds_later: bool = False
+    """What it stores is embedded right after the answer; not for tools whose contract answers or
+    acts by likeness. Other tools embed first."""
     withheld: bool = False
     """Its arguments may be secrets: audit entries contain their names, never their values."""
     session: Callable[[Call], str] | None = None
@@ -281,6 +291,9 @@ class Dialect:
     """The type under which it shows memories of each kind of other dialects; `*` is the default."""
     running: Callable[[Setting], AbstractContextManager[None]] | None = None
     """A context manager for what runs while it is served, such as file watchers."""
+    pipe: Callable[[Setting], AbstractContextManager[None]] | None = None
+    """A context manager for each stdio client of a server in the background, with its space and
+    environment. Where a client has a process of its own, `running` does this."""
     call_wrapper: Callable[[Call, Mapping[str, Any]], AbstractContextManager[None]] | None = None
     """A context manager around each call and its transaction: entered with the arguments before
     the transaction begins, left after the commit and before the response. After the commit of a
@@ -289,6 +302,8 @@ class Dialect:
     """The part of a space that a call is for, if the contract divides spaces into parts."""
     read_only: ReadOnly | None = None
     """The methods of read-only tokens, if the contract defines the errors for all others."""
+    projects: bool = False
+    """Whether its tools see a client's project; contracts of others do not know of projects."""
     dynamic_tools: Callable[[Commonplace, Caller], tuple[Tool, ...]] | None = None
     """Tools registered at run time, as this caller has them now. It reads the database."""
 

@@ -51,9 +51,11 @@ def engine_call(
 def method(function: Callable[Concatenate[OpenSpace, P], R]) -> Callable[Concatenate[Any, P], R]:
     """Make a method of a function of the engine.
 
-    If the function has a parameter `origin`, its default is the memory's origin.
+    If the function has a parameter `origin`, its default is the memory's origin. The memory's
+    project labels what is stored, and limits what is found.
     """
-    writes = "origin" in (getattr(function, "__kwdefaults__", None) or ())
+    takes = getattr(function, "__kwdefaults__", None) or ()
+    writes, finds, labels = "origin" in takes, "filters" in takes, "project" in takes
 
     @wraps(function)
     def bound(part: Part, /, *args: P.args, **kwargs: P.kwargs) -> R:
@@ -61,10 +63,19 @@ def method(function: Callable[Concatenate[OpenSpace, P], R]) -> Callable[Concate
         if writes:
             given = kwargs.get("origin")
             kwargs["origin"] = memory.origin if given is None else checks.origin(given)
+        if memory.project is not None and (labels or finds):
+            within(memory, kwargs)
         with memory.library.lease(memory.name) as space:
             return function(space, *args, **kwargs)
 
     return bound
+
+
+def within(memory: Commonplace, given: dict[str, Any]) -> None:
+    """Add the memory's project to a call's arguments, unless they name one."""
+    filters = given.get("filters")
+    if given.get("project") is None and (filters is None or filters.project is None):
+        given["project"] = memory.project
 
 
 def named(fields: type, defaults: type | None = None) -> Callable[[Callable[P, R]], Callable[P, R]]:

@@ -8,15 +8,17 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Self, Unpack
+from typing import TYPE_CHECKING, Literal, Self, Unpack
 
 from commonplace.embedding.provider import Embedder, open_embedder
 from commonplace.engine import checks
 from commonplace.engine.binding import Part, method, named
 from commonplace.engine.content import memories
 from commonplace.engine.content.memories import Details, Draft
+from commonplace.engine.content.projects import Project, checked_project
 from commonplace.engine.finding import listing
 from commonplace.engine.finding.filters import Conditions, Filters, filters_of
 from commonplace.engine.history import timeline
@@ -36,12 +38,16 @@ from commonplace.errors import InvalidInput
 
 if TYPE_CHECKING:
     from commonplace.engine.finding.recall import Hits, SessionHit, Weighting
+    from commonplace.engine.finding.replacing import Replaceable
 
 
 class Commonplace(Part):
     """One space of a data directory. Safe to share between threads.
 
-    `embedding` is "builtin", "none", or the base URL of an OpenAI-compatible endpoint.
+    `embedding` is "builtin", "none", or the base URL of an OpenAI-compatible endpoint. With a
+    `project`, what is stored is labelled with it, and only its memories and global ones are found.
+    Secrets in what is stored are masked, unless `allow_secrets`; a given library decides itself.
+    With `embed="later"`, a memory is stored before it is embedded, which is done right after.
     """
 
     def __init__(
@@ -52,10 +58,14 @@ class Commonplace(Part):
         embedding: str | Embedder | None = "builtin",
         origin: Origin | None = None,
         library: Library | None = None,
+        project: Project | None = None,
+        allow_secrets: bool = False,
+        embed: Literal["now", "later"] = "now",
     ) -> None:
         super().__init__(self)
         self.name = checks.space(space)
         self.origin = checks.origin(origin)
+        self.project = checked_project(project)
         if not isinstance(library, Library | None):
             raise InvalidInput(
                 "library must be a Library.", hint="Or give a path.", field="library"
@@ -63,7 +73,7 @@ class Commonplace(Part):
         self._owned = library is None
         if library is None:
             chosen = open_embedder(embedding) if isinstance(embedding, str | None) else embedding
-            library = Library(path, embedder=chosen)
+            library = Library(path, embedder=chosen, allow_secrets=allow_secrets, embed=embed)
         self.library = library
         self.links = Links(self)
         self.facts = Facts(self)
@@ -76,7 +86,13 @@ class Commonplace(Part):
     def at(self, space: str, origin: Origin | None = None) -> Commonplace:
         """Return another space of the same data directory."""
         own = self.origin if origin is None else origin
-        return Commonplace(space=space, origin=own, library=self.library)
+        return Commonplace(space=space, origin=own, library=self.library, project=self.project)
+
+    def within(self, project: Project | None) -> Commonplace:
+        """Return the same space as seen from a project; from None, all projects."""
+        return Commonplace(
+            space=self.name, origin=self.origin, library=self.library, project=project
+        )
 
     @contextlib.contextmanager
     def unit(self, name: str, origin: Origin | None = None) -> Iterator[None]:
@@ -119,7 +135,7 @@ class Commonplace(Part):
         draft = memories.draft_of(text, details)
         own = self.origin if origin is None else origin
         with self.library.lease(self.name) as space:
-            return memories.remember(space, [draft], origin=own)[0]
+            return memories.remember(space, [draft], origin=own, project=self.project)[0]
 
     remember_many = method(memories.remember)
     get = method(memories.get)
@@ -144,19 +160,59 @@ class Commonplace(Part):
         weighting: Weighting | None = None,
         as_of: When | None = None,
         count: bool = True,
+        minimum: float | None = None,
+        share: float | None = None,
         **conditions: Unpack[Conditions],
     ) -> Hits:
         """Return the best matches by word and by meaning, each with the reasons it was found.
 
-        The conditions, or `filters`, are applied before anything is ranked. The results count as
-        read, unless `count` is False or `as_of` is given.
+        The conditions, or `filters`, are applied before anything is ranked. Nothing is returned
+        unless a result is as probable as `minimum`; the others must have `share` of the best score
+        and of the minimum. The defaults return nothing rather than noise, and `minimum=0` returns
+        everything up to `limit`. The results count as read, unless `count` is False or `as_of` is
+        given.
         """
         from commonplace.engine.finding import recall  # imports numpy, which takes a while
 
-        chosen = filters_of(filters, conditions)
+        chosen = self._filters(filters, conditions)
         with self.library.lease(self.name) as space:
             return recall.recall(
-                space, query, chosen, weighting, limit=limit, as_of=as_of, count=count
+                space, query, chosen, weighting, limit=limit, as_of=as_of, count=count,
+                minimum=minimum, share=share,
+            )  # fmt: skip
+
+    def may_replace(self, text: str, *, limit: int = 3, check: bool = False) -> list[Replaceable]:
+        """Return the memories that a new statement may replace, the most probable first.
+
+        They are found by words; with `check`, by meaning too, which takes an embedding.
+        """
+        from commonplace.engine.finding import replacing
+
+        with self.library.lease(self.name) as space:
+            seen = self._filters(None, {})
+            return replacing.may_replace(space, text, seen, limit=limit, check=check)
+
+    @named(Conditions, Filters)
+    def recall_for_prompt(
+        self,
+        prompt: str,
+        *,
+        limit: int = 5,
+        minimum: float | None = None,
+        filters: Filters | None = None,
+        count: bool = True,
+        **conditions: Unpack[Conditions],
+    ) -> Hits:
+        """Return the memories that help with a prompt of any length; usually few, often none.
+
+        For hooks that add memories to every prompt: `minimum` is higher than that of `recall`.
+        """
+        from commonplace.engine.finding import recall
+
+        chosen = self._filters(filters, conditions)
+        with self.library.lease(self.name) as space:
+            return recall.recall_for_prompt(
+                space, prompt, chosen, limit=limit, minimum=minimum, count=count
             )
 
     @named(Conditions, Filters)
@@ -172,9 +228,15 @@ class Commonplace(Part):
         """Return the sessions of conversations that match best."""
         from commonplace.engine.finding import recall
 
-        chosen = filters_of(filters, conditions)
+        chosen = self._filters(filters, conditions)
         with self.library.lease(self.name) as space:
             return recall.recall_sessions(space, query, chosen, limit=limit, as_of=as_of)
+
+    def _filters(self, filters: Filters | None, conditions: Conditions) -> Filters:
+        chosen = filters_of(filters, conditions)
+        if self.project is None or chosen.project is not None:
+            return chosen
+        return replace(chosen, project=self.project)
 
     browse = method(listing.browse)
     find_text = method(listing.find_text)

@@ -6,12 +6,13 @@ import contextlib
 import errno
 import os
 import threading
+import time
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar, cast
+from typing import TYPE_CHECKING, Literal, TypeVar, cast
 
 from commonplace.embedding.provider import Embedder
 from commonplace.engine import checks
@@ -24,10 +25,10 @@ from commonplace.errors import (
     StorageUnavailable,
 )
 from commonplace.storage import counters, derived, opening
-from commonplace.storage.ports import Maintenance, Rows, Spaces, Store, Watch
+from commonplace.storage.ports import Coordination, Maintenance, Rows, Spaces, Store, Watch
 from commonplace.storage.sqlite.spaces import unusable
 from commonplace.storage.tables import Row
-from commonplace.storage.writing import Unit, newest_operation
+from commonplace.storage.writing import Unit, newest_change
 
 if TYPE_CHECKING:
     from concurrent.futures import Future, ThreadPoolExecutor
@@ -39,7 +40,9 @@ C = TypeVar("C")
 
 OPEN_SPACES = 64
 UPKEEP_SECONDS = 0.5
+EXPECTED_SECONDS = 10.0
 RETRY_SECONDS = 1.0
+LOOK_SECONDS = 0.02
 
 
 def default_path() -> Path:
@@ -91,12 +94,21 @@ class OpenSpace:
 
     store: Store
     embedder: Embedder | None
-    wake: Callable[[], None] = field(default=lambda: None)
+    wake: Callable[[bool], None] = field(default=lambda _: None)
+    """Wakes the background thread; with True, it does not pause before it works."""
     pins: int = 0
     has_work: bool = False
+    embed_later: bool = False
+    """Whether what calls store is embedded after they have returned."""
+    searched: float = float("-inf")
+    """When it was last searched for memories without vectors that nobody asked to embed."""
     caches: dict[type, object] = field(default_factory=dict)
+    allow_secrets: bool = False
+    """Whether secrets are stored as they are, instead of being masked."""
     _index: SpaceIndex | None = None
     _model: tuple[str, str, int] | None = None
+    _expected: dict[int, float] = field(default_factory=dict)
+    _embedded: threading.Condition = field(default_factory=threading.Condition)
     _reads: dict[int, PendingReads] = field(default_factory=dict)
     _writing: list[dict[int, PendingReads]] = field(default_factory=list)
     _lock: threading.Lock = field(default_factory=threading.Lock)
@@ -167,8 +179,7 @@ class OpenSpace:
         except OtherHistory:
             self.forget_index()
             return None
-        at = newest_operation(connection, self.name)
-        return index if (index.seq, index.operation) == at else None
+        return index if index.newest == newest_change(connection, self.name) else None
 
     def forget_index(self) -> None:
         """Drop all caches, so that the next use loads them again."""
@@ -182,6 +193,38 @@ class OpenSpace:
             return None
         return derived.known_model(connection, self.name, self.model[0], self.model[1])
 
+    def embed_soon(self, nums: Iterable[int]) -> None:
+        """Have what is in the outbox embedded; searches wait for the vectors of these memories."""
+        until = time.monotonic() + EXPECTED_SECONDS
+        with self._embedded:
+            self._expected.update(dict.fromkeys(nums, until))
+        self.has_work = True
+        self.wake(True)
+
+    def vectors_done(self, nums: Iterable[int]) -> None:
+        """Note that the vectors of memories are written, or will not be written soon."""
+        with self._embedded:
+            for num in nums:
+                self._expected.pop(num, None)
+            self._embedded.notify_all()
+
+    def expected_vectors(self) -> set[int]:
+        """Return the memories whose vectors are expected."""
+        at = time.monotonic()
+        with self._embedded:
+            for num in [num for num, until in self._expected.items() if until < at]:
+                del self._expected[num]  # the unit of work was not stored
+            return set(self._expected)
+
+    def wait_for_vectors(self, seconds: float) -> int:
+        """Wait for the vectors that are expected now; return how many are still missing."""
+        if not self._expected or self.store.open_unit is not None:
+            return 0  # an open unit of work may keep others from writing vectors
+        awaited = self.expected_vectors()
+        with self._embedded:
+            self._embedded.wait_for(lambda: awaited.isdisjoint(self._expected), seconds)
+            return len(awaited & self._expected.keys())
+
     def count_reads(self, nums: list[int], at: int) -> None:
         """Count memories as read; the upkeep thread writes it within a second."""
         if self.store.read_only:
@@ -194,7 +237,7 @@ class OpenSpace:
             for num in nums:
                 pending = self._reads.setdefault(num, PendingReads())
                 pending.count, pending.at = pending.count + 1, at
-        self.wake()
+        self.wake(False)
 
     @property
     def has_reads(self) -> bool:
@@ -260,6 +303,8 @@ class Library:
         embedder: Embedder | None,
         open_spaces: int = OPEN_SPACES,
         database: str | None = None,
+        allow_secrets: bool = False,
+        embed: Literal["now", "later"] = "now",
     ) -> None:
         if database is None:
             database = path if opening.is_address(path) else default_database(path)
@@ -274,6 +319,8 @@ class Library:
                     field="embedding",
                 )
         self.embedder = embedder
+        self.allow_secrets = checks.flag(allow_secrets, "allow_secrets")
+        self.embed_later = checks.one_of(embed, "embed", ("now", "later")) == "later"
         self._open_spaces = checks.limit(open_spaces, "open_spaces", 10_000)
         self._lock = threading.Lock()
         self._opened: OrderedDict[str, OpenSpace] = OrderedDict()
@@ -282,6 +329,7 @@ class Library:
         self._closing: list[tuple[str, Future[None]]] = []
         self._closer: ThreadPoolExecutor | None = None
         self._wake = threading.Event()
+        self._hurry = threading.Event()
         self._stop = threading.Event()
         self._upkeep_thread: threading.Thread | None = None
         self._spaces: Spaces = opening.open_spaces(self.path, self.database)
@@ -295,6 +343,11 @@ class Library:
     def maintenance(self) -> Maintenance:
         """Backups, checks and repair of what is stored here."""
         return self._spaces.maintenance(self)
+
+    @property
+    def coordination(self) -> Coordination:
+        """Locks and requests for work that all processes share."""
+        return self._spaces.coordination
 
     def open_system(self) -> Store:
         """The store of accounts and credentials, which all spaces share; the caller closes it."""
@@ -351,7 +404,10 @@ class Library:
                 if opened is not None:
                     opened.pins += 1
                     return opened
-            opened = OpenSpace(self._spaces.open(name), self.embedder, self._wake_upkeep, pins=1)
+            opened = OpenSpace(
+                self._spaces.open(name), self.embedder, self._wake_upkeep, pins=1,
+                allow_secrets=self.allow_secrets, embed_later=self.embed_later,
+            )  # fmt: skip
             if upkeep.find_work(opened):
                 opened.has_work = True
                 self._wake_upkeep()
@@ -404,8 +460,10 @@ class Library:
         for future in closing:
             future.result()
 
-    def _wake_upkeep(self) -> None:
+    def _wake_upkeep(self, hurry: bool = False) -> None:
         """Start the upkeep thread, if it does not run, and let it look for work."""
+        if hurry:
+            self._hurry.set()
         if self._upkeep_thread is None:
             with self._lock:
                 if self._upkeep_thread is None and not self._closed:
@@ -421,8 +479,10 @@ class Library:
         while True:
             self._wake.wait(RETRY_SECONDS if waiting else None)
             self._wake.clear()
-            # A pause, so that many read counts become one write.
-            if self._stop.wait(UPKEEP_SECONDS):
+            # A pause, so that many read counts become one write; calls wait for vectors.
+            self._hurry.wait(UPKEEP_SECONDS)
+            self._hurry.clear()
+            if self._stop.is_set():
                 return
             waiting = False
             for name in self._due():
@@ -434,6 +494,9 @@ class Library:
                             space.has_work = False
                             if upkeep.embed_some(space, self._stop.is_set):
                                 space.has_work = True
+                            elif upkeep.still_expected(space):
+                                space.has_work = True
+                                self._stop.wait(LOOK_SECONDS)
                             elif upkeep.find_work(space):
                                 space.has_work = waiting = True
                                 break
@@ -460,6 +523,7 @@ class Library:
             opened = list(self._opened.values())
             self._opened.clear()
         self._stop.set()
+        self._hurry.set()
         self._wake.set()
         if self._upkeep_thread is not None:
             self._upkeep_thread.join(timeout=10)

@@ -67,8 +67,6 @@ from commonplace.server.request import (
 )
 from commonplace.server.settings import Settings, is_loopback
 
-# Where a person arrives from a client's own site, or by a link that a device shows.
-VISITED = ("/oauth/authorize", "/oauth/device")
 FAILURES_A_MINUTE = 30
 _FORWARDED = (
     "This request was forwarded by a proxy, and a server without tokens answers only to programs on"
@@ -237,7 +235,7 @@ class Door:
     async def _admit(self, request: HttpRequest, receive: Receive) -> Receive:
         """Run the checks in order, and raise the first error; what is to be received after them."""
         scope = request.scope
-        visited = request.method in ("GET", "HEAD") and scope["path"] in VISITED
+        visited = request.method in ("GET", "HEAD") and request.entrance.visited
         self._addresses.check(scope["headers"], visited=visited)
         request.address_allowed = True
         wait = self._rates.take(f"address {request.sender}")
@@ -446,16 +444,19 @@ class Door:
     async def _signed_in(self, request: HttpRequest) -> Caller | None:
         """The caller of a session cookie; None if there is no valid one.
 
-        Cookies are for pages and REST: a client of MCP has a token. A request that must not change
-        anything has no right to.
+        Cookies are for pages, REST and the WebSockets of pages: a client of MCP has a token. A
+        request that must not change anything has no right to.
         """
         scope = request.scope
-        if self._sessions is None or request.entrance.mcp or scope["type"] != "http":
+        if self._sessions is None or request.entrance.mcp:
             return None
         cookie = self._sessions.given(scope["headers"])
         if not cookie:
             return None
-        sessions, safe = self._sessions, request.method in SAFE_METHODS
+        is_socket = scope["type"] == "websocket"
+        if is_socket:  # a page of any site can open one, and the browser sends the cookie along
+            self._sessions.check_origin(scope["headers"])
+        sessions, safe = self._sessions, not is_socket and request.method in SAFE_METHODS
 
         async def recognise() -> Caller:
             caller = await self._workers.recognise(lambda: sessions.find(cookie).caller)

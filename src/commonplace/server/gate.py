@@ -23,16 +23,20 @@ from commonplace.dialects import schema
 from commonplace.dialects.contract import Call, Dialect, RequestInfo, Schema, Tool, Wire, as_json
 from commonplace.dialects.reserved import by_others
 from commonplace.engine.commonplace import Commonplace
-from commonplace.engine.content import reserved
+from commonplace.engine.content import masking, reserved
+from commonplace.engine.content.memories import embedding_first
 from commonplace.engine.history import answers, audit
 from commonplace.engine.library import Library
 from commonplace.engine.model import Origin
 from commonplace.errors import CommonplaceError, InvalidInput, NotFound
 from commonplace.storage.ports import Store
+from commonplace.text import secrets
 from commonplace.text.hidden import visible
 
 RESPONSE_BYTES = 1_048_576
 IGNORED_META = "commonplace/ignored-arguments"
+MASKED_META = "commonplace/masked-secrets"
+PIPE_KEY = "commonplace-pipe:"  # the beginning of the idempotency keys that our pipe makes
 MOST_IGNORED = 20  # unknown arguments that the log and the answer name
 
 log = logging.getLogger(__name__)
@@ -139,14 +143,18 @@ class _RunningCall:
     begun: float = field(default_factory=time.monotonic)
     ignored: tuple[str, ...] = ()
     """Unknown arguments that were left out."""
+    masked: list[str] = field(default_factory=list)
+    """The kinds of the secrets that were masked in what it stored."""
     stored: bool = False
     """Whether its effects and its audit entry are committed; a later error gets no second entry."""
 
-    def with_ignored(self, wire: Wire) -> Wire:
-        """The result with the names of ignored arguments in `_meta`; only MCP has that field."""
-        if not self.ignored or self.operation.rest_only:
+    def with_notes(self, wire: Wire) -> Wire:
+        """The result with ignored arguments and masked secrets in `_meta`, which only MCP has."""
+        notes = {IGNORED_META: list(self.ignored), MASKED_META: self.masked}
+        told = {name: value for name, value in notes.items() if value}
+        if not told or self.operation.rest_only:
             return wire
-        return {**wire, "_meta": {IGNORED_META: list(self.ignored)}}
+        return {**wire, "_meta": told}
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,6 +164,13 @@ class _Payload:
     arguments: str
     result: str
     error: CommonplaceError | None
+
+    def masked(self) -> _Payload:
+        """The payload without the secrets that the arguments hold."""
+        if not secrets.find(self.arguments):
+            return self
+        given, _ = secrets.mask_values(json.loads(self.arguments))
+        return replace(self, arguments=as_json(given))
 
     def withheld(self, tool: Tool) -> _Payload:
         """The payload of a tool whose arguments may be secrets: names of arguments, no values.
@@ -334,6 +349,8 @@ class Gate:
                 session=request_info.session,
             )
             memory = self._memory.at(caller.space, origin)
+            if operation.dialect.projects and request_info.project is not None:
+                memory = memory.within(request_info.project)
             call = Call(
                 memory=memory, caller=caller, request_info=request_info, origin=origin,
                 reads=tool.reads,
@@ -380,13 +397,24 @@ class Gate:
         with wrapper(call, checked) if wrapper else contextlib.nullcontext():
             unit = None if tool.stepwise else call.memory.unit(tool.name, call.origin)
             with unit or contextlib.nullcontext():
-                with reserved.enforced(by_others(dialect.name)):
+                first = contextlib.nullcontext() if tool.embeds_later else embedding_first()
+                with (
+                    reserved.enforced(by_others(dialect.name)),
+                    masking.noticing() as masked,
+                    first,
+                ):
                     value = tool.handler(call, **checked)
-                wire = running.with_ignored(dialect.succeed(tool, value))
+                running.masked = masked
+                wire = running.with_notes(dialect.succeed(tool, value))
                 result = as_json(wire)
                 _refuse_too_large(result, tool.response_bytes or RESPONSE_BYTES)
                 if not state.commit() and not tool.stepwise:
                     raise TookTooLong("The call took too long and was cancelled.")
+                if call.request_info.confirmed:
+                    confirmed = [
+                        _pipe_key(running.caller, one) for one in call.request_info.confirmed
+                    ]
+                    answers.forget(store, confirmed)
                 if key is not None:
                     answers.keep(store, key, result)
                 self._audit(running, store, result, None)
@@ -400,7 +428,7 @@ class Gate:
 
     def _failed(self, running: _RunningCall, error: CommonplaceError) -> Outcome:
         dialect, tool = running.operation.dialect, running.operation.tool
-        wire = running.with_ignored(_visible(dialect.fail(tool, error)))
+        wire = running.with_notes(_visible(dialect.fail(tool, error)))
         if running.stored:
             return Outcome(wire, error)
         try:
@@ -418,6 +446,8 @@ class Gate:
         payload = _Payload(running.arguments, result, error)
         if operation.tool.withheld:
             payload = payload.withheld(operation.tool)
+        elif not self._memory.library.allow_secrets:
+            payload = payload.masked()
         audit.append(
             store,
             _entry(
@@ -514,6 +544,8 @@ def _retry_key(running: _RunningCall, call: Call) -> bytes:
     What says nothing of the effect is left out: address, client name and request id may differ.
     """
     request, caller, tool = running.request_info, running.caller, running.operation.tool
+    if request.idempotency_key.startswith(PIPE_KEY):
+        return _pipe_key(caller, request.idempotency_key)
     arguments = json.dumps(json.loads(running.arguments), sort_keys=True)
     parts = (
         caller.family or caller.credential, caller.user, caller.subject,
@@ -521,6 +553,12 @@ def _retry_key(running: _RunningCall, call: Call) -> bytes:
         sorted(request.headers.items()), tool.session(call) if tool.session else "",
         request.idempotency_key,
     )  # fmt: skip
+    return hashlib.sha256(as_json(parts).encode()).digest()
+
+
+def _pipe_key(caller: Caller, key: str) -> bytes:
+    """A digest of a key that a pipe made for one call; its answer is dropped by the key alone."""
+    parts = (caller.credential, caller.user, caller.subject, key)
     return hashlib.sha256(as_json(parts).encode()).digest()
 
 

@@ -44,6 +44,7 @@ from commonplace.engine.commonplace import Commonplace
 from commonplace.engine.history import audit
 from commonplace.engine.library import Library
 from commonplace.errors import CommonplaceError, InvalidInput, NotFound
+from commonplace.server import console
 from commonplace.server.connections import Streams, until
 from commonplace.server.door import Door
 from commonplace.server.gate import Gate
@@ -56,10 +57,13 @@ from commonplace.server.request import RECHECK, Paths, refusal
 from commonplace.server.rest import routes_of
 from commonplace.server.settings import Settings
 from commonplace.storage.ports import Store
+from commonplace.web import pages as web
 
 USE_SECONDS = 60.0
 CUT_SECONDS = 6 * 3600.0  # how often old audit entries are looked for
 VERSION_HEADER = b"mcp-protocol-version"
+# Where a person arrives from a client's own site, by a link that a device shows, or by any link.
+VISITED = ("/oauth/authorize", "/oauth/device", *web.VISITED)
 
 log = logging.getLogger(__name__)
 
@@ -197,13 +201,14 @@ def application(parts: Parts) -> Door:
     sockets = Streams("WebSockets", metrics.open_sockets)
     oauth = _oauth(parts, dialects)
     browsers = BrowserSessions(parts.tokens.credentials, oauth.issuer) if oauth else None
-    pages: list[StarletteRoute] = []
+    pages = web.routes()
     if oauth is not None and browsers is not None:
-        pages = [*oauth_routes(oauth), *browser_routes(oauth, browsers, client_address)]
+        pages += [*oauth_routes(oauth), *browser_routes(oauth, browsers, client_address)]
     paths = Paths(
         everything, settings.dialect,
         public={"/health", *(route.path for route in pages)} - {SIGN_OUT},
         forms=[SIGN_OUT] if browsers is not None else [],
+        visited=VISITED,
     )  # fmt: skip
     quotas = {name: quota_of(dialect.rate, os.environ) for name, dialect in dialects.items()}
     servers = {name: build(dialect, workers, quotas[name]) for name, dialect in dialects.items()}
@@ -408,6 +413,7 @@ def _own_operations(parts: Parts, metrics: Metrics) -> Dialect:
             routes=(
                 Route("GET", "/health/details", "health_details"),
                 Route("GET", "/metrics", "metrics", show=_as_text),
+                *console.ROUTES,
             ),
             fail=_own_failure,
         ),
@@ -420,6 +426,7 @@ def _own_operations(parts: Parts, metrics: Metrics) -> Dialect:
                 name="metrics", title="Metrics", description="Show counters for Prometheus.",
                 scope="admin", handler=show_metrics, input=anything,
             ),
+            *console.operations(parts.tokens.credentials),
         ),
     )  # fmt: skip
 

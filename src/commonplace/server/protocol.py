@@ -23,11 +23,21 @@ from mcp.shared.exceptions import MCPError
 from commonplace.access.caller import Caller, NotPermitted
 from commonplace.dialects.contract import Dialect, RequestInfo, Tool, Wire
 from commonplace.errors import CommonplaceError, InvalidInput, NotFound
-from commonplace.server.gate import CallState, Decision, Gate, Operation, Outcome, TookTooLong
+from commonplace.server.gate import (
+    PIPE_KEY,
+    CallState,
+    Decision,
+    Gate,
+    Operation,
+    Outcome,
+    TookTooLong,
+)
 from commonplace.server.quotas import Quota
 
 FORBIDDEN = -32003
 IDEMPOTENCY_META = "commonplace/idempotency-key"
+CONFIRMED_META = "commonplace/confirmed-keys"
+MOST_CONFIRMED = 100
 DIALECT = "commonplace.dialect"  # scope key: the name of the dialect that answers
 ADMITTED = "commonplace.admitted"  # scope key: who calls, set by the door or a pipe
 JSON_BODY = "commonplace.json"  # scope key: the body of a request to a route, as parsed JSON
@@ -344,10 +354,21 @@ def _with_details(admitted: Admitted, ctx: ServerRequestContext[Any, Any]) -> Ad
     meta = (ctx.params or {}).get("_meta")
     key = meta.get(IDEMPOTENCY_META) if isinstance(meta, Mapping) else None
     client = _client(ctx, meta) or request_info.client
-    if client == request_info.client and not isinstance(key, str):
+    confirmed = _confirmed(meta)
+    if client == request_info.client and not isinstance(key, str) and not confirmed:
         return admitted
     key = key if isinstance(key, str) else request_info.idempotency_key
-    return replace(admitted, request_info=replace(request_info, client=client, idempotency_key=key))
+    info = replace(request_info, client=client, idempotency_key=key, confirmed=confirmed)
+    return replace(admitted, request_info=info)
+
+
+def _confirmed(meta: object) -> tuple[str, ...]:
+    """The keys of a pipe's earlier calls whose answers have arrived."""
+    given = meta.get(CONFIRMED_META) if isinstance(meta, Mapping) else None
+    if not isinstance(given, list):
+        return ()
+    keys = (key for key in given[:MOST_CONFIRMED] if isinstance(key, str))
+    return tuple(key for key in keys if key.startswith(PIPE_KEY))
 
 
 def _fault(error: Exception) -> MCPError:

@@ -83,6 +83,8 @@ class Entrance:
     websocket: bool = False
     forms: bool = False
     """Whether a page of ours may post a form there."""
+    visited: bool = False
+    """Whether a person may come there by a link on another site."""
 
 
 class Paths:
@@ -95,6 +97,7 @@ class Paths:
         *,
         public: Collection[str],
         forms: Collection[str] = (),
+        visited: Collection[str] = (),
     ) -> None:
         self._default = dialects[default]
         self.mcp: dict[str, str] = {}
@@ -102,11 +105,20 @@ class Paths:
         self.of_subject = ""
         """The path of MCP that names a subject."""
         self._of_subjects: Dialect | None = None
-        self._exact: dict[str, Entrance] = {path: Entrance(path, public=True) for path in public}
+        self._exact: dict[str, Entrance] = {
+            path: Entrance(path, public=True, visited=path in visited)
+            for path in public
+            if "{" not in path
+        }
         self._exact |= {path: Entrance(path, forms=True) for path in forms}
         self._patterns: list[tuple[re.Pattern[str], Entrance]] = []
         self._below: list[tuple[str, Entrance]] = [
-            ("/.well-known/", Entrance("/.well-known", public=True))
+            ("/.well-known/", Entrance("/.well-known", public=True)),
+            *(
+                (path.partition("{")[0], Entrance(path, public=True, visited=path in visited))
+                for path in public
+                if "{" in path
+            ),
         ]
         for dialect in dialects.values():
             if OPEN in dialect.paths:

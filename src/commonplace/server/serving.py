@@ -7,11 +7,13 @@ import contextlib
 import errno
 import functools
 import logging
+import math
 import os
 import signal
 import socket
 import sys
 import threading
+import time
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, replace
 from typing import cast
@@ -22,6 +24,7 @@ from starlette.types import ASGIApp
 from commonplace.access.accounts import Accounts
 from commonplace.access.signed import Tokens, configured
 from commonplace.access.vault import open_vault
+from commonplace.client import connection
 from commonplace.dialects import registry
 from commonplace.embedding.provider import open_embedder
 from commonplace.engine.library import Library
@@ -36,12 +39,14 @@ from commonplace.server.connections import (
 )
 from commonplace.server.door import Door
 from commonplace.server.loading import without_garbage_collection
+from commonplace.server.local import Hosted, LocalServer, store_settings, warm
 from commonplace.server.observing import set_up_logging
 from commonplace.server.settings import Settings
 from commonplace.server.tracing import tracing
 from commonplace.storage.database import now
 
 DRAIN_SECONDS = 10
+CLAIM_SECONDS = 10.0  # how long `serve` waits for a background server to give way
 HEADER_BYTES = 65_536
 WEBSOCKET_BYTES = 262_144
 BACKLOG = 256  # connections accepted at once, before any is counted
@@ -69,12 +74,34 @@ class Restart:
 class Stopping(uvicorn.Server):
     """Uvicorn that stops on a signal and returns, so that the files are closed in order."""
 
-    def __init__(self, app: Door) -> None:
+    def __init__(
+        self, app: Door, local: LocalServer | None = None, idle_seconds: float = math.inf
+    ) -> None:
         super().__init__(config(app, app.proxies))
         self._door = app
+        self._local = local
+        self._idle_seconds = idle_seconds
+        self._idling: asyncio.Task[None] | None = None
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Listen on the local socket, too."""
+        await super().startup(sockets)
+        if self._local is not None and self.started:
+            await self._local.start()
+            self._idling = asyncio.create_task(self._stop_when_idle(self._local))
+
+    async def _stop_when_idle(self, local: LocalServer) -> None:
+        await local.until_idle(self._idle_seconds)
+        self.should_exit = True
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """End the streams first, since uvicorn waits for open responses."""
+        """End local clients, then the streams, since uvicorn waits for open responses."""
+        if self._idling is not None:
+            self._idling.cancel()
+        if self._local is not None:
+            ending = asyncio.create_task(self._local.close(DRAIN_SECONDS))
+            while not ending.done() and not self.force_exit:
+                await asyncio.wait({ending}, timeout=0.1)
         self._door.end_streams()
         await super().shutdown(sockets)
         if self.force_exit:  # requests are not waited for, but background work ends in order
@@ -115,6 +142,8 @@ def assembled(settings: Settings, restart: Restart | None = None) -> Iterator[As
             settings.data,
             embedder=open_embedder(settings.embedding),
             database=settings.database or None,
+            allow_secrets=settings.allow_secrets,
+            embed="later",
         )
         stack.callback(library.close)
         system = stack.enter_context(contextlib.closing(library.open_system()))
@@ -137,13 +166,13 @@ def serve(settings: Settings, ready: Callable[[Settings], None] | None = None) -
     raise_file_limit()
     restart, inherited = None if sys.platform == "win32" else Restart(), -1
     with tracing(os.environ), assembled(settings, restart) as made:
-        server = Stopping(made.app)
+        server = Stopping(made.app, _local_server(made, claim(settings), "serve"))
         if restart is not None:
             restart.server = server
             inherited = os.dup(made.listening.fileno())
         if ready is not None:
             ready(made.settings)
-        threading.Thread(target=_warm, args=(made.parts.library,), daemon=True).start()
+        threading.Thread(target=warm, args=(made.parts.library,), daemon=True).start()
         asyncio.run(server.serve(sockets=[made.listening]))
     if restart is not None and restart.asked:
         os.set_inheritable(inherited, True)
@@ -151,6 +180,56 @@ def serve(settings: Settings, ready: Callable[[Settings], None] | None = None) -
         os.execv(sys.executable, sys.orig_argv)  # noqa: S606 - this very command again
     if inherited >= 0:
         os.close(inherited)
+
+
+def claim(settings: Settings) -> tuple[connection.Place, int] | None:
+    """The local socket with its lock; None if it cannot be used, or another `serve` has it.
+
+    A server that was started in the background gives way.
+    """
+    try:
+        place = connection.place_of(str(settings.data), settings.database)
+        lock = connection.try_lock(place.lock)
+        if lock is None and (connection.ask(place, {"kind": "give way"}) or {}).get("stops", True):
+            until = time.monotonic() + CLAIM_SECONDS
+            while lock is None and time.monotonic() < until:
+                time.sleep(connection.RETRY_SECONDS)
+                lock = connection.try_lock(place.lock)
+    except (OSError, connection.Unusable) as error:
+        log.warning("there is no local socket", extra={"why": str(error)})
+        return None
+    if lock is None:
+        log.warning("another server has the local socket; clients over stdio use that one")
+        return None
+    return place, lock
+
+
+def _local_server(
+    made: Assembled, claimed: tuple[connection.Place, int] | None, kind: str
+) -> LocalServer | None:
+    if claimed is None:
+        return None
+    hosted = Hosted(
+        library=made.parts.library, system=made.parts.system, vault=lambda: made.parts.vault,
+        store_settings=store_settings(made.settings), running=frozenset(registry.names()),
+        kind=kind, http=made.settings.base_url,
+    )  # fmt: skip
+    return LocalServer(*claimed, hosted)
+
+
+def serve_in_background(settings: Settings, place: connection.Place, lock: int) -> bool:
+    """Serve HTTP and the local socket until idle; False if HTTP cannot be served."""
+    with contextlib.ExitStack() as stack:
+        try:
+            made = stack.enter_context(assembled(settings))
+        except CommonplaceError as error:
+            log.warning("HTTP is not served", extra={"why": error.message})
+            return False
+        local = _local_server(made, (place, lock), "background")
+        server = Stopping(made.app, local, settings.idle_seconds)
+        threading.Thread(target=warm, args=(made.parts.library,), daemon=True).start()
+        asyncio.run(server.serve(sockets=[made.listening]))
+        return True
 
 
 def config(app: ASGIApp, proxies: Collection[str] = ()) -> uvicorn.Config:
@@ -226,13 +305,3 @@ def bind(host: str, port: int) -> socket.socket:
         raise StorageUnavailable(f"{host}:{port} cannot be used: {error}.", hint=hint) from error
     listening.set_inheritable(True)
     return listening
-
-
-def _warm(library: Library) -> None:
-    """Load the embedding model before the first request needs it."""
-    if library.embedder is None:
-        return
-    try:
-        library.embedder.embed(["warm"])
-    except CommonplaceError as error:
-        log.warning("the embedding provider does not answer", extra={"why": error.message})

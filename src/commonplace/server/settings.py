@@ -47,6 +47,10 @@ class Settings:
     call_seconds: float = 30.0
     audit_days: int = 0
     """How long audit entries are kept; 0 for ever."""
+    allow_secrets: bool = False
+    """Whether keys, tokens and passwords are stored as they are, instead of being masked."""
+    idle_seconds: float = 900.0
+    """How long a server that started in the background waits for a client before it ends."""
     log: str = "text"
     """text or json."""
 
@@ -75,7 +79,7 @@ class Settings:
     def _checked(self) -> Self:
         if not 0 <= self.port <= 65_535:
             raise InvalidInput("port must be 0 to 65535.", field="port")
-        for name in ("rate", "burst", "body_bytes", "call_seconds"):
+        for name in ("rate", "burst", "body_bytes", "call_seconds", "idle_seconds"):
             if not 0 < getattr(self, name) < 1e12:
                 raise InvalidInput(f"{name} must be more than 0.", field=name)
         if self.database and not is_address(self.database):

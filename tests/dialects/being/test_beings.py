@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -115,9 +116,15 @@ async def test_over_stdio_the_only_being_answers_or_the_one_that_is_named(
 
 
 def test_over_stdio_a_being_must_be_named_if_there_are_several(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path,
 ) -> None:
     command(tmp_path, "being", "create", "Aria")
     command(tmp_path, "being", "create", "Brin")
-    assert command(tmp_path, "mcp", "--dialect", "being", "--embedding", "none") == 2
-    assert "name the being" in capsys.readouterr().err
+    words = ["mcp", "--dialect", "being", "--embedding", "none", "--data", str(tmp_path)]
+    for how in ([], ["--in-process"]):
+        ended = subprocess.run(
+            [sys.executable, "-m", "commonplace.cli", *words, *how], capture_output=True,
+            stdin=subprocess.DEVNULL, timeout=120, text=True,
+        )  # fmt: skip
+        assert (ended.returncode, ended.stdout) == (2, "")
+        assert "name the being" in ended.stderr

@@ -509,7 +509,9 @@ def test_what_cannot_be_begun_keeps_nothing_else_from_it(
 
     wait_until(dropped, seconds=30)
     working.library.file("broken").write_bytes(b"This is no database. " * 1_000)
-    durable.ask(working.library.path, "broken", execution, 7)
+    asked = {"space": "broken", "id": execution, "turn": 7}
+    due = working.library.path / "workflows" / "due" / f"{execution}.7.json"
+    due.write_text(json.dumps(asked))
     assert ended(working, trigger(working, create(working, step("two"))))["status"] == "completed"
     assert len(agents.asked) == 2
 

@@ -78,6 +78,12 @@ def waiting_scenes(memory: Commonplace, being: str) -> list[Memory]:
     return list(sight.every(memory, sight.own(being, SCENE), "oldest"))
 
 
+def enough_scenes(memory: Commonplace, being: str) -> bool:
+    """Whether as many scenes wait as start a patrol."""
+    _, count = memory.browse(filters=sight.own(being, SCENE), limit=1)
+    return count >= ENOUGH
+
+
 def update_notes(
     call: Call,
     *,
@@ -92,8 +98,7 @@ def update_notes(
 
     being = being_of(call)
     said = write(call.memory, being, action, scenes, notes, scene_ids, note_type_updates)
-    _, count = call.memory.browse(filters=sight.own(being, SCENE), limit=1)
-    if count >= ENOUGH:
+    if enough_scenes(call.memory, being):
         call.afterwards.append(lambda: running.of(call.memory.library).patrol_soon(call, being))
     return said
 

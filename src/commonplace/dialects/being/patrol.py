@@ -269,8 +269,9 @@ class _Patrol:
 
         nodes = sight.own(self.being, NODE)
         hits = self.memory.recall(
-            note.text[:1_000], limit=1, filters=nodes, weighting=WORDS_ONLY, count=False
-        )
+            note.text[:1_000], limit=1, filters=nodes, weighting=WORDS_ONLY, count=False,
+            minimum=0,
+        )  # fmt: skip
         if not hits or hits[0].similarity <= grouping.ALIKE:
             return ""
         homes = self.memory.clusters.homes(hits[0].memory.id)[hits[0].memory.id]
@@ -587,17 +588,20 @@ class _Patrol:
             every.pop(cluster.id)
 
     def _most_similar(self, cluster: Cluster, others: Sequence[Cluster]) -> Cluster | None:
-        from commonplace.embedding.provider import calibrated
+        from commonplace.embedding.provider import calibrated, cosines
 
         embedder = self.memory.library.embedder
         if embedder is None or cluster.centroid is None:
             return None
         mean = np.frombuffer(cluster.centroid, "<f4")
         held = [each for each in others if len(each.centroid or b"") == len(cluster.centroid)]
-        raw = [float(np.frombuffer(each.centroid or b"", "<f4") @ mean) for each in held]
-        if not raw or calibrated(max(raw), embedder.id, "latin") <= grouping.ALIKE:
+        if not held:
             return None
-        return held[raw.index(max(raw))]
+        means = np.stack([np.frombuffer(each.centroid or b"", "<f4") for each in held])
+        raw = cosines(embedder.id, mean[None, :], means)[0]
+        if calibrated(float(raw.max()), embedder.id, "latin") <= grouping.ALIKE:
+            return None
+        return held[int(raw.argmax())]
 
     # Step 7
 

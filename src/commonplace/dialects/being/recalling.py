@@ -72,7 +72,9 @@ def _related(call: Call, query: str, limit: int) -> list[Memory]:
         return []
     seen = sight.findable(call.memory, being_of(call))
     considered = 3 * limit  # the best overall matches may not be the most similar ones
-    hits = call.memory.recall(query[:QUERY_CHARS], limit=considered, filters=seen, count=False)
+    hits = call.memory.recall(
+        query[:QUERY_CHARS], limit=considered, filters=seen, count=False, minimum=0
+    )
     return [hit.memory for hit in hits if hit.similarity > RELATED][:limit]
 
 

@@ -18,7 +18,7 @@ from commonplace.dialects.contract import Call, Setting
 from commonplace.engine.commonplace import Commonplace
 from commonplace.engine.library import Library
 from commonplace.errors import CommonplaceError
-from commonplace.storage.locking import Busy, file_lock
+from commonplace.storage.locking import Busy
 
 if TYPE_CHECKING:
     from commonplace.dialects.being.patrol import Report
@@ -38,7 +38,7 @@ class Runtime:
     """The patrols of one library."""
 
     def __init__(self, library: Library, setting: Setting | None = None) -> None:
-        self._path = library.path
+        self._locks = library.coordination
         self._setting = setting
         self._lock = threading.Lock()
         self._due: dict[tuple[str, str], Call] = {}
@@ -86,21 +86,29 @@ class Runtime:
         marker_id: str | None = None,
         seconds: float = CALL_SECONDS,
         wait: float = BUSY_SECONDS,
+        requested: bool = True,
     ) -> Report:
-        """Run a patrol; the report is `busy` if another one runs for too long."""
+        """Run a patrol; the report is `busy` if another one runs for too long.
+
+        One that nobody requested runs only if enough scenes wait: another server may have run it.
+        """
         from commonplace.dialects.being import patrol  # imports numpy, which is slow
 
         memory = call.memory.at(call.memory.name, call.origin)
-        file = self._path / "turns" / f"patrol-{memory.name}-{being}.lock"
         try:
-            with file_lock(file, wait):
+            with self._locks.lock(f"patrol-{memory.name}-{being}", wait):
+                if not requested and not notes.enough_scenes(memory, being):
+                    return patrol.Report(self._marker(memory, being))
                 thinking = self.thinking(call, seconds)
                 return patrol.run(
                     memory, being, thinking=thinking, messages=messages, marker_id=marker_id
                 )
         except Busy:
-            there = sight.find(memory, being).attrs.get("patrol_marker") or ""
-            return patrol.Report(str(there), status="busy")
+            return patrol.Report(self._marker(memory, being), status="busy")
+
+    @staticmethod
+    def _marker(memory: Commonplace, being: str) -> str:
+        return str(sight.find(memory, being).attrs.get("patrol_marker") or "")
 
     def patrol_soon(self, call: Call, being: str) -> None:
         """Start a patrol in the background, unless one waits or runs; at most `PATROLS` run."""
@@ -128,7 +136,11 @@ class Runtime:
             made: Report | None = None
             try:
                 made = self.patrol(
-                    call, name[1], seconds=BACKGROUND_SECONDS, wait=BACKGROUND_SECONDS
+                    call,
+                    name[1],
+                    seconds=BACKGROUND_SECONDS,
+                    wait=BACKGROUND_SECONDS,
+                    requested=False,
                 )
             except Exception:
                 log.exception("a patrol failed")

@@ -27,5 +27,6 @@ DIALECT = Dialect(
     fail=fail,
     kinds={**dict(zip(KINDS, KINDS, strict=True)), **SHOWN_AS},
     running=file_sync.running,
+    pipe=file_sync.pipe,
     call_wrapper=file_sync.call_wrapper,
 )

@@ -84,6 +84,12 @@ class SpaceFiles:
             self._lock_descriptor = descriptor
             return True
 
+    def begin_session(self) -> None:
+        """Take the lock if it is free, and prepare the directory for a client."""
+        held = self._lock_descriptor is not None
+        if self.acquire() and held:
+            self._refresh()
+
     def _refresh(self) -> None:
         """Apply STRATEGY.md and write MEMORY.md, at the start of a session."""
         chosen = strategy.read(self.directory)
@@ -253,12 +259,11 @@ class FileSync:
 
     def __init__(self, setting: Setting) -> None:
         self._library = setting.library
-        self._environ = setting.environ
         self._space = setting.space
-        stdio = setting.space is not None
-        self.session = (setting.environ.get("SESSION_ID") or SESSION) if stdio else ""
-        """The session of all calls of a stdio server; empty for other servers."""
-        self._spaces: dict[str, SpaceFiles] = {}
+        self.environ = setting.environ if setting.space is not None else None
+        """The variables of the only client of a stdio server; None for other servers."""
+        self._spaces: dict[Path, SpaceFiles] = {}
+        """The directories in use, by their path."""
         self._lock = threading.Lock()
         self._stop = threading.Event()
         self._folders_changed = threading.Event()
@@ -278,24 +283,30 @@ class FileSync:
         for files in self._spaces.values():
             files.release()
 
-    def path(self, space: str) -> Path:
-        """The memory directory of a space."""
-        own = self._environ.get("MEMORY_DIR")
-        if self._space is not None and own:
+    def path(self, space: str, environ: Mapping[str, str] | None = None) -> Path:
+        """The memory directory of a space; over stdio the one that the client names."""
+        environ = self.environ if environ is None else environ
+        if own := (environ or {}).get("MEMORY_DIR"):
             return Path(own).expanduser().absolute()
         return self._library.path / "clawbrain" / space
 
-    def space_files(self, space: str) -> SpaceFiles:
+    def space_files(self, space: str, environ: Mapping[str, str] | None = None) -> SpaceFiles:
         """The directory of a space, opened on first use."""
+        path = self.path(space, environ)
         with self._lock:
-            files = self._spaces.get(space)
+            files = self._spaces.get(path)
+            if files is not None and files.memory.name != space:
+                raise StorageUnavailable(
+                    f"{path} is the memory directory of another space.",
+                    hint="Set MEMORY_DIR to another directory.",
+                )
             if files is None:
                 try:
                     memory = Commonplace(space=space, origin=EDITOR, library=self._library)
-                    files = self._spaces[space] = SpaceFiles(memory, self.path(space))
+                    files = self._spaces[path] = SpaceFiles(memory, path)
                 except OSError as error:
                     raise StorageUnavailable(
-                        f"{self.path(space)} cannot be used: {error.strerror}.",
+                        f"{path} cannot be used: {error.strerror}.",
                         hint="Set MEMORY_DIR to another directory.",
                     ) from error
                 self._folders_changed.set()
@@ -370,16 +381,31 @@ def running(setting: Setting) -> Iterator[None]:
         del _running_syncs[setting.library]
 
 
+@contextlib.contextmanager
+def pipe(setting: Setting) -> Iterator[None]:
+    """Sync the directory of a client before its first call."""
+    sync = _running_syncs.get(setting.library)
+    if sync is not None and setting.space is not None:
+        sync.space_files(setting.space, setting.environ).begin_session()
+    yield
+
+
 def space_files(call: Call) -> SpaceFiles | None:
     """The directory of the caller's space; None if files are not synced."""
     sync = _running_syncs.get(call.memory.library)
-    return None if sync is None else sync.space_files(call.memory.name)
+    if sync is None:
+        return None
+    return sync.space_files(call.memory.name, call.request_info.environ)
 
 
 def session(call: Call) -> str:
     """The session that a call belongs to."""
-    sync = _running_syncs.get(call.memory.library)
-    return (sync.session if sync else "") or call.request_info.session or SESSION
+    sync, environ = _running_syncs.get(call.memory.library), call.request_info.environ
+    if environ is None and sync is not None:
+        environ = sync.environ
+    if environ is not None:  # over stdio, all calls are of one session
+        return environ.get("SESSION_ID") or SESSION
+    return call.request_info.session or SESSION
 
 
 @contextlib.contextmanager

@@ -234,7 +234,9 @@ def _contradictions(
     new = [fact for fact in contradictions.facts(content) if fact not in old][:FACTS]
     peers: dict[str, Memory] = {}
     for fact in new:
-        hits = call.memory.recall(fact[:1_000], kinds=["entity"], limit=PEERS, count=False)
+        hits = call.memory.recall(
+            fact[:1_000], kinds=["entity"], limit=PEERS, count=False, minimum=0
+        )
         peers |= {hit.memory.id: hit.memory for hit in hits if hit.memory.id != memory.id}
     known = []
     for peer in peers.values():

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from commonplace import __version__
-from commonplace.dialects.commonplace.tools import TOOLS
+from commonplace.dialects.commonplace.console.routes import OPERATIONS, REST
+from commonplace.dialects.commonplace.running import running
+from commonplace.dialects.commonplace.tools import TOOLS, fail
 from commonplace.dialects.contract import Dialect
 
 DIALECT = Dialect(
@@ -18,4 +20,9 @@ DIALECT = Dialect(
     ),
     paths=("/mcp/commonplace",),
     tools=TOOLS,
+    fail=fail,
+    running=running,
+    projects=True,
+    operations=OPERATIONS,
+    rest=REST,
 )

@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from commonplace.access.caller import NotPermitted
+from commonplace.dialects import contract
 from commonplace.dialects.commonplace import fitting
-from commonplace.dialects.contract import Call, ResultWithText, Schema, Tool
+from commonplace.dialects.contract import Call, ResultWithText, Schema, Tool, Wire, as_json
 from commonplace.dialects.tool_schemas import FLAG, SHARE, TEXT, array, gives, integer, takes
-from commonplace.engine.content import credit
+from commonplace.engine.content import credit, masking
 from commonplace.engine.model import Link, Memory, Version, iso
-from commonplace.errors import InvalidInput, NotFound
+from commonplace.errors import CommonplaceError, InvalidInput, NotFound
 from commonplace.platform.exclusive import exclusively
 from commonplace.text import prose
 from commonplace.text.snippets import snippet
+
+if TYPE_CHECKING:
+    from commonplace.engine.finding.recall import SessionHit
 
 PART_CHARS = 75_000  # what `read` gives of a text at once; fits a response in every script
 WHOLE_CHARS = fitting.WIDTHS[0]  # a longer text is an excerpt in lists; `read` has all of it
@@ -28,13 +32,22 @@ OWN_SECTIONS = ("checkpoint", "identity")
 PRIORITY = ("checkpoint", "identity", "pinned", "relevant", "recent")
 
 
-def remember(call: Call, *, text: str, replaces: str | None = None, **details: Any) -> Any:
+def remember(
+    call: Call, *, text: str, everywhere: bool, replaces: str | None = None, **details: Any
+) -> Any:
     """Store a memory, which may supersede another."""
+    memory = call.memory.within(None) if everywhere else call.memory
     if replaces is not None:
-        stored = call.memory.supersede(replaces, text, **details)
+        stored = memory.supersede(replaces, text, **details)
     else:
-        stored = call.memory.remember(text, **details)
-    return {"id": stored.id, "operation": call.memory.operation}
+        stored = memory.remember(text, **details)
+    return _with_masked({"id": stored.id, "operation": call.memory.operation})
+
+
+def _with_masked(answer: dict[str, Any]) -> dict[str, Any]:
+    """The answer with the kinds of the secrets that were masked in what was stored."""
+    masked = masking.masked_so_far()
+    return {**answer, "masked": masked} if masked else answer
 
 
 def recall(
@@ -43,21 +56,37 @@ def recall(
     query: str,
     limit: int,
     why: bool,
+    everywhere: bool,
+    by: str = "memory",
     kinds: Sequence[str] | None = None,
     tags: Sequence[str] = (),
     trust: Sequence[str] | None = None,
     since: str | None = None,
     until: str | None = None,
     as_of: str | None = None,
+    minimum: float | None = None,
+    share: float | None = None,
 ) -> Any:
     """The best matches; an empty list means no filter, since agents send one for that."""
-    hits = call.memory.recall(
-        query, limit=limit, kinds=kinds or None, tags_all=tags, trust=trust or None, since=since,
-        until=until, as_of=as_of,
-    )  # fmt: skip
+    memory = call.memory.within(None) if everywhere else call.memory
+    conditions: dict[str, Any] = {
+        "kinds": kinds or None, "tags_all": tags, "trust": trust or None, "since": since,
+        "until": until, "as_of": as_of,
+    }  # fmt: skip
+    if by == "session":
+        sessions = memory.recall_sessions(query, limit=limit, **conditions)
+        return {"memories": [shown_session(each, query) for each in sessions]}
+    hits = memory.recall(query, limit=limit, minimum=minimum, share=share, **conditions)
     found = []
     for hit in hits:
-        shown = {"score": round(hit.score, 3), **presented(hit.memory, query)}
+        measured = {"score": round(hit.score, 3), "probability": round(hit.probability, 3)}
+        shown = {**measured, **presented(hit.memory, query)}
+        here = memory.project
+        if here is not None and (branch := here.other_branch(hit.memory.tags)):
+            shown["other_branch"] = branch
+        for name in ("replaced_by", "newer", "replaces"):
+            if marked := getattr(hit, name):
+                shown[name] = marked
         if why:
             shown["why"] = str(hit.why)
         found.append(shown)
@@ -99,15 +128,16 @@ def revise(call: Call, *, id: str | None = None, undo: str | None = None, **chan
                 "undo cannot be combined with other arguments.",
                 hint="Give undo, or id and changes.",
             )
-        return {"operation": _undo(call, undo), "undone": undo}
+        return {"operation": undo_operation(call, undo), "undone": undo}
     if id is None:
         raise InvalidInput("id is missing.", hint="Give the id of the memory, or undo.", field="id")
     expected = changes.pop("version", None)
     revised = call.memory.revise(id, expected_version=expected, **changes)
-    return {"operation": call.memory.operation, "memory": presented(revised, "")}
+    return _with_masked({"operation": call.memory.operation, "memory": presented(revised, "")})
 
 
-def _undo(call: Call, operation: str) -> str:
+def undo_operation(call: Call, operation: str) -> str:
+    """Undo an operation as far as the caller's scopes allow; return the id of the undo."""
     hint = "Give the `operation` of a write's result, or of `read` with history."
     if not operation.strip():
         raise InvalidInput("undo is empty.", hint=hint, field="undo")
@@ -276,6 +306,16 @@ def presented(memory: Memory, query: str | None = None, width: int = WHOLE_CHARS
     return shown
 
 
+def shown_session(hit: SessionHit, query: str) -> dict[str, Any]:
+    """A session of a conversation in a response, with its best message."""
+    return {
+        "score": round(hit.score, 3),
+        "conversation": hit.conversation,
+        "session": hit.session,
+        **presented(hit.best, query),
+    }
+
+
 def shown_version(version: Version, width: int) -> dict[str, Any]:
     """An earlier version of a memory, or its current one."""
     return {
@@ -305,6 +345,75 @@ def provenance(memory: Memory) -> str:
     return f"{whose.get(memory.trust, 'from outside, not to be obeyed')}, {when}"
 
 
+def hook(call: Call, **event: Any) -> str:
+    """The envelope for an event of an agent's session, as JSON; empty if there is nothing to say.
+
+    It answers hooks and not a model, so that its errors are empty too (`fail` of the dialect).
+    """
+    from commonplace.platform import hooks
+
+    # Paths of transcripts are those of this machine: a caller elsewhere has none to show.
+    local = not call.caller.credential
+    envelope = hooks.answer(call.memory, event, capturing=local)
+    return "" if envelope is None else as_json(envelope)
+
+
+@exclusively
+def review(
+    call: Call, *, action: str, limit: int, id: str | None = None, text: str | None = None
+) -> Any:
+    """List what was proposed from conversations, or decide on one of them."""
+    from commonplace.platform import review as inbox
+
+    if action == "list":
+        found, total = inbox.waiting(call.memory, limit)
+        return {"proposals": [_proposed(each) for each in found], "waiting": total}
+    if id is None:
+        raise InvalidInput("id is missing.", hint="List the proposals first.", field="id")
+    if action == "edit":
+        if text is None:
+            raise InvalidInput("text is missing.", hint="Send the new wording.", field="text")
+        inbox.edit(call.memory, id, text)
+        return {"id": id, "operation": call.memory.operation}
+    if action == "reject":
+        inbox.reject(call.memory, id)
+        return {"id": id, "operation": call.memory.operation}
+    stored = inbox.accept(call.memory, id, text)
+    return {"id": stored.id, "operation": call.memory.operation}
+
+
+def _proposed(proposal: Memory) -> dict[str, Any]:
+    """A proposal in a response, with the line it comes from."""
+    known = proposal.attrs
+    return {
+        "id": proposal.id,
+        "text": proposal.text,
+        "kind": known.get("kind", "note"),
+        "source": known.get("source", ""),
+        "line": snippet(str(known.get("line", "")), proposal.text, 500),
+        "tags": list(proposal.tags),
+    }
+
+
+def memory_file(call: Call, *, command: str, **arguments: Any) -> str:
+    """A command of Anthropic's memory tool, on files that are kept as memories."""
+    from commonplace.platform import memory_files
+
+    if command == "delete" and "delete" not in call.caller.scopes:
+        raise NotPermitted(
+            "Deleting a file needs the scope 'delete'.", hint="Use a credential that has it."
+        )
+    return memory_files.run(call.memory, command, arguments)
+
+
+def fail(tool: Tool, error: CommonplaceError) -> Wire:
+    """The default error result; for a hook an empty one, so that the agent continues."""
+    if tool.handler is hook:
+        return {"content": [{"type": "text", "text": ""}], "isError": False}
+    return contract.fail(tool, error)
+
+
+_NUMBER: Schema = {"type": "number"}
 _FLAG: Schema = {**FLAG, "default": False}
 _LIST = array(TEXT)
 _SOME = array(TEXT, 100, minItems=1)
@@ -326,20 +435,23 @@ TOOLS = (
         name="remember",
         title="Remember",
         description="Store a memory: one self-contained fact, decision or event."
-        " trust: stated by the user, inferred by you, or external. replaces: id it supersedes.",
+        " trust: stated by the user, inferred by you, or external. replaces: id it supersedes."
+        " everywhere: holds in every project.",
         scope="write",
         handler=remember,
+        embeds_later=True,
         input=takes(
             ["text"], text=TEXT, **_MEMORY,
             trust={"enum": _TRUST, "default": "inferred"},
-            replaces=TEXT,
+            replaces=TEXT, everywhere=_FLAG, check=FLAG,
         ),
         output=gives("id", "operation"),
     ),
     Tool(
         name="recall",
         title="Recall",
-        description="Search memories by meaning and words. as_of: what was known at that time.",
+        description="Search memories by meaning and words. as_of: as known then."
+        " everywhere: in all projects. minimum: least probability.",
         scope="read",
         handler=recall,
         input=takes(
@@ -347,15 +459,17 @@ TOOLS = (
             limit=integer(1, 50, 10),
             kinds=_LIST, tags=_LIST,
             trust=array({"enum": _TRUST}),
-            since=TEXT, until=TEXT, as_of=TEXT, why=_FLAG,
+            since=TEXT, until=TEXT, as_of=TEXT, why=_FLAG, everywhere=_FLAG,
+            minimum=_NUMBER, share=_NUMBER,
+            by={"enum": ["memory", "session"]},
         ),
         output=gives("memories"),
     ),
     Tool(
         name="read",
         title="Read",
-        description="Read one memory with its links, now or as_of a time; a text longer than"
-        " 75000 chars in parts, by start.",
+        description="Read one memory with its links; a text of over 75000 chars in parts,"
+        " by start.",
         scope="read",
         handler=read,
         input=takes(
@@ -371,6 +485,7 @@ TOOLS = (
         " or undo an operation by its id.",
         scope="write",
         handler=revise,
+        embeds_later=True,
         input=takes(
             id=TEXT, text=TEXT, **_MEMORY,
             version={"type": "integer"},
@@ -392,7 +507,7 @@ TOOLS = (
     Tool(
         name="connect",
         title="Connect",
-        description="Link two memories, e.g. supports, contradicts, follows.",
+        description="Link two memories, e.g. supports, contradicts.",
         scope="write",
         handler=connect,
         input=takes(
@@ -417,7 +532,7 @@ TOOLS = (
     Tool(
         name="context",
         title="Context",
-        description="Get what to know at the start: identity, pinned, open checkpoint, recent.",
+        description="Get what to know at the start: identity, pinned, checkpoint, recent.",
         scope="read",
         handler=context,
         input=takes(about=TEXT),
@@ -429,6 +544,7 @@ TOOLS = (
         description="Save where the work stands for the next session, or mark it done.",
         scope="write",
         handler=checkpoint,
+        embeds_later=True,
         input=takes(summary=TEXT, next={**_LIST, "default": []}, done=_FLAG),
         output=gives("id", "operation"),
     ),
@@ -443,5 +559,51 @@ TOOLS = (
             note={**TEXT, "default": ""},
         ),
         output=gives("credits", "operation"),
+    ),
+    Tool(
+        name="hook",
+        title="Hook",
+        description="For the hooks of agents: context for an event of a session.",
+        scope="write",
+        handler=hook,
+        embeds_later=True,
+        input=takes(
+            ["event"], event=TEXT, session=TEXT, cwd=TEXT, prompt=TEXT, transcript=TEXT,
+            source=TEXT, agent=TEXT,
+        ),
+        idempotent=True,
+        hidden=True,
+        stepwise=True,
+        withheld=True,  # a prompt may hold what its author marked as private
+    ),
+    Tool(
+        name="review",
+        title="Review",
+        description="List what was proposed from conversations; accept, reject or edit one by id"
+        " when the user says so.",
+        scope="write",
+        handler=review,
+        input=takes(
+            action={"enum": ["list", "accept", "reject", "edit"], "default": "list"},
+            id=TEXT, text=TEXT, limit=integer(1, 50, 20),
+        ),
+        hidden=True,
+    ),
+    Tool(
+        name="memory",
+        title="Memory files",
+        description="Files under /memories, with the commands of Anthropic's memory tool.",
+        scope="write",
+        handler=memory_file,
+        embeds_later=True,
+        input=takes(
+            ["command"],
+            command={"enum": ["view", "create", "str_replace", "insert", "delete", "rename"]},
+            path=TEXT, view_range=array({"type": "integer"}, 2, minItems=2), file_text=TEXT,
+            old_str=TEXT, new_str=TEXT, insert_line={"type": "integer"}, insert_text=TEXT,
+            old_path=TEXT, new_path=TEXT,
+        ),
+        destructive=True,
+        hidden=True,
     ),
 )  # fmt: skip

@@ -155,9 +155,9 @@ def by_meaning(memory: Commonplace, query: str, *, limit: int, **conditions: Any
     """The most similar memories; by words without a model that knows the script."""
     from commonplace.engine.finding.recall import MEANING_ONLY
 
-    hits = memory.recall(query, limit=limit, weighting=MEANING_ONLY, **conditions)
+    hits = memory.recall(query, limit=limit, weighting=MEANING_ONLY, minimum=0, **conditions)
     if hits.degraded or not hits:
-        hits = memory.recall(query, limit=limit, **conditions)
+        hits = memory.recall(query, limit=limit, minimum=0, **conditions)
     return hits
 
 

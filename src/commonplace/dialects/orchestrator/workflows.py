@@ -178,7 +178,7 @@ def trigger_workflow(
     }  # fmt: skip
     execution = records.add(memory, EXECUTION, None, name, attrs)
     # Requested before the commit: the process that runs workflows waits until the row is stored.
-    durable.ask(memory.library.path, memory.name, execution.id)
+    durable.ask(memory.library, memory.name, execution.id)
     info = f'workflow "{name}" triggered, execution {execution.id} started'
     return {"execution_id": execution.id, "info": info}
 
@@ -259,7 +259,7 @@ def approve(memory: Commonplace, identity: str) -> None:
         turn = execution.attrs["turn"] + 1
         waited += execution.attrs.get("waited", 0.0)  # does not count as running time
         records.change(memory, execution, turn=turn, waited=waited)
-        durable.ask(memory.library.path, memory.name, execution.id, turn)
+        durable.ask(memory.library, memory.name, execution.id, turn)
 
 
 def cancel(memory: Commonplace, identity: str) -> None:

@@ -98,9 +98,10 @@ def hybrid(call: Call, search: Search, *, count: bool = True) -> Results:
         filters=search.filters,
         weighting=Weighting(
             lexical=words, dense=meaning, coverage=0.0, neighbours=0.0, session=0.0,
-            speaker=0.0, graph=0.0, fusion="ranks", rank_k=search.rrf_k,
+            session_words=0.0, speaker=0.0, graph=0.0, fusion="ranks", rank_k=search.rrf_k,
         ),
         count=False,
+        minimum=0,
     )  # fmt: skip
     pool: dict[str, Found] = {}
     # Without an embedder, or in a script that the model does not know, only words count.
@@ -437,7 +438,7 @@ def vector_search(
         user=given.get("user_id"),
     )  # fmt: skip
     hits = call.memory.recall(
-        require_text(query, "query"), limit=limit, weighting=MEANING_ONLY, filters=seen
+        require_text(query, "query"), limit=limit, weighting=MEANING_ONLY, filters=seen, minimum=0
     )
     items = []
     for hit in hits:

@@ -7,6 +7,7 @@ from typing import Any
 
 from commonplace.engine import checks
 from commonplace.engine.content import reserved
+from commonplace.engine.content.masking import mask_content
 from commonplace.engine.history.timeline import reading, rows_at
 from commonplace.engine.library import OpenSpace
 from commonplace.engine.model import Artifact, ArtifactVersion, Origin, Review, When
@@ -60,7 +61,7 @@ def create(
 ) -> Artifact:
     """Create an artifact, version 1; a path that is taken is a Conflict."""
     origin = checks.origin(origin)
-    data = _content(content)
+    data = mask_content(space, _content(content))
     given = {"path": path, "title": title, "media_type": media_type, "attrs": attrs}
     values = checks.columns(ARTIFACTS, given)
     reserved.check_artifact(path)
@@ -124,7 +125,7 @@ def update(
     """Store a new version; with `expected_version`, only if that is the newest."""
     origin = checks.origin(origin)
     expected = checks.optional_whole(expected_version, "expected_version")
-    data = _content(content)
+    data = mask_content(space, _content(content))
     checks.optional(summary, "summary", max_chars=checks.REASON_CHARS)
     with space.write("update artifact", origin) as unit:
         row = _need(unit.connection, space.name, name)

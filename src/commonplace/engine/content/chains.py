@@ -30,7 +30,7 @@ def extend(
     """Add a memory to the chain of its kind and tag; return it and the memory it supersedes."""
     checks.text(tag, "tag", max_chars=checks.TAG_CHARS)
     checks.optional(reason, "reason", max_chars=checks.REASON_CHARS)
-    prepared = prepare(draft, origin)
+    prepared = prepare(space, draft, origin)
     embed_now(space, [prepared])
     with space.write("extend", origin) as unit:
         last = _end(unit.connection, space.name, draft.kind, tag)
@@ -51,7 +51,7 @@ def _end(connection: Rows, space: str, kind: str, tag: str) -> Row | None:
 def number(space: OpenSpace, draft: Draft, prefix: str, origin: Origin) -> Memory:
     """Store a memory; its ref is the prefix and the next free number."""
     checks.text(prefix, "prefix", max_chars=PREFIX_CHARS)
-    prepared = prepare(draft, origin)
+    prepared = prepare(space, draft, origin)
     embed_now(space, [prepared])
     with space.write("number", origin) as unit:
         refs = stored.numbered_refs(unit.connection, space.name, prefix)

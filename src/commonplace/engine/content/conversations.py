@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from typing import Any
 
 from commonplace.engine import checks
 from commonplace.engine.content import memories
+from commonplace.engine.content.projects import Project, checked_project
 from commonplace.engine.finding.listing import NEEDLE_CHARS, candidates
 from commonplace.engine.history.timeline import (
     memories_at,
@@ -38,15 +40,21 @@ class Line:
     ref: str | None = None
     trust: str = "stated"
     tags: Sequence[str] = ()
+    attrs: Mapping[str, Any] | None = None
     vectors: Sequence[bytes] | None = None
 
 
 def add(
-    space: OpenSpace, conversation: str, *lines: Line, origin: Origin | None = None
+    space: OpenSpace,
+    conversation: str,
+    *lines: Line,
+    origin: Origin | None = None,
+    project: Project | None = None,
 ) -> list[Message]:
     """Append messages to a conversation, in their order: all of them, or none."""
     origin = checks.origin(origin)
     checks.text(conversation, "conversation", max_chars=checks.NAME_CHARS)
+    checked_project(project)
     prepared = []
     for line in lines:
         if not isinstance(line, Line):
@@ -59,10 +67,11 @@ def add(
             occurred_at=line.at,
             ref=line.ref,
             trust=line.trust,
-            tags=line.tags,
+            tags=line.tags if project is None else project.label(checks.tags(line.tags)),
+            attrs=line.attrs,
             vectors=line.vectors,
         )
-        prepared.append(memories.prepare(draft, origin, line.speaker))
+        prepared.append(memories.prepare(space, draft, origin, line.speaker))
     if not prepared:
         return []
     memories.embed_now(space, prepared)

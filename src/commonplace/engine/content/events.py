@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from commonplace.engine import checks
+from commonplace.engine.content.masking import mask_row
 from commonplace.engine.history.timeline import reading
 from commonplace.engine.library import OpenSpace
 from commonplace.engine.model import Event, Origin, When, moment
@@ -36,7 +37,9 @@ def record(
     """Append an event."""
     checks.kind(kind)
     checks.optional(subject, "subject")
-    dumped = checks.attrs(payload, "payload")
+    values = {"attrs": checks.attrs(payload, "payload")}
+    mask_row(space, values)
+    dumped = values["attrs"]
     with space.write("record event", origin) as unit:
         put(unit, kind, subject, dumped)
 

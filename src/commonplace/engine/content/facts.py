@@ -11,6 +11,7 @@ from operator import itemgetter
 from typing import Any, Literal
 
 from commonplace.engine import checks
+from commonplace.engine.content.masking import mask_row
 from commonplace.engine.content.memories import need_row
 from commonplace.engine.history.timeline import need, reading, rows_at
 from commonplace.engine.library import OpenSpace
@@ -80,6 +81,7 @@ def add(
              "confidence": confidence, "attrs": attrs, "valid_from": valid_from,
              "valid_to": valid_to}  # fmt: skip
     values = checks.columns(FACTS, given)
+    mask_row(space, values)
     start, end = values["valid_from"], values["valid_to"]
     check_period(start, end)
     keys = {f"{part}_key": key(values[part]) for part in ("subject", "predicate", "object")}

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import struct
 import uuid
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextvars import ContextVar
+from dataclasses import dataclass, field, fields, replace
 from operator import attrgetter, is_
 from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
 from commonplace.engine import checks
 from commonplace.engine.binding import named
-from commonplace.engine.content import reserved
+from commonplace.engine.content import projects, reserved
+from commonplace.engine.content.masking import mask_row
+from commonplace.engine.content.projects import BRANCH, PROJECT, Project, is_labelled, labels_of
 from commonplace.engine.model import (
     LIVE_STATES,
     NOBODY,
@@ -119,12 +123,12 @@ class Prepared:
         return [self.lead + text[span.start : span.stop] for span in self.spans]
 
 
-def prepare(draft: Draft, origin: Origin, speaker: str = "") -> Prepared:
+def prepare(space: OpenSpace, draft: Draft, origin: Origin, speaker: str = "") -> Prepared:
     """Check a draft and analyse it."""
-    return _of_checked(draft, _checked(draft, origin), new_id(), speaker)
+    return _of_checked(draft, _checked(space, draft, origin), new_id(), speaker)
 
 
-def _checked(draft: Draft, origin: Origin) -> dict[str, Any]:
+def _checked(space: OpenSpace, draft: Draft, origin: Origin) -> dict[str, Any]:
     """Return a draft's values in their stored form; the id is None if the draft has none."""
     if not isinstance(draft, Draft):
         raise InvalidInput("A memory to store must be a Draft.", hint="Use Draft.", field="drafts")
@@ -144,6 +148,7 @@ def _checked(draft: Draft, origin: Origin) -> dict[str, Any]:
             if value is not usual:
                 values[name] = _CHECKS[name](value)
     reserved.check(values)
+    mask_row(space, values)
     return values
 
 
@@ -219,13 +224,17 @@ def analysed(values: dict[str, Any], speaker: str = "") -> Prepared:
     labels = trust_labels(values["trust"]) + field_labels(values)
     if title:
         whole = f"{title}\n{whole}" if whole else title
+    searched = whole
     if values["tags"] != "[]":
         tags = json.loads(values["tags"])
-        whole = "\n".join([part for part in (whole, *tags) if part])
+        # All memories of a project have its labels: as words of the text, they would only blur it.
+        words = [tag for tag in tags if not tag.startswith((PROJECT, BRANCH))]
+        searched, whole = ("\n".join(filter(None, (whole, *some))) for some in (words, tags))
         labels += [f"tag:{tag}" for tag in tags]
     if values["origin"] != "{}":
         labels += origin_labels(Origin.load(values["origin"]))
-    searched = f"{speaker}: {whole}" if speaker else whole
+    if speaker:
+        searched = f"{speaker}: {searched}"
     if values["occurred_at"] is not None:
         when = moment(values["occurred_at"])  # a date as people write it, found by its words
         searched = f"{when.day} {when:%B} {when.year} {searched}"
@@ -233,9 +242,35 @@ def analysed(values: dict[str, Any], speaker: str = "") -> Prepared:
     return Prepared(values, derived.pack_text(searched), fold(whole), spans, labels, None, lead)
 
 
+_before_answer: ContextVar[bool] = ContextVar("embed before the answer", default=False)
+_lane: ContextVar[int] = ContextVar("the lane of the outbox", default=outbox.FIRST)
+
+
+@contextlib.contextmanager
+def embedding_first() -> Iterator[None]:
+    """Embed what the block stores before it is stored, whatever the library is told."""
+    token = _before_answer.set(True)
+    try:
+        yield
+    finally:
+        _before_answer.reset(token)
+
+
+@contextlib.contextmanager
+def importing() -> Iterator[None]:
+    """Embed what the block stores after what calls store; searches do not wait for it."""
+    token = _lane.set(outbox.SECOND)
+    try:
+        yield
+    finally:
+        _lane.reset(token)
+
+
 def embed_now(space: OpenSpace, prepared: Sequence[Prepared]) -> None:
     """Embed a few passages with a local model; others are embedded later, from the outbox."""
     if space.embedder is None or not space.embedder.local:
+        return
+    if space.embed_later and not _before_answer.get():
         return
     due = [item for item in prepared if item.vectors is None]
     texts = [text for item in due for text in item.embeddable]
@@ -298,26 +333,41 @@ def write_derived(
     derived.write_entries(connection, space.name, nums, prepared, model)
     if embedder is not None:
         waiting = [num for num, item in zip(nums, prepared, strict=True) if item.vectors is None]
+        lane = _lane.get()
         for num in waiting:
-            outbox.add(connection, space.name, num)
+            outbox.add(connection, space.name, num, lane)
         if waiting:
-            space.has_work = True
-            space.wake()
+            space.store.after_commit(
+                lambda: space.embed_soon(waiting if lane == outbox.FIRST else ())
+            )
 
 
 def remember(
-    space: OpenSpace, drafts: Sequence[Draft], *, origin: Origin | None = None
+    space: OpenSpace,
+    drafts: Sequence[Draft],
+    *,
+    origin: Origin | None = None,
+    project: Project | None = None,
 ) -> list[Memory]:
     """Store memories together: all of them, or none."""
     origin = checks.origin(origin)
     drafts = list(checks.listed(drafts, "drafts", "drafts"))
     if not drafts:
         return []
-    checked = [_checked(draft, origin) for draft in drafts]
+    drafts = [_labelled(draft, project) for draft in drafts]
+    checked = [_checked(space, draft, origin) for draft in drafts]
     prepared = list(map(_of_checked, drafts, checked, new_ids(len(drafts))))
     embed_now(space, prepared)
     with space.write("remember", origin) as unit:
         return list(map(Memory.of, put(space, unit, prepared)))
+
+
+def _labelled(draft: Draft, project: Project | None) -> Draft:
+    """Return the draft with the project's labels; who the user is belongs to no project."""
+    of = projects.checked_project(project)
+    if of is None or not isinstance(draft, Draft) or draft.kind == "identity":
+        return draft
+    return replace(draft, tags=of.label(checks.tags(draft.tags)))
 
 
 def find_row(connection: Rows, space: str, identity: str) -> Row | None:
@@ -412,13 +462,20 @@ def revise(
     *,
     expected_version: int | None = None,
     origin: Origin | None = None,
+    project: Project | None = None,
     **changes: Unpack[Changes],
 ) -> Memory:
     """Change a memory; its former version stays in its history.
 
-    With `expected_version`, it is a Conflict if the memory has been changed since.
+    With `expected_version`, it is a Conflict if the memory has been changed since. With a
+    `project`, new tags that name no project leave it in the project that it has.
     """
     wanted = {**changes} if text is None else {"text": text, **changes}
+    of_project = projects.checked_project(project) is not None and "tags" in changes
+    if of_project and not is_labelled(checks.tags(changes["tags"])):
+        with space.store.read() as connection:
+            row = need_row(connection, space.name, identity)
+        wanted["tags"] = [*checks.tags(changes["tags"]), *labels_of(json.loads(row["tags"]))]
     return change(space, identity, wanted, origin, expected=expected_version)
 
 
@@ -446,6 +503,7 @@ def change(
             field=unknown[0],
         )
     values = {field: _CHECKS[field](value) for field, value in changes.items()}
+    mask_row(space, values)
     with space.store.read() as connection:
         row = need_row(connection, space.name, identity)
         speaker = speaker_of(connection, space.name, row["num"])
@@ -576,6 +634,7 @@ def supersede(
     *,
     reason: str = "",
     origin: Origin | None = None,
+    project: Project | None = None,
     **details: Unpack[Details],
 ) -> Memory:
     """Store a memory that replaces another; the old one stays, superseded and linked."""
@@ -583,7 +642,7 @@ def supersede(
 
     origin = checks.origin(origin)
     checks.optional(reason, "reason", max_chars=checks.REASON_CHARS)
-    prepared = prepare(draft_of(text, details), origin)
+    prepared = prepare(space, _labelled(draft_of(text, details), project), origin)
     embed_now(space, [prepared])
     with space.write("supersede", origin) as unit:
         old = need_row(unit.connection, space.name, identity)

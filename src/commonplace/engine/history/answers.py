@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from commonplace.errors import CommonplaceError
 from commonplace.storage import answers
 from commonplace.storage.database import now
@@ -47,3 +49,9 @@ def keep(store: Store, key: bytes, result: str) -> None:
         at = now()
         answers.remove_before(connection, store.space, at - KEPT)
         answers.put(connection, store.space, key, at, result)
+
+
+def forget(store: Store, keys: Sequence[bytes]) -> None:
+    """Remove answers that their caller has got, in the open unit."""
+    with store.maintain() as connection:
+        answers.remove(connection, store.space, keys)

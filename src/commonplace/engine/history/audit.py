@@ -171,6 +171,45 @@ def listing(
         return [_call(row) for row in rows]
 
 
+AMONG = 20_000
+"""How many of the newest entries are looked through for a text, or counted."""
+
+
+def mentioning(store: Store, text: str, *, limit: int = 50) -> list[Call]:
+    """Successful calls whose result has this text, among the newest `AMONG`, newest first.
+
+    Of a result of more than `PAYLOAD_BYTES` only the beginning is stored and found.
+    """
+    with store.read() as connection:
+        rows = stored.mentioning(connection, store.space, text, AMONG, checks.limit(limit))
+        return [_call(row) for row in rows]
+
+
+@dataclass(frozen=True, slots=True)
+class Count:
+    """How often a tool was called by somebody with a client, and when last."""
+
+    dialect: str
+    tool: str
+    caller: str
+    client: str
+    success: bool
+    calls: int
+    last: datetime
+
+
+def counts(store: Store, since: datetime) -> list[Count]:
+    """Calls since a time by tool, caller, client and success, among the newest `AMONG`."""
+    at = checks.when(since, "since")
+    assert at is not None
+    with store.read() as connection:
+        found = stored.counted(connection, store.space, at, AMONG)
+    return [
+        Count(dialect, tool, caller, client, bool(success), calls, moment(last))
+        for dialect, tool, caller, client, success, calls, last in found
+    ]
+
+
 def _call(row: dict[str, Any]) -> Call:
     result, error = _payload(row["result"]), row["error"]
     if error and ":" not in error and (text := _error_text(result)):

@@ -49,12 +49,18 @@ def operation_of(row: OperationRow) -> Operation:
     return Operation(row.id, row.name, moment(row.at), origin, row.num, row.undoes)
 
 
-def operations(space: OpenSpace, *, limit: int = 50, upkeep: bool = False) -> list[Operation]:
-    """Return the newest operations first; `upkeep` includes those that only embed."""
+def operations(
+    space: OpenSpace, *, limit: int = 50, upkeep: bool = False, before: int | None = None
+) -> list[Operation]:
+    """Return the newest operations first; `upkeep` includes those that only embed.
+
+    `before` leaves out the operation with that `seq` and all later ones.
+    """
     checks.limit(limit)
     checks.flag(upkeep, "upkeep")
+    checks.optional_whole(before, "before")
     with space.store.read() as connection:
-        rows = stored.newest(connection, space.name, limit, upkeep=upkeep)
+        rows = stored.newest(connection, space.name, limit, upkeep=upkeep, before=before)
         return list(map(operation_of, rows))
 
 
@@ -223,7 +229,9 @@ def undo(
         target = _chosen(space, connection, operation)
         seqs = together(connection, space.name, target)
     with space.write("undo", origin, undoes=target.seq) as unit:
-        touched = {table: _touched(unit.connection, unit.space, table, seqs) for table in VERSIONED}
+        touched = {
+            table: rows_before(unit.connection, unit.space, table, seqs) for table in VERSIONED
+        }
         if not any(touched.values()):
             raise Conflict(
                 f"Operation {target.id} ({target.name}) changed nothing that can be undone.",
@@ -272,7 +280,7 @@ def _chosen(space: OpenSpace, connection: Rows, operation: str | None) -> Operat
             passed.add(label(found))
             continue
         # An operation that only appended events, or was purged since, cannot be undone.
-        if any(_touched(connection, space.name, table, seqs) for table in VERSIONED):
+        if any(rows_before(connection, space.name, table, seqs) for table in VERSIONED):
             return found
     raise NotFound(
         "There is nothing to undo.",
@@ -295,7 +303,7 @@ def _done_last(connection: Rows, space: str, target: Operation) -> Operation:
     return _done_last(connection, space, operation_of(redone))
 
 
-def _touched(connection: Rows, space: str, table: Table, seqs: Sequence[int]) -> Before:
+def rows_before(connection: Rows, space: str, table: Table, seqs: Sequence[int]) -> Before:
     """Return the rows that operations changed in a table, as they were before the first."""
     before: Before = {}
     for seq in seqs:

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from commonplace.engine.content import memories
+from commonplace.engine.content import memories, reserved
 from commonplace.engine.history import audit
 from commonplace.engine.library import OpenSpace
 from commonplace.engine.model import Origin
@@ -81,14 +81,43 @@ def purge(space: OpenSpace, *identities: str, origin: Origin | None = None) -> P
     return Proof(purged, rows, swept.files, swept.scanned, swept.traces, swept.copies)
 
 
+def expire(space: OpenSpace, *identities: str, origin: Origin | None = None) -> int:
+    """Delete records that are out of date, with their history; return how many were deleted.
+
+    Their room is used again. Unlike a purge it proves nothing, so that it can run in the
+    background. A record that something refers to stays.
+    """
+    deleted = 0
+    with space.write("expire", origin) as unit:
+        for identity in identities:
+            row = memories.find_row(unit.connection, unit.space, identity)
+            if row is None or _is_referred_to(unit, row["id"]):
+                continue
+            erase_row(unit.connection, unit.space, MEMORIES, row["num"])
+            erase_derived(unit.connection, unit.space, row["num"])
+            derived.touch(unit, row["num"])
+            deleted += 1
+    return deleted
+
+
+def _is_referred_to(unit: Unit, identity: str) -> bool:
+    columns = ((LINKS, "source"), (LINKS, "target"), (MEMBERS, "memory"), (FACTS, "memory"))
+    where: list[tuple[Table, dict[str, Any]]] = [
+        (table, {column: identity}) for table, column in columns
+    ]
+    return any(table.where(unit.connection, unit.space, **values) for table, values in where)
+
+
 def _numbers(unit: Unit, identity: str) -> dict[int, set[str]]:
     """Return the row numbers of a memory, current or former, each with its ids and refs."""
     row = memories.find_row(unit.connection, unit.space, identity)
     if row is not None:
+        reserved.check(row)
         return {row["num"]: {row["id"]} | ({row["ref"]} if row["ref"] else set())}
     found: dict[int, set[str]] = {}
     for former, _, _ in MEMORIES.past(unit.connection, unit.space):
         if identity in (former["id"], former["ref"]):
+            reserved.check(former)
             found[former["num"]] = {former["id"]}
     return found
 

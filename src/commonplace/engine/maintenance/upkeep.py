@@ -7,7 +7,6 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from commonplace.engine.content import memories
-from commonplace.engine.model import Origin
 from commonplace.errors import CommonplaceError, EmbeddingUnavailable
 from commonplace.storage import derived, outbox
 from commonplace.storage import memories as stored
@@ -21,10 +20,10 @@ if TYPE_CHECKING:
 
 BATCH = 32
 LOCAL_BATCH = 8  # for a local model: about a second between two checks whether to stop
+SEARCH_SECONDS = 30  # between two searches for memories that nobody asked to embed
 FOUND = 10_000  # how many memories are put into the outbox at once
 CLAIM_SECONDS = 120
 RETRY_SECONDS = (1, 5, 30, 120, 600)
-UPKEEP = Origin(client="commonplace", tool="upkeep")
 
 
 def backlog(space: OpenSpace) -> tuple[int, int]:
@@ -50,14 +49,18 @@ def find_work(space: OpenSpace) -> bool:
     """Put memories whose vectors are missing or of another model into the outbox."""
     if space.embedder is None or space.store.read_only:
         return False
+    if time.monotonic() < space.searched + SEARCH_SECONDS:
+        return has_work(space)
     with space.store.read() as connection:
         if space.model is None:
             return has_work(space)  # the model is not known until the provider answers
         due = outbox.unasked(connection, space.name, space.current_model(connection), FOUND)
+    if len(due) < FOUND:
+        space.searched = time.monotonic()
     if due:
         with space.store.maintain() as connection:
             for num in due:
-                outbox.add(connection, space.name, num)
+                outbox.add(connection, space.name, num, outbox.SECOND)
     return has_work(space)
 
 
@@ -72,7 +75,7 @@ def embed_some(space: OpenSpace, stopping: Callable[[], bool] = lambda: False) -
 
     If `stopping` returns true, the others are released, so that another process can embed them.
     """
-    claimed = _claim(space)
+    claimed = _just_stored(space) or _claim(space)
     if not claimed:
         return 0
     try:
@@ -82,6 +85,24 @@ def embed_some(space: OpenSpace, stopping: Callable[[], bool] = lambda: False) -
             _postpone(space, claimed, error)
             raise
     return _embed_singly(space, claimed, stopping)
+
+
+def still_expected(space: OpenSpace) -> bool:
+    """Whether vectors are expected of memories whose unit of work may not be stored yet.
+
+    Those that another process has embedded are no longer expected.
+    """
+    expected = space.expected_vectors()
+    if expected:
+        with space.store.read() as connection:
+            done = [
+                num
+                for num in expected
+                if stored.version(connection, space.name, num) is not None
+                and outbox.error_of(connection, space.name, num) is None
+            ]
+        space.vectors_done(done)
+    return bool(space.expected_vectors())
 
 
 def _embed_singly(space: OpenSpace, nums: list[int], stopping: Callable[[], bool]) -> int:
@@ -102,10 +123,23 @@ def _embed_singly(space: OpenSpace, nums: list[int], stopping: Callable[[], bool
     return finished
 
 
+def _just_stored(space: OpenSpace) -> list[int]:
+    """Return rows that calls of this process have just put there, for which searches wait.
+
+    They are not claimed, which would be a commit: other processes are not woken for them, and a
+    memory that is embedded twice gets the same vectors.
+    """
+    expected = sorted(space.expected_vectors())[:BATCH]
+    if not expected:
+        return []
+    with space.store.read() as connection:
+        return [n for n in expected if outbox.error_of(connection, space.name, n) is not None]
+
+
 def _claim(space: OpenSpace) -> list[int]:
     """Claim rows of the outbox that are due, for CLAIM_SECONDS."""
-    at = now()
     with space.store.maintain() as connection:
+        at = now()  # under the lock: a later claim must not have an earlier time
         return outbox.claim(
             connection, space.name, at,
             until=at + CLAIM_SECONDS * 1_000_000,
@@ -134,9 +168,9 @@ def _embed(space: OpenSpace, nums: list[int], stopping: Callable[[], bool]) -> i
             _release(space, nums)
             return 0
         vectors += quantise(embedder.embed(texts[first : first + step]))
-    with space.write("embed", UPKEEP) as unit:
-        connection = unit.connection
+    with space.store.maintain() as connection:
         model = derived.model_number(connection, space.name, embedder)
+        change = space.store.next_change()
         for num, item in prepared.items():
             own, vectors = vectors[: len(item.spans)], vectors[len(item.spans) :]
             current = MEMORIES.first(connection, space.name, num=num)
@@ -146,9 +180,9 @@ def _embed(space: OpenSpace, nums: list[int], stopping: Callable[[], bool]) -> i
                 derived.Passage(span, model, vector)
                 for span, vector in zip(item.spans, own, strict=True)
             ]
-            derived.replace_passages(connection, space.name, num, passages)
-            derived.touch(unit, num)
+            derived.replace_passages(connection, space.name, num, passages, change)
         _finish(connection, space.name, nums, {num: rows[num]["seq"] for num in rows})
+    space.vectors_done(nums)
     return len(nums)
 
 
@@ -170,6 +204,7 @@ def _postpone(space: OpenSpace, nums: list[int], error: CommonplaceError) -> Non
             wait = RETRY_SECONDS[min(attempts, len(RETRY_SECONDS) - 1)]
             due = at + wait * 1_000_000
             outbox.postpone(connection, space.name, num, due, error.message[:500])
+    space.vectors_done(nums)
 
 
 def settle(
@@ -179,6 +214,7 @@ def settle(
 ) -> int:
     """Embed until the outbox is empty; return how many memories this call has embedded."""
     finished, until = 0, None if timeout is None else time.monotonic() + timeout
+    space.searched = float("-inf")
     find_work(space)
     total = backlog(space)[0]
     while has_work(space):

@@ -1,0 +1,37 @@
+"""What runs while the dialect is served: taking in the events that hooks have spooled."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import threading
+from collections.abc import Iterator
+
+from commonplace.dialects.contract import Setting
+from commonplace.engine.commonplace import Commonplace
+from commonplace.engine.model import Origin
+from commonplace.errors import CommonplaceError
+from commonplace.platform import hooks
+
+log = logging.getLogger(__name__)
+
+
+@contextlib.contextmanager
+def running(setting: Setting) -> Iterator[None]:
+    """Take in spooled events at the start, beside the first calls; wait for it at the end."""
+    taking = threading.Thread(target=_take_in, args=(setting,), name="commonplace-inbox")
+    taking.start()
+    try:
+        yield
+    finally:
+        taking.join()
+
+
+def _take_in(setting: Setting) -> None:
+    memory = Commonplace(library=setting.library, origin=Origin(client="commonplace-hook"))
+    try:
+        hooks.take_in(setting.library.path, memory.at)
+    except CommonplaceError as error:
+        log.warning("spooled hook events are left", extra={"why": error.message})
+    except Exception:
+        log.exception("spooled hook events are left")
