@@ -8,7 +8,7 @@ LOCOMO ?=
 LOCK := constraints.txt
 INSTALL := $(BIN)/pip install --quiet --constraint $(LOCK)
 # The parts of the tests; each is what one part of the program has to show. Longest first.
-PARTS := engine three server matrices being orchestrator postgres
+PARTS := engine three server matrices being orchestrator web postgres
 TESTS_OF_being := tests/dialects/being
 TESTS_OF_orchestrator := tests/dialects/orchestrator
 # Every tool and route of every dialect, against other spaces, scopes and odd input. With the part
@@ -19,12 +19,15 @@ TESTS_OF_server := $(addprefix --ignore=,$(TESTS_OF_matrices)) tests/cli tests/c
 OPTIONS_OF_matrices := -p no:schemathesis
 OPTIONS_OF_server := $(OPTIONS_OF_matrices)
 TESTS_OF_three := $(addprefix --ignore=,$(TESTS_OF_being) $(TESTS_OF_orchestrator)) tests/dialects
-TESTS_OF_engine := $(addprefix --ignore=,tests/dialects tests/cli tests/clients tests/server) tests
+TESTS_OF_engine := $(addprefix --ignore=,tests/dialects tests/cli tests/clients tests/integrations tests/server tests/web) tests
+# The pages, in a real Chromium.
+TESTS_OF_web := tests/web
+OPTIONS_OF_web := -p no:schemathesis
 # A selection of the engine's tests with PostgreSQL behind it; `make test-postgres` runs all that can.
 TESTS_OF_postgres := $(shell $(PYTHON) tests/postgres_selection.py --smoke)
 OPTIONS_OF_postgres := -p no:schemathesis
 unit-postgres test-postgres: export COMMONPLACE_TEST_ENGINE := postgres
-UNITS := $(addprefix unit-,$(PARTS))
+UNITS := $(addprefix unit-,$(PARTS)) unit-frameworks unit-hermes
 # For `make quick`: the tests that tell most for their time, from every room and dialect.
 QUICK := $(wildcard tests/test_text_*.py) \
   $(addprefix tests/test_,docs.py lock.py storage_sql.py) \
@@ -34,7 +37,7 @@ QUICK := $(wildcard tests/test_text_*.py) \
   tests/server/test_gate.py tests/server/test_dialect_commonplace.py \
   tests/dialects/clawbrain/test_tools.py tests/dialects/orchestrator/test_palace.py
 
-.PHONY: serve test test-postgres quick lint unit unit-quick $(UNITS) soak bench docs lock cowork clean
+.PHONY: serve test test-postgres quick lint unit unit-quick $(UNITS) soak bench docs screenshots lock cowork clean
 
 serve: $(VENV)/.installed
 	$(BIN)/commonplace serve
@@ -57,9 +60,26 @@ $(VENV)/.bench: $(VENV)/.installed
 	$(INSTALL) --group bench
 	touch $@
 
+# A Chromium for the tests of the pages: any that is installed, or Debian's where that is allowed.
+$(VENV)/.chromium: $(VENV)/.test
+	@for name in "$$COMMONPLACE_TEST_CHROME" chromium chromium-browser google-chrome google-chrome-stable; do \
+	  test -n "$$name" && command -v "$$name" > /dev/null && exit 0; done; \
+	  apt-get install --yes --no-install-recommends chromium || \
+	  { apt-get update && apt-get install --yes --no-install-recommends chromium; } || \
+	  { echo "Install Chromium, or set COMMONPLACE_TEST_CHROME to a Chrome of yours." >&2; exit 1; }
+	touch $@
+
 # Clients that others wrote, which the tests talk to the server with (Node.js 20 or newer, and npm).
 $(CLIENTS): tests/clients/package.json tests/clients/package-lock.json
 	npm ci --prefix tests/clients --no-audit --no-fund --ignore-scripts --loglevel error
+	touch $@
+
+# Debian's packages that tests of several servers start. Elsewhere, install them by hand.
+PROGRAMS := pgbouncer nginx
+$(VENV)/.programs: $(VENV)/bin/python
+	@export PATH="$$PATH:/usr/sbin"; for each in $(PROGRAMS); do command -v $$each >/dev/null || \
+	  $(if $(filter 0,$(shell id -u)),,sudo -n) apt-get install --yes --quiet $$each || \
+	  { echo "Install the package $$each: a test needs it."; exit 1; }; done
 	touch $@
 
 test: lint unit cowork
@@ -78,19 +98,40 @@ lint: $(VENV)/.test
 	$(BIN)/lint-imports
 
 # Two at a time; each tells all it has to tell when it has ended.
-unit: $(VENV)/.test $(CLIENTS)
+unit: $(VENV)/.test $(VENV)/.programs $(VENV)/.chromium $(CLIENTS)
 	$(MAKE) --jobs=2 --output-sync=target $(UNITS)
 
-$(UNITS): unit-%: $(VENV)/.test $(CLIENTS)
+$(addprefix unit-,$(PARTS)): unit-%: $(VENV)/.test $(VENV)/.programs $(CLIENTS)
 	$(BIN)/pytest -m "not soak" -p no:cacheprovider $(OPTIONS_OF_$*) $(TESTS_OF_$*)
 
-test-postgres: $(VENV)/.test
+# Agent frameworks need other versions of some packages: each set has an environment of its own, in
+# which the packages of $(VENV) are found after its own.
+.venv-%/.installed: tests/integrations/%.txt $(VENV)/.test
+	$(PYTHON) -m venv .venv-$*
+	.venv-$*/bin/pip install --quiet --requirement $<
+	$(BIN)/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))' \
+	  > $$(.venv-$*/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/commonplace.pth
+	echo '$(CURDIR)/src' >> $$(.venv-$*/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/commonplace.pth
+	touch $@
+
+unit-frameworks: .venv-frameworks/.installed
+	.venv-frameworks/bin/python -m pytest -p no:cacheprovider -p no:schemathesis \
+	  --ignore=tests/integrations/test_hermes.py tests/integrations
+
+unit-hermes: .venv-hermes/.installed
+	.venv-hermes/bin/python -m pytest -p no:cacheprovider -p no:schemathesis tests/integrations/test_hermes.py
+
+unit-web: $(VENV)/.chromium
+
+test-postgres: $(VENV)/.test $(VENV)/.programs
 	$(BIN)/pytest -m "not soak" -p no:cacheprovider $(OPTIONS_OF_postgres) tests/postgres \
 	  $(shell $(PYTHON) tests/postgres_selection.py)
+	COMMONPLACE_TEST_WITHOUT_SPACE=1 $(BIN)/pytest -p no:cacheprovider $(OPTIONS_OF_postgres) \
+	  tests/server/test_isolation.py
 
 # The long reliability runs, part by part; what has passed on this commit is not run again.
 # One part: `make soak PART=kills`. The parts: `make soak OPTIONS=--list`. All again: OPTIONS=--again.
-soak: $(VENV)/.test
+soak: $(VENV)/.test $(VENV)/.programs
 	$(BIN)/python tools/soak.py $(OPTIONS) $(PART)
 
 bench: $(VENV)/.bench $(CLIENTS)
@@ -98,6 +139,12 @@ bench: $(VENV)/.bench $(CLIENTS)
 
 docs: $(VENV)/.test
 	$(BIN)/python tools/write_docs.py
+	$(BIN)/python tools/write_static.py
+	$(BIN)/python tools/write_plugin.py
+
+# Pictures of every page of the console, in build/screenshots; OPTIONS=--docs renews those of the docs.
+screenshots: $(VENV)/.test $(VENV)/.chromium
+	$(BIN)/python tools/screenshots.py $(OPTIONS)
 
 lock: $(VENV)/bin/python
 	$(BIN)/python tools/lock.py
@@ -107,4 +154,4 @@ cowork: $(VENV)/.installed
 	$(BIN)/python tools/cowork.py
 
 clean:
-	rm -rf $(VENV) tests/clients/node_modules .mypy_cache .ruff_cache .pytest_cache .hypothesis .soak build dist
+	rm -rf $(VENV) .venv-frameworks .venv-hermes tests/clients/node_modules .mypy_cache .ruff_cache .pytest_cache .hypothesis .soak build dist

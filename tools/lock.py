@@ -24,6 +24,8 @@ HEADER = """\
 EDITABLE = "editables"  # hatchling asks for it when it builds an editable installation
 # What packages ask for on Windows only. pip evaluates conditions for the machine that it runs on.
 WINDOWS = ("colorama", "pywin32")
+# Extras that need other versions of some packages; tests/integrations/frameworks.txt pins theirs.
+FRAMEWORKS = ("adk", "anthropic", "langgraph", "openai-agents")
 
 
 def resolve(*arguments: str) -> dict[str, str]:
@@ -39,7 +41,7 @@ def resolve(*arguments: str) -> dict[str, str]:
 
 def constraints() -> str:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())
-    extras = ",".join(project["project"]["optional-dependencies"])
+    extras = ",".join(project["project"]["optional-dependencies"].keys() - set(FRAMEWORKS))
     groups = [word for name in project["dependency-groups"] for word in ("--group", name)]
     here = resolve(f".[{extras}]", *groups, *project["build-system"]["requires"], EDITABLE)
     del here[project["project"]["name"]]

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import commonplace
-from commonplace import Commonplace, Library
+from commonplace import AsyncCommonplace, Commonplace, Library
 from commonplace.dialects import registry
 from commonplace.engine.binding import Part
 from commonplace.engine.content.memories import Changes, Details
@@ -167,10 +167,13 @@ def library() -> str:
     lines += ["Each that is given must hold; they can also be passed together as `Filters`.", ""]
     lines += _parameters(Commonplace.recall, Conditions)
     public = {name: getattr(commonplace, name) for name in commonplace.__all__}
+    lines += ["", "## AsyncCommonplace", "", *_described(AsyncCommonplace), ""]
+    lines += [f"`AsyncCommonplace{_signature(AsyncCommonplace)}`"]
     lines += ["", "## Values", "", "What is passed and what is returned; none of them changes.", ""]
     lines += ["| class | fields | |", "| --- | --- | --- |"]
     for name, value in public.items():
-        if not inspect.isclass(value) or issubclass(value, (Commonplace, Library, Exception)):
+        classes = (AsyncCommonplace, Commonplace, Library, Exception)
+        if not inspect.isclass(value) or issubclass(value, classes):
             continue
         fields = _codes(
             [each.name for each in dataclasses.fields(value) if each.init]
