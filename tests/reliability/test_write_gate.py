@@ -30,7 +30,7 @@ from commonplace.engine.maintenance import file_copies, upkeep
 from commonplace.engine.maintenance.file_copies import File
 from commonplace.engine.parts import Part
 from commonplace.errors import CommonplaceError, Conflict, StorageFull, StorageUnavailable
-from commonplace.storage import database
+from commonplace.storage import database, writing
 from commonplace.storage.sqlite import Store, store
 from commonplace.storage.writing import Writer
 from reliability import workers
@@ -316,6 +316,14 @@ def wait_until(condition: Callable[[], bool], seconds: float = 10.0) -> None:
         time.sleep(0.001)
 
 
+@contextlib.contextmanager
+def patient_batches() -> Iterator[None]:
+    """Let a batch wait for its units; one older than BATCH_SECONDS would commit without them."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(writing, "BATCH_SECONDS", 60)
+        yield
+
+
 class Together:
     """Units that certainly share one commit: the first holds the turn until all others wait."""
 
@@ -326,7 +334,7 @@ class Together:
         self.errors: dict[int, CommonplaceError] = {}
 
     def run(self, body: Callable[[int], None] = lambda number: None) -> None:
-        with lease(self._place) as space:
+        with patient_batches(), lease(self._place) as space:
             writer = space.store._writer
             begun = threading.Event()
 
@@ -430,7 +438,7 @@ def remember_together(place: Commonplace, refs: list[str]) -> dict[int, str]:
         except CommonplaceError as error:
             told[number] = error.code
 
-    with lease(place) as space:
+    with patient_batches(), lease(place) as space:
         writer = space.store._writer
         threads = [threading.Thread(target=remember, args=each) for each in enumerate(refs)]
         with writer._lock:  # until all of them wait
