@@ -27,6 +27,7 @@ OPTIONS_OF_web := -p no:schemathesis
 TESTS_OF_postgres := $(shell $(PYTHON) tests/postgres_selection.py --smoke)
 OPTIONS_OF_postgres := -p no:schemathesis
 unit-postgres test-postgres: export COMMONPLACE_TEST_ENGINE := postgres
+TEST_PART = $(BIN)/pytest -m "not soak" -o cache_dir=build/tests/$* $(OPTIONS_OF_$*) $(TESTS_OF_$*)
 UNITS := $(addprefix unit-,$(PARTS)) unit-frameworks unit-hermes
 # For `make quick`: the tests that tell most for their time, from every room and dialect.
 QUICK := $(wildcard tests/test_text_*.py) \
@@ -97,12 +98,16 @@ lint: $(VENV)/.test
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-# Two at a time; each tells all it has to tell when it has ended.
+# Two at a time; each tells all it has to tell when it has ended. What fails while two parts share
+# the machine is run once more by itself, so that a test that only ran out of time does not fail the
+# whole: its first failure stays in the output, and the second one counts.
 unit: $(VENV)/.test $(VENV)/.programs $(VENV)/.chromium $(CLIENTS)
 	$(MAKE) --jobs=2 --output-sync=target $(UNITS)
 
 $(addprefix unit-,$(PARTS)): unit-%: $(VENV)/.test $(VENV)/.programs $(CLIENTS)
-	$(BIN)/pytest -m "not soak" -p no:cacheprovider $(OPTIONS_OF_$*) $(TESTS_OF_$*)
+	rm -rf build/tests/$*
+	$(TEST_PART) || { test $$? -eq 1 && echo "$@: running again what failed" && \
+	  $(TEST_PART) --last-failed --last-failed-no-failures=none; }
 
 # Agent frameworks need other versions of some packages: each set has an environment of its own, in
 # which the packages of $(VENV) are found after its own.
