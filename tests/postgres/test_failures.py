@@ -5,8 +5,6 @@ The long runs are for `make soak`; these are a twentieth of them.
 
 from __future__ import annotations
 
-import contextlib
-import socket
 import threading
 import time
 from collections.abc import Iterator
@@ -21,51 +19,7 @@ from commonplace.errors import CommonplaceError, StorageUnavailable
 from commonplace.storage.postgres import administration
 from commonplace.storage.postgres import store as postgres_store
 from conftest import texts
-
-
-class Wire:
-    """A way to the database that can be cut around a COMMIT."""
-
-    def __init__(self, port: int) -> None:
-        self._server = port
-        self._listening = socket.create_server(("127.0.0.1", 0))
-        self.port = int(self._listening.getsockname()[1])
-        self.cut = ""
-        """"before" the next COMMIT reaches the server, or "after" it was answered."""
-        self.cuts = 0
-        threading.Thread(target=self._accept, daemon=True).start()
-
-    def _accept(self) -> None:
-        with contextlib.suppress(OSError):
-            while True:
-                client, _ = self._listening.accept()
-                server = socket.create_connection(("127.0.0.1", self._server))
-                threading.Thread(target=self._carry, args=(client, server), daemon=True).start()
-                threading.Thread(target=self._pass, args=(server, client), daemon=True).start()
-
-    def _carry(self, client: socket.socket, server: socket.socket) -> None:
-        """From the client to the server."""
-        with contextlib.suppress(OSError), client, server:
-            while data := client.recv(65536):
-                if self.cut and b"COMMIT\x00" in data:
-                    how, self.cut = self.cut, ""
-                    self.cuts += 1
-                    if how == "after":
-                        client.shutdown(socket.SHUT_WR)  # the answer does not come through
-                        server.sendall(data)
-                        time.sleep(0.05)
-                    for end in (server, client):
-                        end.shutdown(socket.SHUT_RDWR)
-                    return
-                server.sendall(data)
-
-    def _pass(self, server: socket.socket, client: socket.socket) -> None:
-        with contextlib.suppress(OSError):
-            while data := server.recv(65536):
-                client.sendall(data)
-
-    def close(self) -> None:
-        self._listening.close()
+from postgres.wire import Wire
 
 
 @pytest.fixture

@@ -1,23 +1,31 @@
 """What was acknowledged outlives whatever fails around a PostgreSQL database, and is stored once.
 
 Under six writers over two servers: the database is killed, single connections of it, the servers;
-a standby takes over. The whole runs are for `make soak`.
+a standby takes over. Connections are cut around a COMMIT. The whole runs are for `make soak`.
 """
 
 from __future__ import annotations
 
 import contextlib
 import os
+import random
 import shutil
 import signal
+import threading
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
+import psycopg
 import pytest
 
 import postgres_engine
+from commonplace import Commonplace
+from commonplace.errors import CommonplaceError
 from commonplace.storage.postgres import administration
-from conftest import wait_until
+from commonplace.storage.postgres import store as postgres_store
+from conftest import texts, wait_until
+from postgres.wire import CUTS, Wire
 from postgres_server import PostgresServer
 from reliability.progress import counted
 from reliability.team import PATIENCE, Client, Team, team
@@ -197,3 +205,113 @@ def _finds_only(port: int, stored: object, lost: Sequence[str], there: Sequence[
             texts = [each["text"] for each in found]
             assert all(each in stored for each in texts)  # type: ignore[operator]
             assert (text in texts) == (text in there)
+
+
+CUT_SEED = 1_117
+
+
+class Callers:
+    """Threads that store one memory after the other, and believe what they are told.
+
+    A call that was refused is made again, without an idempotency key. So a call that was stored and
+    refused is stored twice, and one that was acknowledged and not stored is missing.
+    """
+
+    def __init__(self, memory: Commonplace, count: int = 3) -> None:
+        self._memory = memory
+        self._ended = threading.Event()
+        self.told: list[str] = []
+        self.refused = 0
+        self.unsure: list[str] = []
+        self._threads = [threading.Thread(target=self._store, args=(n,)) for n in range(count)]
+        for thread in self._threads:
+            thread.start()
+
+    def _store(self, number: int) -> None:
+        line = 0
+        while not self._ended.is_set():
+            line += 1
+            self._store_until_told(f"caller{number} line{line}")
+
+    def _store_until_told(self, text: str) -> None:
+        while True:
+            try:
+                self._memory.remember(text)
+            except CommonplaceError as error:
+                if "does not say" in error.message:
+                    self.unsure.append(text)
+                    return
+                self.refused += 1
+            else:
+                self.told.append(text)
+                return
+
+    def end(self) -> None:
+        self._ended.set()
+        for thread in self._threads:
+            thread.join(PATIENCE)
+            assert not thread.is_alive()
+
+
+def _run_cuts(count: int, folder: Path, publish: Publish) -> None:
+    chance = random.Random(CUT_SEED)
+    # As many of each, in any order.
+    places = [CUTS[number % len(CUTS)] for number in range(count)]
+    chance.shuffle(places)
+    address = postgres_engine.address_for(folder / "rows")
+    name = psycopg.conninfo.conninfo_to_dict(address)["dbname"]
+    wire = Wire(postgres_engine.server().port)
+    # Statements are not prepared, so that a COMMIT can be seen.
+    through = f"postgresql://commonplace:secret@127.0.0.1:{wire.port}/{name}?prepare=off"
+    try:
+        with Commonplace(through, space="team", embedding="none") as memory:
+            memory.remember("first")
+            callers = Callers(memory)
+            try:
+                for number, place in enumerate(counted(places, places, "cuts"), 1):
+                    wire.cut = place
+                    wait_until(lambda number=number: wire.cuts == number, PATIENCE)
+                before = len(callers.told)
+                wait_until(lambda: len(callers.told) >= before + 3, PATIENCE)
+            finally:
+                callers.end()
+            stored: Counter[str] = Counter()
+            while page := texts(memory.browse(limit=1_000, offset=stored.total())):
+                stored.update(page)
+            assert memory.library.maintenance.check("team").healthy
+    finally:
+        wire.close()
+        postgres_engine.forget(folder)
+    lost = set(callers.told) - set(stored)
+    twice = [text for text, times in stored.items() if times > 1]
+    publish(
+        f"{wire.cuts} connections cut around COMMIT (seed {CUT_SEED}): {len(callers.told):,}"
+        f" acknowledged, {callers.refused} refused, {len(callers.unsure)} told that it is unknown,"
+        f" {len(lost)} acknowledged and lost, {len(twice)} refused and stored"
+    )
+    assert not lost and not twice, (sorted(lost)[:5], twice[:5])
+    assert not callers.unsure, "the database answers again at once, so it can be asked"
+    assert callers.refused, "no call met a cut"
+
+
+def test_callers_are_told_the_truth_about_a_commit_that_was_cut(
+    tmp_path: Path, publish: Publish
+) -> None:
+    _run_cuts(12, tmp_path, publish)
+
+
+@pytest.mark.soak
+def test_callers_are_told_the_truth_about_240_commits_that_were_cut(
+    tmp_path: Path, publish: Publish
+) -> None:
+    _run_cuts(240, tmp_path, publish)
+
+
+@pytest.mark.parametrize("believed", [True, False])
+def test_a_guess_about_a_commit_that_was_cut_is_detected(
+    tmp_path: Path, publish: Publish, monkeypatch: pytest.MonkeyPatch, believed: bool
+) -> None:
+    """The mutants: a COMMIT without an answer counts as stored, or as not stored, unseen."""
+    monkeypatch.setattr(postgres_store._Session, "_was_stored", lambda self, head: believed)
+    with pytest.raises(AssertionError, match="caller"):
+        _run_cuts(6, tmp_path, publish)

@@ -8,10 +8,13 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+import psycopg
 import pytest
 
 import postgres_engine
 from commonplace.access.credentials import Grant
+from commonplace.server import connections
+from commonplace.storage.postgres import spaces
 from server.harness import Client, Running, running, wait_until
 
 
@@ -50,6 +53,33 @@ def test_a_revoked_token_is_refused_by_both_at_the_next_call(
     assert [each.call("recall", {"query": "x"}).status for each in (here, there)] == [200, 200]
     one.parts.tokens.credentials.revoke(issued.credential.id)
     assert [each.call("recall", {"query": "x"}).status for each in (there, here)] == [401, 401]
+
+
+def test_a_stream_of_the_other_server_ends_with_its_credential(
+    servers: tuple[Running, Running],
+) -> None:
+    one, two = servers
+    issued = one.parts.tokens.credentials.create(Grant(space="team"))
+    stream = two.older(issued.token)
+    one.parts.tokens.credentials.revoke(issued.credential.id)
+    assert stream._answer.read() is not None  # returns when the server has ended it
+    stream.close()
+    assert connections.RECHECK_SECONDS < 5
+
+
+def test_a_token_that_a_failover_lost_is_refused_soon(servers: tuple[Running, Running]) -> None:
+    """Nothing that was read before is trusted for longer than some seconds."""
+    one, two = servers
+    credentials = one.parts.tokens.credentials
+    issued = credentials.create(Grant(space="team"))
+    client = two.client(issued.token)
+    assert client.call("recall", {"query": "x"}).status == 200
+    address = str(two.settings.database)
+    with psycopg.connect(address.replace("//commonplace@", "//admin@")) as connection:
+        # As after a failover: the row is not there, and the number counts for another write.
+        connection.execute("DELETE FROM commonplace_system.credentials")
+    wait_until(lambda: client.call("recall", {"query": "x"}).status == 401, 60)
+    assert spaces.TRUSTED_SECONDS <= 5
 
 
 def test_a_retry_at_the_other_server_acts_once(servers: tuple[Running, Running]) -> None:

@@ -16,6 +16,8 @@ from commonplace.storage.sqlite.spaces import unusable
 from commonplace.storage.system import NAME, system_file
 from commonplace.storage.tables import VERSIONED
 
+TRUSTED_SECONDS = 5
+"""How long what was read of the tables above the spaces may count as current, at most."""
 _SIZED = (*(table.name for table in VERSIONED), "versions", "events", "lexemes", "passages")
 
 
@@ -30,8 +32,16 @@ class SystemStore(PostgresStore):
     """The tables above the spaces. It holds the pool while it is open."""
 
     def watch(self) -> Watch:
-        """A watch that notices changes in any space."""
-        statement = "SELECT number, one FROM revision WHERE CAST(? AS TEXT) IS NOT NULL"
+        """A watch that notices changes in any space.
+
+        Its version also changes with time: a failover that has lost commits gives their numbers
+        again, and a revocation among them must not stay hidden.
+        """
+        statement = (
+            "SELECT number, CAST(floor(extract(epoch FROM clock_timestamp())"  # noqa: S608
+            f" / {TRUSTED_SECONDS}) AS BIGINT)"
+            " FROM revision WHERE CAST(? AS TEXT) IS NOT NULL"
+        )
         return Watch(self._pool, self._part, self.space, statement)
 
     def close(self) -> None:

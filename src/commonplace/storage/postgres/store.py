@@ -96,17 +96,12 @@ class _Session:
         until = time.monotonic() + UNKNOWN_SECONDS
         while True:
             try:
-                with transaction(self._pool, self._part, self._space, writes=True) as rows:
-                    # Waits until the lost transaction is over, since it holds this lock.
-                    rows.lock(self._part.lock, self._space)
-                    if head is not None:
-                        found = operation_id(rows, self._space, head.seq)
-                        change = read_head(rows, self._space).derived
-                        return found == head.operation and change >= head.derived
-                    status = rows.execute(
-                        "SELECT pg_xact_status(CAST(CAST(? AS TEXT) AS xid8))", (self._transaction,)
-                    ).fetchone()
-                    return status is not None and status[0] == "committed"
+                # It is not committed: nothing is written, and a lost answer would ask again.
+                rows = begun(self._pool, self._part, self._space, writes=True)
+                try:
+                    return self._look_up(rows, head)
+                finally:
+                    rows.give_back()
             except CommonplaceError as error:
                 if time.monotonic() > until:
                     raise StorageUnavailable(
@@ -115,6 +110,18 @@ class _Session:
                         hint="Look for what it was to store before you try again.",
                     ) from error
                 time.sleep(0.2)
+
+    def _look_up(self, rows: PostgresRows, head: Head | None) -> bool:
+        # Waits until the lost transaction is over, since it holds this lock.
+        rows.lock(self._part.lock, self._space)
+        if head is not None:
+            found = operation_id(rows, self._space, head.seq)
+            change = read_head(rows, self._space).derived
+            return found == head.operation and change >= head.derived
+        status = rows.execute(
+            "SELECT pg_xact_status(CAST(CAST(? AS TEXT) AS xid8))", (self._transaction,)
+        ).fetchone()
+        return status is not None and status[0] == "committed"
 
     def reset(self) -> None:
         """See `writing.Session`."""
