@@ -38,6 +38,10 @@ RUNTIME = tempfile.mkdtemp(prefix="cp-", dir="/tmp" if os.name == "posix" else N
 os.environ["XDG_RUNTIME_DIR"] = RUNTIME
 os.environ["COMMONPLACE_IDLE_SECONDS"] = "3"
 
+# Shells ignore Ctrl-C in what they start in the background; some tests send it to programs.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+
 loop_guard.watch()
 loop_guard.watch_postgres()
 # Processes that tests start are watched too: they load `guarded/sitecustomize.py`.
