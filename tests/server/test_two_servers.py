@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,6 +14,7 @@ import pytest
 
 import postgres_engine
 from commonplace.access.credentials import Grant
+from commonplace.dialects.clawbrain import file_sync
 from commonplace.server import connections
 from commonplace.storage.postgres import spaces
 from server.harness import Client, Running, running, wait_until
@@ -99,6 +101,77 @@ def test_a_retry_at_the_other_server_acts_once(servers: tuple[Running, Running])
     for thread in threads:
         thread.join(60)
     assert len(ids) == 8 and len(set(ids)) == 1
+
+
+def _brain(server: Running, token: str) -> tuple[Client, Path]:
+    """A client of ClawBrain, and the directory of its files on that machine."""
+    return server.client(token, path="/mcp/clawbrain"), server.settings.data / "clawbrain" / "team"
+
+
+def _told(client: Client, tool: str, arguments: dict[str, Any]) -> str:
+    answer = client.call(tool, arguments).json["result"]
+    assert not answer["isError"], answer
+    return str(answer["content"][0]["text"])
+
+
+def test_each_machine_has_its_own_files_of_one_clawbrain(servers: tuple[Running, Running]) -> None:
+    """Rows are shared; files are a copy of them on each machine, and edits there come in."""
+    token = servers[0].token("team")
+    (here, ours), (there, theirs) = (_brain(server, token) for server in servers)
+    mine, yours = ours / "entities/people/alice.md", theirs / "entities/people/alice.md"
+    alice = {"type": "entity", "category": "people", "name": "alice", "content": "She bakes."}
+    identity = json.loads(_told(here, "memory_store", alice))["id"]
+    assert "She bakes." in mine.read_text()
+    assert "She bakes." in _told(there, "memory_retrieve", {"id": identity})
+    wait_until(lambda: yours.exists() and "She bakes." in yours.read_text(), 60)
+
+    yours.write_text(yours.read_text().replace("bakes", "paints"))
+    assert "She paints." in _told(there, "memory_retrieve", {"id": identity})
+    assert "She paints." in _told(here, "memory_retrieve", {"id": identity})
+    wait_until(lambda: "She paints." in mine.read_text(), 60)
+
+    here.call("memory_update", {"id": identity, "content": "She sings."})
+    wait_until(lambda: "She sings." in yours.read_text(), 60)
+    here.call("memory_delete", {"id": identity})
+    wait_until(lambda: not yours.exists() and not mine.exists(), 60)
+    for folder in (ours, theirs):
+        assert (folder / "archive/entities/people/alice.md").exists()
+        assert not list(folder.rglob("*conflict*"))
+
+
+def test_edits_on_both_machines_are_both_kept(servers: tuple[Running, Running]) -> None:
+    token = servers[0].token("team")
+    (here, ours), (there, theirs) = (_brain(server, token) for server in servers)
+    mine, yours = ours / "entities/people/alice.md", theirs / "entities/people/alice.md"
+    alice = {"type": "entity", "category": "people", "name": "alice", "content": "She bakes."}
+    here.call("memory_store", alice)
+    there.call("credit_report", {})
+    wait_until(yours.exists, 60)
+    with _syncing(servers[0]), _syncing(servers[1]):
+        mine.write_text(mine.read_text().replace("bakes", "paints"))
+        yours.write_text(yours.read_text().replace("bakes", "sings"))
+
+    def known() -> set[str]:
+        found = _told(here, "memory_search", {"query": "She"})
+        return {word for word in ("paints", "sings") if word in found}
+
+    wait_until(lambda: known() == {"paints", "sings"}, 60)
+    for folder in (ours, theirs):
+        wait_until(
+            lambda folder=folder: (
+                {"She paints.", "She sings."}
+                == {
+                    path.read_text().splitlines()[-1]
+                    for path in folder.glob("entities/people/*.md")
+                }
+            ),
+            60,
+        )
+
+
+def _syncing(server: Running) -> Any:
+    """Keep a server from syncing meanwhile."""
+    return file_sync._running_syncs[server.parts.library].space_files("team").mirror.lock
 
 
 def test_both_write_one_audit_whose_chain_is_whole(servers: tuple[Running, Running]) -> None:

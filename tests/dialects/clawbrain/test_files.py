@@ -361,6 +361,43 @@ def test_another_directory_gets_its_own_copy(tmp_path: Path) -> None:
         assert brain.paths() == [ALICE]
 
 
+def test_a_copy_of_a_directory_is_another_directory(tmp_path: Path) -> None:
+    """Else its old files would count as edits of the newer memories."""
+    import shutil
+
+    with opened(tmp_path / "data", tmp_path / "one") as brain:
+        brain.store(content="She bakes.")
+    shutil.copytree(tmp_path / "one", tmp_path / "copy")
+    with opened(tmp_path / "data", tmp_path / "one") as brain:
+        brain.call("memory_update", id=ID, content="She paints.")
+    with opened(tmp_path / "data", tmp_path / "copy") as brain:
+        assert content(brain) == "She paints."
+        assert "She paints." in brain.file(ALICE).read_text()
+        assert brain.paths() == [ALICE], "nothing is in conflict"
+
+
+def test_a_directory_that_is_moved_stays_the_same(tmp_path: Path) -> None:
+    with opened(tmp_path / "data", tmp_path / "one") as brain:
+        brain.store(content="She bakes.")
+    edited = tmp_path / "two"
+    (tmp_path / "one").rename(edited)
+    (edited / ALICE).write_text((edited / ALICE).read_text().replace("bakes", "sings"))
+    with opened(tmp_path / "data", edited) as brain:
+        assert content(brain) == "She sings."
+        assert brain.paths() == [ALICE]
+
+
+def test_the_id_file_of_an_earlier_release_is_kept(tmp_path: Path) -> None:
+    with opened(tmp_path / "data", tmp_path / "one") as brain:
+        brain.store(content="She bakes.")
+    file = tmp_path / "one" / ".commonplace" / "id"
+    identity = file.read_text().splitlines()[0]
+    file.write_text(f"{identity}\n")
+    with opened(tmp_path / "data", tmp_path / "one") as brain:
+        assert content(brain) == "She bakes."
+    assert file.read_text().splitlines() == [identity, str(file.stat().st_ino)]
+
+
 def test_what_others_do_to_the_memory_shows_in_the_files(brain: Brain) -> None:
     brain.store(content="She bakes.")
     memory = brain.memory.get(ID, count=False)

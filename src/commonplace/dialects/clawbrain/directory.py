@@ -24,6 +24,7 @@ from commonplace.storage.directories import make_private
 from commonplace.storage.locking import try_lock
 
 STATE_FOLDER = ".commonplace"  # contains the lock file and the directory's id
+_ID = f"{STATE_FOLDER}/id"
 FILE_BYTES = 4_200_000  # a million characters, and the frontmatter
 FOLDERS = ("entities", "episodes", "archive/entities", "archive/episodes")
 SECOND = 1_000_000_000
@@ -360,20 +361,39 @@ class Directory:
         return left
 
     def id(self) -> str:
-        """The id of the directory, created on first use; a copy without it gets another."""
-        known = self.stored_id()
-        if known:
-            return known
-        directory_id = new_id()
-        self.write(f"{STATE_FOLDER}/id", f"{directory_id}\n".encode())
-        return directory_id
+        """The id of the directory, created on first use; a copy gets another."""
+        known = self.stored_id() or new_id()
+        if not self._marked():
+            inode = self.write(_ID, f"{known}\n".encode()).inode
+            with self._parent(_ID) as (folder, name):
+                descriptor = folder.open(name, os.O_WRONLY | os.O_APPEND | _BYTES)
+            with os.fdopen(descriptor, "wb") as file:
+                file.write(f"{inode}\n".encode())
+                file.flush()
+                os.fsync(descriptor)
+        return known
 
     def stored_id(self) -> str:
-        """The id of the directory; empty if it has none yet, or is missing."""
+        """The id of the directory; empty if it has none yet, is missing, or is a copy.
+
+        The file holds its own inode, too. A copy with the same id, perhaps on another machine,
+        would share the records of its files with this one, and each would undo the other's edits.
+        """
+        known, mark, inode = self._id_file()
+        return known if mark in ("", inode) else ""
+
+    def _marked(self) -> bool:
+        known, mark, inode = self._id_file()
+        return bool(known) and mark == inode
+
+    def _id_file(self) -> tuple[str, str, str]:
+        """The id, the inode that was written with it, and the inode of the file."""
         try:
-            return self.read(f"{STATE_FOLDER}/id")[0].decode("ascii", "replace").strip()[:100]
+            data, found = self.read(_ID)
         except OSError:
-            return ""
+            return "", "", ""
+        known, _, mark = data.decode("ascii", "replace")[:200].partition("\n")
+        return known.strip()[:100], mark.strip(), str(found.inode)
 
     def lock(self) -> int | None:
         """Take the lock; return its descriptor, or None if another process holds it."""

@@ -111,15 +111,22 @@ def clusters(episodes: Sequence[Memory], threshold: float) -> list[list[Memory]]
 
 def log_decay(memory: Commonplace) -> None:
     """Record once a day that credits decayed; the decay itself is computed when they are read."""
+    if _decayed(memory):
+        with exclusive(memory, "decay", UPKEEP):  # another server may record it now
+            if total := _decayed(memory):
+                records.log_action(
+                    memory, "decay", [], f"The credits of {total} memories decayed by one day."
+                )
+
+
+def _decayed(memory: Commonplace) -> int:
+    """How many memories lost credit that is not recorded yet."""
     at = datetime.now(UTC)
     last = records.last_at(memory, "decay")
     if last is not None and at - last < timedelta(days=1):
-        return
+        return 0
     oldest, total = memory.browse(kinds=locations.KINDS, order="oldest", limit=1)
-    if oldest and at - oldest[0].created_at >= timedelta(days=1):
-        records.log_action(
-            memory, "decay", [], f"The credits of {total} memories decayed by one day."
-        )
+    return total if oldest and at - oldest[0].created_at >= timedelta(days=1) else 0
 
 
 class _Compaction:
