@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 import typer
 
-from commonplace.cli.app import app
+from commonplace.cli.app import ALIASES, app
 from commonplace.dialects import registry
 from commonplace.engine.finding.ranking import Weighting
 from commonplace.platform.llm import PROVIDERS
@@ -150,22 +150,26 @@ def test_a_python_snippet_is_found_wherever_it_stands() -> None:
 
 @cache
 def _program() -> Any:
-    return typer.main.get_command(app)
+    return typer.main.get_command(app)  # without --database, which commands get when they run
 
 
 def _wrong(line: str) -> list[str]:
     """What of a command line is no command or no option of ours."""
     words = re.sub(r'"[^"]*"', "TEXT", re.split(r"\s#|\||&&|;", line)[0]).split()
     command, faults = _program(), []
+    if words[:1] == ["help"]:
+        words = [word for word in words[1:] if word != "COMMAND"]
     for word in words:
         word = word.strip("[]\"'}),")
         if (commands := getattr(command, "commands", None)) and not word.startswith("-"):
+            word = word if word in commands else ALIASES.get(word, word)
             if word not in commands:
                 return [f"command {word}"]
             command = commands[word]
             continue
         known = {name for one in command.params for name in (*one.opts, *one.secondary_opts)}
-        if word.startswith("-") and word.partition("=")[0] not in {*known, "--help", "-h"}:
+        # a dash alone is standard input
+        if word.startswith("-") and word.partition("=")[0] not in {*known, "--help", "-h", "-"}:
             faults.append(f"option {word}")
     return faults
 
@@ -203,6 +207,40 @@ def test_every_setting_and_make_target_on_a_page_is_one_of_ours(page: Path) -> N
             assert target in targets or target.startswith("unit-"), piece
     settings = set(re.findall(r"\b(?:COMMONPLACE|MAMA)_[A-Z_]*[A-Z]\b", text))
     assert {name for name in settings if name.lower() not in _told_in_code()} == set()
+
+
+SYSTEM = {
+    "APPDATA", "LOCALAPPDATA", "ORT_DISABLE_TELEMETRY", "TERM", "TZ", "USER", "USERNAME",
+    "XDG_CONFIG_HOME", "XDG_DATA_HOME", "XDG_RUNTIME_DIR",
+}  # fmt: skip
+
+
+def test_every_setting_and_variable_of_the_code_is_in_the_reference() -> None:
+    page = (ROOT / "docs" / "settings.md").read_text()
+    listed = set(re.findall(r"`([A-Z][A-Z_]+)` \|", page))
+    for field in dataclasses.fields(Settings):
+        assert field.name == "data" or f"| `{field.name}` |" in page, field.name
+    code = "\n".join(file.read_text() for file in (ROOT / "src").rglob("*.py"))
+    used = set(re.findall(r"\b(?:COMMONPLACE|MAMA)_[A-Z][A-Z_]*[A-Z]\b", code))
+    used |= set(re.findall(r'environ(?:\.get\(|\[)\s*"([A-Z][A-Z_]+)"', code))
+    constants = {"COMMONPLACE_TOKEN", "MAMA_PORT"}  # an example, and a name in code
+    missing = used - listed - SYSTEM - constants - set(docs.INTERNAL)
+    assert missing == set()
+    settings = {f"COMMONPLACE_{field.name.upper()}" for field in dataclasses.fields(Settings)}
+    assert {name for name in listed if name.lower() not in _told_in_code()} - settings == set()
+
+
+def test_every_command_is_in_the_reference() -> None:
+    page = (ROOT / "docs" / "commands.md").read_text()
+
+    def walk(command: Any, path: str) -> Iterator[str]:
+        below = getattr(command, "commands", None)
+        if below is None:
+            yield path
+        for name, each in (below or {}).items():
+            yield from walk(each, f"{path} {name}".strip())
+
+    assert [path for path in walk(_program(), "") if f"### {path}\n" not in page] == []
 
 
 def test_every_promise_names_its_tests_and_every_identifier_is_explained() -> None:

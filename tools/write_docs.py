@@ -1,4 +1,5 @@
-"""Write the pages that are made from code: docs/coverage.md, dialects.md and library.md.
+"""Write the pages that are made from code: docs/coverage.md, dialects.md, library.md, settings.md
+and commands.md.
 
 python tools/write_docs.py            writes them
 python tools/write_docs.py --check    says whether they are as they should be
@@ -6,6 +7,7 @@ python tools/write_docs.py --check    says whether they are as they should be
 
 from __future__ import annotations
 
+import ast
 import dataclasses
 import inspect
 import re
@@ -18,15 +20,75 @@ from typing import Any
 
 import commonplace
 from commonplace import AsyncCommonplace, Commonplace, Library
+from commonplace.cli.app import SECTIONS, program_of
 from commonplace.dialects import registry
 from commonplace.engine.binding import Part
 from commonplace.engine.content.memories import Changes, Details
 from commonplace.engine.finding.filters import Conditions
+from commonplace.platform.llm import PROVIDERS
+from commonplace.server.settings import Settings
 
 ROOT = Path(__file__).parent.parent
 Row = tuple[str, str, str]
 WITHOUT_TEST = ("later: ", "left out: ")
 GROUPS: dict[str, type] = {"details": Details, "changes": Changes, "conditions": Conditions}
+
+
+# What each variable is for that is no setting of config.toml. A test compares this with the code.
+VARIABLES = {
+    "Everywhere": {
+        "COMMONPLACE_DATA": "the data directory; `~/.commonplace` by default",
+        "COMMONPLACE_MASTER_KEY": "the key that seals stored keys, instead of the file"
+        " `master.key`; 32 bytes as base64",
+        "COMMONPLACE_EMBEDDING_KEY": "the key of the service that `embedding` names",
+        "COMMONPLACE_EMBEDDING_MODEL": "its model; `text-embedding-3-small` by default",
+        "COMMONPLACE_PROJECT": "the project of what is stored, instead of the one of the working"
+        " directory; `-` for none ([capture.md](capture.md))",
+        "NO_COLOR": "no bold or dim text in a terminal",
+    },
+    "Over standard input and output": {
+        "COMMONPLACE_IN_PROCESS": "`1`: `commonplace mcp` serves by itself, and starts no server in"
+        " the background ([warm-server.md](warm-server.md))",
+        "COMMONPLACE_SOCKET": "`loopback`: clients reach the background server over TCP instead of"
+        " a Unix socket",
+    },
+    "A language model": {
+        "COMMONPLACE_LLM_KEY": "the operator's key, for beings and agents that have none",
+        "COMMONPLACE_LLM_PROVIDER": "`anthropic` or `openai`, for keys that do not say",
+        "COMMONPLACE_LLM_MODEL": "the model to ask",
+        **{f"COMMONPLACE_LLM_{each.upper()}_URL": f"where `{each}` is asked" for each in PROVIDERS},
+    },
+    "MAMA": {
+        "MAMA_AUTH_TOKEN": "a token for MAMA's contract, and for its operator",
+        "MAMA_SERVER_TOKEN": "the same, if the other is not set",
+        "MAMA_DB_PATH": "a database of MAMA's to take over",
+        "MAMA_SERVER_PORT": "the port of the server, unless `port` is set",
+        "MAMA_EMBEDDING_PORT": "the port of its embedding service; 3849 by default",
+        "COMMONPLACE_CHROMIUM": "the browser for screenshots",
+        "COMMONPLACE_DISCORD_URL": "another address of Discord",
+        "COMMONPLACE_SLACK_URL": "another address of Slack",
+        "COMMONPLACE_GITHUB_API_URL": "another address of GitHub's API, for skills",
+        "COMMONPLACE_GITHUB_RAW_URL": "another address of GitHub's files",
+    },
+    "Other contracts": {
+        "MEMORY_DIR": "ClawBrain over stdio: the directory of its Markdown files",
+        "SESSION_ID": "ClawBrain over stdio: the session",
+        "COMMONPLACE_PENFIELD_RATE": "Penfield: requests a minute for each tenant",
+        "COMMONPLACE_WORKFLOW_APPROVAL": "Orchestrator: `manual`, so that a person approves steps",
+        "COMMONPLACE_VAPID_KEY": "Orchestrator: the private key for Web Push",
+        "COMMONPLACE_VAPID_SUBJECT": "Orchestrator: whom push services may write to",
+        "COMMONPLACE_NTFY_URL": "Orchestrator: the address of an ntfy topic",
+        "COMMONPLACE_NTFY_TOKEN": "Orchestrator: its token",
+        "COMMONPLACE_PUSH_LOCAL": "Orchestrator: `1` sends pushes to local addresses too",
+    },
+    "Of other programs": {
+        "CLAUDE_CONFIG_DIR": "where Claude Code keeps its files",
+        "CODEX_HOME": "where Codex keeps its files",
+        "OTEL_SDK_DISABLED": "`true`: no traces are sent, though the extra `otel` is installed",
+    },
+}
+# Set by the program for its own processes.
+INTERNAL = ("COMMONPLACE_BACKGROUND", "COMMONPLACE_LISTENING_SOCKET")
 
 
 def rows_of(dialect: str) -> list[Row]:
@@ -256,10 +318,139 @@ def _described(value: object) -> list[str]:
     return (inspect.getdoc(value) or "").splitlines()
 
 
+def settings() -> str:
+    """Every setting of config.toml, and every variable."""
+    said = _field_docstrings(Settings)
+    serve = {flag for one in program_of("serve").commands["serve"].params for flag in one.opts}
+    lines = [
+        "# Settings",
+        "",
+        "Made by `make docs` from the code; a test fails when a setting or a variable is missing.",
+        "",
+        "Nothing has to be set. A setting of the table stands in `config.toml` of the data",
+        "directory, or in its variable; some are also options of `commonplace serve`. An option",
+        "counts before a variable, and a variable before the file. An unknown name or a bad value",
+        "is refused at the start, and the message names it.",
+        "",
+        "```toml",
+        "# ~/.commonplace/config.toml, which only you may write (chmod 600)",
+        'allow_hosts = ["memory.lan:3847"]',
+        "audit_days = 365",
+        "```",
+        "",
+        "| setting | default | variable | option | what |",
+        "| --- | --- | --- | --- | --- |",
+    ]
+    for field in dataclasses.fields(Settings):
+        if field.name == "data":
+            continue
+        default = _toml(field.default)
+        flag = f"--{field.name.replace('_', '-')}"
+        cells = [f"`{field.name}`", f"`{default}`", f"`COMMONPLACE_{field.name.upper()}`",
+                 f"`{flag}`" if flag in serve else "", _cell(said[field.name])]  # fmt: skip
+        lines.append(f"| {' | '.join(cells)} |")
+    lines += ["", "## Variables", ""]
+    lines += ["A list is written with commas: `COMMONPLACE_PROXIES=10.0.0.5,10.0.0.6`."]
+    for title, variables in VARIABLES.items():
+        lines += ["", f"### {title}", "", "| variable | what |", "| --- | --- |"]
+        lines += [f"| `{name}` | {what} |" for name, what in variables.items()]
+    lines += [
+        "",
+        "## Other files",
+        "",
+        "| file | what |",
+        "| --- | --- |",
+        "| `.commonplace.toml` in a project | its name ([capture.md](capture.md)) |",
+        "| `.commonplaceignore` in a project | what is not captured ([capture.md](capture.md)) |",
+        "| `master.key` in the data directory | seals stored keys; keep a copy elsewhere |",
+        "| `mama/config.yaml` in the data directory | MAMA's configuration ([mama.md](mama.md)) |",
+        "",
+        "The options of every command are in [commands.md](commands.md).",
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _toml(value: Any) -> str:
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, tuple):
+        return "[]"
+    return f'"{value}"' if isinstance(value, str) else f"{value:g}" if value < 1e5 else str(value)
+
+
+def _field_docstrings(owner: type) -> dict[str, str]:
+    """The string after each field of a class, which describes it."""
+    (body,) = ast.parse(inspect.getsource(owner)).body
+    assert isinstance(body, ast.ClassDef)
+    found = {}
+    for one, following in zip(body.body, body.body[1:], strict=False):
+        if isinstance(one, ast.AnnAssign) and isinstance(one.target, ast.Name):
+            value = following.value if isinstance(following, ast.Expr) else None
+            assert isinstance(value, ast.Constant), f"{one.target.id} has no description"
+            found[one.target.id] = str(value.value)
+    return found
+
+
+def commands() -> str:
+    """Every command with its options, in the order of the help."""
+    lines = [
+        "# Commands",
+        "",
+        "Made by `make docs` from the commands; `commonplace help COMMAND` shows the same. The",
+        "options `--data`, `--database`, `--space` and `--json` are explained here, and not again:",
+        "",
+        "| option | what |",
+        "| --- | --- |",
+        "| `--data DIR` | the data directory; `~/.commonplace`, or `COMMONPLACE_DATA` |",
+        "| `--database URL` | a PostgreSQL database that holds the rows instead |",
+        "| `--space NAME` | the space; `default` if it is not given |",
+        "| `--json` | JSON for scripts: one object, or one a line |",
+        "",
+        "Completion in a shell, in `~/.bashrc`, `~/.zshrc` or `config.fish`:",
+        "",
+        "```",
+        'eval "$(commonplace completion bash)"',
+        'eval "$(commonplace completion zsh)"',
+        "commonplace completion fish | source",
+        "```",
+    ]
+    for title, names in SECTIONS.items():
+        lines += ["", f"## {title}"]
+        for name in names.split():
+            lines += _command(program_of(name).commands[name], name)
+    return "\n".join(lines) + "\n"
+
+
+KNOWN = {"--data", "--database", "--space", "--json", "--help"}
+
+
+def _command(command: Any, path: str) -> list[str]:
+    """A command, or all commands of a group."""
+    if below := getattr(command, "commands", None):
+        return [line for name, one in below.items() for line in _command(one, f"{path} {name}")]
+    given = " ".join(
+        one.metavar or one.name.upper() for one in command.params if one.param_type_name != "option"
+    )
+    told, _, example = (command.help or "").partition("\b\n")
+    lines = ["", f"### {path}", "", f"`commonplace {path} {given}".rstrip() + "`", ""]
+    lines += [" ".join(part.split()) + "\n" for part in told.strip().split("\n\n")]
+    if example:
+        lines += ["```", *(line.strip() for line in example.strip().splitlines()), "```", ""]
+    rows = []
+    for one in command.params:
+        flags = [*one.opts, *one.secondary_opts]
+        if one.param_type_name == "option" and not KNOWN & set(flags):
+            shown = ", ".join(flags) + (f" {one.metavar}" if one.metavar else "")
+            rows.append(f"| `{_cell(shown)}` | {_cell(one.help or '')} |")
+    return [*lines, *(["| option | what |", "| --- | --- |", *rows] if rows else lines[:0])]
+
+
 PAGES = {
     ROOT / "docs" / "coverage.md": coverage,
     ROOT / "docs" / "dialects.md": dialects,
     ROOT / "docs" / "library.md": library,
+    ROOT / "docs" / "settings.md": settings,
+    ROOT / "docs" / "commands.md": commands,
 }
 
 

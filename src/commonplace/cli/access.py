@@ -24,7 +24,7 @@ from commonplace.cli.options import (
     open_system,
     option,
 )
-from commonplace.cli.terminal import bold, dim, emit, local, note, one_line, say, tell
+from commonplace.cli.terminal import bold, columns, dim, emit, local, note, one_line, say, tell
 from commonplace.errors import CommonplaceError, InvalidInput, NotFound
 from commonplace.text.hidden import visible
 
@@ -141,7 +141,8 @@ def create_token(
 
     \b
       commonplace token create --name "laptop"
-      commonplace token create --dialect being --being 7c9e… --scope read-only --expires 90d
+      commonplace token create --scope read-only --expires 90d
+      commonplace token create --dialect being --being 7c9e…
     """
     from commonplace.access.credentials import Grant
     from commonplace.dialects import registry
@@ -175,18 +176,23 @@ def create_token(
     tell(as_json, {"token": issued.token, **issued.credential.as_dict()}, issued.token)
     note(f"Copy it now: it is not shown again. Revoke it with: {_revoking(issued.credential)}")
     if not as_json and dialect != ["server"]:
-        note("An agent uses it so:", *_connect_lines("…", dialect[0], url=None))
+        # A script that keeps the token has standard error in its log.
+        shown = issued.token if sys.stdout.isatty() else "…"
+        note("An agent on this machine uses it so:", *_connect_lines(shown, dialect[0], url=None))
 
 
 def _connect_lines(token: str, dialect: str, url: str | None) -> list[str]:
     """The commands that put a token into an agent's configuration."""
-    options = "--transport http" if url is None else f"--url {url}"
-    if dialect != "commonplace":
-        options += f" --dialect {dialect}"
-    return [
-        f"  export COMMONPLACE_TOKEN={token}",
-        f"  commonplace connect claude-code {options} --token-env COMMONPLACE_TOKEN",
-    ]
+    from commonplace.dialects import registry
+
+    lines = [f"  export COMMONPLACE_TOKEN={token}"]
+    if url is None:
+        options = "" if dialect == "commonplace" else f" --dialect {dialect}"
+        lines.append(f"  commonplace connect claude-code --transport http{options} \\")
+    else:
+        address = url.rstrip("/") + registry.load(dialect).paths[0]
+        lines.append(f"  commonplace connect claude-code --url {address} \\")
+    return [*lines, "    --token-env COMMONPLACE_TOKEN"]
 
 
 def invite(
@@ -322,10 +328,12 @@ def _show(credential: Credential) -> None:
     used = "never used"
     if credential.last_used:
         used = f"used {local(moment(credential.last_used), seconds=True)}"
-    say(f"{bold(credential.id[:8])}  {state + until:<9}  {scope_name(credential.scopes):<9}"
-        f"  {dialects}  {visible(credential.space)}  {one_line(credential.user, 30)}"
-        f"  {one_line(credential.name, 40)}".rstrip())  # fmt: skip
-    say(dim(f"          made {local(moment(credential.created_at), seconds=True)}, {used}"))
+    room = columns() - 10
+    who = f"{credential.user}, space {credential.space}, {dialects}"
+    named = f"{state + until:<9}  {scope_name(credential.scopes):<9}  {credential.name or who}"
+    made = f"made {local(moment(credential.created_at), seconds=True)}, {used}"
+    say(f"{bold(credential.id[:8])}  {one_line(named, room)}")
+    say(dim("          " + one_line(f"{who}, {made}" if credential.name else made, room)))
 
 
 @token.command("revoke")

@@ -19,10 +19,12 @@ from commonplace.cli import (
     access,
     background,
     beings,
+    completion,
     connect,
     credit,
     databases,
     guarding,
+    history,
     hooks,
     memories,
     options,
@@ -47,8 +49,9 @@ HELP = """One memory for every AI agent: durable, searched by word and by meanin
 \b
   commonplace start                set it up for the agents of this machine
   commonplace remember "Alice moved to the vision team" --tag people
-  commonplace search "who works on images?" --why
+  commonplace search "which team is Alice on?"
   commonplace revise 3f2a "Alice leads the vision team"
+  commonplace log                  what was done, and who did it
   commonplace undo
   commonplace serve                serve every agent over HTTP
   commonplace open                 look at the memory in a browser
@@ -56,26 +59,27 @@ HELP = """One memory for every AI agent: durable, searched by word and by meanin
   commonplace demo                 a tour with a temporary memory
 
 IDs may be shortened to their first characters, at least 4. Data lives in ~/.commonplace
-(--data, COMMONPLACE_DATA), in spaces that never see each other (--space).
+(--data, COMMONPLACE_DATA), in spaces that never see each other (--space). Add --help to a
+command to have it explained.
 
 With --json a command writes JSON for scripts: one object, or one object per line if there can be
 several; times in UTC; errors as {"error": {…}} on stderr.
 
 \b
-Exit codes: 0 success · 1 nothing found · 2 invalid input · 3 not found · 4 conflict
-            5 storage or model unavailable · 6 unhealthy (doctor, audit verify,
-            connect --check) · 130 interrupted
+Exit codes: 0 success · 1 nothing found · 2 invalid input · 3 not found
+            4 conflict · 5 storage or model unavailable · 6 unhealthy
+            (doctor, audit verify, connect --check) · 130 interrupted
 """
 
 
 # The commands as help shows them; those that people use every day come first.
 SECTIONS = {
-    "Memories": "remember search list show revise forget recover undo log review",
+    "Memories": "remember search list show revise forget recover log undo review",
     "Agents": "start stop-using connect serve open status stop restart service mcp hook being"
     " workspace credit",
     "Moving and keeping": "import export move backup restore guard",
     "Access": "token user invite audit scan promote purge",
-    "Maintenance": "doctor spaces database demo version",
+    "Maintenance": "doctor spaces database demo completion version",
 }
 ALIASES = {"recall": "search"}
 
@@ -142,7 +146,7 @@ app = typer.Typer(
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
     add_completion=False,
-    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 80},
 )
 
 
@@ -163,11 +167,13 @@ for command in (
     *background.COMMANDS,
     *connect.COMMANDS,
     *memories.COMMANDS,
+    *history.COMMANDS,
     *transfer.COMMANDS,
     *stores.COMMANDS,
     *scanning.COMMANDS,
     *reviewing.COMMANDS,
     *access.COMMANDS,
+    *completion.COMMANDS,
 ):
     app.command(name=command.__name__.rstrip("_").replace("_", "-"))(command)
 GROUPS = {
@@ -190,7 +196,7 @@ def _with_database(command: Any) -> Any:
 
 
 @functools.cache
-def _program(name: str) -> Any:
+def program_of(name: str) -> Any:
     """The program with only the command of that name; with all commands for an unknown name.
 
     Building all of them takes longer than running most commands.
@@ -225,7 +231,7 @@ def run(args: Sequence[str]) -> int:
     if args:
         args[0] = ALIASES.get(args[0], args[0])
     try:
-        program = _program(args[0] if args else "")
+        program = program_of(args[0] if args else "")
         result = program(args, prog_name="commonplace", standalone_mode=False)
         sys.stdout.flush()
         code = result if isinstance(result, int) else 0

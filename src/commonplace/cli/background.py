@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from commonplace.cli.options import AsJson, Data, database_of, existing, library
-from commonplace.cli.terminal import emit, note, say
+from commonplace.cli.terminal import counted, emit, note, say
 from commonplace.errors import NotFound, StorageUnavailable
 from commonplace.text.hidden import visible
 
@@ -141,7 +141,8 @@ def _show(answer: dict[str, Any] | None, stored: dict[str, Any]) -> None:
     say(visible(f"data     {stored['data']}"))
     for each in stored["spaces"]:
         size = f"{each['bytes'] / 1e6:.1f} MB"
-        say(f"space    {each['space']}: {each['memories']:,} memories, {size}")
+        held = counted(each["memories"], "memory", "memories")
+        say(f"space    {each['space']}: {held}, {size}")
     say(f"backup   {stored['last_backup'] or 'none yet'}")
 
 

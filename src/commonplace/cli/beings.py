@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import sys
-from typing import Annotated, Any
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -17,9 +20,14 @@ from commonplace.cli.options import (
     memory,
     option,
 )
-from commonplace.cli.terminal import bold, note, one_line, tell
-from commonplace.errors import NotFound
+from commonplace.cli.terminal import bold, counted, dim, emit, note, one_line, say, tell
+from commonplace.errors import InvalidInput, NotFound
 from commonplace.text.hidden import visible
+
+if TYPE_CHECKING:
+    from commonplace.engine.commonplace import Commonplace
+    from commonplace.engine.model import Memory
+    from commonplace.platform.llm import Access
 
 being = typer.Typer(
     help="Manage beings: agents with memories of their own in a space.", rich_markup_mode=None
@@ -39,14 +47,23 @@ def create_being(
 
     \b
       commonplace being create Aria
-      commonplace token create --dialect being --being ID
+      commonplace being talk Aria
     """
     from commonplace.dialects.being import beings
 
     with memory(data, space, embedding, create=True) as opened:
         made = beings.create(opened, name)
     tell(as_json, beings.shown(made), made.id)
-    note(f"Next: commonplace token create --dialect being --being {made.id}")
+    if not as_json:
+        note(
+            "Next:",
+            f"  commonplace being talk {made.id[:8]}",
+            "      talk with it; it needs a key to a language model",
+            f"  commonplace mcp --dialect being --being {made.id}",
+            "      for an agent that is this being",
+            f"  commonplace token create --dialect being --being {made.id}",
+            "      for an agent over HTTP",
+        )
 
 
 @being.command("list")
@@ -59,30 +76,119 @@ def list_beings(space: Space = "default", data: Data = None, as_json: AsJson = F
     for each in found:
         tell(as_json, beings.shown(each), f"{bold(each.id)}  {one_line(each.title, 60)}")
     if not found:
+        note("There is no being yet. Make one: commonplace being create NAME")
         raise typer.Exit(1)
 
 
 @being.command("delete")
 def delete_being(
-    identity: Annotated[str, argument("ID", "The being's id.")],
+    identity: Annotated[str, argument("BEING", "Its id, the id's beginning, or its name.")],
     space: Space = "default",
     data: Data = None,
     as_json: AsJson = False,
 ) -> None:
     """Delete a being and its own memories; 'commonplace undo' restores them."""
-    from commonplace.dialects.being import beings, sight
+    from commonplace.dialects.being import beings
 
     with memory(data, space) as opened:
-        try:
-            found = sight.find(opened, identity)
-        except NotFound:
-            raise NotFound(
-                f"There is no being {identity!r} in the space {space}.",
-                hint="See 'commonplace being list'.",
-            ) from None
+        found = _named(opened, identity)
         beings.delete(opened, found.id)
     text = f"{visible(found.title)} was deleted; memories that beings share stay"
     tell(as_json, beings.shown(found), text)
+
+
+@being.command("talk")
+def talk(
+    identity: Annotated[str, argument("BEING", "Its id, the id's beginning, or its name.")],
+    words: Annotated[
+        list[str] | None, argument("TEXT...", "One message, instead of a conversation.")
+    ] = None,
+    space: Space = "default",
+    embedding: Embedding = "builtin",
+    data: Data = None,
+    as_json: AsJson = False,
+) -> None:
+    """Talk with a being; an empty line ends it. What was said becomes its memories.
+
+    It needs a language model: the key of 'commonplace being llm-key', or COMMONPLACE_LLM_KEY.
+
+    \b
+      commonplace being talk Aria
+      commonplace being talk Aria "What did we do yesterday?"
+    """
+    with memory(data, space, embedding) as opened:
+        found = _named(opened, identity)
+        from commonplace.dialects.being.talking import Conversation
+
+        conversation = Conversation(opened, found.id, _model(data, space))
+        try:
+            for text in [" ".join(words)] if words else _typed_lines(found.title):
+                answer = conversation.say(text)
+                if as_json:
+                    emit({"said": text, "answer": answer})
+                else:
+                    say(f"{bold(visible(found.title))}: {visible(answer)}")
+        finally:
+            report = conversation.end()
+    if report is not None and not as_json:
+        made = counted(report.scenes_created, "scene", "scenes")
+        note(dim(f"{counted(len(conversation.messages), 'message', 'messages')} stored, {made}"))
+
+
+def _typed_lines(name: str) -> Iterator[str]:
+    """The lines that a person types, or that a pipe holds, up to an empty one."""
+    asking = sys.stdin.isatty()
+    if asking:
+        note(f"You talk with {visible(name)}. An empty line ends it.")
+    while True:
+        if asking:
+            sys.stderr.write("> ")
+            sys.stderr.flush()
+        line = sys.stdin.readline().strip()
+        if not line:
+            return
+        yield line
+
+
+def _named(opened: Commonplace, identity: str) -> Memory:
+    """The being with that id, the only one whose id begins so, or the only one of that name."""
+    from commonplace.dialects.being import sight
+
+    there = sight.beings(opened)
+    found = [each for each in there if each.id == identity] or [
+        each for each in there
+        if each.title.casefold() == identity.casefold()
+        or (len(identity) >= 4 and each.id.startswith(identity.lower()))
+    ]  # fmt: skip
+    if len(found) == 1:
+        return found[0]
+    what = "There are several beings" if found else "There is no being"
+    raise NotFound(
+        f"{what} {identity[:80]!r} in the space {opened.name}.",
+        hint="See 'commonplace being list'.",
+        field="being",
+    )
+
+
+def _model(data: Path | None, space: str) -> Access:
+    """The model that the beings of a space use: their key's, or the operator's."""
+    from commonplace.cli.access import opened_access
+    from commonplace.platform import llm
+    from commonplace.platform.llm_keys import LlmKeys
+
+    found = None
+    if has_system(data):
+        with opened_access(data) as access:
+            found = LlmKeys(access.store, access.vault).get(space)
+    found = llm.configured(found) if found is not None else llm.of_operator(os.environ)
+    if found is None:
+        raise InvalidInput(
+            "Talking needs a key to a language model, and none is stored.",
+            hint="Store one: 'commonplace being llm-key < file-with-the-key'. Or set"
+            " COMMONPLACE_LLM_KEY, or COMMONPLACE_LLM_OPENAI_URL for a model of your own.",
+            field="key",
+        )
+    return found
 
 
 @being.command("llm-key")

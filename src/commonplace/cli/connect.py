@@ -81,7 +81,7 @@ def connect(
     \b
       commonplace connect --list
       commonplace connect claude-code
-      commonplace connect codex --transport http --token-env COMMONPLACE_TOKEN --yes
+      commonplace connect codex --transport http --token-env COMMONPLACE_TOKEN
       commonplace connect cursor --check
       commonplace connect cursor --remove
     """

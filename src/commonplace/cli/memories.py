@@ -23,7 +23,8 @@ from commonplace.cli.options import (
     argument,
     option,
 )
-from commonplace.cli.terminal import bold, dim, emit, local, note, one_line, say, tell
+from commonplace.cli.terminal import bold, counted, dim, emit, local, note, one_line, say, tell
+from commonplace.dialects import registry
 from commonplace.engine.content import masking
 from commonplace.errors import InvalidInput
 from commonplace.text.hidden import visible
@@ -61,7 +62,7 @@ def remember(
       commonplace remember "We ship on Thursdays" --kind decision --tag release
       commonplace remember Alice moved to the vision team
       git log -5 | commonplace remember --title "What changed this week"
-      commonplace remember "Retries are capped at 5" --source https://example.org/design#retries
+      commonplace remember "Retries are capped at 5" --source https://example.org
     """
     here = None if everywhere else options.current_project(project)
     with (
@@ -83,7 +84,7 @@ def _tell_masked(kinds: list[str]) -> None:
 
 
 def search(
-    query: Annotated[str, argument("QUERY", "A question, words, or a text.")],
+    words: Annotated[list[str], argument("QUERY...", "A question, words, or a text.")],
     details: dict[str, Any],
     limit: Annotated[int, option("--limit -n N", "Maximum number of results.")] = 10,
     kind: Annotated[list[str] | None, option("--kind KIND", "Only these kinds.")] = None,
@@ -107,18 +108,21 @@ def search(
 ) -> None:
     """Find memories by word and by meaning. With --json, one object per line.
 
-    In a repository, memories of other projects are left out.
+    In a repository, memories of other projects are left out. Records that a dialect keeps for
+    itself, such as a being's notes, are found with --kind.
 
     \b
       commonplace search "what did we decide about releases?" --why
+      commonplace search who leads the vision team
       commonplace search "RFC-1149" --text
       commonplace search invoices --since 2026-01-01 --as-of "2026-03-01 12:00"
     """
+    query = " ".join(words)
     if by not in ("memory", "session"):
         raise InvalidInput(f"There is no --by {by}.", hint="Use memory or session.", field="by")
     conditions = _given(
-        kinds=kind, tags_all=tag, since=options.moment(since, "since"),
-        until=options.moment(until, "until"), **details,
+        kinds=kind, without_kinds=_left_out(kind), tags_all=tag,
+        since=options.moment(since, "since"), until=options.moment(until, "until"), **details,
     )  # fmt: skip
     moment = options.moment(as_of, "as_of")
     here = None if everywhere else options.current_project(project)
@@ -179,8 +183,8 @@ def list_(
       commonplace list --state archived
     """
     conditions = _given(
-        kinds=kind, tags_all=tag, states=state, since=options.moment(since, "since"),
-        until=options.moment(until, "until"), **details,
+        kinds=kind, without_kinds=_left_out(kind), tags_all=tag, states=state,
+        since=options.moment(since, "since"), until=options.moment(until, "until"), **details,
     )  # fmt: skip
     with options.memory(data, space) as memory:
         found, total = memory.browse(
@@ -204,7 +208,13 @@ def _explain_missing_meaning(memory: Commonplace, degraded: str, as_json: bool) 
     if degraded:
         note(f"searched by words only: {visible(degraded)}")
     elif waiting := memory.backlog()[0]:
-        note(f"{waiting} memories have no embedding yet and are found by words only")
+        have = "memory has" if waiting == 1 else "memories have"
+        note(f"{waiting:,} {have} no embedding yet, found by words only")
+
+
+def _left_out(kinds: list[str] | None) -> tuple[str, ...] | None:
+    """The kinds that are found only if kinds are asked for: records that dialects keep."""
+    return None if kinds else registry.own_records()
 
 
 def show(
@@ -360,80 +370,17 @@ def purge(
             if proof.traces is not None
             else "bytes of them go with the database's vacuum, log, replicas and backups"
         )
-        gone = _plural(proof.memories, "memory", "memories")
+        gone = counted(proof.memories, "memory", "memories")
         say(f"purged {gone}, {proof.rows} rows in all; {found}")
         if proof.copies:
             note("these copies of the file, made by a restore or an upgrade, may still contain it;"
                  f" delete them: {', '.join(proof.copies)}")  # fmt: skip
 
 
-def undo(
-    operation: Annotated[
-        str | None, argument("OPERATION", "An operation from the log; the newest by default.")
-    ] = None,
-    data: Data = None,
-    space: Space = "default",
-    as_json: AsJson = False,
-    embedding: Embedding = "builtin",
-) -> None:
-    """Undo an operation.
-
-    Everything it changed gets its former state. If a later change conflicts, the error names it.
-    An import is undone as a whole, even if the log shows it as many operations.
-    """
-    from commonplace.engine.binding import lease
-    from commonplace.engine.finding import listing
-
-    with options.memory(data, space, embedding) as memory:
-        if operation is not None:
-            with lease(memory) as opened:
-                operation = listing.operation_id(opened, operation)
-        undone = memory.undo(operation)
-        target = next(
-            (each for each in memory.history.operations(limit=1000) if each.id == undone.undoes),
-            None,
-        )
-    if as_json:
-        emit(undone.as_dict())
-    else:
-        what = f"{target.name} of {local(target.at, seconds=True)}" if target else undone.undoes
-        say(f"undone: {what}")
-
-
-def log(
-    limit: Annotated[int, option("--limit -n N", "Maximum number of results.")] = 20,
-    data: Data = None,
-    space: Space = "default",
-    as_json: AsJson = False,
-) -> None:
-    """List the newest operations. With --json, one object per line."""
-    from commonplace.engine.history import timeline
-
-    with options.memory(data, space) as memory:
-        operations = memory.history.operations(limit=limit)
-    undone = {each.undoes for each in operations}
-    imports = {timeline.label(each) for each in operations if each.id in undone} - {None}
-    for each in operations:
-        if as_json:
-            emit(each.as_dict())
-            continue
-        label = timeline.label(each)
-        by = " ".join(
-            f"{part} {value}" for part, value in each.origin.as_dict().items() if value != label
-        )
-        name = visible(each.name)
-        if each.undoes:
-            name += f" {each.undoes[:8]}"
-        elif each.id in undone or label in imports:
-            name += " (undone)"
-        when = local(each.at, seconds=True)
-        say(f"{bold(each.id[:8])}  {when}  {name:<20}  {dim(visible(by))}".rstrip())
-
-
 COMMANDS = (
     options.with_fields(remember), options.with_fields(search, to_find=True),
     options.with_fields(list_, to_find=True), show,
-    options.with_fields(revise), promote, forget, recover, purge, undo, log,
+    options.with_fields(revise), promote, forget, recover, purge,
 )  # fmt: skip
 
 
@@ -479,10 +426,6 @@ def _all_named(memory: Commonplace, names: list[str]) -> list[str]:
     return list(dict.fromkeys(_named(memory, name) for name in names))
 
 
-def _plural(count: int, one: str, many: str) -> str:
-    return f"{count:,} {one if count == 1 else many}"
-
-
 def _show_result(
     memory: Memory,
     query: str,
@@ -507,7 +450,8 @@ def _show_result(
         if hit.replaced_by or hit.newer:
             surely = "replaced" if hit.replaced_by else "perhaps replaced"
             parts.append(f"{surely} by {(hit.replaced_by or hit.newer)[:8]}")
-    say(dim("          " + visible(" · ".join(part for part in parts if part))))
+    told = one_line(" · ".join(part for part in parts if part), room)
+    say(dim("          " + told))
     if hit is not None and why:
         say(dim(f"          {visible(str(hit.why))}"))
 

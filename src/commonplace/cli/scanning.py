@@ -10,7 +10,7 @@ import typer
 
 from commonplace.cli import options
 from commonplace.cli.options import AsJson, Data, Embedding, Space, option
-from commonplace.cli.terminal import bold, emit, note, say
+from commonplace.cli.terminal import bold, counted, emit, note, say
 from commonplace.errors import InvalidInput
 from commonplace.text.hidden import visible
 
@@ -51,7 +51,9 @@ def scan(
             return
         if not purge and sys.stdin.isatty() and not as_json:
             purge = typer.confirm(
-                f"Delete the {len(held)} memories permanently, and keep masked copies?", err=True
+                f"Delete {counted(len(held), 'memory', 'memories')} permanently,"
+                " and keep masked copies?",
+                err=True,
             )
             yes = purge
         if not purge:
@@ -60,14 +62,16 @@ def scan(
         if not yes:
             if not sys.stdin.isatty():
                 raise InvalidInput("A purge cannot be undone.", hint="Add --yes to continue.")
-            typer.confirm(f"Delete {len(held)} memories permanently?", abort=True, err=True)
+            many = counted(len(held), "memory", "memories")
+            typer.confirm(f"Delete {many} permanently?", abort=True, err=True)
         proof, copies = secret_scan.purge_secrets(opened, held, origin=memory.origin)
     if as_json:
         emit({**asdict(proof), "stored": copies})
         return
     traces = "no" if proof.traces == 0 else proof.traces
     told = "" if traces is None else f"; {proof.bytes_scanned:,} bytes scanned: {traces} traces"
-    say(f"purged {proof.memories} memories, stored {len(copies)} again with masks{told}")
+    gone = counted(proof.memories, "memory", "memories")
+    say(f"purged {gone}, stored {len(copies)} again with masks{told}")
     if proof.copies:
         note(f"delete these copies of the file, which may hold them: {', '.join(proof.copies)}")
 

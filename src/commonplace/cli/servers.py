@@ -26,9 +26,10 @@ from commonplace.cli.options import (
     existing,
     has_system,
     library,
+    moment,
     option,
 )
-from commonplace.cli.terminal import emit, note, one_line, say
+from commonplace.cli.terminal import columns, emit, local, note, one_line, say
 from commonplace.dialects import registry
 from commonplace.storage.opening import place
 
@@ -259,8 +260,8 @@ def list_calls(
         bool | None,
         option("--failed/--succeeded", "Only calls that failed, or only those that succeeded."),
     ] = None,
-    since: Annotated[str | None, option("--since", "A date or time.")] = None,
-    until: Annotated[str | None, option("--until", "A date or time.")] = None,
+    since: Annotated[str | None, option("--since WHEN", "Only calls from that time on.")] = None,
+    until: Annotated[str | None, option("--until WHEN", "Only calls up to that time.")] = None,
     before: Annotated[int | None, option("--before", "Only rows before this number.")] = None,
     limit: Annotated[int, option("--limit", "At most this many.")] = 50,
     system: Annotated[bool, option("--system", "Calls that reached no space.")] = False,
@@ -273,7 +274,8 @@ def list_calls(
     with _store(data, space, system) as store:
         calls = engine.listing(
             store, tool=tool, caller=user, success=None if failed is None else not failed,
-            since=since, until=until, before=before, limit=limit,
+            since=moment(since, "since"), until=moment(until, "until"),
+            before=before, limit=limit,
         )  # fmt: skip
     for call in calls:
         if as_json:
@@ -284,8 +286,10 @@ def list_calls(
             outcome = "ok" if call.success else call.error
             who = f"{call.caller or '-'} {call.address}".strip()
             text = f"{call.dialect}.{call.tool}  {who}  {call.milliseconds} ms  {outcome}"
-            say(f"{call.num:>6}  {iso(call.at)}  {one_line(text, 400)}")
+            say(f"{call.num:>6}  {local(call.at, seconds=True)}  {one_line(text, columns() - 29)}")
     if not calls:
+        if not as_json:
+            note("No calls yet: the log has what agents call, not the commands of this terminal.")
         raise typer.Exit(1)
 
 

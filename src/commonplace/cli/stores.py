@@ -147,7 +147,7 @@ def move(
     copied: put master.key of the source where the new servers look for it.
 
     \b
-      commonplace move ~/.commonplace postgresql://commonplace@db.example.com/commonplace
+      commonplace move ~/.commonplace postgresql://commonplace@db/commonplace
     """
     from commonplace.storage import moving
 
@@ -307,7 +307,8 @@ def spaces(data: Data = None, as_json: AsJson = False) -> None:
         for name in library.spaces():
             size = library.size(name)
             _, count = Commonplace(space=name, library=library).browse(limit=1)
-            text = f"{bold(name):<24}  {count:>9,} memories  {size / 1e6:>9.1f} MB"
+            held = "memory  " if count == 1 else "memories"
+            text = f"{bold(name):<24}  {count:>9,} {held}  {size / 1e6:>9.1f} MB"
             tell(as_json, {"space": name, "memories": count, "bytes": size}, text)
 
 

@@ -65,6 +65,11 @@ def _coloured() -> bool:
     return sys.stdout.isatty() and "NO_COLOR" not in os.environ and os.environ.get("TERM") != "dumb"
 
 
+def counted(count: int, one: str, many: str) -> str:
+    """A number with its noun: 1 memory, 2 memories."""
+    return f"{count:,} {one if count == 1 else many}"
+
+
 def say(*lines: str) -> None:
     """Write lines to standard output; an empty one without any."""
     sys.stdout.write("\n".join(lines) + "\n")
@@ -94,7 +99,7 @@ def tell(as_json: bool, value: Any, text: str) -> None:
 def columns() -> int:
     """The maximum width of a line."""
     if not sys.stdout.isatty():
-        return 100
+        return 80
     return max(40, min(os.get_terminal_size(sys.stdout.fileno()).columns, 120))
 
 

@@ -16,7 +16,7 @@ import typer
 from commonplace.cli import options
 from commonplace.cli.options import AsJson, Data, Embedding, Space, argument, option
 from commonplace.cli.stores import Overwrite
-from commonplace.cli.terminal import dim, emit, note, progress, say
+from commonplace.cli.terminal import counted, dim, emit, note, progress, say
 from commonplace.errors import Conflict, InvalidInput, NotFound, StorageUnavailable
 from commonplace.storage.directories import replacing
 from commonplace.text.hidden import visible
@@ -285,7 +285,7 @@ def show_imported(report: Imported, *, undo: bool = True) -> None:
 
     title = registry.FORMATS[report.format].TITLE
     say(f"imported {report.added:,} of {report.found:,} from {title}"
-        + (f", {report.links:,} links" if report.links else "")
+        + (f", {counted(report.links, 'link', 'links')}" if report.links else "")
         + (f"; {report.changed:,} changed" if report.changed else "")
         + (f"; {report.unchanged:,} were already stored" if report.unchanged else ""))  # fmt: skip
     for problem in report.problems:

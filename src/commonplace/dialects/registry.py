@@ -75,6 +75,12 @@ def reserved() -> dict[str, Reserved]:
     return {name: each for name, each in found.items() if each is not None}
 
 
+@functools.cache
+def own_records() -> tuple[str, ...]:
+    """The kinds of memories that dialects keep for themselves."""
+    return tuple(kind for each in reserved().values() for kind in each.own_records)
+
+
 def load_all() -> dict[str, Dialect]:
     """Load all dialects, by name."""
     return {name: load(name) for name in names()}

@@ -26,25 +26,35 @@ class Settings:
     """The settings of the server. The defaults suit one person's machine."""
 
     data: Path
+    """The data directory; not a setting of config.toml, which is in it."""
     database: str = ""
     """The address of a PostgreSQL database that holds the rows instead of the data directory."""
     host: str = "127.0.0.1"
+    """The address to listen on; 0.0.0.0 for all of this machine, which needs a token."""
     port: int = PORT
+    """The port to listen on."""
     public_url: str = ""
     """The URL that remote clients use, when a proxy is in front."""
     allow_hosts: tuple[str, ...] = ()
+    """Further host names that requests may be for, such as memory.lan:3847."""
     allow_origins: tuple[str, ...] = ()
+    """Further web pages that may call the server, such as https://app.example."""
     proxies: tuple[str, ...] = ()
     """Addresses of trusted proxies, whose X-Forwarded-For counts."""
     require_token: bool = False
+    """Whether programs on this machine need a token, too."""
     embedding: str = "builtin"
+    """builtin, none (search by words only), or the base URL of an OpenAI-compatible service."""
     dialect: str = "commonplace"
     """What is served at /mcp to a caller who does not come as a subject of another dialect."""
     rate: float = 100.0
     """Requests a second for each credential and each address, in the long run."""
     burst: int = 2_000
+    """How many requests may come at once before the rate counts."""
     body_bytes: int = 1_048_576
+    """The largest JSON body, where a contract does not say more."""
     call_seconds: float = 30.0
+    """How long a call may take."""
     audit_days: int = 0
     """How long audit entries are kept; 0 for ever."""
     allow_secrets: bool = False
@@ -52,7 +62,7 @@ class Settings:
     idle_seconds: float = 900.0
     """How long a server that started in the background waits for a client before it ends."""
     log: str = "text"
-    """text or json."""
+    """How the log is written: text or json."""
 
     @classmethod
     def load(cls, environ: Mapping[str, str] | None = None, **options: Any) -> Self:

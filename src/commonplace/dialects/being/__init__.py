@@ -11,6 +11,11 @@ RESERVED = Reserved(
     reason="a Being takes its instructions and its context from what it marks",
     kinds=("being", "being.*"),
     tags=("being:*", "being-history"),
+    own_records=(
+        "being", "being.soul", "being.scene", "being.note", "being.preference", "being.knowledge",
+        "being.relationship", "being.relation", "being.tool", "being.map", "being.diary",
+        "being.rule", "being.party", "being.thought", "being.capability", "being.act",
+    ),
     shapes={
         "being.capability": {
             "capability": {
@@ -23,4 +28,4 @@ RESERVED = Reserved(
         "being.note": {"type?": str},
         "being.party": {"from?": str},
     },
-)
+)  # fmt: skip

@@ -49,8 +49,13 @@ _shuffler = random.SystemRandom()
 
 def recall(call: Call, *, user_message: str) -> str:
     """The actions and feelings of the nearest nodes, shuffled."""
-    hits = _related(call, user_message, RECALLED)
-    touch(call.memory, hits)
+    return related_pieces(call.memory, being_of(call), user_message)
+
+
+def related_pieces(memory: Commonplace, being: str, message: str) -> str:
+    """What a being recalls of a message: the actions and feelings of the nearest nodes."""
+    hits = _related(memory, being, message, RECALLED)
+    touch(memory, hits)
     return in_pieces(hits)
 
 
@@ -67,12 +72,12 @@ def in_pieces(memories: Sequence[Memory]) -> str:
     return f"<memory-recall>\n{' / '.join(pieces)}\n</memory-recall>\n{REMINDER}"
 
 
-def _related(call: Call, query: str, limit: int) -> list[Memory]:
+def _related(memory: Commonplace, being: str, query: str, limit: int) -> list[Memory]:
     if not query.strip():
         return []
-    seen = sight.findable(call.memory, being_of(call))
+    seen = sight.findable(memory, being)
     considered = 3 * limit  # the best overall matches may not be the most similar ones
-    hits = call.memory.recall(
+    hits = memory.recall(
         query[:QUERY_CHARS], limit=considered, filters=seen, count=False, minimum=0
     )
     return [hit.memory for hit in hits if hit.similarity > RELATED][:limit]
@@ -192,7 +197,7 @@ def search_memory(call: Call, *, query: str, limit: float = FOUND, mode: str = "
     """Nodes by meaning; by words without an embedding model for the query's script."""
     count = max(1, min(int(limit), MOST_FOUND))
     if _knows_meaning(call.memory, query):
-        found = _related(call, query, count)
+        found = _related(call.memory, being_of(call), query, count)
         if not found:
             return f"{NOTHING} (vector search: {NOT_FOUND})"
         lines = [f"{len(found)} memories (vector search):"]

@@ -38,10 +38,7 @@ THOUGHT = "being.thought"
 CAPABILITY = "being.capability"
 ACT = "being.act"
 """An act that waits for its owner's decision."""
-KINDS = (
-    BEING, SOUL, NODE, SCENE, NOTE, PREFERENCE, KNOWLEDGE, RELATIONSHIP, RELATION, TOOL, MAP,
-    DIARY, RULE, PARTY, THOUGHT, CAPABILITY, ACT,
-)  # fmt: skip
+KINDS = (NODE, *RESERVED.own_records)
 SHARED = (KNOWLEDGE, TOOL)
 """Kinds that all beings of an owner share."""
 SAID = "being-history"
@@ -64,8 +61,7 @@ def findable(memory: Commonplace, being: str, **conditions: Any) -> Filters:
     """What free-text search may find: its nodes and what other agents of the owner stored."""
     others = [tag(each.id) for each in every(memory, Filters(kinds=[BEING], states=_KNOWN))]
     others.remove(tag(being))
-    hidden = [kind for kind in KINDS if kind != NODE]
-    return Filters(without_kinds=hidden, tags_none=[*others, SAID], **conditions)
+    return Filters(without_kinds=RESERVED.own_records, tags_none=[*others, SAID], **conditions)
 
 
 _KNOWN = (*LIVE_STATES, "archived")

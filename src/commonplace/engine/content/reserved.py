@@ -60,6 +60,9 @@ class Reserved:
     records: Mapping[str, Shape] = field(default_factory=dict)
     """Kinds of archived memories that are records if their attrs have this shape."""
 
+    own_records: tuple[str, ...] = ()
+    """Kinds that the owner keeps for itself; the command line finds them only by their kind."""
+
     artifacts: tuple[str, ...] = ()
     """Paths of artifacts; a path that ends with `*` stands for all that begin so."""
 

@@ -58,6 +58,12 @@ def of_operation(space: OpenSpace, identity: str) -> Changes:
         return Changes((operation,), _changes(connection, space.name, seqs, seqs[-1]))
 
 
+def of_each(space: OpenSpace, operations: Sequence[Operation]) -> list[tuple[Change, ...]]:
+    """Return what each of some operations changed by itself, a batch of an import too."""
+    with space.store.read() as connection:
+        return [_changes(connection, space.name, [each.seq], each.seq) for each in operations]
+
+
 def between(space: OpenSpace, since: When, until: When) -> Changes:
     """Return what is different at a later moment from an earlier one."""
     with space.store.read() as connection:

@@ -1,0 +1,177 @@
+"""Commands for the history of a space: what was done, and undoing it."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Sequence
+from datetime import datetime
+from typing import TYPE_CHECKING, Annotated, Any
+
+from commonplace.cli import options, terminal
+from commonplace.cli.options import AsJson, Data, Embedding, Space, argument, option
+from commonplace.cli.terminal import bold, counted, dim, emit, local, one_line, say
+from commonplace.text.hidden import visible
+
+if TYPE_CHECKING:
+    from commonplace.engine.history.changes import Change
+    from commonplace.engine.model import Operation
+
+# What rows are called, one and many; rows of other tables only accompany these.
+NOUNS = {
+    "memories": ("memory", "memories"),
+    "links": ("link", "links"),
+    "facts": ("fact", "facts"),
+    "clusters": ("cluster", "clusters"),
+    "artifacts": ("artifact", "artifacts"),
+    "contents": ("version of an artifact", "versions of artifacts"),
+    "reviews": ("review", "reviews"),
+}
+# Columns that other changes bring along; they are not worth telling.
+_AFTER_OTHERS = {"version", "updated_at", "hash", "seq", "format", "origin", "num"}
+
+
+def undo(
+    operation: Annotated[
+        str | None, argument("OPERATION", "An operation from the log; the newest by default.")
+    ] = None,
+    data: Data = None,
+    space: Space = "default",
+    as_json: AsJson = False,
+    embedding: Embedding = "builtin",
+) -> None:
+    """Undo an operation.
+
+    Everything it changed gets its former state. If a later change conflicts, the error names it.
+    An import is undone as a whole, even if the log shows it as many operations.
+    """
+    from commonplace.engine.binding import engine_call, lease
+    from commonplace.engine.finding import listing
+    from commonplace.engine.history import changes
+
+    with options.memory(data, space, embedding) as memory:
+        if operation is not None:
+            with lease(memory) as opened:
+                operation = listing.operation_id(opened, operation)
+        undone = memory.undo(operation)
+        target = next(
+            (each for each in memory.history.operations(limit=1000) if each.id == undone.undoes),
+            None,
+        )
+        made = engine_call(memory, changes.of_operation, undone.id).changes
+    if as_json:
+        emit(undone.as_dict())
+        return
+    what = f"{target.name} of {local(target.at, seconds=True)}" if target else undone.undoes
+    say(visible(f"undone: {what}"))
+    if told := in_words(made):
+        say(dim(one_line(f"now: {told}", terminal.columns())))
+
+
+def log(
+    limit: Annotated[int, option("--limit -n N", "Maximum number of results.")] = 20,
+    since: Annotated[str | None, option("--since WHEN", "Only what was done since then.")] = None,
+    data: Data = None,
+    space: Space = "default",
+    as_json: AsJson = False,
+) -> None:
+    """Show what was done, the newest first, and who did it. With --json, one object per line.
+
+    \b
+      commonplace log --since yesterday
+      commonplace undo 3f2a
+    """
+    from commonplace.engine.binding import engine_call
+    from commonplace.engine.history import changes, timeline
+
+    first = options.moment(since, "since")
+    with options.memory(data, space) as memory:
+        operations = memory.history.operations(limit=limit)
+        if isinstance(first, datetime):
+            operations = [each for each in operations if each.at >= first]
+        made = engine_call(memory, changes.of_each, operations)
+    undone = {each.undoes for each in operations}
+    imports = {timeline.label(each) for each in operations if each.id in undone} - {None}
+    for each, changed in zip(operations, made, strict=True):
+        label = timeline.label(each)
+        if as_json:
+            emit({**each.as_dict(), "changed": in_words(changed)})
+        else:
+            gone = each.id in undone or label in imports
+            _show(each, changed, label, undone=gone and not each.undoes)
+
+
+def _show(each: Operation, changed: Sequence[Change], label: str | None, *, undone: bool) -> None:
+    by = " ".join(
+        f"{part} {value}" for part, value in each.origin.as_dict().items() if value != label
+    )
+    name = f"undo {each.undoes[:8]}" if each.undoes else each.name
+    if undone:
+        name += " (undone)"
+    room = terminal.columns() - 10
+    say(f"{bold(each.id[:8])}  {one_line(in_words(changed) or name, room)}")
+    parts = (local(each.at, seconds=True), name, by)
+    say(dim("          " + one_line(" · ".join(part for part in parts if part), room)))
+
+
+def in_words(changed: Sequence[Change]) -> str:
+    """What rows were added, changed and removed, as a person would say it; empty for nothing."""
+    memories = [each for each in changed if each.table == "memories"]
+    if len(memories) == 1:
+        rest = Counter(each.table for each in changed if each.table != "memories")
+        more = [counted(rest[name], *NOUNS[name]) for name in NOUNS if rest[name]]
+        return _one(memories[0]) + (f" (and {', '.join(more)})" if more else "")
+    if not memories and len(changed) == 1 and changed[0].table == "facts":
+        return _fact(changed[0])
+    groups = Counter((_verb(each), each.table) for each in changed if each.table in NOUNS)
+    told: dict[str, list[str]] = {}
+    for (verb, table), count in groups.items():
+        told.setdefault(verb, []).append(counted(count, *NOUNS[table]))
+    return ", ".join(f"{verb} {' and '.join(what)}" for verb, what in told.items())
+
+
+def _verb(change: Change) -> str:
+    before, after = change.before, change.after
+    if before is None:
+        return "stored"
+    if after is None:
+        return "removed"
+    states = (before.get("state"), after.get("state"))
+    if states[0] != states[1]:
+        return {"archived": "hid", "active": "recovered"}.get(str(states[1]), "changed")
+    return "changed"
+
+
+def _one(change: Change) -> str:
+    """The change of one memory: its text, the texts before and after, or the fields."""
+    verb, row = _verb(change), change.after or change.before
+    assert row is not None
+    before, after = change.before, change.after
+    text = str(row["text"])
+    if verb != "changed" or before is None or after is None:
+        return f"{verb}: {text}"
+    if before["text"] != after["text"]:
+        return f"changed: {_short(before['text'])} → {_short(after['text'])}"
+    fields = [name for name in after if name not in _AFTER_OTHERS and before[name] != after[name]]
+    told = [f"{name} {_value(before[name])} → {_value(after[name])}" for name in fields]
+    return f"changed {'; '.join(told) or 'nothing'}: {text}"
+
+
+def _short(text: str) -> str:
+    return one_line(text, (terminal.columns() - 10) // 2 - 8)
+
+
+def _value(value: Any) -> str:
+    """A stored value: a list as its words, and anything else in short."""
+    if isinstance(value, str) and value.startswith("["):
+        return ", ".join(map(str, json.loads(value))) or "none"
+    return one_line(str(value), 30) if value not in (None, "") else "none"
+
+
+def _fact(change: Change) -> str:
+    row = change.after or change.before
+    assert row is not None
+    return f"{_verb(change)} the fact: {row['subject']} {row['predicate']} {row['object']}"
+
+
+COMMANDS = (undo, log)
