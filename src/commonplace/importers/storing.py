@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from commonplace.engine import checks
@@ -97,7 +97,7 @@ class Import:
     ) -> None:
         self._memory = memory
         self._name = name
-        self._origin = origin
+        self._origin = replace(origin, client=name)
         self._own = Origin(client=name, tool="import")
         self._trust = trust
         self._links: list[tuple[str, str, str]] = []

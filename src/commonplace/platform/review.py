@@ -41,9 +41,9 @@ def propose(memory: Commonplace, messages: Sequence[Message]) -> int:
     return len(memory.remember_many(drafts)) if drafts else 0
 
 
-def waiting(memory: Commonplace, limit: int = 50) -> tuple[list[Memory], int]:
+def waiting(memory: Commonplace, limit: int = 50, offset: int = 0) -> tuple[list[Memory], int]:
     """The proposals that nobody has decided on, the newest first, and how many there are."""
-    return memory.browse(kinds=[KIND], states=[WAITING], limit=limit)
+    return memory.browse(kinds=[KIND], states=[WAITING], limit=limit, offset=offset)
 
 
 def accept(memory: Commonplace, identity: str, text: str | None = None) -> Memory:
@@ -71,10 +71,13 @@ def reject(memory: Commonplace, identity: str) -> Memory:
         return memory.revise(found.id, state=DECIDED, attrs={**found.attrs, "status": "rejected"})
 
 
-def edit(memory: Commonplace, identity: str, text: str) -> Memory:
-    """Change the wording of a proposal, which goes on waiting."""
+def edit(memory: Commonplace, identity: str, text: str, version: int | None = None) -> Memory:
+    """Change the wording of a proposal, which goes on waiting.
+
+    With `version`, it is a Conflict if the proposal has changed since.
+    """
     with exclusive(memory, "edit proposal"):
-        return memory.revise(_need(memory, identity).id, text)
+        return memory.revise(_need(memory, identity).id, text, expected_version=version)
 
 
 def accept_all(memory: Commonplace) -> int:

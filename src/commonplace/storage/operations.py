@@ -123,6 +123,50 @@ def newest_at(rows: Rows, space: str, at: int) -> int:
     return num
 
 
+# The label of an operation; older ones have it as `url`, and one that has none stands for itself.
+_LABEL = f"coalesce({json_field('origin', 'label')}, {json_field('origin', 'url')}, id)"
+
+
+class Labelled(NamedTuple):
+    """The operations of a name that share a label: their first and last number, and clients."""
+
+    first: int
+    last: int
+    clients: tuple[str, ...]
+    memories: int
+    """How many memories they wrote."""
+
+
+def by_label(rows: Rows, space: str, name: str, limit: int, before: int) -> list[Labelled]:
+    """Operations of a name, together by their label, the newest first and before a number."""
+    groups = rows.execute(
+        f"SELECT {_LABEL}, min(num), max(num) FROM operations"  # noqa: S608
+        f" WHERE space = ? AND name = ? GROUP BY {_LABEL} HAVING max(num) < ?"
+        " ORDER BY max(num) DESC LIMIT ?",
+        (space, name, before, limit),
+    ).fetchall()
+    return [
+        Labelled(first, last, *_written(rows, space, name, label)) for label, first, last in groups
+    ]
+
+
+def _written(rows: Rows, space: str, name: str, label: str) -> tuple[tuple[str, ...], int]:
+    own = f"SELECT num FROM operations WHERE space = ? AND name = ? AND {_LABEL} = ?"  # noqa: S608
+    given = (space, name, label)
+    clients = rows.execute(
+        f"SELECT DISTINCT {json_field('origin', 'client')} FROM operations"  # noqa: S608
+        f" WHERE space = ? AND num IN ({own})",
+        (space, *given),
+    ).fetchall()
+    memories = rows.execute(
+        "SELECT count(*) FROM (SELECT num FROM memories WHERE space = ?"  # noqa: S608
+        f" AND seq IN ({own}) UNION SELECT num FROM versions WHERE space = ?"
+        f" AND entity = 'memories' AND since IN ({own})) AS written",
+        (space, *given, space, *given),
+    ).fetchone()
+    return tuple(sorted(one for (one,) in clients if one)), int(memories[0])
+
+
 def sharing_label(rows: Rows, space: str, name: str, label: str) -> list[int]:
     """Numbers of the operations with this name and label; older ones have the label as `url`."""
     found = rows.execute(

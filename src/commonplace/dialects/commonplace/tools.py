@@ -367,7 +367,7 @@ def review(
 
     if action == "list":
         found, total = inbox.waiting(call.memory, limit)
-        return {"proposals": [_proposed(each) for each in found], "waiting": total}
+        return {"proposals": [proposed(each) for each in found], "waiting": total}
     if id is None:
         raise InvalidInput("id is missing.", hint="List the proposals first.", field="id")
     if action == "edit":
@@ -382,7 +382,7 @@ def review(
     return {"id": stored.id, "operation": call.memory.operation}
 
 
-def _proposed(proposal: Memory) -> dict[str, Any]:
+def proposed(proposal: Memory) -> dict[str, Any]:
     """A proposal in a response, with the line it comes from."""
     known = proposal.attrs
     return {

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 
+from commonplace.engine.content.projects import PROJECT
 from commonplace.engine.finding.filters import Filters, visible
 from commonplace.engine.library import OpenSpace
 from commonplace.engine.model import LIVE_STATES, When
@@ -31,6 +32,8 @@ class Summary:
     clients: Mapping[str, int]
     """By the client that stored them; counted now, whatever `as_of` is."""
     trusts: Mapping[str, int]
+    projects: Mapping[str, int]
+    """By the project that they belong to, most first; counted now, whatever `as_of` is."""
 
 
 def summary(space: OpenSpace, *, as_of: When | None = None) -> Summary:
@@ -50,6 +53,7 @@ def summary(space: OpenSpace, *, as_of: When | None = None) -> Summary:
         number = then.created[live] // _DAY - (first - date(1970, 1, 1)).days
         days = np.bincount(number[(number >= 0) & (number < DAYS)], minlength=DAYS).tolist()
         clients = labels.values(connection, space.name, "client", LIVE_STATES)
+        projects = labels.values(connection, space.name, f"tag:{PROJECT[:-1]}", LIVE_STATES)
         trusts = {name: many for name, many, _ in
                   labels.values(connection, space.name, "trust", LIVE_STATES)}  # fmt: skip
     return Summary(
@@ -60,6 +64,7 @@ def summary(space: OpenSpace, *, as_of: When | None = None) -> Summary:
         days={first + timedelta(days=day): many for day, many in enumerate(days)},
         clients={name: many for name, many, _ in clients},
         trusts={"stated": len(live) - sum(trusts.values()), **trusts},
+        projects={name: many for name, many, _ in projects},
     )
 
 

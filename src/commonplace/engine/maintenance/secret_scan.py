@@ -76,21 +76,29 @@ def purge_secrets(
     Return the proof, and the id of each copy by the id of the memory. A copy has no links, and no
     place in a conversation.
     """
-    wanted = list(identities)
+    wanted = list(dict.fromkeys(identities))
     with space.store.read() as connection:
-        rows = {each: memories.find_row(connection, space.name, each) for each in wanted}
-    drafts = {each: _draft(Memory.of(row)) for each, row in rows.items() if row is not None}
+        rows = {each: memories.need_row(connection, space.name, each) for each in wanted}
+    drafts = {each: _draft(Memory.of(row)) for each, row in rows.items()}
     stored = memories.remember(space, list(drafts.values()), origin=origin)
     kept = dict(zip(drafts, stored, strict=True))
     proof = purge(space, *wanted, origin=origin)
     for identity, copy in kept.items():
-        row = rows[identity]
-        if row is not None and row["ref"] is not None:
-            memories.change(space, copy.id, {"ref": row["ref"]}, origin)
+        if rows[identity]["ref"] is not None:
+            memories.change(space, copy.id, {"ref": rows[identity]["ref"]}, origin)
     return proof, {identity: copy.id for identity, copy in kept.items()}
 
 
 def _draft(memory: Memory) -> Draft:
-    """Return the memory as a new one without its id and ref; storing it masks it."""
+    """Return the memory as a new one, masked, without its id and ref.
+
+    It is masked here too, since the library may be opened to allow secrets.
+    """
     known = {each.name for each in fields(memory)} & set(DRAFT_FIELDS) - {"id", "ref"}
-    return Draft(**{name: getattr(memory, name) for name in known})
+    values = {name: getattr(memory, name) for name in known}
+    masked = {
+        "text": secrets.mask(memory.text)[0],
+        "title": secrets.mask(memory.title)[0],
+        "attrs": secrets.mask_values(memory.attrs)[0],
+    }
+    return Draft(**{**values, **masked})

@@ -146,6 +146,9 @@ const ICONS = {
   trash: "M5 7h14M10 7V4h4v3M7 7l1 13h8l1-13M10 11v5M14 11v5",
   copy: "M9 9h10v11H9zM5 15V4h10v2",
   warning: "M12 4l9 16H3zM12 10v4M12 17h.01",
+  inbox: "M4 13l3-8h10l3 8v6H4zM4 13h5a3 3 0 0 0 6 0h5",
+  import: "M12 4v10M8 10l4 4 4-4M4 17v3h16v-3",
+  key: "M9 11a4 4 0 1 0 0 8 4 4 0 0 0 0-8zM12 12l8-8M16 8l3 3",
   plus: "M12 5v14M5 12h14",
   more: "M6 12h.01M12 12h.01M18 12h.01",
 };

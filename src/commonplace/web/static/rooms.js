@@ -11,9 +11,12 @@
 export const ROOMS = [
   {path: "", title: "Home", icon: "home", load: () => import("./rooms/home.js")},
   {path: "memories", title: "Memories", icon: "book", load: () => import("./rooms/memories.js")},
+  {path: "inbox", title: "Inbox", icon: "inbox", load: () => import("./rooms/inbox.js")},
   {path: "time", title: "Time", icon: "clock", load: () => import("./rooms/time.js")},
+  {path: "imports", title: "Imports", icon: "import", load: () => import("./rooms/imports.js")},
   {path: "graph", title: "Graph", icon: "graph", load: () => import("./rooms/graph.js")},
   {path: "agents", title: "Agents", icon: "people", load: () => import("./rooms/agents.js")},
+  {path: "secrets", title: "Secrets", icon: "key", needs: "admin", load: () => import("./rooms/secrets.js")},
   {path: "audit", title: "Audit", icon: "list", needs: "admin", load: () => import("./rooms/audit.js")},
   {path: "dashboard", title: "Dashboard", icon: "gauge", group: "MAMA", operator: true, load: () => import("./rooms/mama/dashboard.js")},
   {path: "decisions", title: "Decisions", icon: "graph", group: "MAMA", operator: true, load: () => import("./rooms/mama/decisions.js")},

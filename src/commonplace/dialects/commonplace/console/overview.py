@@ -18,6 +18,7 @@ from commonplace.engine.finding.summary import summary
 from commonplace.engine.history import audit
 from commonplace.engine.model import iso
 from commonplace.errors import CommonplaceError
+from commonplace.platform import review
 
 RECENT = 5
 CLIENT_DAYS = 30
@@ -50,6 +51,8 @@ def overview(call: Call, *, as_of: str | None = None) -> dict[str, Any]:
         "states": _pairs(found.states),
         "clients": _pairs(found.clients),
         "trusts": _pairs(found.trusts),
+        "projects": _pairs(found.projects),
+        "proposals": review.waiting(call.memory, 1)[1],
         "days": [[day.isoformat(), many] for day, many in found.days.items()],
         "recent": [rows.row(one) for one in newest],
         "use": _use(call),

@@ -3,12 +3,21 @@
 from __future__ import annotations
 
 from commonplace import __version__
-from commonplace.dialects.commonplace.console import audit, graph, history, memories, overview
+from commonplace.dialects.commonplace.console import (
+    audit,
+    graph,
+    history,
+    imports,
+    inbox,
+    memories,
+    overview,
+    secrets,
+)
 from commonplace.dialects.contract import Tool
 from commonplace.dialects.rest import OpenApi, Rest
 from commonplace.dialects.tool_schemas import OBJECT, TEXT, gives
 
-PARTS = (overview, memories, history, audit, graph)
+PARTS = (overview, memories, inbox, history, imports, secrets, audit, graph)
 """Each has `OPERATIONS` and `ROUTES`."""
 OPERATIONS: tuple[Tool, ...] = tuple(tool for part in PARTS for tool in part.OPERATIONS)
 REST = Rest(

@@ -7,6 +7,7 @@ from typing import Any
 
 from commonplace.dialects.contract import Schema
 from commonplace.dialects.tool_schemas import FLAG, TEXT, integer
+from commonplace.engine.content.projects import PROJECT, Project
 from commonplace.engine.finding.filters import Filters
 from commonplace.engine.model import LIVE_STATES, TRUSTS, Memory, Origin, iso
 from commonplace.storage.fields import STATES
@@ -16,8 +17,10 @@ from commonplace.text.snippets import snippet
 EXCERPT_CHARS = 280
 PAGE = 50
 ANY = "any"
+NO_PROJECT = "-"
+"""The value of the filter `project` for what belongs to none."""
 FILTERS: dict[str, Schema] = {
-    "kind": TEXT, "tag": TEXT, "client": TEXT, "source": TEXT,
+    "kind": TEXT, "tag": TEXT, "client": TEXT, "source": TEXT, "project": TEXT,
     "trust": {"enum": list(TRUSTS)},
     "state": {"enum": [*STATES, ANY]},
     "pinned": FLAG,
@@ -33,6 +36,7 @@ def filters_of(
     tag: str = "",
     client: str = "",
     source: str = "",
+    project: str = "",
     trust: str = "",
     state: str = "",
     pinned: bool | None = None,
@@ -42,9 +46,11 @@ def filters_of(
 ) -> Filters:
     """The filters of a listing or a search; an empty value is no condition."""
     states = STATES if state == ANY else (state,) if state else LIVE_STATES
+    named = [f"{PROJECT}{project}"] if project and project != NO_PROJECT else []
     return Filters(
         kinds=[kind] if kind else None,
-        tags_all=[tag] if tag else (),
+        tags_all=[*named, *([tag] if tag else [])],
+        project=Project("") if project == NO_PROJECT else None,
         origin=Origin(client=client) if client else None,
         trust=[trust] if trust else None,
         states=states, pinned=pinned, since=since or None, until=until or None, ids=ids,

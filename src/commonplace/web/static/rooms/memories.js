@@ -8,7 +8,7 @@ import {button, empty, failure, field, page, pager, select} from "../ui.js";
 const LIMIT = 50;
 const PAUSE = 180; // milliseconds after a key before the search is asked
 const ORDERS = [["newest", "Newest first"], ["updated", "Changed last"], ["latest", "Happened last"], ["oldest", "Oldest first"], ["importance", "Most important"], ["credit", "Most useful"]];
-const FILTERS = ["kind", "tag", "client", "trust", "state", "since", "until", "pinned", "source"];
+const FILTERS = ["kind", "project", "tag", "client", "trust", "state", "since", "until", "pinned", "source"];
 
 export async function render(context) {
   if (context.rest.length) return (await import("./memory.js")).render(context);
@@ -62,6 +62,7 @@ class List {
       el("summary", {}, active ? `Filters (${active})` : "Filters"),
       el("div", {class: "fields"},
         field("Kind", one("kind", from(counted(overview.kinds), "Any kind"))),
+        (overview.projects.length > 0 || this.asked.project) && field("Project", one("project", from([...counted(overview.projects), ["-", "No project"]], "Any project"))),
         field("Tag", one("tag", from(choices.tags.map((each) => [each.tag, `${each.tag} (${number(each.count)})`]), "Any tag"))),
         field("Client", one("client", from(counted(overview.clients), "Any client"))),
         field("Trust", one("trust", from(Object.entries(TRUSTS), "Any"))),

@@ -115,50 +115,56 @@ class Time {
 
   row(one) {
     const place = el("div", {class: "opened"});
-    const open = button("What changed", {kind: "quiet small", "aria-expanded": "false", onclick: async () => {
-      const shows = open.getAttribute("aria-expanded") === "true";
-      open.setAttribute("aria-expanded", String(!shows));
-      if (shows) { place.replaceChildren(); return; }
-      try {
-        const found = await busy(open, () => get(`/api/console/operations/${one.id}`, {}, {signal: this.context.signal}));
-        place.replaceChildren(found.changes.length ? changeList(found.changes) : el("p", {class: "muted"}, "No content: events, or what was deleted since."));
-      } catch (error) {
-        place.replaceChildren(el("p", {class: "problem"}, shown(error.message)));
-      }
-    }});
-    const undo = this.context.may("write") && one.name !== "purge" && button("Undo…", {kind: "quiet small", icon: "undo", onclick: (event) => this.undo(one, event.currentTarget)});
+    const open = changesButton(one.id, place, this.context);
+    const undo = this.context.may("write") && one.name !== "purge" && button("Undo…", {kind: "quiet small", icon: "undo", onclick: (event) => askUndo(one.id, event.currentTarget, this.context)});
     return el("li", {"aria-current": one.seq === this.seq ? "true" : null},
       el("div", {class: "way"}, el("strong", {}, what(one)), moment(one.at), el("span", {class: "muted"}, quoted(client(one.origin.client) || one.origin.user || ""))),
       el("div", {class: "actions"}, open, button("To here", {kind: "quiet small", onclick: () => this.move(one.seq)}), undo),
       place);
   }
+}
 
-  /** Show what an undo would change, and make it if the person agrees. */
-  async undo(one, control) {
-    let shows;
+/** A button that shows and hides what an operation changed, in a place below it. */
+export function changesButton(id, place, {signal}) {
+  const open = button("What changed", {kind: "quiet small", "aria-expanded": "false", onclick: async () => {
+    const shows = open.getAttribute("aria-expanded") === "true";
+    open.setAttribute("aria-expanded", String(!shows));
+    if (shows) { place.replaceChildren(); return; }
     try {
-      shows = await busy(control, () => get(`/api/console/operations/${one.id}/undo`, {}, {signal: this.context.signal}));
+      const found = await busy(open, () => get(`/api/console/operations/${id}`, {}, {signal}));
+      place.replaceChildren(found.changes.length ? changeList(found.changes) : el("p", {class: "muted"}, "No content: events, or what was deleted since."));
     } catch (error) {
-      await dialog("This cannot be undone", (close) => [el("p", {}, shown(error.message)), error.hint && el("p", {}, shown(error.hint)),
-        el("div", {class: "actions"}, button("Close", {onclick: () => close()}))].filter(Boolean));
-      return;
+      place.replaceChildren(el("p", {class: "problem"}, shown(error.message)));
     }
-    await dialog("Undo this?", (close) => {
-      const problem = el("div", {class: "problem", role: "alert"});
-      const go = button(`Undo ${count(shows.total, "change")}`, {kind: "main", onclick: async () => {
-        try {
-          await busy(go, () => post(`/api/console/operations/${one.id}/undo`));
-          close();
-          toast("Undone. The undo is an operation itself, and can be undone.");
-          await this.context.refresh();
-        } catch (error) {
-          problem.replaceChildren(...shown(error.message));
-        }
-      }});
-      return [el("p", {}, "This would change:"), changeList(shows.changes), problem,
-        el("div", {class: "actions"}, go, button("Cancel", {onclick: () => close()}))];
-    }, {wide: true});
+  }});
+  return open;
+}
+
+/** Show what undoing an operation would change, and make it if the person agrees. */
+export async function askUndo(id, control, {signal, refresh}) {
+  let shows;
+  try {
+    shows = await busy(control, () => get(`/api/console/operations/${id}/undo`, {}, {signal}));
+  } catch (error) {
+    await dialog("This cannot be undone", (close) => [el("p", {}, shown(error.message)), error.hint && el("p", {}, shown(error.hint)),
+      el("div", {class: "actions"}, button("Close", {onclick: () => close()}))].filter(Boolean));
+    return;
   }
+  await dialog("Undo this?", (close) => {
+    const problem = el("div", {class: "problem", role: "alert"});
+    const go = button(`Undo ${count(shows.total, "change")}`, {kind: "main", onclick: async () => {
+      try {
+        await busy(go, () => post(`/api/console/operations/${id}/undo`));
+        close();
+        toast("Undone. The undo is an operation itself, and can be undone.");
+        await refresh();
+      } catch (error) {
+        problem.replaceChildren(...shown(error.message));
+      }
+    }});
+    return [el("p", {}, "This would change:"), changeList(shows.changes), problem,
+      el("div", {class: "actions"}, go, button("Cancel", {onclick: () => close()}))];
+  }, {wide: true});
 }
 
 function title(one) {

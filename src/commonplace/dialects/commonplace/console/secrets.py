@@ -1,0 +1,60 @@
+"""Secrets in the console: those that are stored, and deleting them for good."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict
+from typing import Any
+
+from commonplace.dialects.commonplace.console.memories import PURGE
+from commonplace.dialects.contract import Call, Tool
+from commonplace.dialects.rest import Route
+from commonplace.dialects.tool_schemas import TEXT, array, takes
+from commonplace.engine.binding import lease
+from commonplace.engine.maintenance import secret_scan
+
+SHOWN = 500
+
+
+def found(call: Call) -> dict[str, Any]:
+    """The secrets in all that is stored, each in a masked excerpt."""
+    with lease(call.memory) as space:
+        all_found = secret_scan.scan(space)
+    return {
+        "secrets": [asdict(one) for one in all_found[:SHOWN]],
+        "total": len(all_found),
+        "memories": len({one.id for one in all_found if one.what == "memory"}),
+    }
+
+
+def purge(call: Call, *, ids: Sequence[str], confirm: str) -> dict[str, Any]:
+    """Delete memories with all their versions, and keep copies with the secrets masked."""
+    del confirm  # the schema requires the word
+    with lease(call.memory) as space:
+        proof, copies = secret_scan.purge_secrets(space, ids, origin=call.memory.origin)
+    return {
+        "memories": proof.memories, "rows": proof.rows, "traces": proof.traces,
+        "stored": copies, "files": len(proof.copies),
+    }  # fmt: skip
+
+
+OPERATIONS = (
+    Tool(
+        name="console_secrets", title="Secrets found", scope="admin", handler=found, input=takes(),
+        description="Find keys, tokens and passwords that are stored.",
+        stepwise=True,  # it reads everything, former versions too
+    ),
+    Tool(
+        name="console_secrets_purge", title="Purge secrets", scope="admin", handler=purge,
+        description="Delete memories that hold secrets for good, and keep masked copies.",
+        input=takes(
+            ["ids", "confirm"], ids=array(TEXT, 200, minItems=1), confirm={"enum": [PURGE]}
+        ),
+        stepwise=True, destructive=True,
+    ),
+)  # fmt: skip
+_ROOT = "/api/console/secrets"
+ROUTES = (
+    Route("GET", _ROOT, "console_secrets", summary="Secrets that are stored"),
+    Route("POST", f"{_ROOT}/purge", "console_secrets_purge", summary="Delete them for good"),
+)
