@@ -376,7 +376,8 @@ def test_only_an_address_of_this_machine_is_one(host: str, here: bool) -> None:
 @pytest.mark.parametrize(
     "name",
     ["X-Forwarded-For", "X-Forwarded-Proto", "x-forwarded-port", "Forwarded", "Via", "X-Real-IP",
-     "CF-Connecting-IP"],
+     "CF-Connecting-IP", "X-Forwarded", "CF-Ray", "Tailscale-User-Login", "True-Client-IP",
+     "X-Original-URL", "X-Amzn-Trace-Id", "X-Auth-Request-Email"],
 )  # fmt: skip
 def test_without_a_token_nobody_behind_a_proxy_is_the_person_at_this_machine(
     server: Running, name: str

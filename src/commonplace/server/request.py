@@ -43,12 +43,19 @@ TOTAL_BYTES = 128 * 1024 * 1024  # bytes of bodies in memory at the same time, f
 ADDRESS_BYTES = 48 * 1024 * 1024
 RECHECK = "commonplace.recheck"  # scope key: recognises the credential again
 HANDED_ON = ("x-conversation-id", "x-llm-api-key")  # request headers that are passed on to dialects
-# What proxies add to the requests that they forward, besides X-Forwarded-*.
+# What proxies, tunnels and gateways add to the requests that they forward: names, and how the names
+# of a product's or a purpose's own headers begin.
 FORWARDED = frozenset((
-    b"forwarded", b"via", b"x-real-ip", b"x-client-ip", b"x-cluster-client-ip", b"x-original-host",
-    b"true-client-ip", b"cf-connecting-ip", b"fastly-client-ip", b"fly-client-ip", b"cdn-loop",
-    b"x-envoy-external-address", b"x-original-forwarded-for",
+    b"forwarded", b"via", b"client-ip", b"true-client-ip", b"x-client-ip", b"x-cluster-client-ip",
+    b"x-proxyuser-ip", b"x-proxy-id", b"cdn-loop", b"remote-user", b"x-remote-user",
+    b"x-webauth-user",
 ))  # fmt: skip
+FORWARDED_PREFIXES = (
+    b"x-forwarded", b"x-real-", b"x-original-", b"x-envoy-", b"x-auth-request-", b"x-authentik-",
+    b"cf-", b"tailscale-", b"ngrok-", b"fastly-", b"fly-", b"akamai-", b"x-akamai-", b"x-amz-cf-",
+    b"x-amzn-", b"x-appengine-", b"x-goog-iap-", b"x-goog-authenticated-", b"x-azure-", b"x-arr-",
+    b"x-ms-client-principal", b"x-vercel-", b"x-nf-",
+)  # fmt: skip
 _REQUEST_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
 # An unterminated string is matched to its end at once, not once for each quote in it.
 _MARKS = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"?|[\[\]{}]', re.DOTALL)
@@ -388,7 +395,7 @@ class HttpRequest:
     def forwarded(self) -> bool:
         """Whether a proxy has sent it on."""
         return any(
-            name in FORWARDED or name.startswith(b"x-forwarded-")
+            name in FORWARDED or name.startswith(FORWARDED_PREFIXES)
             for name, _ in self.scope["headers"]
         )
 
