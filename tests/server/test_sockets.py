@@ -222,6 +222,6 @@ def test_a_server_that_stops_closes_its_websockets_and_streams(data: Path) -> No
         assert time.monotonic() - begun < 5
         with pytest.raises(ConnectionClosed) as closed:
             socket.recv(timeout=15)
-        assert closed.value.rcvd is not None and closed.value.rcvd.code == 1012
+        assert closed.value.rcvd is not None and closed.value.rcvd.code == 1001
         stream.close()
         assert "Exception" not in stops.log.getvalue()

@@ -25,6 +25,7 @@ MOST_CONNECTIONS = 8_192  # open connections, if the limit of open files allows 
 ADDRESS_CONNECTIONS = 512  # open connections of one address
 STREAMS = 256  # open event streams, and as many WebSockets
 CREDENTIAL_STREAMS = 64  # open streams of one credential
+GOING_AWAY = 1001  # closes the WebSockets of a server that stops
 RECHECK_SECONDS = 2.0  # how often the credential of a stream is checked again
 _BUSY = json.dumps(
     {"error": {"code": "BUSY", "message": "Too many connections are open. Close some of them."}}
@@ -186,6 +187,15 @@ class WebSocketConnection(WebSocketsSansIOProtocol):
         """Stop counting."""
         self._counted.discard(self)
         super().connection_lost(exc)
+
+    def shutdown(self) -> None:
+        """Close with 1001, since the server goes away; uvicorn itself would say 1012."""
+        if self.handshake_complete and not self.close_sent:
+            self.close_sent = True
+            self.queue.put_nowait({"type": "websocket.disconnect", "code": GOING_AWAY})
+            self.conn.send_close(GOING_AWAY)
+            self.transport.write(b"".join(self.conn.data_to_send()))
+        super().shutdown()
 
     async def send(self, message: Any) -> None:
         """Pass on what the application sends."""
