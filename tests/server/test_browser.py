@@ -61,7 +61,7 @@ def session(server: Running, user: str, space: str = "", lifetime: float = 60) -
 
 
 def sessions_of(server: Running) -> BrowserSessions:
-    return BrowserSessions(server.parts.tokens.credentials, server.settings.base_url)
+    return BrowserSessions(server.parts.tokens, server.settings.base_url)
 
 
 def origin_of(server: Running) -> dict[str, str]:

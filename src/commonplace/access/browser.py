@@ -22,10 +22,11 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from commonplace.access.caller import SCOPES
-from commonplace.access.credentials import SECOND, Credential, Credentials, Grant, Unauthenticated
+from commonplace.access.credentials import SECOND, Credential, Grant, Unauthenticated
 from commonplace.access.oauth import forms
 from commonplace.access.oauth.errors import OAuthError, invalid_request
 from commonplace.access.oauth.server import OAuth
+from commonplace.access.signed import Tokens
 from commonplace.engine.model import iso, moment
 from commonplace.errors import CommonplaceError
 from commonplace.storage.database import now
@@ -56,22 +57,39 @@ def csrf_token(cookie: str) -> str:
     return hmac.digest(cookie.encode(), b"commonplace csrf 1", "sha256").hex()
 
 
+def _new_cookie() -> str:
+    return f"cps_{secrets.token_urlsafe(32)}"
+
+
 class BrowserSessions:
     """The browser sessions of a server. Calls that read or write storage block."""
 
-    def __init__(self, credentials: Credentials, origin: str) -> None:
-        self._credentials = credentials
+    def __init__(self, tokens: Tokens, origin: str) -> None:
+        self._tokens = tokens
+        self._credentials = tokens.credentials
         self._origin = origin
         self.cookie = forms.Cookie(COOKIE, SESSION_SECONDS, origin.startswith("https://"))
 
     def begin(self, grant: Grant, former: str = "") -> tuple[str, Credential]:
         """A new session: its cookie and its credential. The `former` cookie's session ends."""
         self.end(former)
-        cookie = f"cps_{secrets.token_urlsafe(32)}"
+        cookie = _new_cookie()
         return cookie, self._credentials.create_session(grant, cookie)
 
     def begin_by_token(self, token: str, former: str = "") -> tuple[str, Credential]:
-        """A new session that allows what an API token does, and ends with it."""
+        """A new session that allows what an API token does, and ends with it.
+
+        A token that the operator has set in the environment is one, too.
+        """
+        cookie = _new_cookie()
+        if (found := self._tokens.session_of_configured(token, cookie)) is not None:
+            self.end(former)
+            caller, mark = found
+            grant = Grant(
+                user=caller.user, space=caller.space, scopes=caller.scopes,
+                dialects=caller.dialects, name=NAME, client=mark, lifetime=SESSION_SECONDS,
+            )  # fmt: skip
+            return cookie, self._credentials.create_session(grant, cookie)
         credential = self._credentials.find(token)
         if credential.sort != "token" or credential.resource:
             raise Unauthenticated("not a token to sign in with")
@@ -90,7 +108,10 @@ class BrowserSessions:
     def find(self, cookie: str) -> Credential:
         """The live session of a cookie; otherwise Unauthenticated."""
         credential = self._credentials.find_session(cookie)
-        if credential.client:
+        if " " in credential.client:  # no id has one
+            if not self._tokens.is_configured(credential.client, cookie):
+                raise Unauthenticated("the token is no longer set in the environment")
+        elif credential.client:
             self._credentials.alive(credential.client)
         return credential
 

@@ -396,6 +396,12 @@ class _Configured:
     digest: bytes = field(repr=False)
     caller: Caller
 
+    def mark(self, cookie: str) -> str:
+        """Stands for the token in a browser session: whoever reads it cannot guess the token, since
+        the cookie is not stored."""
+        bound = hmac.digest(cookie.encode(), self.digest, "sha256")
+        return f"{self.caller.credential} {bound.hex()}"
+
 
 def configured(environ: Mapping[str, str], forms: Forms) -> list[_Configured]:
     """The tokens that an operator has set in the environment, as the dialects declare them."""
@@ -445,21 +451,34 @@ class Tokens:
         """The caller of a token of any form; otherwise Unauthenticated."""
         if not token:
             raise Unauthenticated("missing")
-        if self._configured and (caller := self._as_configured(token)) is not None:
-            return caller
+        if (found := self._as_configured(token)) is not None:
+            return found.caller
         if self.credentials.forms.opaque(token):
             return self.credentials.recognise(token, resource=resource)
         if token.count(".") == 2:
             return self.penfield.recognise(token)
         return self.orchestrator.recognise(token)
 
-    def _as_configured(self, token: str) -> Caller | None:
+    def _as_configured(self, token: str) -> _Configured | None:
         given = _sha256(token)
         found = None
         for each in self._configured:
             if hmac.compare_digest(each.digest, given):
-                found = each.caller
+                found = each
         return found
+
+    def session_of_configured(self, token: str, cookie: str) -> tuple[Caller, str] | None:
+        """The caller of a token of the environment, and a mark by which a browser session with this
+        cookie knows it again; None for any other token."""
+        found = self._as_configured(token)
+        return None if found is None else (found.caller, found.mark(cookie))
+
+    def is_configured(self, mark: str, cookie: str) -> bool:
+        """Whether the token behind such a mark is still set in the environment."""
+        return any(
+            hmac.compare_digest(each.mark(cookie).encode(), mark.encode())
+            for each in self._configured
+        )
 
     def close(self) -> None:
         """Store when credentials were last used, and close the connection."""

@@ -200,7 +200,7 @@ def application(parts: Parts) -> Door:
     streams = Streams("event streams", metrics.open_streams)
     sockets = Streams("WebSockets", metrics.open_sockets)
     oauth = _oauth(parts, dialects)
-    browsers = BrowserSessions(parts.tokens.credentials, oauth.issuer) if oauth else None
+    browsers = BrowserSessions(parts.tokens, oauth.issuer) if oauth else None
     pages = web.routes()
     if oauth is not None and browsers is not None:
         pages += [*oauth_routes(oauth), *browser_routes(oauth, browsers, client_address)]

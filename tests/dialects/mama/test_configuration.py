@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import stat
 import threading
@@ -301,6 +302,36 @@ def test_a_token_of_the_environment_is_needed_once_it_is_set(
         held = web.tokens.credentials.create(Grant(space="default", scopes=EVERYTHING))
         headers = {"authorization": f"Bearer {held.token}"}
         assert web.client.put(web.url + "/api/config", json={}, headers=headers).status_code == 200
+
+
+def test_a_browser_signs_in_with_the_token_of_the_environment(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MAMA_AUTH_TOKEN", "the-token")
+    with serving(tmp_path / "data", None, {"MAMA_AUTH_TOKEN": "the-token"}) as web:
+        origin = {"origin": web.url}
+        for wrong in ("", "the-toke", "other"):
+            told = web.client.post(web.url + "/sign-in", json={"token": wrong}, headers=origin)
+            assert told.status_code == 401
+        told = web.client.post(web.url + "/sign-in", json={"token": "the-token"}, headers=origin)
+        assert told.status_code == 200
+        assert told.json()["space"] == "default" and "admin" in told.json()["scopes"]
+        assert "httponly" in told.headers["set-cookie"].lower()
+        body = {"agent": {"max_turns": 7}}
+        forged = web.client.put(web.url + "/api/config", json=body, headers=origin)
+        assert forged.status_code == 403, "without the CSRF token"
+        headers = {**origin, "x-csrf-token": told.json()["csrf_token"]}
+        web.client.put(web.url + "/api/config", json=body, headers=headers).raise_for_status()
+        assert web.get("/api/mcp-servers").status_code == 200
+        cookies = dict(web.client.cookies)
+    monkeypatch.setenv("MAMA_AUTH_TOKEN", "another-token")
+    with serving(tmp_path / "data", None, {"MAMA_AUTH_TOKEN": "another-token"}) as web:
+        web.client.cookies.update(cookies)
+        assert web.get("/api/mcp-servers").status_code == 401, "the session ends with the token"
+        assert not web.get("/session").json()["signed_in"]
+    stored = (tmp_path / "data" / "system.db").read_bytes()
+    assert b"the-token" not in stored
+    assert hashlib.sha256(b"the-token").hexdigest().encode() not in stored
 
 
 def test_a_credential_of_another_space_is_refused(web: Web) -> None:

@@ -21,6 +21,7 @@ from commonplace.access.oauth.endpoints import peer
 from commonplace.access.oauth.families import CODE_SECONDS, REFRESH_SECONDS
 from commonplace.access.oauth.forms import MOST_BYTES
 from commonplace.access.oauth.logins import LOGIN_SECONDS, Lockout
+from commonplace.access.signed import Tokens
 from commonplace.dialects import registry
 
 from .conftest import World
@@ -36,7 +37,8 @@ def test_every_route_is_told_of(world: World) -> None:
 
 
 def test_the_routes_of_browser_sessions_are_told_of(world: World) -> None:
-    sessions = BrowserSessions(world.credentials, world.issuer)
+    tokens = Tokens(world.store, world.vault, registry.token_forms(), environ={})
+    sessions = BrowserSessions(tokens, world.issuer)
     for route in browser_routes(world.oauth, sessions, peer):
         assert f"`{route.path}`" in TEXT, route.path
     assert f"lasts {SESSION_SECONDS // 3600} hours" in " ".join(TEXT.split())
