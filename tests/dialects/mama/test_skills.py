@@ -340,3 +340,20 @@ def test_a_service_that_breaks_off_is_told(web: Web, hub: GitHub) -> None:
     answer = web.post("/api/skills/install-url", {"url": "https://github.com/user/repo"})
     refused(answer, 502, "GATEWAY_ERROR")
     assert listed(web) == {}
+
+
+def test_a_skill_may_say_itself_that_it_is_disabled(web: Web) -> None:
+    text = "---\nname: Off\nenabled: false\n---\nBody"
+    by_hand = web.library.path / "mama" / "skills" / "external" / "by-hand"
+    by_hand.mkdir(parents=True)
+    (by_hand / "SKILL.md").write_text(text)
+    web.post("/api/skills", {"name": "made", "content": text}).raise_for_status()
+
+    def enabled() -> dict[str, bool]:
+        return {each["id"]: each["enabled"] for each in web.get("/api/skills").json()["skills"]}
+
+    assert enabled() == {"made": False, "by-hand": False}
+    for source, name in (("mama", "made"), ("external", "by-hand")):
+        body = {"enabled": True, "source": source}
+        web.client.put(f"{web.url}/api/skills/{name}", json=body).raise_for_status()
+    assert enabled() == {"made": True, "by-hand": True}

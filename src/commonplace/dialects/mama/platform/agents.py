@@ -181,7 +181,7 @@ def _skill_reader(running: Service) -> Ability:
         memory = memory_of(running)
         state = skills.STATE.load(memory, running)
         for skill, text in skills.installed(memory, running):
-            if skill.id == given.get("name") and skills.is_enabled(state, skill):
+            if skill.id == given.get("name") and skills.is_enabled(state, skill, text):
                 return text
         return "error: There is no such skill."
 

@@ -153,10 +153,12 @@ def _frontmatter(text: str) -> dict[str, Any]:
     return fields if isinstance(fields, dict) else {}
 
 
-def is_enabled(state: dict[str, Any], skill: Skill) -> bool:
-    """Whether agents are told of a skill."""
+def is_enabled(state: dict[str, Any], skill: Skill, text: str) -> bool:
+    """Whether agents are told of a skill: the state file decides, then the text's frontmatter."""
     entry = state.get(skill.key)
-    return not isinstance(entry, dict) or entry.get("enabled") is not False
+    if isinstance(entry, dict) and isinstance(entry.get("enabled"), bool):
+        return bool(entry["enabled"])
+    return _frontmatter(text).get("enabled") is not False
 
 
 def shown(skill: Skill, text: str, state: dict[str, Any]) -> dict[str, Any]:
@@ -164,7 +166,7 @@ def shown(skill: Skill, text: str, state: dict[str, Any]) -> dict[str, Any]:
     name, description = described(skill, text)
     return {
         "id": skill.id, "name": name, "description": description, "source": skill.source,
-        "installed": True, "enabled": is_enabled(state, skill),
+        "installed": True, "enabled": is_enabled(state, skill, text),
     }  # fmt: skip
 
 
@@ -227,10 +229,13 @@ def _merge_servers(
         mcp_servers.FILE.save(memory, running, servers)
 
 
-def _set_state(memory: Commonplace, running: Service, skill: Skill, **changes: Any) -> None:
+def _set_state(
+    memory: Commonplace, running: Service, skill: Skill, text: str, **changes: Any
+) -> None:
     state = STATE.load(memory, running)
     entry = state.get(skill.key)
-    entry = {**(entry if isinstance(entry, dict) else {"enabled": True}), **changes}
+    held = entry if isinstance(entry, dict) else {}
+    entry = {**held, "enabled": is_enabled(state, skill, text), **changes}
     STATE.save(memory, running, {**state, skill.key: entry})
 
 
@@ -314,7 +319,7 @@ def create_skill(call: Call, *, name: str, content: str, source: str) -> Any:
     skill, running = named(source, name), service.of(call)
     with exclusive(call.memory, "create skill"):
         store(call.memory, running, skill, content, _other_files(call.memory, skill))
-        _set_state(call.memory, running, skill)
+        _set_state(call.memory, running, skill, content)
     return {"success": True, "id": skill.id, "path": f"{skill.folder}/{TEXTS[0]}"}
 
 
@@ -344,8 +349,8 @@ def toggle_skill(call: Call, *, name: str, enabled: bool, source: str) -> Any:
     """Enable or disable a skill."""
     skill = named(source, name)
     with exclusive(call.memory, "toggle skill"):
-        _held(call, skill)
-        _set_state(call.memory, service.of(call), skill, enabled=enabled)
+        text = _held(call, skill)
+        _set_state(call.memory, service.of(call), skill, text, enabled=enabled)
     return {"updated": True}
 
 
@@ -402,7 +407,7 @@ def _install(call: Call, skill: Skill, place: github.Place, url: str = "") -> di
     more = {name: data for name, data in found.items() if name != texts[0]}
     with exclusive(call.memory, "install skill"):
         store(call.memory, running, skill, text, more)
-        _set_state(call.memory, running, skill, **({"repoUrl": url} if url else {}))
+        _set_state(call.memory, running, skill, text, **({"repoUrl": url} if url else {}))
         _merge_servers(call.memory, running, skill, _servers(found.get(".mcp.json")))
     return {"success": True, "path": skill.folder, "files": len(found)}
 
