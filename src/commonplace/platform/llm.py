@@ -17,7 +17,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mappin
 from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from functools import cache, lru_cache
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from commonplace import DISTRIBUTION
 from commonplace.embedding.breaker import CircuitBreaker
@@ -69,6 +69,8 @@ class Access:
     provider: str = "anthropic"
     model: str = ""
     url: str = ""
+    effort: str = ""
+    """For a model of Anthropic that has this setting."""
 
     def __post_init__(self) -> None:
         if self.provider not in PROVIDERS:
@@ -292,13 +294,17 @@ def _model(access: Access) -> Model:
     try:
         if access.provider == "anthropic":
             from anthropic import AsyncAnthropic
-            from pydantic_ai.models.anthropic import AnthropicModel
+            from pydantic_ai.models.anthropic import AnthropicModel, AnthropicModelSettings
             from pydantic_ai.providers.anthropic import AnthropicProvider
 
             theirs = AsyncAnthropic(
                 api_key=access.key, base_url=access.url, max_retries=0, http_client=_client()
             )
-            return AnthropicModel(access.model, provider=AnthropicProvider(anthropic_client=theirs))
+            settings = AnthropicModelSettings()
+            if access.effort:
+                settings["anthropic_effort"] = cast("Any", access.effort)
+            provider = AnthropicProvider(anthropic_client=theirs)
+            return AnthropicModel(access.model, provider=provider, settings=settings)
         from openai import AsyncOpenAI
         from pydantic_ai.models.openai import OpenAIChatModel
         from pydantic_ai.providers.openai import OpenAIProvider
@@ -309,8 +315,7 @@ def _model(access: Access) -> Model:
     compatible = AsyncOpenAI(
         api_key=access.key, base_url=access.url, max_retries=0, http_client=_client()
     )
-    provider = OpenAIProvider(openai_client=compatible)
-    return OpenAIChatModel(access.model, provider=provider)
+    return OpenAIChatModel(access.model, provider=OpenAIProvider(openai_client=compatible))
 
 
 class _TooLong(Exception):

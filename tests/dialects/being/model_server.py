@@ -32,6 +32,7 @@ class ModelServer:
         self.manners: list[str] = ["well"]
         self.asked: list[tuple[str, Any]] = []
         self.keys: list[str] = []
+        self.bodies: list[dict[str, Any]] = []
         self.during: Callable[[str], None] = lambda what: None
         """Called while the model thinks."""
         self.url = ""
@@ -59,10 +60,11 @@ class _Handler(BaseHTTPRequestHandler):
     def do_POST(self) -> None:
         body = json.loads(self.rfile.read(int(self.headers["content-length"])))
         key = self.headers.get("x-api-key") or self.headers.get("authorization", "")
-        anthropic = self.path.endswith("/messages")
+        anthropic = self.path.partition("?")[0].endswith("/messages")
         told, shown = _read(body, anthropic)
         what = next((name for mark, name in PURPOSES.items() if mark in told), "other")
         model = self.model
+        model.bodies.append(body)
         model.keys.append(key.removeprefix("Bearer "))
         model.asked.append((what, shown))
         manner = model.manners.pop(0) if len(model.manners) > 1 else model.manners[0]
@@ -98,15 +100,18 @@ class _Handler(BaseHTTPRequestHandler):
         model.during(what)
         answer = model.script(what, shown)
         text = answer if isinstance(answer, str) else json.dumps(answer)
-        self._send(200, json.dumps(_written(text, body["model"], anthropic)), {})
+        written = _written(text, body["model"], anthropic)
+        if anthropic and body.get("stream"):
+            self._send(200, _streamed(written), {"content-type": "text/event-stream"})
+        else:
+            self._send(200, json.dumps(written), {})
 
     def _send(self, status: int, text: str, headers: dict[str, str]) -> None:
         data = text.encode()
         self.model.sent = len(data)
         self.send_response(status)
-        self.send_header("content-type", "application/json")
         self.send_header("content-length", str(len(data)))
-        for name, value in headers.items():
+        for name, value in {"content-type": "application/json", **headers}.items():
             self.send_header(name, value)
         self.end_headers()
         self.wfile.write(data)
@@ -144,6 +149,22 @@ def _written(text: str, model: str, anthropic: bool) -> dict[str, Any]:
                      "message": {"role": "assistant", "content": text}}],
         "usage": {"prompt_tokens": 1000, "completion_tokens": 100, "total_tokens": 1100},
     }  # fmt: skip
+
+
+def _streamed(message: dict[str, Any]) -> str:
+    """A message of Anthropic's wire as the events that a stream has."""
+    (block,), usage = message["content"], message["usage"]
+    events: list[dict[str, Any]] = [
+        {"type": "message_start", "message": {**message, "content": [], "stop_reason": None}},
+        {"type": "content_block_start", "index": 0, "content_block": {**block, "text": ""}},
+        {"type": "content_block_delta", "index": 0,
+         "delta": {"type": "text_delta", "text": block["text"]}},
+        {"type": "content_block_stop", "index": 0},
+        {"type": "message_delta", "usage": usage,
+         "delta": {"stop_reason": "end_turn", "stop_sequence": None}},
+        {"type": "message_stop"},
+    ]  # fmt: skip
+    return "".join(f"event: {each['type']}\ndata: {json.dumps(each)}\n\n" for each in events)
 
 
 @contextmanager

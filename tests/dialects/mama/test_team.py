@@ -13,6 +13,7 @@ from commonplace.dialects.mama.platform import team
 from commonplace.dialects.mama.platform.configuration import MASK
 from commonplace.dialects.mama.platform.files import records
 from conftest import wait_until
+from dialects.being.model_server import model_server
 from dialects.orchestrator.fake_model import FakeModel
 
 from .conftest import Web, serving
@@ -260,3 +261,26 @@ def test_a_delegation_that_was_cut_off_with_its_server_is_not_active(
     ]  # fmt: skip
     (listed,) = web.get("/api/multi-agent/delegations").json()["delegations"]
     assert listed["status"] == "failed"
+
+
+@pytest.mark.parametrize("key", ["environment", "configuration"])
+def test_the_effort_of_an_agent_is_sent_to_its_model(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, key: str
+) -> None:
+    with model_server() as service:
+        monkeypatch.setenv("COMMONPLACE_LLM_ANTHROPIC_URL", service.url)
+        if key == "environment":
+            monkeypatch.setenv("COMMONPLACE_LLM_PROVIDER", "anthropic")
+            monkeypatch.setenv("COMMONPLACE_LLM_KEY", "sk-test")
+            monkeypatch.setenv("COMMONPLACE_LLM_MODEL", "claude-sonnet-4-6")
+        with serving(tmp_path / "data", None) as web:
+            config = {
+                "agent": {"effort": "low", "api_key": "sk-test"}, "multi_agent": {"enabled": True}
+            }  # fmt: skip
+            web.client.put(web.url + "/api/config", json=config).raise_for_status()
+            assert put(web, "reviewer", {"effort": "high"}).status_code == 200
+            assert put(web, "pm", {"model": "claude-opus-4-5"}).status_code == 200
+            for prompt in ("Hello", "!reviewer look", "!pm plan"):
+                beat(web, prompt)
+    sent = [body.get("output_config", {}).get("effort") for body in service.bodies]
+    assert sent == ["low", "high", None]

@@ -102,10 +102,13 @@ def access(
     running: Service, tree: Mapping[str, Any], chosen: Mapping[str, Any] | None = None
 ) -> llm.Access:
     """The operator's model: from the environment, or with the key of the configuration."""
+    agent = chosen or tree["agent"]
+    effort = agent.get("effort") or ""
     found = llm.of_operator(running.environ)
     if found is not None:
-        return found
-    agent = chosen or tree["agent"]
+        # The effort was checked for the agent's own model.
+        suits = found.provider == "anthropic" and found.model == agent["model"]
+        return replace(found, effort=effort) if suits else found
     key = tree["agent"]["api_key"]
     if not key:
         raise PlatformError(
@@ -114,7 +117,8 @@ def access(
             " configuration.",
         )  # fmt: skip
     provider = members.BACKENDS[agent["backend"]][0]
-    return llm.configured(llm.Access(key, provider, agent["model"]), running.environ)
+    wanted = llm.Access(key, provider, agent["model"], effort=effort)
+    return llm.configured(wanted, running.environ)
 
 
 def _instructions(memory: Commonplace, running: Service, chosen: Mapping[str, Any] | None) -> str:
