@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import os
+import re
+import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO
+
+_PART = re.compile(r"\..+\.([0-9]{1,10})\.[0-9a-f]{8}\.part", re.DOTALL)
 
 
 def make_private(directory: Path) -> None:
@@ -42,3 +46,25 @@ def replacing(path: Path, *, mode: int = 0o600, only_new: bool = False) -> Itera
             raise
     finally:
         part.unlink(missing_ok=True)
+
+
+def remove_unfinished(directory: Path) -> None:
+    """Delete what `replacing` left below a directory when its process was killed."""
+    if sys.platform == "win32":  # there is no harmless way to ask for a process
+        return
+    for folder, _, names in os.walk(directory):
+        for name in names:
+            found = _PART.fullmatch(name)
+            if found is not None and not _is_running(int(found[1])):
+                with suppress(OSError):
+                    Path(folder, name).unlink()
+
+
+def _is_running(process: int) -> bool:
+    try:
+        os.kill(process, 0)
+    except (ProcessLookupError, OverflowError):
+        return False
+    except PermissionError:  # of another user
+        return True
+    return True

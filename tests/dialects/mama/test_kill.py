@@ -32,7 +32,9 @@ def sealing(*given):
     killed()
 
 def putting(path, data):
-    if path.name.endswith(COPY):
+    if COPY == "half of config.yaml" and COPY.endswith(path.name):
+        os.fsync = killed  # its file is written, and has not got its name yet
+    elif path.name.endswith(COPY):
         killed()
     put(path, data)
 
@@ -96,6 +98,19 @@ def test_a_change_of_the_configuration_is_whole_or_not_there(
             assert yaml.safe_load(file.read_text())["agent"]["max_turns"] == 42
         assert httpx.put(url + "/api/config", json=CONFIG, timeout=30).status_code == 200
         assert get(url, "/api/config")["agent"]["max_turns"] == 42
+
+
+def test_what_a_kill_left_half_written_is_removed_at_the_start(
+    tmp_path: Path, model: FakeModel
+) -> None:
+    with process(tmp_path, model, "half of config.yaml") as server:
+        with pytest.raises(httpx.TransportError):
+            httpx.put(url_of(server) + "/api/config", json=CONFIG, timeout=30)
+        server.end()
+    assert list((tmp_path / "mama").rglob(".*.part"))
+    with process(tmp_path, model) as server:
+        assert get(url_of(server), "/api/config")["agent"]["max_turns"] == 42
+    assert not list((tmp_path / "mama").rglob(".*.part"))
 
 
 def test_an_upload_whose_copy_is_missing_is_served_and_read(

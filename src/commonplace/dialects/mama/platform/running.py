@@ -13,6 +13,7 @@ from commonplace.engine.commonplace import Commonplace
 from commonplace.engine.model import Memory
 from commonplace.errors import CommonplaceError
 from commonplace.platform import durable
+from commonplace.storage.directories import remove_unfinished
 
 log = logging.getLogger(__name__)
 
@@ -24,6 +25,7 @@ def running(setting: Setting) -> Iterator[None]:
         here = stack.enter_context(service.serving(setting))
         if setting.space is None:
             stack.enter_context(logs.log_to_file(here))
+            remove_unfinished(here.folder)
             _prepare(here)
             clock, beat = cron.JobScheduler(here), heartbeat.HeartbeatScheduler(here)
 
