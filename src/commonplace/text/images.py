@@ -1,7 +1,8 @@
 """Makes large images smaller, in a process of its own.
 
 Run as `python -m commonplace.text.images`, it is that process: it reads an image from standard
-input and writes the smaller one, or a line of JSON that says what is wrong.
+input and writes the smaller one, or a line of JSON that says what is wrong. With the argument
+`check` it only looks at the size that the image states.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ SIDE = 1024
 QUALITY = 80
 PIXELS = 50_000_000
 COMMAND = (sys.executable, "-I", "-m", "commonplace.text.images")
+_TOO_MANY = "pixels"
 _WRONG = b"{"  # marks an error message; no image starts with this byte
 
 
@@ -28,31 +30,49 @@ class TooManyPixels(InvalidInput):
 
 def smaller(data: bytes) -> bytes:
     """The image in the same format, fitted into a square, upright, without metadata."""
-    try:
-        ran = subprocess.run(  # noqa: S603 - our own module
-            COMMAND, input=data, capture_output=True, timeout=TIMEOUT, check=False,
-            env={name: os.environ[name] for name in ENVIRONMENT if name in os.environ},
-        )  # fmt: skip
-    except subprocess.TimeoutExpired:
-        raise InvalidInput("Making the image smaller takes too long.", field="file") from None
-    if ran.stdout and not ran.stdout.startswith(_WRONG):
-        return ran.stdout
-    try:
-        wrong = str(json.loads(ran.stdout)["wrong"])
-    except (ValueError, KeyError):
-        wrong = "The image cannot be read."
-    if wrong == "pixels":
-        raise TooManyPixels(f"The image has more than {PIXELS:,} pixels.", field="file")
+    image, wrong = _ran(data)
+    if not wrong:
+        return image
+    _refuse_too_many(wrong)
     raise InvalidInput(wrong, field="file")
 
 
-def _fitted(data: bytes) -> bytes:
+def check(data: bytes) -> None:
+    """Refuse an image that states more than PIXELS; one that cannot be read states none."""
+    _refuse_too_many(_ran(data, "check")[1])
+
+
+def _refuse_too_many(wrong: str) -> None:
+    if wrong == _TOO_MANY:
+        raise TooManyPixels(f"The image has more than {PIXELS:,} pixels.", field="file")
+
+
+def _ran(data: bytes, *arguments: str) -> tuple[bytes, str]:
+    """What the process writes, and what it says is wrong."""
+    try:
+        ran = subprocess.run(  # noqa: S603 - our own module
+            (*COMMAND, *arguments), input=data, capture_output=True, timeout=TIMEOUT, check=False,
+            env={name: os.environ[name] for name in ENVIRONMENT if name in os.environ},
+        )  # fmt: skip
+    except subprocess.TimeoutExpired:
+        raise InvalidInput("Reading the image takes too long.", field="file") from None
+    if ran.stdout and not ran.stdout.startswith(_WRONG):
+        return ran.stdout, ""
+    try:
+        return b"", str(json.loads(ran.stdout)["wrong"])
+    except (ValueError, KeyError):
+        return b"", "The image cannot be read."
+
+
+def _fitted(data: bytes, *, only_check: bool) -> bytes:
     from PIL import Image, ImageOps
 
     Image.MAX_IMAGE_PIXELS = None  # the size is checked below, before anything is decoded
-    with Image.open(io.BytesIO(data), formats=("JPEG", "PNG", "WEBP")) as image:
+    with Image.open(io.BytesIO(data), formats=("JPEG", "PNG", "WEBP", "GIF")) as image:
         if image.width * image.height > PIXELS:
-            return json.dumps({"wrong": "pixels"}).encode()
+            return json.dumps({"wrong": _TOO_MANY}).encode()
+        if only_check:
+            return b"fine"
         form = image.format
         upright = ImageOps.exif_transpose(image) or image
         upright.thumbnail((SIDE, SIDE))
@@ -71,7 +91,7 @@ def main() -> None:
     out = sys.stdout.buffer
     confine()
     try:
-        answer = _fitted(data)
+        answer = _fitted(data, only_check=sys.argv[1:] == ["check"])
     except Exception:  # any error of the library means an invalid file
         answer = json.dumps({"wrong": "The image is damaged."}).encode()
     out.write(answer)

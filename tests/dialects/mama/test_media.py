@@ -198,11 +198,22 @@ def test_a_small_image_stays_as_it_is(web: Web) -> None:
     assert web.get(upload(web, "a.png", data).json()["mediaUrl"]).content == data
 
 
-def test_an_image_with_too_many_pixels_is_refused(web: Web) -> None:
+@pytest.mark.parametrize(
+    ("form", "padding"), [("PNG", 512_001), ("PNG", 0), ("GIF", 0), ("WEBP", 0)]
+)
+def test_an_image_with_too_many_pixels_is_refused(web: Web, form: str, padding: int) -> None:
     out = io.BytesIO()
-    Image.new("L", (10_000, 5_001)).save(out, "PNG")
-    data = out.getvalue() + b"\0" * 512_001
-    refused(upload(web, "bomb.png", data), 413, "TOO_LARGE")
+    Image.new("L", (10_000, 5_001)).save(out, form)
+    assert len(out.getvalue()) < 512_000, "small, but for what is added"
+    data = out.getvalue() + b"\0" * padding
+    refused(upload(web, f"bomb.{form.lower()}", data), 413, "TOO_LARGE")
+
+
+def test_an_image_with_as_many_pixels_as_allowed_is_accepted(web: Web) -> None:
+    out = io.BytesIO()
+    Image.new("1", (10_000, 5_000)).save(out, "PNG")
+    assert len(out.getvalue()) < 512_000
+    assert upload(web, "large.png", out.getvalue()).status_code == 200
 
 
 def test_a_damaged_image_is_refused(web: Web) -> None:

@@ -61,6 +61,7 @@ INSIDE = {"docx": "word/", "xlsx": "xl/", "pptx": "ppt/"}
 ATTACHED = ("svg", "html", "htm", "xml")
 """What could run as a script is only ever downloaded."""
 SHRUNK = ("jpg", "jpeg", "png", "webp")
+PICTURES = (*SHRUNK, "gif")
 _UNSAFE = re.compile(r"[^A-Za-z0-9_-]")
 _PLAIN = re.compile(r"[^/\\\0]{1,200}")
 
@@ -120,13 +121,16 @@ def checked(filename: str, content_type: str, data: bytes) -> str:
 
 
 def reduced(extension: str, data: bytes) -> bytes:
-    """A large image made smaller; anything else as it is."""
-    if extension not in SHRUNK or len(data) <= LARGE_IMAGE:
+    """A large image made smaller; anything else as it is. Images have a limit of pixels."""
+    if extension not in PICTURES:
         return data
     if find_spec("PIL") is None:
         raise not_installed("Pillow")
     try:
-        return images.smaller(data)
+        if extension in SHRUNK and len(data) > LARGE_IMAGE:
+            return images.smaller(data)
+        images.check(data)  # a small file can unpack to gigabytes
+        return data
     except images.TooManyPixels as error:
         raise PlatformError(413, "TOO_LARGE", error.message) from None
 
