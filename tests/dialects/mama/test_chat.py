@@ -132,6 +132,15 @@ def test_a_phone_may_only_read(web: Web, model: FakeModel) -> None:
     assert "mama_search" in offered and "mama_save" not in offered
 
 
+def test_a_session_in_which_nothing_was_said_yet_can_be_attached(web: Web) -> None:
+    with attached(web) as (_, session), attached(web, sessionId=session) as (other, again):
+        assert again == session
+        other.send(type="send", content="Hello")
+        assert other.until_end()[-1]["sessionId"] == session
+    (listed,) = web.get("/api/sessions").json()["viewer"]
+    assert (listed["id"], listed["messageCount"]) == (session, 2)
+
+
 def test_a_send_before_attach_opens_a_session(web: Web) -> None:
     with talking(web) as talk:
         talk.send(type="send", content="Hi")

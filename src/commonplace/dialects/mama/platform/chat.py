@@ -77,6 +77,8 @@ def open_chat(call: Call) -> Any:
 def attach(call: Call, *, session: str, source: str) -> Any:
     """A session with its history; a new one where the id is not known."""
     name = _find(call.memory, session) if session else ""
+    if not name and (opened := _channels.get(session)) is not None:
+        name = opened.name  # nothing was said in it yet
     id = session if name else uuid.uuid4().hex
     name = name or sessions.name_of(source, CHANNEL, id)
     lines = call.memory.conversations.history(name, limit=HISTORY)
@@ -145,6 +147,7 @@ def reply(
 class Channel:
     """An open session: its sockets and its queue of questions."""
 
+    name: str
     loop: asyncio.AbstractEventLoop
     sockets: set[_Client] = field(default_factory=set)
     waiting: int = 0
@@ -308,7 +311,8 @@ class _Client:
             self.send({"type": "history", "messages": found["messages"]})
 
     def _channel(self) -> Channel:
-        return _channels.setdefault(self._session, Channel(asyncio.get_running_loop()))
+        made = Channel(self._name, asyncio.get_running_loop())
+        return _channels.setdefault(self._session, made)
 
     def _leave(self) -> None:
         channel = _channels.get(self._session)
@@ -340,15 +344,14 @@ class _Client:
         if channel.waiting:
             self.send({"type": "queued", "message": "Another message is being answered."})
         channel.waiting += 1
-        known = await self._attached(files)
         # Independent of this socket: if the browser is closed, the answer is still stored.
         task = asyncio.create_task(
-            _answer(self._exchange, channel, self._session, self._name, content, self._tier, known)
+            _answer(self, self._exchange, channel, self._session, content, self._tier, files)
         )
         _answers.add(task)
         task.add_done_callback(_answers.discard)
 
-    async def _attached(self, files: list[Any]) -> list[Message]:
+    async def attached(self, files: list[Any]) -> list[Message]:
         """The attachments that exist; an error is sent for each other one."""
         known = []
         for each in files:
@@ -368,13 +371,13 @@ _answers: set[asyncio.Task[None]] = set()
 
 
 async def _answer(
+    client: _Client,
     exchange: Exchange,
     channel: Channel,
     session: str,
-    name: str,
     content: str,
     tier: int,
-    files: list[Message],
+    files: list[Any],
 ) -> None:
     """Answer one message, after those that came before it."""
     try:
@@ -382,11 +385,15 @@ async def _answer(
             begun = time.monotonic()
             typing = asyncio.create_task(_typing(channel, begun))
             try:
-                await exchange.perform({"name": name, "content": content or "(attachment)"},
-                                       "chat_say")  # fmt: skip
+                known = await client.attached(files)
+                if not content.strip() and not known:
+                    raise PlatformError(404, "NOT_FOUND", "No attachment was found.")
+                await exchange.perform(
+                    {"name": channel.name, "content": content or "(attachment)"}, "chat_say"
+                )
                 given = {
-                    "name": name, "session": session, "content": content, "tier": tier,
-                    "files": files,
+                    "name": channel.name, "session": session, "content": content, "tier": tier,
+                    "files": known,
                 }  # fmt: skip
                 told = await exchange.perform(given, "chat_reply")
             except CommonplaceError as error:
