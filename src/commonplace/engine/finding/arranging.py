@@ -33,7 +33,6 @@ from commonplace.engine.finding.ranking import (
     fuse,
     highest,
     newest_position,
-    rarity,
     spread,
 )
 from commonplace.engine.library import OpenSpace
@@ -44,8 +43,8 @@ from commonplace.storage.ports import Rows
 from commonplace.storage.tables import LINKS, MEMORIES, Row
 
 WIDER = 5  # so many times the limit is looked at for results of other sessions
-LEAST_ALIKE = 0.3  # less similar statements are not about the same thing
-LEAST_RATIO = 0.3  # nor is one that scores so much less
+LEAST_ALIKE = 0.2  # less similar statements are not about the same thing
+LEAST_RATIO = 0.2  # nor is one that scores so much less
 SUPERSEDED = STATES.index("superseded")
 
 
@@ -123,11 +122,6 @@ def _newer(
             statements[at] = Statement.of(text) if fits else None
         return statements[at]
 
-    documents = int(np.count_nonzero(snapshot.live))
-    rarities = {
-        term: rarity(documents, len(positions))
-        for term, positions in zip(search.terms, search.holding, strict=True)
-    }
     named = [set(positions.tolist()) for positions in confidence.distinctive(search)]
     found: dict[int, tuple[int, float]] = {}
     for i, older in enumerate(pool[:leaders]):
@@ -144,7 +138,7 @@ def _newer(
             if one is None or other is None:
                 continue
             measured = None if np.isnan(near) else float(near)
-            chance = replacing_asked(one, other, measured, search.query, rarities, ratio)
+            chance = replacing_asked(one, other, measured, search.query, search.terms)
             if chance >= max(FIRST, found.get(older, (0, 0.0))[1]):
                 found[older] = newer, chance
     return found

@@ -10,22 +10,23 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 from commonplace.text.analysis import analyse
 
 LONGEST = 600  # longer texts say more than one thing, so nothing is concluded from them
 SHORTEST = 2  # a single word states nothing
+PARALLEL = 0.6  # two sentences with this share of their words in the same places are the same
 POOL = 20  # so many of the best results are compared
 LEADERS = 5  # a newer statement is looked for to so many of the best results
-FIRST = 0.35  # from this probability on, the newer one ranks first
+FIRST = 0.4  # from this probability on, the newer one ranks first
 CLAIM = 0.9  # from this one on, it is said to replace the older
 
 # Fitted on the pairs with their questions, on the pairs alone, and on the pairs without vectors.
 ASKED = {
-    "constant": -10.4, "ratio": 4.9, "alike": 5.6, "shared": 2.7, "lost": 2.5, "changes": 1.5,
-    "negated": 2.1, "lost_name": -2.8, "new_name": 1.7, "event": 1.4,
+    "constant": -6.5, "alike": 8.5, "shared": 3.4, "changes": 2.0, "negated": 4.4, "event": 2.0,
+    "name_lost": -3.1, "parallel": -9.5, "new_value": 11.0,
 }  # fmt: skip
 ALONE = {
     "constant": -6.9, "alike": 7.1, "shared": 2.0, "changes": 1.6, "negated": 2.2,
@@ -89,27 +90,33 @@ def replacing(older: Statement, newer: Statement, alike: float | None) -> float:
 
 
 def replacing_asked(
-    older: Statement,
-    newer: Statement,
-    alike: float | None,
-    query: str,
-    rarities: Mapping[str, float],
-    ratio: float,
+    older: Statement, newer: Statement, alike: float | None, query: str, terms: Collection[str]
 ) -> float:
-    """Return the same for a query that both answer.
+    """Return the same for a query that both answer; `terms` are the terms of the query.
 
-    `rarities` has the terms of the query, and `ratio` is the newer one's score to the older one's.
+    The same sentence with another value replaces the older one, unless the query asks for what
+    differs: "The lamp cost 40" and "The rug cost 120" are both true.
     """
     parts = _differences(older, newer)
-    lost = sum(r for t, r in rarities.items() if t in older.words and t not in newer.words)
-    missed = any(n in older.text and n not in newer.text for n in _NAME.findall(query))
+    parallel = _parallel(older.text, newer.text)
+    asked_for = any(term in older.words and term not in newer.words for term in terms)
     parts |= {
-        "ratio": min(ratio, 1.3),
         "alike": parts["shared"] if alike is None else alike,
-        "lost": lost / (sum(rarities.values()) or 1.0),
-        "lost_name": float(missed),
+        "parallel": parallel,
+        "new_value": float(parallel >= PARALLEL and not asked_for),
+        "name_lost": float(bool(older.names.difference(_NAME.findall(query))) and not newer.names),
     }
     return _logistic(ASKED, parts)
+
+
+def _parallel(one: str, other: str) -> float:
+    """Return the share of words that two texts have in common at their beginning and end."""
+    words, others = (re.findall(r"\w+", text.lower()) for text in (one, other))
+    fewer = min(len(words), len(others))
+    first = next((at for at in range(fewer) if words[at] != others[at]), fewer)
+    left = range(1, fewer - first + 1)
+    last = next((at - 1 for at in left if words[-at] != others[-at]), fewer - first)
+    return (first + last) / (max(len(words), len(others)) or 1)
 
 
 def _differences(older: Statement, newer: Statement) -> dict[str, float]:
