@@ -51,7 +51,7 @@ FILES = (
     "tests/test_platform_capture.py",
     "tests/test_platform_projects.py",
     "tests/test_platform_review.py",
-    "tests/test_engine_masking.py",
+    "tests/test_engine_write_policy.py",
     "tests/test_round_trip.py",
     "tests/test_storage_index.py",
     "tests/dialects/mama/test_chat.py",

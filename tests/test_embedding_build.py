@@ -14,8 +14,7 @@ import numpy as np
 import pytest
 from safetensors.numpy import save
 
-from commonplace.embedding.builtin import MODEL_DIRECTORY, BuiltIn
-from commonplace.embedding.multilingual import Pieces
+from commonplace.embedding.builtin import MODEL_DIRECTORY, BuiltIn, Pieces
 
 
 @pytest.fixture(scope="module")

@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from commonplace.embedding import english
+from commonplace.embedding import builtin
 from commonplace.embedding.builtin import MODEL_DIRECTORY, BuiltIn
 from commonplace.embedding.provider import QueryCache, open_embedder
 from commonplace.errors import EmbeddingUnavailable, InvalidInput
@@ -197,12 +197,12 @@ def test_a_broken_file_says_how_to_build(tmp_path: Path, broken: str) -> None:
 
 def test_batches_are_of_like_length_and_bounded() -> None:
     lengths = [256, 3, 4, 256, 3] * 40
-    batches = list(english._batches(lengths))
+    batches = list(builtin._batches_by_length(lengths))
     assert sorted(at for batch in batches for at in batch) == list(range(200))
     for batch in batches:
         longest = max(lengths[at] for at in batch)
-        assert len(batch) <= english.BATCH_TEXTS
-        assert longest * len(batch) <= english.BATCH_TOKENS
+        assert len(batch) <= builtin.BATCH_TEXTS
+        assert longest * len(batch) <= builtin.ENGLISH_BATCH_TOKENS
 
 
 def test_the_cache_forgets_the_query_asked_longest_ago() -> None:

@@ -17,7 +17,7 @@ from commonplace import Commonplace, Draft
 from commonplace.embedding.breaker import CircuitBreaker
 from commonplace.embedding.openai import OpenAICompatible
 from commonplace.engine.binding import engine_call, lease
-from commonplace.engine.content import memories
+from commonplace.engine.content import write_policy
 from commonplace.engine.finding.recall import MEANING_ONLY
 from commonplace.engine.maintenance import upkeep
 from commonplace.errors import EmbeddingUnavailable, InvalidInput
@@ -382,7 +382,7 @@ def test_what_a_call_stored_is_embedded_before_what_an_import_brought(tmp_path: 
     slow = WordVectors()
     slow.gate.clear()
     with Commonplace(tmp_path, embedding=slow, embed="later") as memory:
-        with memories.importing():
+        with write_policy.applied(lane=outbox.SECOND):
             imported = memory.remember_many([Draft(text=f"imported {i}") for i in range(40)])
         own = memory.remember("said in a call")
         with lease(memory) as space, space.store.maintain() as connection:

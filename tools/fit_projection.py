@@ -20,7 +20,7 @@ import build_model
 import numpy as np
 import onnxruntime
 
-from commonplace.embedding.multilingual import Multilingual
+from commonplace.embedding.builtin import Multilingual
 
 DIMENSIONS = 128
 SINGLE = range(200, 60_000, 6)

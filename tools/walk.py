@@ -1,12 +1,13 @@
 """Prints which files and functions of `commonplace` one call over HTTP enters.
 
 `python tools/walk.py [ROOT]` starts the server of a source tree in this process, calls `remember`
-and `recall` twice each, and lists what the second call entered in any thread, from the request
-being read to the answer being written.
+and `recall` twice each, and lists what the second call entered, from the request being read to the
+answer being written: on the event loop, and in the threads of executors to which it hands work.
 """
 
 from __future__ import annotations
 
+import asyncio
 import http.client
 import io
 import itertools
@@ -20,7 +21,7 @@ import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
-from types import CodeType, FrameType
+from types import FrameType
 from typing import Any
 
 ENDPOINT = "/mcp/commonplace"
@@ -34,10 +35,9 @@ CALLS: dict[str, list[dict[str, Any]]] = {
         {"text": "The staging database is restored every Monday", "tags": ["ops"]},
         {"text": "Alice moved to the vision team", "tags": ["people"]},
     ],
-    "recall": [{"query": "when is staging reset?"}, {"query": "who works on images?"}],
+    "recall": [{"query": "when is staging reset?"}, {"query": "Which team is Alice in?"}],
 }
-WAIT_SECONDS = 30.0
-IDLE_SECONDS = 2.0
+WAIT_SECONDS = 120.0
 # Comprehensions have code of their own in some versions of Python; they are no functions.
 COMPREHENSIONS = ("<listcomp>", "<setcomp>", "<dictcomp>", "<genexpr>")
 QUIET_SECONDS = 0.5  # until the work that goes on after an answer is done
@@ -46,26 +46,26 @@ QUIET_SECONDS = 0.5  # until the work that goes on after an answer is done
 class Recorder:
     """Notes which functions of a package are entered until an answer is written.
 
-    Threads and tasks that also run while nobody calls are background work, and not counted.
+    Counted are the steps of the event loop, but for those of tasks that were there before the call,
+    and the work that they hand over to the threads of executors. All else is background work, such
+    as the thread that embeds what was stored.
     """
 
     def __init__(self, package: Path) -> None:
         self._inside = f"{package}{os.sep}"
-        self._note: Callable[[FrameType], None] | None = None
-        self._background: set[CodeType] = set()
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._recording = False
+        self._earlier_tasks: set[asyncio.Task[Any]] = set()
+        self._handed_over: set[Callable[..., Any]] = set()
         self._answered = threading.Event()
         self.entered: set[tuple[str, str]] = set()  # file and function
 
-    def watch_idle(self) -> None:
-        """Learn what runs while nobody calls."""
-        self._note = lambda frame: self._background.add(self._origin(frame))
-        time.sleep(IDLE_SECONDS)
-        self._note = None
-
     def start(self) -> None:
-        self.entered = set()
+        assert self._loop is not None
+        self.entered, self._handed_over = set(), set()
+        self._earlier_tasks = asyncio.all_tasks(self._loop)
         self._answered.clear()
-        self._note = self._enter
+        self._recording = True
 
     def wait(self) -> None:
         """Return when the answer is written."""
@@ -74,32 +74,36 @@ class Recorder:
 
     def profile(self, frame: FrameType, event: str, _: Any) -> None:
         """Python calls this at every call and return, in every thread."""
-        if (note := self._note) is None:
+        if self._loop is None:
+            self._loop = asyncio._get_running_loop()
+        if not self._recording:
             return
-        if event == "call" and frame.f_code.co_filename.startswith(self._inside):
-            if frame.f_code.co_name not in COMPREHENSIONS:
-                note(frame)
+        code = frame.f_code
+        if event == "call" and code.co_filename.startswith(self._inside):
+            if code.co_name not in COMPREHENSIONS and self._serves(frame):
+                file = code.co_filename.removeprefix(self._inside)
+                self.entered.add((file, code.co_qualname))
+        elif event == "call" and code.co_qualname == "ThreadPoolExecutor.submit":
+            if self._serves(frame):
+                self._handed_over.add(frame.f_locals["fn"])
         elif (
             event == "return"
-            and frame.f_code.co_qualname == "RequestResponseCycle.send"
+            and code.co_qualname == "RequestResponseCycle.send"
             and frame.f_locals["self"].response_complete  # uvicorn has written all of it
         ):
-            self._note = None
+            self._recording = False
             self._answered.set()
 
-    def _enter(self, frame: FrameType) -> None:
-        if self._origin(frame) not in self._background:
-            file = frame.f_code.co_filename.removeprefix(self._inside)
-            self.entered.add((file, frame.f_code.co_qualname))
-
-    def _origin(self, frame: FrameType) -> CodeType:
-        """The outermost function of the package in this thread, or in this step of the loop."""
-        origin, at = frame.f_code, frame.f_back
-        while at is not None and at.f_code.co_qualname != "Handle._run":
-            if at.f_code.co_filename.startswith(self._inside):
-                origin = at.f_code
+    def _serves(self, frame: FrameType) -> bool:
+        """Whether a frame belongs to the call."""
+        at: FrameType | None = frame
+        while at is not None:
+            if at.f_code.co_qualname == "Handle._run":
+                return asyncio.current_task() not in self._earlier_tasks
+            if at.f_code.co_qualname == "_WorkItem.run":
+                return at.f_locals["self"].fn in self._handed_over
             at = at.f_back
-        return origin
+        return False
 
 
 class Output(io.StringIO):
@@ -119,7 +123,6 @@ def call_all(output: Output, recorder: Recorder, walks: dict[str, set[tuple[str,
     try:
         connection = http.client.HTTPConnection(output.address(), timeout=WAIT_SECONDS)
         time.sleep(QUIET_SECONDS)  # for the rest of the start
-        recorder.watch_idle()
         numbers = itertools.count(1)
         for tool, calls in CALLS.items():
             for arguments in calls:
@@ -131,8 +134,9 @@ def call_all(output: Output, recorder: Recorder, walks: dict[str, set[tuple[str,
                 answer = json.loads(connection.getresponse().read())
                 recorder.wait()
                 time.sleep(QUIET_SECONDS)
-                if answer.get("result", {}).get("isError", True):
-                    raise RuntimeError(f"{tool} failed: {answer}")
+                found = json.dumps(answer.get("result", {"isError": True}))
+                if '"isError": true' in found or '\\"memories\\":[]' in found:
+                    raise RuntimeError(f"{tool} failed or found nothing: {answer}")
             walks[tool] = recorder.entered
     finally:
         os.kill(os.getpid(), signal.SIGINT)

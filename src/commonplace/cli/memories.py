@@ -25,7 +25,7 @@ from commonplace.cli.options import (
 )
 from commonplace.cli.terminal import bold, counted, dim, emit, local, note, one_line, say, tell
 from commonplace.dialects import registry
-from commonplace.engine.content import masking
+from commonplace.engine.content import write_policy
 from commonplace.errors import InvalidInput
 from commonplace.text.hidden import visible
 
@@ -65,11 +65,12 @@ def remember(
       commonplace remember "Retries are capped at 5" --source https://example.org
     """
     here = None if everywhere else options.current_project(project)
+    masked: list[str] = []
     with (
         options.memory(
             data, space, embedding, create=True, project=here, allow_secrets=allow_secrets
         ) as memory,
-        masking.noticing() as masked,
+        write_policy.applied(masked=masked),
     ):
         stored = memory.remember(_words(text), tags=tag or (), **details)
     _tell_masked(masked)
@@ -277,9 +278,10 @@ def revise(
         raise InvalidInput(
             "There is nothing to change.", hint="Give the new text, or an option such as --tag."
         )
+    masked: list[str] = []
     with (
         options.memory(data, space, embedding, allow_secrets=allow_secrets) as memory,
-        masking.noticing() as masked,
+        write_policy.applied(masked=masked),
     ):
         before = memory.get(_named(memory, id), count=False)
         if tag or untag:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from commonplace.access.declarations import Forms, Resource
     from commonplace.dialects.contract import Dialect
-    from commonplace.engine.content.reserved import Reserved
+    from commonplace.engine.content.write_policy import Reserved
 
 GROUP = "commonplace.dialects"
 

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from commonplace.dialects import registry
-from commonplace.engine.content.reserved import NEVER_LIVE, Reserved
+from commonplace.engine.content.write_policy import NEVER_LIVE, Reserved
 from commonplace.engine.model import LIVE_STATES, Memory
 
 if TYPE_CHECKING:

@@ -3,19 +3,26 @@
 A vector has a part of each, and each part has a cosine of its own (`provider.parts`). Every text
 has the multilingual part. The English part is zero for a text that the English encoder does not
 know.
+
+The English encoder is all-MiniLM-L6-v2. The multilingual one is Google's Universal Sentence Encoder
+(multilingual, version 3). It knows Arabic, Chinese, Dutch, English, French, German, Italian,
+Japanese, Korean, Polish, Portuguese, Russian, Spanish, Thai and Turkish, and puts a text near its
+translations.
 """
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
-from collections.abc import Sequence
+import mmap
+import os
+import threading
+import unicodedata
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from commonplace.embedding.english import English
-from commonplace.embedding.multilingual import Multilingual
-from commonplace.embedding.onnx_session import REBUILD
 from commonplace.embedding.provider import QueryCache
 from commonplace.errors import EmbeddingUnavailable
 
@@ -24,6 +31,44 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 MODEL_DIRECTORY = Path(__file__).parent / "model"
+REBUILD = (
+    "Reinstall the package, or in a source tree run `python tools/build_model.py` "
+    "(it needs hatchling, numpy, onnx and safetensors)."
+)
+BATCH_TEXTS = 32
+
+# Of the English encoder. Larger batches were no faster on one thread, and 32 full windows take
+# 190 MB more. Longer texts are cut before they are tokenised; the window is much shorter.
+ENGLISH_BATCH_TOKENS = 1_024
+ENGLISH_CHARS = 32_768
+
+# A text with more pieces in a word, on average, is in another language. Plain English has 1.0 to
+# 1.2, with names of programs and commands in it up to 1.7; other languages have about 2. A word of
+# these shows that it is English with names in it.
+MOST_PIECES, MOST_PIECES_WITH_NAMES, MOST_PIECES_WITH_ACCENTS = 1.3, 1.8, 1.15
+SHORT = 3  # a text of so few words may consist of names
+ENGLISH_WORDS = frozenset({
+    "after", "and", "are", "does", "for", "from", "has", "have", "her", "his", "how", "is", "not",
+    "of", "our", "she", "that", "the", "this", "use", "uses", "what", "when", "where", "which",
+    "who", "why", "with", "you",
+})  # fmt: skip
+
+# Of the multilingual encoder. A text of so many characters is longer than a passage.
+MULTILINGUAL_BATCH_TOKENS = 512
+MULTILINGUAL_CHARS = 4_096
+UNKNOWN, BEGIN, END = 0, 1, 2
+# The branches of the network look at most two tokens back and two ahead.
+REACH = 2
+
+# The tree of pieces is a hash table of its edges. An edge's key is made of the slot of the edge
+# before it and of the next character; the slot where the key lies stands for the longer piece.
+CODE_POINTS = 0x110000
+HASH_FACTOR = 0x9E3779B97F4A7C15
+NO_EDGE = 0xFFFF_FFFF_FFFF_FFFF
+_64_BITS = 0xFFFF_FFFF_FFFF_FFFF
+
+# Characters that SentencePiece's normalisation makes spaces and NFKC does not.
+_SPACES = dict.fromkeys((0x200B, 0x200E, 0x200F, 0xFEFF, 0xFFFD), " ")
 
 
 class BuiltIn:
@@ -88,3 +133,282 @@ def _read_about(directory: Path) -> dict[str, Any]:
             f"The built-in model in {directory} is incomplete.", hint=REBUILD
         ) from error
     return about
+
+
+class _Encoder:
+    """An encoder of this model. Nothing heavy is imported or read before the first text."""
+
+    def __init__(self, directory: Path, about: dict[str, Any], *, threads: int = 1) -> None:
+        self._directory = directory
+        self._about = about
+        self._threads = threads
+        self.dimensions = int(about["dimensions"])
+        self._loaded: Any = None
+        self._lock = threading.Lock()
+
+    def close(self) -> None:
+        """Free the memory; the next text loads everything again."""
+        with self._lock:
+            self._loaded = None
+
+    def _load(self) -> Any:
+        """What `_open` returns, opened by the first call."""
+        loaded = self._loaded
+        if loaded is None:
+            with self._lock:
+                loaded = self._loaded
+                if loaded is None:
+                    loaded = self._loaded = self._open()
+        return loaded
+
+    def _open(self) -> Any:
+        raise NotImplementedError
+
+
+class English(_Encoder):
+    """The English encoder."""
+
+    def embed(self, texts: Sequence[str], *, known_only: bool = False) -> NDArray[np.float32]:
+        """One L2-normalised row per text, in order.
+
+        With `known_only`, the row of a text that the model does not know is zero.
+        """
+        import numpy as np
+
+        vectors = np.zeros((len(texts), self.dimensions), np.float32)
+        if not texts:
+            return vectors
+        with _failures_named():
+            tokenizer, session = self._load()
+            tokens = [_english_tokens(tokenizer, text, known_only) for text in texts]
+            for batch in _batches_by_length([len(ids) for ids in tokens]):
+                longest = max(len(tokens[at]) for at in batch)
+                ids = np.zeros((len(batch), longest), np.int32)
+                mask = np.zeros_like(ids)
+                for row, at in enumerate(batch):
+                    ids[row, : len(tokens[at])] = tokens[at]
+                    mask[row, : len(tokens[at])] = 1
+                inputs = {"input_ids": ids, "attention_mask": mask}
+                vectors[batch] = _run(session, inputs)
+        return vectors
+
+    def count_tokens(self, text: str) -> int:
+        """The number of tokens of a text, including the two special ones."""
+        return len(self._load()[0].encode(_clean(text)).ids)
+
+    def _open(self) -> tuple[Any, Any]:
+        """The tokenizer and the session."""
+        session = _open_session(self._directory / "model.onnx", self._threads)
+        from tokenizers import Tokenizer
+
+        tokenizer = Tokenizer.from_file(str(self._directory / "tokenizer.json"))
+        # Special tokens such as "[MASK]" in a text are plain text.
+        tokenizer.encode_special_tokens = True
+        return tokenizer, session
+
+
+def _english_tokens(tokenizer: Any, text: str, known_only: bool) -> Sequence[int]:
+    """The tokens of a text; none if only known texts are wanted and it is not one."""
+    text = _clean(text)
+    most = _most_pieces(text) if known_only else 0.0
+    if most is None:
+        return ()
+    encoding = tokenizer.encode(text)
+    ids: Sequence[int] = encoding.ids
+    words = [word for word in encoding.word_ids if word is not None] if most else ()
+    return () if len(words) > most * len(set(words)) else ids
+
+
+def _most_pieces(text: str) -> float | None:
+    """How many pieces a word of an English text has at most; None if it is not in Latin letters."""
+    if not text.isascii():
+        letters = [letter for letter in text if letter.isalpha()]
+        if 2 * sum(letter < "\u0250" for letter in letters) < len(letters):
+            return None
+        if not all(map(str.isascii, letters)):
+            return MOST_PIECES_WITH_ACCENTS
+    words = text.lower().split()
+    may_be_names = len(words) <= SHORT or not ENGLISH_WORDS.isdisjoint(words)
+    return MOST_PIECES_WITH_NAMES if may_be_names else MOST_PIECES
+
+
+def _clean(text: str) -> str:
+    """The text with bounded length and without lone surrogates, as the tokenizer needs it."""
+    text = text[:ENGLISH_CHARS]
+    return text if text.isascii() else text.encode("utf-8", "replace").decode("utf-8")
+
+
+def _batches_by_length(lengths: Sequence[int]) -> Iterator[list[int]]:
+    """Batches of positions of texts with similar lengths, so that there is little padding."""
+    batch: list[int] = []
+    due = (at for at, length in enumerate(lengths) if length)
+    for at in sorted(due, key=lambda at: lengths[at]):
+        if len(batch) == BATCH_TEXTS or (len(batch) + 1) * lengths[at] > ENGLISH_BATCH_TOKENS:
+            if batch:
+                yield batch
+            batch = []
+        batch.append(at)
+    if batch:
+        yield batch
+
+
+class Multilingual(_Encoder):
+    """The multilingual encoder.
+
+    The rows of its vocabulary and the tree of its pieces are mapped from files, so that processes
+    share them and opening them takes no time.
+    """
+
+    def embed(self, texts: Sequence[str]) -> NDArray[np.float32]:
+        """One L2-normalised row per text, in order."""
+        import numpy as np
+
+        vectors = np.empty((len(texts), self.dimensions), np.float32)
+        if not texts:
+            return vectors
+        with _failures_named():
+            pieces, table, session = self._load()
+            tokens = [pieces.encode(text) for text in texts]
+            for batch in _batches_in_order(tokens):
+                vectors[batch] = _run(session, self._inputs(table, batch, tokens))
+        return vectors
+
+    def _inputs(
+        self, table: Any, batch: Sequence[int], tokens: Sequence[Sequence[int]]
+    ) -> dict[str, Any]:
+        """A batch as the graph takes it: the tokens of all its texts in one list."""
+        import numpy as np
+
+        lengths = np.array([len(tokens[at]) for at in batch])
+        ids = np.concatenate([np.asarray(tokens[at], np.int64) for at in batch])
+        text = np.repeat(np.arange(len(batch)), lengths)
+        starts = np.repeat(np.cumsum(lengths) - lengths, lengths)[:, None]
+        around = np.arange(len(ids))[:, None] + np.arange(-REACH, REACH + 1)
+        outside = (around < starts) | (around >= starts + lengths[text][:, None])
+        around[outside] = len(ids)  # a row of zeros
+        shares = np.zeros((len(batch), len(ids)), np.float32)
+        shares[text, np.arange(len(ids))] = 1 / np.sqrt(lengths[text])
+        chunks = ids % int(self._about["chunks"])
+        return {"rows": table[ids], "chunks": chunks, "around": around, "shares": shares}
+
+    def _open(self) -> tuple[Pieces, Any, Any]:
+        """The pieces, the rows of the vocabulary and the session."""
+        import numpy as np
+
+        about = self._about
+        pieces = Pieces(
+            self._directory / "multilingual.pieces", int(about["slots"]), int(about["pieces"])
+        )
+        table = np.memmap(self._directory / "multilingual.table", np.uint8, "r")
+        session = _open_session(self._directory / "multilingual.onnx", self._threads)
+        return pieces, table.reshape(-1, int(about["width"])), session
+
+
+def _batches_in_order(tokens: Sequence[Sequence[int]]) -> Iterator[list[int]]:
+    """Batches of positions of texts with a limited number of tokens."""
+    batch: list[int] = []
+    total = 0
+    for at, each in enumerate(tokens):
+        if batch and (len(batch) == BATCH_TEXTS or total + len(each) > MULTILINGUAL_BATCH_TOKENS):
+            yield batch
+            batch, total = [], 0
+        batch.append(at)
+        total += len(each)
+    if batch:
+        yield batch
+
+
+class Pieces:
+    """Splits texts into the pieces of a SentencePiece unigram vocabulary."""
+
+    def __init__(self, path: Path, slots: int, pieces: int) -> None:
+        with path.open("rb") as file:
+            mapped = memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
+        self._keys = mapped[: 8 * slots].cast("Q")
+        self._pieces = mapped[8 * slots : 12 * slots].cast("i")
+        self._scores = mapped[12 * slots : 12 * slots + 4 * pieces].cast("f")
+        self._slots = slots
+        self._shift = 64 - (slots - 1).bit_length()
+        self._unknown_score = min(self._scores) - 10.0
+
+    def encode(self, text: str) -> list[int]:
+        """The numbers of the pieces of the likeliest split, between begin and end."""
+        words = unicodedata.normalize("NFKC", text[:MULTILINGUAL_CHARS].translate(_SPACES)).split()
+        if not words:
+            return [BEGIN, UNKNOWN, END]
+        return [BEGIN, *self._best_split("\u2581" + "\u2581".join(words)), END]
+
+    def _best_split(self, text: str) -> list[int]:
+        """The Viterbi algorithm: the best split of each prefix, from the shortest to the whole."""
+        keys, pieces, scores = self._keys, self._pieces, self._scores
+        slots, shift = self._slots, self._shift
+        codes = list(map(ord, text))
+        length = len(codes)
+        best = [0.0] + [float("-inf")] * length
+        begins = [0] * (length + 1)
+        chosen = [UNKNOWN] * (length + 1)
+        for begin in range(length):
+            before = best[begin]
+            node, single = slots, False
+            for end in range(begin + 1, length + 1):
+                key = node * CODE_POINTS + codes[end - 1]
+                node = (key * HASH_FACTOR & _64_BITS) >> shift
+                while (found := keys[node]) != key and found != NO_EDGE:
+                    node = (node + 1) % slots
+                if found == NO_EDGE:
+                    break
+                piece = pieces[node]
+                if piece >= 0:
+                    single = single or end == begin + 1
+                    score = before + scores[piece]
+                    if score > best[end]:
+                        best[end], begins[end], chosen[end] = score, begin, piece
+            if not single and before + self._unknown_score > best[begin + 1]:
+                best[begin + 1] = before + self._unknown_score
+                begins[begin + 1], chosen[begin + 1] = begin, UNKNOWN
+        split = []
+        while length:
+            split.append(chosen[length])
+            length = begins[length]
+        return split[::-1]
+
+
+@contextlib.contextmanager
+def _failures_named() -> Iterator[None]:
+    """Raise `EmbeddingUnavailable` for whatever goes wrong inside."""
+    try:
+        yield
+    except Exception as error:  # the libraries raise bare exceptions for unreadable files
+        raise EmbeddingUnavailable(
+            f"The built-in model could not be used: {error}", hint=REBUILD
+        ) from error
+
+
+def _run(session: Any, inputs: dict[str, Any]) -> Any:
+    """The vectors that a session computes; ValueError if a number is not finite."""
+    import numpy as np
+
+    vectors = session.run(["vectors"], inputs)[0]
+    if not np.isfinite(vectors).all():
+        raise ValueError("it computed infinite or undefined numbers")
+    return vectors
+
+
+def _open_session(path: Path, threads: int) -> Any:
+    """An inference session of a model file."""
+    # onnxruntime sends telemetry and stores a machine id under HOME unless this variable is set
+    # before the import; the call below is for programs that imported it earlier.
+    os.environ["ORT_DISABLE_TELEMETRY"] = "1"
+    import onnxruntime
+
+    onnxruntime.disable_telemetry_events()
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 3
+    # With one thread the caller's thread computes, so that callers run in parallel.
+    options.intra_op_num_threads = threads
+    options.inter_op_num_threads = 1
+    # The graphs were optimised when they were built; more than constant folding only costs time.
+    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_BASIC
+    # Convert int8 matrices to float32 once, when loading (3 ms a run instead of 25).
+    options.add_session_config_entry("session.disable_quant_qdq", "1")
+    return onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])

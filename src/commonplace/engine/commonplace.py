@@ -65,7 +65,7 @@ class Commonplace(Part):
         super().__init__(self)
         self.name = checks.space(space)
         self.origin = checks.origin(origin)
-        self.project = checked_project(project)
+        self.project = None if project is None else checked_project(project)
         if not isinstance(library, Library | None):
             raise InvalidInput(
                 "library must be a Library.", hint="Or give a path.", field="library"

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from commonplace.engine.binding import engine_call
-from commonplace.engine.content.reserved import NEVER_LIVE, Reserved
+from commonplace.engine.content.write_policy import NEVER_LIVE, Reserved
 from commonplace.engine.maintenance.purge import expire
 from commonplace.engine.model import Memory
 from commonplace.errors import NotFound

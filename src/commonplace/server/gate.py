@@ -23,8 +23,7 @@ from commonplace.dialects import schema
 from commonplace.dialects.contract import Call, Dialect, RequestInfo, Schema, Tool, Wire, as_json
 from commonplace.dialects.reserved import by_others
 from commonplace.engine.commonplace import Commonplace
-from commonplace.engine.content import masking, reserved
-from commonplace.engine.content.memories import embedding_first
+from commonplace.engine.content import write_policy
 from commonplace.engine.history import answers, audit
 from commonplace.engine.library import Library
 from commonplace.engine.model import Origin
@@ -397,14 +396,13 @@ class Gate:
         with wrapper(call, checked) if wrapper else contextlib.nullcontext():
             unit = None if tool.stepwise else call.memory.unit(tool.name, call.origin)
             with unit or contextlib.nullcontext():
-                first = contextlib.nullcontext() if tool.embeds_later else embedding_first()
-                with (
-                    reserved.enforced(by_others(dialect.name)),
-                    masking.noticing() as masked,
-                    first,
+                running.masked = []
+                with write_policy.applied(
+                    reservations=by_others(dialect.name),
+                    embed_first=not tool.embeds_later,
+                    masked=running.masked,
                 ):
                     value = tool.handler(call, **checked)
-                running.masked = masked
                 wire = running.with_notes(dialect.succeed(tool, value))
                 result = as_json(wire)
                 _refuse_too_large(result, tool.response_bytes or RESPONSE_BYTES)

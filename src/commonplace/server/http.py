@@ -50,7 +50,7 @@ from commonplace.server.door import Door
 from commonplace.server.gate import Gate
 from commonplace.server.observing import Metrics, log_lines
 from commonplace.server.pipes import Pipes
-from commonplace.server.protocol import ADMITTED, DIALECT, Admitted, Workers, build
+from commonplace.server.protocol import ADMITTED, DIALECT, Workers, build
 from commonplace.server.quotas import quota_of
 from commonplace.server.refusals import Refusals
 from commonplace.server.request import RECHECK, Paths, refusal
@@ -112,14 +112,13 @@ class Endpoint:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer by method, and by whether the client speaks the older protocol."""
-        admitted: Admitted = scope[ADMITTED]
-        scope["user"] = _user(admitted.caller)
         method = scope["method"]
         if method == "DELETE":
             await JSONResponse({})(scope, receive, send)  # there is no session to end
         elif method == "GET":
             await self._get(scope, receive, send)
         elif method == "POST" and b"session_id=" in scope["query_string"]:
+            scope["user"] = _user(scope[ADMITTED].caller)
             await self._older.handle_post_message(scope, receive, send)
         elif method == "POST":
             await self.managers[scope[DIALECT]].asgi_app(scope, receive, send)
@@ -132,6 +131,7 @@ class Endpoint:
             await _not_allowed(scope, receive, send)  # a stateless server opens no stream
             return
         dialect = self._dialects[scope[DIALECT]]
+        scope["user"] = _user(scope[ADMITTED].caller)
         try:
             async with self._streams.opened(scope[ADMITTED].caller, scope.get(RECHECK)) as ended:
                 receive = until(ended, receive, {"type": "http.disconnect"})
@@ -237,8 +237,13 @@ def application(parts: Parts) -> Door:
         exception_handlers=_handlers(paths, dialects),
     )
     app.router.redirect_slashes = False
+    straight = {
+        (path, name): manager.asgi_app
+        for path, endpoint in endpoints.items()
+        for name, manager in endpoint.managers.items()
+    }
     return Door(
-        app, straight=endpoints, settings=settings, paths=paths, gate=gate, workers=workers,
+        app, straight=straight, settings=settings, paths=paths, gate=gate, workers=workers,
         refusals=refusals, tokens=parts.tokens, metrics=metrics, oauth=oauth, sessions=browsers,
         streams=streams, sockets=sockets,
     )  # fmt: skip

@@ -8,12 +8,14 @@ which number, and what hash that row had: the chain is verified from there.
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from commonplace.storage.ports import Rows
+from commonplace.storage.database import now
+from commonplace.storage.ports import Rows, Store
 from commonplace.storage.tables import AUDIT, digest
 
 START = bytes(32)
@@ -22,6 +24,29 @@ REDACTION = "redact"
 """The tool of a row that lists rows whose payloads were cleared."""
 ANCHOR = "anchor"
 """The tool of a row that says which of the oldest rows were removed."""
+PAYLOAD_BYTES = 4096
+"""Of longer arguments and results only the beginning is stored."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Entry:
+    """An audit entry to be written."""
+
+    request: str
+    dialect: str
+    tool: str
+    caller: str = ""
+    credential: str = ""
+    client: str = ""
+    session: str = ""
+    address: str = ""
+    success: bool
+    error: str = ""
+    """An error code only: it is part of the chain, so a purge could not delete a message."""
+    milliseconds: int
+    arguments: str
+    """The whole JSON; `capped` limits what is stored."""
+    result: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,15 +63,69 @@ def read_head(rows: Rows, space: str) -> tuple[int, bytes]:
     return (0, START) if found is None else (found[0], found[1])
 
 
-def insert(rows: Rows, chained: tuple[Any, ...], arguments: str, result: str) -> None:
-    """Append a row and update the head; `chained` are its values from `num` to `previous`."""
+def capped(payload: str) -> str:
+    """The payload if it is small; otherwise its size, its hash and its beginning, as JSON."""
+    data = payload.encode()
+    if len(data) <= PAYLOAD_BYTES:
+        return payload
+    summary = {
+        "_truncated": True,
+        "_original_size": len(data),
+        "_limit": PAYLOAD_BYTES,
+        "_sha256": hashlib.sha256(data).hexdigest(),
+    }
+    prefix = json.dumps({**summary, "_head": ""})[:-2]
+    room = PAYLOAD_BYTES - len(prefix) - 2
+    head = data[:room].decode(errors="ignore")  # never cut inside a character
+    written = json.dumps(head, ensure_ascii=False)[1:-1]
+    shown = written.encode()[:room].decode(errors="ignore")
+    while not _is_whole(shown):
+        shown = shown[:-1]
+    return f'{prefix}{shown}"}}'
+
+
+def _is_whole(written: str) -> bool:
+    """Whether the beginning of a JSON string does not end inside an escape."""
+    if "\\" not in written[-5:]:  # the longest escape, \u0000, has six characters
+        return True
+    try:
+        json.loads(f'"{written}"')
+    except ValueError:
+        return False
+    return True
+
+
+def append(store: Store, entry: Entry) -> int:
+    """Write a row in the open unit of work, or in its own transaction; return its number.
+
+    Outside a unit it may use the room that is set aside for a full disk.
+    """
+    operation = store.open_unit.seq if store.open_unit and store.open_unit.changed else 0
+
+    def write() -> int:
+        with store.maintain() as connection:
+            return insert(connection, store.space, entry, operation)
+
+    return store.with_reserve(write)
+
+
+def insert(rows: Rows, space: str, entry: Entry, operation: int = 0) -> int:
+    """Append a row to the chain and update the head; return its number."""
+    arguments, result = capped(entry.arguments), capped(entry.result)
+    count, previous = read_head(rows, space)
+    chained = (
+        count + 1, space, now(), entry.request, entry.dialect, entry.tool, entry.caller,
+        entry.credential, entry.client, entry.session, entry.address, int(entry.success),
+        entry.error, entry.milliseconds, operation, digest(arguments), digest(result), previous,
+    )  # fmt: skip
     row = AUDIT.row(chained, arguments, result)
     rows.execute(AUDIT.insert_sql, row)
     rows.execute(
         "INSERT INTO audit_head (space, rows, hash) VALUES (?, ?, ?)"
         " ON CONFLICT (space) DO UPDATE SET rows = excluded.rows, hash = excluded.hash",
-        (chained[1], chained[0], row[-1]),
+        (space, count + 1, row[-1]),
     )
+    return count + 1
 
 
 def newest(

@@ -25,12 +25,6 @@ def exists(rows: Rows, space: str, source: str, target: str, kind: str) -> bool:
     return found is not None
 
 
-def any_there(rows: Rows, space: str) -> bool:
-    """Whether a space has any link."""
-    found = rows.execute("SELECT 1 FROM links WHERE space = ? LIMIT 1", (space,)).fetchone()
-    return found is not None
-
-
 def of_memory(rows: Rows, space: str, num: int) -> list[tuple[int, int, float]]:
     """(memory, linked memory, weight) of every link of a memory, in either direction."""
     found: list[tuple[int, int, float]] = rows.execute(_OF_MEMORY, (space, num)).fetchall()

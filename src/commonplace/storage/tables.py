@@ -300,6 +300,11 @@ class Table(Hashed):
         clause = "".join([f"AND {name} = ? " for name in equal])
         return self.fetch_one(connection, space, clause, *equal.values())
 
+    def is_empty(self, connection: Rows, space: str) -> bool:
+        """Whether a space has no row in this table."""
+        select = f"SELECT 1 FROM {self.name} WHERE space = ? LIMIT 1"
+        return connection.execute(select, (space,)).fetchone() is None
+
     def among(
         self, connection: Rows, space: str, column: str, values: Sequence[Any], /, **equal: Any
     ) -> list[Row]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from commonplace.engine.content.reserved import NUMBER, Reserved
+from commonplace.engine.content.write_policy import NUMBER, Reserved
 
 RESERVED = Reserved(
     owner="the Being dialect",

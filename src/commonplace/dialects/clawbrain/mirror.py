@@ -22,7 +22,7 @@ from commonplace.dialects.clawbrain.locations import ARCHIVE, KINDS, InvalidLoca
 from commonplace.dialects.reserved import by_others
 from commonplace.engine.binding import engine_call
 from commonplace.engine.commonplace import Commonplace
-from commonplace.engine.content import memories, reserved
+from commonplace.engine.content import memories, write_policy
 from commonplace.engine.maintenance import file_copies
 from commonplace.engine.maintenance.file_copies import File
 from commonplace.engine.model import LIVE_STATES, TRUSTS, Memory, Origin
@@ -170,7 +170,8 @@ class Mirror:
                 self.problems.pop(path, None)
                 return
             edited = _EditedFile(path, location, stat, digest(data), documents.parse(data))
-            with reserved.enforced(by_others("clawbrain")):  # files obey the same rules as clients
+            # Files obey the same rules as clients.
+            with write_policy.applied(reservations=by_others("clawbrain")):
                 if num is not None:
                     self._import_edited(edited, num)
                 else:

@@ -10,7 +10,8 @@ from commonplace.dialects import contract
 from commonplace.dialects.commonplace import fitting
 from commonplace.dialects.contract import Call, ResultWithText, Schema, Tool, Wire, as_json
 from commonplace.dialects.tool_schemas import FLAG, SHARE, TEXT, array, gives, integer, takes
-from commonplace.engine.content import credit, masking
+from commonplace.engine.content import credit
+from commonplace.engine.content.write_policy import masked_so_far
 from commonplace.engine.model import Link, Memory, Version, iso
 from commonplace.errors import CommonplaceError, InvalidInput, NotFound
 from commonplace.platform.exclusive import exclusively
@@ -46,7 +47,7 @@ def remember(
 
 def _with_masked(answer: dict[str, Any]) -> dict[str, Any]:
     """The answer with the kinds of the secrets that were masked in what was stored."""
-    masked = masking.masked_so_far()
+    masked = masked_so_far()
     return {**answer, "masked": masked} if masked else answer
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from types import NoneType
 
-from commonplace.engine.content.reserved import Reserved
+from commonplace.engine.content.write_policy import Reserved
 
 RESERVED = Reserved(
     owner="the orchestrator dialect",

@@ -6,8 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from commonplace.engine import checks
-from commonplace.engine.content import reserved
-from commonplace.engine.content.masking import mask_content
+from commonplace.engine.content.write_policy import check_artifact, mask_content
 from commonplace.engine.history.timeline import reading, rows_at
 from commonplace.engine.library import OpenSpace
 from commonplace.engine.model import Artifact, ArtifactVersion, Origin, Review, When
@@ -64,7 +63,7 @@ def create(
     data = mask_content(space, _content(content))
     given = {"path": path, "title": title, "media_type": media_type, "attrs": attrs}
     values = checks.columns(ARTIFACTS, given)
-    reserved.check_artifact(path)
+    check_artifact(path)
     with space.write("create artifact", origin) as unit:
         if path is not None:
             _check_free(unit, path)
@@ -129,7 +128,7 @@ def update(
     checks.optional(summary, "summary", max_chars=checks.REASON_CHARS)
     with space.write("update artifact", origin) as unit:
         row = _need(unit.connection, space.name, name)
-        reserved.check_artifact(row["path"])
+        check_artifact(row["path"])
         if expected is not None and row["version"] != expected:
             raise Conflict(
                 f"version conflict: expected {expected} but current is {row['version']}",
@@ -192,7 +191,7 @@ def delete(space: OpenSpace, name: str, *, origin: Origin | None = None) -> None
     """Hide an artifact; its path is free again, and undo brings it back."""
     with space.write("delete artifact", origin) as unit:
         row = _need(unit.connection, space.name, name)
-        reserved.check_artifact(row["path"])
+        check_artifact(row["path"])
         ARTIFACTS.replace(unit, row, {"state": "archived"})
 
 

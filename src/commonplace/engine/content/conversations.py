@@ -54,7 +54,8 @@ def add(
     """Append messages to a conversation, in their order: all of them, or none."""
     origin = checks.origin(origin)
     checks.text(conversation, "conversation", max_chars=checks.NAME_CHARS)
-    checked_project(project)
+    if project is not None:
+        checked_project(project)
     prepared = []
     for line in lines:
         if not isinstance(line, Line):

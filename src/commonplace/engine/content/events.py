@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from commonplace.engine import checks
-from commonplace.engine.content.masking import mask_row
+from commonplace.engine.content.write_policy import mask_row
 from commonplace.engine.history.timeline import reading
 from commonplace.engine.library import OpenSpace
 from commonplace.engine.model import Event, Origin, When, moment

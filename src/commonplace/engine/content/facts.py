@@ -11,8 +11,8 @@ from operator import itemgetter
 from typing import Any, Literal
 
 from commonplace.engine import checks
-from commonplace.engine.content.masking import mask_row
 from commonplace.engine.content.memories import need_row
+from commonplace.engine.content.write_policy import mask_row
 from commonplace.engine.history.timeline import need, reading, rows_at
 from commonplace.engine.library import OpenSpace
 from commonplace.engine.model import Fact, Origin, When

@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import json
 import struct
 import uuid
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from contextvars import ContextVar
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from operator import attrgetter, is_
 from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
 from commonplace.engine import checks
 from commonplace.engine.binding import named
-from commonplace.engine.content import projects, reserved
-from commonplace.engine.content.masking import mask_row
+from commonplace.engine.content import projects, write_policy
 from commonplace.engine.content.projects import BRANCH, PROJECT, Project, is_labelled, labels_of
 from commonplace.engine.model import (
     LIVE_STATES,
@@ -147,8 +144,8 @@ def _checked(space: OpenSpace, draft: Draft, origin: Origin) -> dict[str, Any]:
         for name, value, usual in zip(_OTHERS, given, _USUAL_VALUES, strict=True):
             if value is not usual:
                 values[name] = _CHECKS[name](value)
-    reserved.check(values)
-    mask_row(space, values)
+    write_policy.check_reserved(values)
+    write_policy.mask_row(space, values)
     return values
 
 
@@ -242,35 +239,11 @@ def analysed(values: dict[str, Any], speaker: str = "") -> Prepared:
     return Prepared(values, derived.pack_text(searched), fold(whole), spans, labels, None, lead)
 
 
-_before_answer: ContextVar[bool] = ContextVar("embed before the answer", default=False)
-_lane: ContextVar[int] = ContextVar("the lane of the outbox", default=outbox.FIRST)
-
-
-@contextlib.contextmanager
-def embedding_first() -> Iterator[None]:
-    """Embed what the block stores before it is stored, whatever the library is told."""
-    token = _before_answer.set(True)
-    try:
-        yield
-    finally:
-        _before_answer.reset(token)
-
-
-@contextlib.contextmanager
-def importing() -> Iterator[None]:
-    """Embed what the block stores after what calls store; searches do not wait for it."""
-    token = _lane.set(outbox.SECOND)
-    try:
-        yield
-    finally:
-        _lane.reset(token)
-
-
 def embed_now(space: OpenSpace, prepared: Sequence[Prepared]) -> None:
     """Embed a few passages with a local model; others are embedded later, from the outbox."""
     if space.embedder is None or not space.embedder.local:
         return
-    if space.embed_later and not _before_answer.get():
+    if space.embed_later and not write_policy.current().embed_first:
         return
     due = [item for item in prepared if item.vectors is None]
     texts = [text for item in due for text in item.embeddable]
@@ -333,7 +306,7 @@ def write_derived(
     derived.write_entries(connection, space.name, nums, prepared, model)
     if embedder is not None:
         waiting = [num for num, item in zip(nums, prepared, strict=True) if item.vectors is None]
-        lane = _lane.get()
+        lane = write_policy.current().lane
         for num in waiting:
             outbox.add(connection, space.name, num, lane)
         if waiting:
@@ -364,10 +337,9 @@ def remember(
 
 def _labelled(draft: Draft, project: Project | None) -> Draft:
     """Return the draft with the project's labels; who the user is belongs to no project."""
-    of = projects.checked_project(project)
-    if of is None or not isinstance(draft, Draft) or draft.kind == "identity":
+    if project is None or not isinstance(draft, Draft) or draft.kind == "identity":
         return draft
-    return replace(draft, tags=of.label(checks.tags(draft.tags)))
+    return replace(draft, tags=projects.checked_project(project).label(checks.tags(draft.tags)))
 
 
 def find_row(connection: Rows, space: str, identity: str) -> Row | None:
@@ -471,8 +443,9 @@ def revise(
     `project`, new tags that name no project leave it in the project that it has.
     """
     wanted = {**changes} if text is None else {"text": text, **changes}
-    of_project = projects.checked_project(project) is not None and "tags" in changes
-    if of_project and not is_labelled(checks.tags(changes["tags"])):
+    if project is not None:
+        projects.checked_project(project)
+    if project and "tags" in changes and not is_labelled(checks.tags(changes["tags"])):
         with space.store.read() as connection:
             row = need_row(connection, space.name, identity)
         wanted["tags"] = [*checks.tags(changes["tags"]), *labels_of(json.loads(row["tags"]))]
@@ -503,7 +476,7 @@ def change(
             field=unknown[0],
         )
     values = {field: _CHECKS[field](value) for field, value in changes.items()}
-    mask_row(space, values)
+    write_policy.mask_row(space, values)
     with space.store.read() as connection:
         row = need_row(connection, space.name, identity)
         speaker = speaker_of(connection, space.name, row["num"])
@@ -543,7 +516,7 @@ def change_row(
     space: OpenSpace, unit: Unit, row: Row, values: Mapping[str, Any], prepared: Prepared | None
 ) -> Row:
     """Apply checked changes in an open unit."""
-    reserved.check({**row, **values}, row)
+    write_policy.check_reserved({**row, **values}, row)
     connection = unit.connection
     if values.get("ref") is not None:
         if stored.ref_is_taken(connection, unit.space, values["ref"], row["num"]):

@@ -66,8 +66,8 @@ def labels_of(tags: Iterable[str]) -> list[str]:
     return [tag for tag in tags if tag.startswith((PROJECT, BRANCH))]
 
 
-def checked_project(project: object) -> Project | None:
-    """Return a project, or None; InvalidInput for anything else."""
-    if not isinstance(project, Project | None):
+def checked_project(project: object) -> Project:
+    """Return a project; InvalidInput for anything else."""
+    if not isinstance(project, Project):
         raise InvalidInput("project must be a Project.", hint="Use Project.", field="project")
     return project

@@ -368,7 +368,7 @@ def _along_links(
     linked = np.zeros_like(score)
     if not weighting.graph:
         return linked
-    if search.seq is None and not links.any_there(connection, space.name):
+    if search.seq is None and LINKS.is_empty(connection, space.name):
         return linked
     nums = search.snapshot.num
     leaders = highest(score, search.mask, weighting.graph_seeds)

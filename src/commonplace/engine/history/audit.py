@@ -1,13 +1,10 @@
 """The audit: one row for every call, chained by hashes, committed with the call's effects.
 
-The chain covers the hashes of arguments and results, so that a purge can delete a payload without
-breaking the chain. `audit_head` holds the number of rows and the hash of the last one, so that
-deleted rows at the end are noticed too.
+Rows are written by `append` of `storage/audit.py`; here they are read, verified and removed.
 """
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -17,35 +14,28 @@ from typing import Any
 from commonplace.engine import checks
 from commonplace.engine.model import moment
 from commonplace.storage import audit as stored
-from commonplace.storage.audit import REDACTION, Fault
-from commonplace.storage.database import now
-from commonplace.storage.ports import Rows, Store
-from commonplace.storage.tables import digest
+from commonplace.storage.audit import PAYLOAD_BYTES, REDACTION, Entry, Fault, append, capped
+from commonplace.storage.ports import Store
 
-PAYLOAD_BYTES = 4096
+__all__ = [
+    "AMONG",
+    "PAYLOAD_BYTES",
+    "Call",
+    "Count",
+    "Entry",
+    "Verdict",
+    "append",
+    "capped",
+    "counts",
+    "cut",
+    "listing",
+    "mentioning",
+    "redact",
+    "verify",
+]
+
 _REDACTIONS_A_ROW = 400
 _REMOVED_AT_ONCE = 10_000  # rows deleted in one write, so that others can write in between
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Entry:
-    """An audit entry to be written."""
-
-    request: str
-    dialect: str
-    tool: str
-    caller: str = ""
-    credential: str = ""
-    client: str = ""
-    session: str = ""
-    address: str = ""
-    success: bool
-    error: str = ""
-    """An error code only: it is part of the chain, so a purge could not delete a message."""
-    milliseconds: int
-    arguments: str
-    """The whole JSON; `capped` limits what is stored."""
-    result: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,64 +74,6 @@ class Verdict:
     """The number of the last row that retention removed; 0 if none was."""
     anchor: str = ""
     """The hash of that row, at which the chain begins."""
-
-
-def capped(payload: str) -> str:
-    """The payload if it is small; otherwise its size, its hash and its beginning, as JSON."""
-    data = payload.encode()
-    if len(data) <= PAYLOAD_BYTES:
-        return payload
-    summary = {
-        "_truncated": True,
-        "_original_size": len(data),
-        "_limit": PAYLOAD_BYTES,
-        "_sha256": hashlib.sha256(data).hexdigest(),
-    }
-    prefix = json.dumps({**summary, "_head": ""})[:-2]
-    room = PAYLOAD_BYTES - len(prefix) - 2
-    head = data[:room].decode(errors="ignore")  # never cut inside a character
-    written = json.dumps(head, ensure_ascii=False)[1:-1]
-    shown = written.encode()[:room].decode(errors="ignore")
-    while not _is_whole(shown):
-        shown = shown[:-1]
-    return f'{prefix}{shown}"}}'
-
-
-def _is_whole(written: str) -> bool:
-    """Whether the beginning of a JSON string does not end inside an escape."""
-    if "\\" not in written[-5:]:  # the longest escape, \u0000, has six characters
-        return True
-    try:
-        json.loads(f'"{written}"')
-    except ValueError:
-        return False
-    return True
-
-
-def append(store: Store, entry: Entry) -> int:
-    """Write a row in the open unit of work, or in its own transaction; return its number.
-
-    Outside a unit it may use the room that is set aside for a full disk.
-    """
-    operation = store.open_unit.seq if store.open_unit and store.open_unit.changed else 0
-
-    def write() -> int:
-        with store.maintain() as connection:
-            return _insert(connection, store.space, entry, operation)
-
-    return store.with_reserve(write)
-
-
-def _insert(rows: Rows, space: str, entry: Entry, operation: int = 0) -> int:
-    arguments, result = capped(entry.arguments), capped(entry.result)
-    count, previous = stored.read_head(rows, space)
-    chained = (
-        count + 1, space, now(), entry.request, entry.dialect, entry.tool, entry.caller,
-        entry.credential, entry.client, entry.session, entry.address, int(entry.success),
-        entry.error, entry.milliseconds, operation, digest(arguments), digest(result), previous,
-    )  # fmt: skip
-    stored.insert(rows, chained, arguments, result)
-    return count + 1
 
 
 def listing(
@@ -278,7 +210,7 @@ def cut(store: Store, before: datetime | str) -> int:
                 return count
             first, last, hashed = found
             anchor = json.dumps({"last": last, "hash": stored.as_hex(hashed)})
-            _insert(connection, store.space, _own_entry(stored.ANCHOR, anchor))
+            stored.insert(connection, store.space, _own_entry(stored.ANCHOR, anchor))
             stored.remove_through(connection, store.space, last)
         count += last - first + 1
 

@@ -7,7 +7,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from commonplace.engine.content import memories, reserved
+from commonplace.engine.content import memories
+from commonplace.engine.content.write_policy import check_reserved
 from commonplace.engine.history import audit
 from commonplace.engine.library import OpenSpace
 from commonplace.engine.model import Origin
@@ -112,12 +113,12 @@ def _numbers(unit: Unit, identity: str) -> dict[int, set[str]]:
     """Return the row numbers of a memory, current or former, each with its ids and refs."""
     row = memories.find_row(unit.connection, unit.space, identity)
     if row is not None:
-        reserved.check(row)
+        check_reserved(row)
         return {row["num"]: {row["id"]} | ({row["ref"]} if row["ref"] else set())}
     found: dict[int, set[str]] = {}
     for former, _, _ in MEMORIES.past(unit.connection, unit.space):
         if identity in (former["id"], former["ref"]):
-            reserved.check(former)
+            check_reserved(former)
             found[former["num"]] = {former["id"]}
     return found
 

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from commonplace.engine import checks
-from commonplace.engine.content import memories
+from commonplace.engine.content import memories, write_policy
 from commonplace.engine.content.memories import DRAFT_FIELDS, Draft, Prepared
 from commonplace.engine.library import OpenSpace
 from commonplace.engine.model import Origin
@@ -38,6 +38,7 @@ from commonplace.engine.transfer.reading import (
 )
 from commonplace.engine.transfer.replay import Replay, check_export, is_export
 from commonplace.errors import CommonplaceError, Conflict, InvalidInput, NotFound, StorageFull
+from commonplace.storage import outbox
 from commonplace.storage.tables import MEMORIES
 from commonplace.storage.writing import Unit
 
@@ -231,7 +232,7 @@ class _Notes(Importer[_Note]):
 
     def _import(self, batch: Sequence[_Note]) -> None:
         if batch:
-            with memories.importing():
+            with write_policy.applied(lane=outbox.SECOND):
                 memories.embed_now(self._space, [note.prepared for note in batch])
                 self._write(batch)
 

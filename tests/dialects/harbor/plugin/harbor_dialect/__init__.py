@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from commonplace.engine.content.reserved import Reserved
+from commonplace.engine.content.write_policy import Reserved
 
 RESERVED = Reserved(
     owner="the Harbor dialect", reason="its list is made of such memories", kinds=("ship",)

@@ -1,9 +1,12 @@
-"""Kinds, tags and records that only their owner may write.
+"""The rules for what a call stores: reserved names, masked secrets, and when it is embedded.
 
 Some memories are more than content: a program takes instructions from them, or its own structure.
-Code that runs for somebody else, such as a tool call of a dialect's client, runs with the
-reservations of all other dialects enforced. Undo, import and restore put back whole rows and are
-not checked; neither is a program that uses the library directly.
+Their kinds, tags and records are reserved for their owner. Code that runs for somebody else, such
+as a tool call of a dialect's client, runs with the reservations of all other dialects. Undo, import
+and restore put back whole rows and are not checked; neither is a program that uses the library
+directly.
+
+Secrets are masked before anything is stored, unless the library was opened to allow them.
 """
 
 from __future__ import annotations
@@ -13,9 +16,14 @@ from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from commonplace.errors import InvalidInput
+from commonplace.storage import outbox
+from commonplace.text import secrets
+
+if TYPE_CHECKING:
+    from commonplace.engine.library import OpenSpace
 
 NEVER_LIVE = "archived"
 _RANKING = frozenset({"importance", "confidence", "credit", "pinned", "updated_at"})
@@ -123,27 +131,106 @@ def _matches(name: str, patterns: tuple[str, ...]) -> bool:
     )
 
 
-_enforced: ContextVar[tuple[Reserved, ...]] = ContextVar("reserved", default=())
+@dataclass(frozen=True, slots=True)
+class WritePolicy:
+    """The rules for what is stored in a block and thread."""
+
+    reservations: tuple[Reserved, ...] = ()
+    """What must not be written."""
+    embed_first: bool = False
+    """Embed memories before they are stored, also where the library embeds later."""
+    lane: int = outbox.FIRST
+    """The lane of the outbox in which memories wait to be embedded."""
+    masked: list[str] | None = None
+    """If there is a list, the kinds of the secrets that are masked are added to it."""
+
+
+_NO_RULES = WritePolicy()
+_policy: ContextVar[WritePolicy] = ContextVar("write policy", default=_NO_RULES)
+
+
+def current() -> WritePolicy:
+    """Return the policy of this block and thread."""
+    return _policy.get()
+
+
+def masked_so_far() -> list[str]:
+    """Return the kinds of the secrets that were masked since the policy was applied."""
+    return list(_policy.get().masked or ())
 
 
 @contextmanager
-def enforced(reservations: tuple[Reserved, ...]) -> Iterator[None]:
-    """Refuse to write what is reserved, in this block and thread."""
-    token = _enforced.set(reservations)
+def applied(
+    *,
+    reservations: tuple[Reserved, ...] | None = None,
+    embed_first: bool | None = None,
+    lane: int | None = None,
+    masked: list[str] | None = None,
+) -> Iterator[None]:
+    """Store by these rules in this block and thread; what is not given stays as it is."""
+    outer = _policy.get()
+    policy = WritePolicy(
+        outer.reservations if reservations is None else reservations,
+        outer.embed_first if embed_first is None else embed_first,
+        outer.lane if lane is None else lane,
+        outer.masked if masked is None else masked,
+    )
+    token = _policy.set(policy)
     try:
         yield
     finally:
-        _enforced.reset(token)
+        _policy.reset(token)
 
 
-def check(after: Mapping[str, Any], before: Mapping[str, Any] | None = None) -> None:
+def check_reserved(after: Mapping[str, Any], before: Mapping[str, Any] | None = None) -> None:
     """Raise InvalidInput if a new or changed row is reserved; values are in stored form."""
-    for each in _enforced.get():
+    for each in _policy.get().reservations:
         each._check(before, after)
 
 
 def check_artifact(path: str | None) -> None:
-    """InvalidInput if an artifact at this path is reserved."""
-    for each in _enforced.get():
+    """Raise InvalidInput if an artifact at this path is reserved."""
+    for each in _policy.get().reservations:
         if path is not None and _matches(path, each.artifacts):
             raise each._refusal(f"the path {path[:80]!r}", "path")
+
+
+def _note_masked(kinds: list[str]) -> None:
+    noticed = _policy.get().masked
+    if kinds and noticed is not None:
+        noticed.extend(kinds)
+
+
+def mask_text(space: OpenSpace, text: str) -> str:
+    """Return a text as it may be stored."""
+    if space.allow_secrets:
+        return text
+    masked, kinds = secrets.mask(text)
+    _note_masked(kinds)
+    return masked
+
+
+def mask_row(space: OpenSpace, values: dict[str, Any]) -> None:
+    """Mask the secrets in the values of a row; they are in their stored form."""
+    if space.allow_secrets:
+        return
+    for name in ("text", "title", "reason", "subject", "object"):
+        if isinstance(values.get(name), str):
+            values[name] = mask_text(space, values[name])
+    given = values.get("attrs")
+    if isinstance(given, str) and given != "{}":
+        masked, kinds = secrets.mask_values(json.loads(given))
+        if kinds:
+            values["attrs"] = json.dumps(masked, ensure_ascii=False, separators=(",", ":"))
+            _note_masked(kinds)
+
+
+def mask_content(space: OpenSpace, content: bytes) -> bytes:
+    """Return the content of a document as it may be stored; only text has secrets that are seen."""
+    if space.allow_secrets or b"\0" in content[:8_000]:
+        return content
+    try:
+        text = content.decode()
+    except UnicodeDecodeError:
+        return content
+    return mask_text(space, text).encode()

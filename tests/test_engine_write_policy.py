@@ -11,7 +11,7 @@ import postgres_engine
 from commonplace import Commonplace, Draft, InvalidInput, Library, Line
 from commonplace.cli.app import run
 from commonplace.engine.binding import engine_call
-from commonplace.engine.content import masking
+from commonplace.engine.content import write_policy
 from commonplace.engine.maintenance import secret_scan
 from commonplace.engine.transfer import importing
 
@@ -25,7 +25,8 @@ def allowing(tmp_path: Path) -> Commonplace:
 
 
 def test_every_way_of_storing_masks(memory: Commonplace, tmp_path: Path) -> None:
-    with masking.noticing() as noticed:
+    noticed: list[str] = []
+    with write_policy.applied(masked=noticed):
         first = memory.remember(f"use {TOKEN}", title=f"t {TOKEN}", attrs={"a": [TOKEN]})
         assert (first.text, first.title, first.attrs) == (f"use {MARK}", f"t {MARK}", {"a": [MARK]})
         assert memory.remember_many([Draft(text=TOKEN)])[0].text == MARK
@@ -54,7 +55,8 @@ def test_what_is_no_text_is_stored_as_it_is(memory: Commonplace) -> None:
 
 
 def test_who_must_can_store_secrets(allowing: Commonplace) -> None:
-    with masking.noticing() as noticed:
+    noticed: list[str] = []
+    with write_policy.applied(masked=noticed):
         assert allowing.remember(TOKEN).text == TOKEN
         assert (
             allowing.artifacts.read(allowing.artifacts.create(TOKEN).id)[1].content
