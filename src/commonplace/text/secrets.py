@@ -7,6 +7,7 @@ masked, never what stands around it.
 
 from __future__ import annotations
 
+import functools
 import math
 import re
 from collections import Counter
@@ -318,20 +319,23 @@ _TOKENS = (
     ("age key", "AGE-SECRET-KEY-1", "AGE-SECRET-KEY-1[A-Z0-9]{58}"),
     ("access token", "cpt_ cpo_ cpr_", f"cp[tor]_{_ID}{{40,}}"),
 )  # fmt: skip
-_COMPILED = [
-    (kind, tuple(words.split()), re.compile(_START + expression))
-    for kind, words, expression in _TOKENS
-]
+_SPLIT = [(kind, tuple(words.split()), expression) for kind, words, expression in _TOKENS]
+
+
+@functools.cache
+def _token_pattern(expression: str) -> re.Pattern[str]:
+    """Compiled on first use: most texts hold no such word, and there are many patterns."""
+    return re.compile(_START + expression)
 
 
 def _tokens(run: str) -> Iterator[Secret]:
-    for kind, words, expression in _COMPILED:
+    for kind, words, expression in _SPLIT:
         for word in words:
             if word in run:
                 break
         else:
             continue
-        for match in expression.finditer(run):
+        for match in _token_pattern(expression).finditer(run):
             if not _is_placeholder(match[0]) and _entropy(match[0]) >= 2.8:
                 yield Secret(*match.span(), kind)
 

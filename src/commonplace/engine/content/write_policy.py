@@ -20,7 +20,6 @@ from typing import TYPE_CHECKING, Any
 
 from commonplace.errors import InvalidInput
 from commonplace.storage import outbox
-from commonplace.text import secrets
 
 if TYPE_CHECKING:
     from commonplace.engine.library import OpenSpace
@@ -205,6 +204,8 @@ def mask_text(space: OpenSpace, text: str) -> str:
     """Return a text as it may be stored."""
     if space.allow_secrets:
         return text
+    from commonplace.text import secrets  # compiles many patterns
+
     masked, kinds = secrets.mask(text)
     _note_masked(kinds)
     return masked
@@ -215,10 +216,13 @@ def mask_row(space: OpenSpace, values: dict[str, Any]) -> None:
     if space.allow_secrets:
         return
     for name in ("text", "title", "reason", "subject", "object"):
-        if isinstance(values.get(name), str):
-            values[name] = mask_text(space, values[name])
+        value = values.get(name)
+        if value and isinstance(value, str):
+            values[name] = mask_text(space, value)
     given = values.get("attrs")
     if isinstance(given, str) and given != "{}":
+        from commonplace.text import secrets
+
         masked, kinds = secrets.mask_values(json.loads(given))
         if kinds:
             values["attrs"] = json.dumps(masked, ensure_ascii=False, separators=(",", ":"))

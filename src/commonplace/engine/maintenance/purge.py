@@ -9,12 +9,10 @@ from typing import Any
 
 from commonplace.engine.content import memories
 from commonplace.engine.content.write_policy import check_reserved
-from commonplace.engine.history import audit
 from commonplace.engine.library import OpenSpace
 from commonplace.engine.model import Origin
 from commonplace.errors import NotFound, StorageFull, StorageUnavailable
 from commonplace.storage import answers, derived, events
-from commonplace.storage import audit as stored_audit
 from commonplace.storage.tables import (
     FACTS,
     LINKS,
@@ -198,6 +196,9 @@ def _redact_events(unit: Unit, texts: Sequence[str]) -> int:
 
 def _redact_calls(space: OpenSpace, unit: Unit, texts: Sequence[str], names: Iterable[str]) -> int:
     """Remove the payloads of audit entries, and stored answers, that name or quote a memory."""
+    from commonplace.engine.history import audit
+    from commonplace.storage import audit as stored_audit
+
     # By its id, too: a text of a few characters is too short to be searched for.
     windows = _windows(texts) | {json.dumps(name, ensure_ascii=False).encode() for name in names}
     windows |= {window.replace(b'"', b'\\"') for window in windows if window[:1] == b'"'}

@@ -13,7 +13,6 @@ from typing import Any
 from commonplace.storage.directories import make_private, replacing
 from commonplace.storage.locking import file_lock, open_locked
 from commonplace.storage.ports import Store, WorkRequest
-from commonplace.storage.sqlite import foreign
 
 WORK = "workflows"
 """The name of the lock for work in steps, and of its folder."""
@@ -102,6 +101,8 @@ class FileCoordination:
 
     def replace_damaged_dbos(self) -> bool:
         """Rename the file of DBOS if it is damaged; whether it was."""
+        from commonplace.storage.sqlite import foreign  # rarely used
+
         if foreign.is_sound(self._dbos):
             return False
         for end in ("", "-wal", "-shm"):
