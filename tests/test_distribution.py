@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import os
 import re
 import subprocess
-import sys
 import sysconfig
 import tomllib
 import zipfile
@@ -14,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from commonplace import DISTRIBUTION, __version__
+from installing import Environment, build_wheel, use_as_newcomer
 
 ROOT = Path(__file__).parent.parent
 # `commonplace` on PyPI is somebody else's project: these would install or run a stranger's code.
@@ -26,7 +25,9 @@ FORBIDDEN = re.compile(
     """,
     re.VERBOSE,
 )
-INSTALLED_NAME = re.compile(r"\b(?:pip|pipx|uv\s+tool)\s+install\s+'?([\w{}.-]+)(?:\[([\w,-]+)\])?")
+INSTALLED_NAME = re.compile(  # but not a file, which begins with a dot, and options
+    r"\b(?:pip|pipx|uv\s+tool)\s+install\s+(?!\./)(?:--upgrade\s+)?'?([\w{}.-]+)(?:\[([\w,-]+)\])?"
+)
 
 
 def _files() -> list[Path]:
@@ -100,40 +101,25 @@ def test_the_project_file_and_every_hint_take_the_name_from_the_constant() -> No
     assert hints >= 7
 
 
-def test_a_fresh_environment_with_the_built_wheel_stores_and_recalls(tmp_path: Path) -> None:
-    wheels, fresh = tmp_path / "wheels", tmp_path / "fresh"
-    build = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(wheels)]
-    subprocess.run(build, cwd=ROOT, check=True, capture_output=True)
-    (wheel,) = wheels.iterdir()
+def test_the_built_wheel_alone_is_enough_for_a_newcomer(tmp_path: Path) -> None:
+    wheel = build_wheel(ROOT, tmp_path / "wheels")
     assert wheel.name == f"{DISTRIBUTION.replace('-', '_')}-{__version__}-py3-none-any.whl"
     static = (ROOT / "src/commonplace/web").rglob("static/**/*.*")
     pages = {file.relative_to(ROOT / "src").as_posix() for file in static if file.is_file()}
     assert len(pages) > 20 and pages <= set(zipfile.ZipFile(wheel).namelist())
-    subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(fresh)], check=True)
-    bin_dir = fresh / ("Scripts" if os.name == "nt" else "bin")
-    pip = [sys.executable, "-m", "pip", "--python", str(bin_dir / "python"), "install"]
-    subprocess.run([*pip, "--quiet", "--no-deps", "--no-index", str(wheel)], check=True)
-
-    # Dependencies come from the environment of the tests. Its `.pth` files are not read on
-    # PYTHONPATH, so that the editable installation there stays out of sight.
-    environment = {
-        "PATH": os.environ["PATH"],
-        "HOME": str(tmp_path),
-        "PYTHONPATH": sysconfig.get_path("purelib"),
-        "COMMONPLACE_DATA": str(tmp_path / "data"),
-    }
-
-    def run(program: str, *arguments: str) -> str:
-        command = [str(bin_dir / program), *arguments]
-        done = subprocess.run(
-            command, env=environment, cwd=tmp_path, check=True, stdout=subprocess.PIPE, text=True
-        )
-        return done.stdout
-
-    where = run("python", "-c", "import commonplace; print(commonplace.__file__)")
-    assert Path(where.strip()).is_relative_to(fresh)
+    home = tmp_path / "home"
+    home.mkdir()
+    # Dependencies come from the environment of the tests; a soak test installs them. Its `.pth`
+    # files are not read on PYTHONPATH, so that the editable installation stays out of sight.
+    made = Environment(tmp_path / "fresh", home, PYTHONPATH=sysconfig.get_path("purelib"))
+    made.pip("install", "--quiet", "--no-deps", "--no-index", str(wheel))
+    where = made.run("python", "-c", "import commonplace; print(commonplace.__file__)")
+    assert Path(where.strip()).is_relative_to(tmp_path / "fresh")
     asked = f"import importlib.metadata as m; print(m.version({DISTRIBUTION!r}))"
-    assert run("python", "-c", asked).strip() == __version__
-    assert __version__ in run("commonplace", "--version")
-    run("commonplace", "remember", "The staging database is restored every Monday")
-    assert "every Monday" in run("commonplace", "search", "when is staging reset?")
+    assert made.run("python", "-c", asked).strip() == __version__
+    # `uvx` looks for a program with the name of the distribution
+    assert __version__ in made.run(DISTRIBUTION, "--version")
+    use_as_newcomer(made)
+    made.pip("uninstall", "--yes", "--quiet", DISTRIBUTION)
+    assert not list(made.bin.glob("commonplace*"))
+    assert (home / ".commonplace" / "spaces" / "default.db").exists()

@@ -1,4 +1,5 @@
-"""Write the plugin for agents: plugins/commonplace, and the marketplace files that name it.
+"""Write the plugin for agents: plugins/commonplace, and the marketplace files that name it; and
+server.json for the MCP registry, with the README's line that belongs to it.
 
 `make docs` runs this; a test compares. What repeats tools, hooks, names or versions comes from the
 program itself.
@@ -7,6 +8,7 @@ program itself.
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +21,11 @@ FOLDER = ROOT / "plugins" / SERVER
 SCHEMAS = "https://agent-plugins.org/schemas/1.0.0"
 SUMMARY = "One memory for every AI agent: durable, searched by word and by meaning, offline."
 PUBLISHER = {"name": "The Commonplace authors"}
+NAMESPACE = "io.github.example"
+"""The namespace of the publisher in the MCP registry. This is a placeholder: whoever publishes sets
+the own one, such as `io.github.NAME`, and runs `make docs`."""
+REGISTRY_SCHEMA = "https://static.modelcontextprotocol.io/schemas/2025-12-11/server.schema.json"
+README = ROOT / "README.md"
 FROM = ["--from", DISTRIBUTION]
 COMMAND: dict[str, Any] = {"command": "uvx", "args": [*FROM, "commonplace", "mcp"]}
 HOOK = " ".join(["uvx", *FROM, PROGRAM])
@@ -77,12 +84,49 @@ def files() -> dict[Path, str]:
         FOLDER / "gemini-extension.json": {
             "name": SERVER, "version": __version__, "description": SUMMARY, **servers,
         },
+        ROOT / "server.json": registry_entry(),
         ROOT / ".claude-plugin" / "marketplace.json": market,
         ROOT / ".agents" / "plugins" / "marketplace.json": market,
     }  # fmt: skip
     texts = {path: json.dumps(value, indent=2) + "\n" for path, value in found.items()}
     texts[FOLDER / "skills" / SERVER / "SKILL.md"] = _skill()
+    texts[README] = _readme(README.read_text(encoding="utf-8"))
     return texts
+
+
+def registry_entry() -> dict[str, Any]:
+    """The server as the MCP registry describes it."""
+    return {
+        "$schema": REGISTRY_SCHEMA,
+        "name": f"{NAMESPACE}/{SERVER}",
+        "title": DIALECT.title,
+        "description": SUMMARY,
+        "version": __version__,
+        "packages": [
+            {
+                "registryType": "pypi",
+                "identifier": DISTRIBUTION,
+                "version": __version__,
+                "runtimeHint": "uvx",
+                "transport": {"type": "stdio"},
+                "packageArguments": [{"type": "positional", "value": "mcp"}],
+                "environmentVariables": [
+                    {
+                        "name": "COMMONPLACE_DATA",
+                        "description": "The data directory; ~/.commonplace by default",
+                        "format": "filepath",
+                    }
+                ],
+            }
+        ],
+    }
+
+
+def _readme(text: str) -> str:
+    """The README, with the line by which the registry knows that the package is the server's."""
+    line = f"<!-- mcp-name: {NAMESPACE}/{SERVER} -->"
+    without = re.sub(r"\n*<!-- mcp-name: .*? -->\n*$", "\n", text)
+    return f"{without.rstrip()}\n\n{line}\n"
 
 
 def _hooks(client: str) -> Any:

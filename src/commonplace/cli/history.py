@@ -151,14 +151,17 @@ def _one(change: Change) -> str:
     if verb != "changed" or before is None or after is None:
         return f"{verb}: {text}"
     if before["text"] != after["text"]:
-        return f"changed: {_short(before['text'])} → {_short(after['text'])}"
+        return f"changed: {_both(str(before['text']), str(after['text']))}"
     fields = [name for name in after if name not in _AFTER_OTHERS and before[name] != after[name]]
     told = [f"{name} {_value(before[name])} → {_value(after[name])}" for name in fields]
     return f"changed {'; '.join(told) or 'nothing'}: {text}"
 
 
-def _short(text: str) -> str:
-    return one_line(text, (terminal.columns() - 10) // 2 - 8)
+def _both(before: str, after: str) -> str:
+    """Two texts on one line; each gets half of it if they are too long."""
+    room = terminal.columns() - 10 - len("changed:  → ")
+    longest = room if terminal.width(before + after) <= room else room // 2
+    return f"{one_line(before, longest)} → {one_line(after, longest)}"
 
 
 def _value(value: Any) -> str:
