@@ -301,3 +301,44 @@ def test_what_is_carried_over_is_verbatim_and_few() -> None:
     block = "Run:\n```sh\n$ make test\nuv sync --all\n```"
     assert carried([block]).commands == ("make test", "uv sync --all")
     assert carried(["See https://example.org/a/b, and 1/2, w/o."]).paths == ()
+
+
+def test_a_copy_that_a_plugin_wrote_is_stored_once_and_deleted(
+    memory: Commonplace, tmp_path: Path
+) -> None:
+    copies = memory.library.path / capture.COPIES / "opencode"
+    line = {
+        "transcript": "opencode", "session": "o1", "cwd": str(tmp_path / "shop"), "id": "m1",
+        "role": "user", "at": 1_794_945_865_563, "text": "We decided to use Redis.",
+    }  # fmt: skip
+
+    def event(name: str, *lines: dict[str, Any]) -> None:
+        copies.mkdir(parents=True, exist_ok=True)
+        (copies / "o1.jsonl").write_text("".join(json.dumps(each) + "\n" for each in lines))
+        given = {"hook_event_name": name, "session_id": "o1", "cwd": str(tmp_path / "shop"),
+                 "transcript_path": str(copies / "o1.jsonl")}  # fmt: skip
+        hooks.answer(memory, given)
+        assert list(copies.iterdir()) == []
+
+    event("Stop", line)
+    event("Stop", line, {**line, "id": "m2", "role": "assistant", "text": "Redis it is."})
+    event("PreCompact", line, {**line, "id": "m3", "text": "Run `make all`."})
+    said = memory.within(None).conversations.history("opencode:o1")
+    assert [each.memory.text for each in said] == [
+        "We decided to use Redis.", "Redis it is.", "Run `make all`.",
+    ]  # fmt: skip
+    there = memory.within(Project(str(tmp_path / "shop")))
+    assert session_context.latest_checkpoint(there, "o1") is not None
+
+
+def test_a_transcript_without_directories_gets_that_of_its_session(
+    memory: Commonplace, tmp_path: Path
+) -> None:
+    file = tmp_path / "c1.jsonl"
+    said = {"role": "user", "message": {"content": [{"type": "text", "text": "Use tabs here."}]}}
+    file.write_text(json.dumps(said) + "\n")
+    event = {"hook_event_name": "Stop", "session_id": "c1", "cwd": str(tmp_path / "shop"),
+             "transcript_path": str(file)}  # fmt: skip
+    hooks.answer(memory, event)
+    (line,) = memory.within(None).conversations.history("cursor:c1")
+    assert line.memory.tags == (f"project:{tmp_path / 'shop'}",)

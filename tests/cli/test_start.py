@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from commonplace import Commonplace
-from commonplace.cli import agent_hooks
+from commonplace.cli import agent_hooks, agent_plugins
 from commonplace.cli.app import run as run_command
 from importers import samples
 
@@ -24,6 +24,8 @@ BEFORE = {
     ".codex/config.toml": 'model = "o3"  # mine\r\n\r\n[mcp_servers.other]\r\ncommand = "x"\r\n',
     ".gemini/settings.json": '{"theme":"x"}',
     ".cursor/mcp.json": "{}\n",
+    ".cursor/hooks.json": '{"version": 1, "hooks": {"stop": [{"command": "say done"}]}}',
+    ".config/Code/User/settings.json": "{}",
     ".config/opencode/opencode.jsonc": '{\n\t"model": "a/b", // mine\n}\n',
 }
 
@@ -60,7 +62,7 @@ def test_start_imports_connects_and_quotes_and_stop_using_leaves_no_trace(
 ) -> None:
     before, data = files(home), str(tmp_path / "data")
     done = run(capsys, "start", "--yes", "--data", data)
-    assert done["agents"] == ["claude-code", "cursor", "codex", "gemini", "opencode"]
+    assert done["agents"] == ["claude-code", "cursor", "vscode", "codex", "gemini", "opencode"]
     assert [each["added"] for each in done["imported"]] == [2, 2]
     assert done["recalled"]["text"] in (
         "Use port 8080 for the gateway.", "The gateway uses port 8080.",
@@ -123,6 +125,54 @@ def test_hooks_of_others_stay_and_ours_are_written_as_the_agents_read_them(
     assert gemini["hooks"]["BeforeAgent"][0]["hooks"][0]["timeout"] == 5000
     assert gemini["mcpServers"]["commonplace"]["args"][0] == "mcp"
     assert "hooks" in json.loads((home / ".codex/hooks.json").read_text())
+
+
+def test_cursor_vs_code_and_opencode_get_hooks_in_their_own_formats(
+    home: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    data = str(tmp_path / "data")
+    run(capsys, "start", "--yes", "--data", data)
+    cursor = json.loads((home / ".cursor/hooks.json").read_text())
+    assert cursor["version"] == 1
+    assert cursor["hooks"]["stop"][0] == {"command": "say done"}
+    assert data in cursor["hooks"]["stop"][1]["command"]
+    assert {"sessionStart", "beforeSubmitPrompt", "preCompact", "sessionEnd"} < set(cursor["hooks"])
+    vscode = json.loads((home / ".copilot/hooks/commonplace.json").read_text())
+    assert {event: len(each) for event, each in vscode["hooks"].items()} == {
+        "SessionStart": 1, "UserPromptSubmit": 1, "PreCompact": 1, "Stop": 1,
+    }  # fmt: skip
+    assert vscode["hooks"]["Stop"][0]["type"] == "command"
+    plugin = (home / ".config/opencode/plugins/commonplace.js").read_text()
+    assert plugin.startswith(agent_plugins.MARK) and json.dumps(data) in plugin
+
+    (home / ".cursor/hooks.json").write_text(json.dumps(cursor | {"more": 1}))
+    run(capsys, "stop-using", "cursor", "--yes", "--data", data)
+    assert json.loads((home / ".cursor/hooks.json").read_text()) == {
+        "version": 1, "hooks": {"stop": [{"command": "say done"}]}, "more": 1,
+    }  # fmt: skip
+
+
+def test_a_new_hooks_file_of_cursor_names_its_version_and_goes_again(
+    home: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    data = str(tmp_path / "data")
+    (home / ".cursor/hooks.json").unlink()
+    run(capsys, "start", "--yes", "--data", data, "--only", "cursor")
+    assert json.loads((home / ".cursor/hooks.json").read_text())["version"] == 1
+    run(capsys, "stop-using", "cursor", "--yes", "--data", data)
+    assert not (home / ".cursor/hooks.json").exists()
+
+
+def test_a_plugin_of_somebody_else_is_not_overwritten(
+    home: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    theirs = home / ".config/opencode/plugins/commonplace.js"
+    theirs.parent.mkdir()
+    theirs.write_text("export const Mine = async () => ({});\n")
+    done = run(capsys, "start", "--yes", "--data", str(tmp_path / "data"), "--only", "opencode")
+    assert any("somebody else wrote it" in problem for problem in done["problems"])
+    run(capsys, "stop-using", "opencode", "--yes", "--data", str(tmp_path / "data"))
+    assert theirs.read_text() == "export const Mine = async () => ({});\n"
 
 
 def test_what_somebody_else_changed_since_stays_changed(

@@ -14,6 +14,7 @@ import pytest
 from commonplace import Commonplace
 from commonplace.client import files, hook
 from commonplace.platform import hooks
+from commonplace.storage import locking
 
 PROGRAM = [sys.executable, "-c", "from commonplace.client.hook import main; main()"]
 
@@ -51,6 +52,26 @@ def test_garbage_and_unknown_events_get_nothing(data: Path, given: bytes) -> Non
 def test_a_wrong_command_line_is_no_error(data: Path, options: tuple[str, ...]) -> None:
     done = ran(data, b'{"hook_event_name": "Stop"}', *options)
     assert (done.returncode, done.stdout) == (0, b"")
+
+
+def test_cursor_is_answered_in_its_own_words(data: Path, tmp_path: Path) -> None:
+    start = {"hook_event_name": "sessionStart", "conversation_id": "c1",
+             "workspace_roots": [str(tmp_path)], "transcript_path": None}  # fmt: skip
+    told = json.loads(ran(data, json.dumps(start).encode()).stdout)
+    assert set(told) == {"additional_context"} and "Half way" in told["additional_context"]
+    prompt = {**start, "hook_event_name": "beforeSubmitPrompt", "prompt": "what now?"}
+    assert json.loads(ran(data, json.dumps(prompt).encode()).stdout)["continue"] is True
+    stop = {**start, "hook_event_name": "stop", "transcript_path": str(tmp_path / "t.jsonl")}
+    odd = {"hook_event_name": "stop", "workspace_roots": 5, "conversation_id": []}
+    inbox = data / files.INBOX
+    inbox.mkdir()
+    with locking.file_lock(inbox / "lock"):  # a server that the hook starts takes nothing
+        assert ran(data, json.dumps(stop).encode()).stdout == b""
+        assert ran(data, json.dumps(odd).encode()).stdout == b""
+        (spooled,) = inbox.glob("*.json")
+        event = json.loads(spooled.read_bytes())["event"]
+    assert (event["hook_event_name"], event["session_id"]) == ("Stop", "c1")
+    assert event["cwd"] == str(tmp_path)
 
 
 def test_without_a_server_a_session_starts_with_the_prepared_context(

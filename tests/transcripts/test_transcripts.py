@@ -312,6 +312,8 @@ def test_formats_are_recognised_by_content(tmp_path: Path) -> None:
         "codex": [META],
         "gemini": [{"sessionId": "g", "projectHash": "h", "startTime": AT}],
         "cursor": [{"role": "user", "message": {"content": [{"type": "text", "text": "x"}]}}],
+        "opencode": [{"transcript": "opencode", "role": "user", "text": "x"}],
+        "vscode": [{"type": "session.start", "data": {"sessionId": "v"}}],
     }
     assert set(samples) == set(FORMATS)
     for client, lines in samples.items():
@@ -344,3 +346,39 @@ def test_times_are_understood_or_absent() -> None:
     assert [moment(value) for value in good] == [at] * len(good)
     odd: tuple[Any, ...] = (None, "", "soon", 0, -5, True, 1e300, float("nan"), [], "9" * 40)
     assert [moment(value) for value in odd] == [None] * len(odd)
+
+
+def test_vs_code_gives_what_was_said_in_its_directory(tmp_path: Path) -> None:
+    start = {"type": "session.start", "id": "e1", "timestamp": AT, "data": {
+        "sessionId": "v1", "context": {"cwd": "/w/api", "branch": "main"}}}  # fmt: skip
+    file = written(
+        tmp_path / "v1.jsonl",
+        start,
+        {"type": "user.message", "id": "e2", "timestamp": AT, "data": {"content": "Use port 80."}},
+        {"type": "assistant.turn_start", "id": "e3", "data": {"turnId": "1"}},
+        {"type": "assistant.message", "id": "e4", "timestamp": AT,
+         "data": {"content": "Done.", "toolRequests": [{"name": "edit"}]}},
+        {"type": "assistant.message", "id": "e5", "data": {"content": ""}},
+        {"type": "tool.execution_complete", "id": "e6", "data": {"result": {"content": "x"}}},
+    )  # fmt: skip
+    assert client_of(file) == "vscode"
+    found = FORMATS["vscode"].read(file)
+    assert [(each.role, each.text, each.id, each.cwd, each.branch) for each in found.records] == [
+        ("user", "Use port 80.", "v1:e2", "/w/api", "main"),
+        ("assistant", "Done.", "v1:e4", "/w/api", "main"),
+    ]
+    assert found.offset == file.stat().st_size
+    assert FORMATS["vscode"].read(file, found.offset).records == []
+
+
+def test_lines_of_our_opencode_plugin_have_the_ids_of_its_database(tmp_path: Path) -> None:
+    line = {
+        "transcript": "opencode", "session": "ses_1", "cwd": "/w/api", "id": "msg_1",
+        "role": "user", "at": 1_794_945_865_563, "text": "Hi <private>x</private> there",
+    }  # fmt: skip
+    odd = [{**line, "role": "system"}, {**line, "id": 5}, {**line, "text": None}]
+    file = written(tmp_path / "ses_1.jsonl", line, *odd)
+    assert client_of(file) == "opencode"
+    (record,) = FORMATS["opencode"].read(file).records
+    assert (record.id, record.session, record.cwd) == ("msg_1", "ses_1", "/w/api")
+    assert "x" not in record.text and record.at is not None

@@ -6,13 +6,16 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
-from commonplace.cli import agent_hooks, clients, settings_files
+from commonplace.cli import agent_hooks, agent_plugins, clients, json_text, settings_files
 from commonplace.cli.agent_hooks import HOOK_FILES, HOOKS
+from commonplace.cli.agent_plugins import PLUGINS
 from commonplace.cli.clients import Client, Stdio
 from commonplace.cli.settings_files import Settings
 from commonplace.errors import CommonplaceError
+
+LONG = 80  # lines
 
 
 @dataclass(frozen=True)
@@ -30,15 +33,36 @@ class Change:
             return ""
         return settings_files.difference(self.settings, self.new)
 
+    @property
+    def shown(self) -> str:
+        """The change for a person: a diff, or of a long new file only its name."""
+        lines = self.diff.splitlines()
+        if self.settings.data is None and len(lines) > LONG:
+            return f"+++ {self.settings.path}\n+ a new file of {len(lines) - 3} lines"
+        return self.diff
+
     def write(self, backups: Path) -> None:
         """Write it, with a backup of what was there."""
         settings_files.write(self.settings, self.new, backups)
         settings_files.note_whether_new(self.settings, self.new, backups)
 
 
-@dataclass(frozen=True)
-class _Edit:
+class _Edit(Protocol):
     """What is ours in one file: to write it, to notice it, to remove it."""
+
+    def written(self, settings: Settings, /) -> Settings:
+        """The file with it."""
+
+    def is_in(self, settings: Settings, /) -> bool:
+        """Whether the file has it."""
+
+    def removed(self, settings: Settings, /) -> Settings:
+        """The file without it."""
+
+
+@dataclass(frozen=True)
+class _Entry:
+    """A value in a file of names and values."""
 
     path: tuple[str, ...]
     new_value: Callable[[Any], Mapping[str, Any]]
@@ -50,6 +74,10 @@ class _Edit:
         value = self.new_value(settings_files.find(settings.contents(), self.path))
         return replace(settings, data=settings_files.with_entry(settings, self.path, value))
 
+    def is_in(self, settings: Settings) -> bool:
+        """Whether the file has it."""
+        return self.is_ours(settings_files.find(settings.contents(), self.path))
+
     def removed(self, settings: Settings) -> Settings:
         """The file without it."""
         present = settings_files.find(settings.contents(), self.path)
@@ -60,7 +88,50 @@ class _Edit:
         )
 
 
-def changes(client: Client, server: Stdio, hook_command: str, name: str) -> list[Change]:
+@dataclass(frozen=True)
+class _FormatNumber:
+    """The number of a file's format, which is written where it is missing and never removed."""
+
+    number: int
+
+    def written(self, settings: Settings) -> Settings:
+        """The file with it."""
+        if "version" in settings.contents():
+            return settings
+        new = json_text.write(settings.text, settings.format, ("version",), self.number)
+        return replace(settings, data=new.encode())
+
+    def is_in(self, _: Settings) -> bool:
+        """It is nobody's."""
+        return False
+
+    def removed(self, settings: Settings) -> Settings:
+        """The file as it is."""
+        return settings
+
+
+@dataclass(frozen=True)
+class _WholeFile:
+    """A file of which every line is ours."""
+
+    text: str
+
+    def written(self, settings: Settings) -> Settings:
+        """The file with our lines alone; a file of somebody else is refused."""
+        if settings.data is not None and not self.is_in(settings):
+            raise settings.unreadable("somebody else wrote it")
+        return replace(settings, data=self.text.encode())
+
+    def is_in(self, settings: Settings) -> bool:
+        """Whether the file is ours."""
+        return settings.text.startswith(agent_plugins.MARK)
+
+    def removed(self, settings: Settings) -> Settings:
+        """No file."""
+        return replace(settings, data=None)
+
+
+def changes(client: Client, server: Stdio, hook_command: Sequence[str], name: str) -> list[Change]:
     """The files that make an agent use this memory, each with all changes at once."""
     return [
         Change(chosen, settings, _applied(settings, edits))
@@ -77,7 +148,7 @@ def _applied(settings: Settings, edits: Sequence[_Edit]) -> bytes | None:
 def removals(client: Client, name: str, backups: Path) -> list[Change]:
     """The files without what is ours: byte for byte as before, if nobody else changed them."""
     found = []
-    for chosen, settings, edits in _files(client, Stdio("-"), "-", name):
+    for chosen, settings, edits in _files(client, Stdio("-"), ("-",), name):
         if settings.data is None or not _has_ours(edits, settings):
             continue
         before = settings_files.before_ours(settings, partial(_has_ours, edits), backups)
@@ -90,12 +161,11 @@ def removals(client: Client, name: str, backups: Path) -> list[Change]:
 
 
 def _has_ours(edits: Sequence[_Edit], settings: Settings) -> bool:
-    contents = settings.contents()
-    return any(edit.is_ours(settings_files.find(contents, edit.path)) for edit in edits)
+    return any(edit.is_in(settings) for edit in edits)
 
 
 def _files(
-    client: Client, server: Stdio, hook_command: str, name: str
+    client: Client, server: Stdio, hook_command: Sequence[str], name: str
 ) -> list[tuple[Client, Settings, list[_Edit]]]:
     """(client, file, edits) for each file of an agent that we change."""
     chosen, settings = opened(client, name)
@@ -103,25 +173,33 @@ def _files(
     def entry(former: Any) -> dict[str, Any]:
         return clients.entry(chosen, server, former=former if isinstance(former, dict) else None)
 
-    own = _Edit((*chosen.container, name), entry, lambda value: value is not None, lambda _: None)
-    found = [(chosen, settings, [own])]
+    own = _Entry((*chosen.container, name), entry, lambda value: value is not None, lambda _: None)
+    found: list[tuple[Client, Settings, list[_Edit]]] = [(chosen, settings, [own])]
+    if (plugin := PLUGINS.get(client.name)) is not None:
+        text = agent_plugins.text(plugin, hook_command)
+        file = settings_files.open_settings(plugin.file(settings.path), agent_hooks.FORMAT)
+        found.append((chosen, file, [_WholeFile(text)]))
     hook_file = HOOK_FILES.get(client.name)
     if hook_file is None:
         return found
-    ours = hook_file.hooks(hook_command)
-    hooks = _Edit(
+    edits = _hook_edits(hook_file, agent_hooks.command_line(hook_command))
+    path = hook_file.file(client)
+    if path == settings.path:
+        found[0][2].extend(edits)
+    else:
+        found.append((chosen, settings_files.open_settings(path, agent_hooks.FORMAT), edits))
+    return found
+
+
+def _hook_edits(hook_file: agent_hooks.HookFile, command: str) -> list[_Edit]:
+    ours = hook_file.hooks(command)
+    hooks = _Entry(
         HOOKS,
         lambda value: agent_hooks.merged(value, ours),
         agent_hooks.has_ours,
         lambda value: agent_hooks.others(value) or None,
     )
-    path = hook_file.file(client)
-    if path == settings.path:
-        found[0][2].append(hooks)
-    else:
-        other = settings_files.open_settings(path, agent_hooks.FORMAT)
-        found.append((chosen, other, [hooks]))
-    return found
+    return [hooks] if hook_file.version is None else [_FormatNumber(hook_file.version), hooks]
 
 
 def opened(client: Client, name: str) -> tuple[Client, Settings]:

@@ -20,6 +20,7 @@ SERVER, TOOL = "commonplace", "hook"
 PROGRAM, MODULE = "commonplace-hook", "commonplace.client.hook"
 
 Groups = dict[str, list[dict[str, Any]]]
+"""The hooks of each event; some agents group them, others list them as they are."""
 
 
 @dataclass(frozen=True)
@@ -29,6 +30,8 @@ class HookFile:
     file: Callable[[Client], Path]
     hooks: Callable[[str], Groups]
     then: str = ""
+    version: int | None = None
+    """The number of the format, where a file has to name it."""
 
 
 def _beside(name: str) -> Callable[[Client], Path]:
@@ -68,12 +71,31 @@ def _by_command(command: str) -> Groups:
     return {event: [{"matcher": "*", "hooks": [hook]}] for event in events}
 
 
+def _listed(command: str) -> Groups:
+    """For VS Code, whose hooks are commands in one list."""
+    events = ("SessionStart", "UserPromptSubmit", "PreCompact", "Stop")
+    return {event: [{"type": "command", "command": command, "timeout": 5}] for event in events}
+
+
+def _of_cursor(command: str) -> Groups:
+    events = ("sessionStart", "beforeSubmitPrompt", "preCompact", "stop", "sessionEnd")
+    return {event: [{"command": command, "timeout": 5}] for event in events}
+
+
+def _copilot_file(_: Client) -> Path:
+    """VS Code reads every file of this directory."""
+    home = os.environ.get("COPILOT_HOME")
+    return (Path(home) if home else Path.home() / ".copilot") / "hooks" / "commonplace.json"
+
+
 HOOK_FILES: Mapping[str, HookFile] = {
     "claude-code": HookFile(_beside("settings.json"), _by_tool),
     "codex": HookFile(
         _beside("hooks.json"), _by_tool, "Codex asks once whether it may run the hooks: /hooks."
     ),
     "gemini": HookFile(_beside("settings.json"), _by_command),
+    "cursor": HookFile(_beside("hooks.json"), _of_cursor, version=1),
+    "vscode": HookFile(_copilot_file, _listed),
 }
 FORMAT = Format.JSONC
 
@@ -113,7 +135,7 @@ def has_ours(present: Any) -> bool:
 
 def _is_ours(group: Any) -> bool:
     hooks = group.get("hooks") if isinstance(group, Mapping) else None
-    return isinstance(hooks, list) and any(map(_is_our_hook, hooks))
+    return _is_our_hook(group) or (isinstance(hooks, list) and any(map(_is_our_hook, hooks)))
 
 
 def _is_our_hook(hook: Any) -> bool:

@@ -145,10 +145,9 @@ def _planned(only: list[str] | None, with_import: bool, data: Path | None, space
     words = program_words(agent_hooks.PROGRAM, agent_hooks.MODULE)
     words += ["--data", str(data.expanduser().absolute())] if data is not None else []
     words += ["--space", space] if space != "default" else []
-    hook = agent_hooks.command_line(words)
     for client in plan.agents:
         try:
-            plan.changes += agent_files.changes(client, server, hook, NAME)
+            plan.changes += agent_files.changes(client, server, words, NAME)
         except CommonplaceError as error:
             plan.problems.append(f"{client.title}: {error.message}")
     names = {client.name for client in wanted}
@@ -186,7 +185,7 @@ def _show(plan: _Plan) -> None:
     for change in plan.changes:
         if change.diff:
             say()
-            say(visible(f"{change.diff}\n")[:-1])
+            say(visible(f"{change.shown}\n")[:-1])
     for problem in plan.problems:
         note(f"left out: {visible(problem)}")
     if not any(change.diff for change in plan.changes):

@@ -17,6 +17,13 @@ from commonplace.client import files
 INPUT_BYTES = 4_194_304
 EVENT_NAMES = ("hook_event_name", "hookEventName", "event")
 START, END = "SessionStart", "SessionEnd"
+# Events that name a transcript, which is read later if no server runs now.
+READING = (START, END, "Stop", "AfterAgent", "PreCompact", "PreCompress")
+# Cursor's events, and what they are called elsewhere.
+CURSOR = {
+    "sessionStart": START, "beforeSubmitPrompt": "UserPromptSubmit", "stop": "Stop",
+    "preCompact": "PreCompact", "sessionEnd": END,
+}  # fmt: skip
 OPTIONS = ("--data", "--space")
 DATABASE = "COMMONPLACE_DATABASE"
 ANSWER_SECONDS = 4.0
@@ -54,6 +61,8 @@ def _say(text: str) -> None:
 def run(arguments: Sequence[str], given: bytes) -> str:
     """The envelope for an event, as JSON; empty if there is nothing to say."""
     event = parsed(given)
+    if event is not None and name_of(event) in CURSOR:
+        return _for_cursor(name_of(event), run(arguments, json.dumps(_of_cursor(event)).encode()))
     options = _options(arguments)
     if event is None or options is None:
         return ""
@@ -63,6 +72,24 @@ def run(arguments: Sequence[str], given: bytes) -> str:
         return ""  # there is no memory yet
     answered = _from_server(data, space, event)
     return _from_files(data, space, event) if answered is None else answered
+
+
+def _of_cursor(event: Mapping[str, Any]) -> dict[str, Any]:
+    """An event of Cursor with the names that the others have."""
+    roots = event.get("workspace_roots")
+    cwd = roots[0] if isinstance(roots, list) and roots else event.get("cwd")
+    session = event.get("conversation_id") or event.get("session_id")
+    named = {"hook_event_name": CURSOR[name_of(event)], "session_id": session, "cwd": cwd}
+    return {**event, **{name: value for name, value in named.items() if isinstance(value, str)}}
+
+
+def _for_cursor(name: str, envelope: str) -> str:
+    """An envelope as Cursor reads it; a prompt is never held back."""
+    given = json.loads(envelope).get("hookSpecificOutput", {}) if envelope else {}
+    answer: dict[str, Any] = {"continue": True} if CURSOR[name] == "UserPromptSubmit" else {}
+    if given.get("additionalContext"):
+        answer["additional_context"] = given["additionalContext"]
+    return json.dumps(answer) if answer else ""
 
 
 def parsed(given: bytes) -> dict[str, Any] | None:
@@ -128,7 +155,7 @@ def _from_files(data: str, space: str, event: Mapping[str, Any]) -> str:
     """What can be done for an event while no server runs."""
     name = name_of(event)
     # A start names the transcript, which is read even if no end comes.
-    if name == END or (name == START and isinstance(event.get("transcript_path"), str)):
+    if name == END or (name in READING and isinstance(event.get("transcript_path"), str)):
         files.spool(data, space, event)
     if name != START or not isinstance(event.get("cwd"), str):
         return ""

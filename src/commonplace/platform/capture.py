@@ -38,6 +38,8 @@ if TYPE_CHECKING:
     from commonplace.engine.commonplace import Commonplace
 
 FOLDER = "sessions"
+COPIES = "transcripts"
+"""Where our plugins write what an agent keeps in a database; deleted when it is read."""
 BATCH = 200
 BYTES_AT_ONCE = 4 * 1024 * 1024
 BEGINNING = 256
@@ -86,7 +88,8 @@ def capture(memory: Commonplace, transcript: str, cwd: str = "", session: str = 
     while offset != before:
         before = offset
         reading = FORMATS[client].read(path, offset, BYTES_AT_ONCE)
-        wanted = [each for each in reading.records if not ignoring.is_ignored(each.cwd or cwd)]
+        placed = (each if each.cwd else replace(each, cwd=cwd) for each in reading.records)
+        wanted = [each for each in placed if not ignoring.is_ignored(each.cwd)]
         for at in range(0, len(wanted), BATCH):
             stored += _store(memory, wanted[at : at + BATCH])
         offset = reading.offset
@@ -97,6 +100,13 @@ def capture(memory: Commonplace, transcript: str, cwd: str = "", session: str = 
         if path.suffix == ".json":
             break
     return stored
+
+
+def drop_copy(memory: Commonplace, transcript: str) -> None:
+    """Delete a transcript that a plugin of ours wrote, once its lines are stored."""
+    path = Path(transcript)
+    if path.parent.parent == memory.library.path / COPIES and path.suffix in SUFFIXES:
+        after_commit(memory, lambda: path.unlink(missing_ok=True))
 
 
 def catch_up(memory: Commonplace, besides: str = "") -> int:
@@ -113,6 +123,7 @@ def catch_up(memory: Commonplace, besides: str = "") -> int:
             continue
         if state.st_size != note.offset:
             stored += capture(memory, note.transcript, note.cwd, note.session)
+            drop_copy(memory, note.transcript)
         _set_aside(file, since=state.st_mtime)
     return stored
 

@@ -101,6 +101,7 @@ def answer(
         capture.capture(here, event.transcript, event.cwd, event.session)
         if event.name in BEFORE_COMPACTION:
             compaction.keep_checkpoint(here, event.transcript, event.cwd, event.session)
+        capture.drop_copy(here, event.transcript)
     if event.name in AFTER_COMPACTION:
         summary = event.given.get("compact_summary", event.given.get("summary"))
         compaction.drop_summarised(here, event.session, str(summary or ""))

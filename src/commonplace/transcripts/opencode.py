@@ -1,13 +1,19 @@
-"""OpenCode: the tables `session`, `message` and `part` of its SQLite file, `opencode.db`."""
+"""OpenCode: the tables `session`, `message` and `part` of its SQLite file, `opencode.db`.
+
+Our plugin (`cli/agent_plugins.py`) writes the messages of one session as lines, `transcript` in
+each; a message has the same id in both.
+"""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
+from commonplace.transcripts.lines import json_lines
 from commonplace.transcripts.noise import said, said_by_user
-from commonplace.transcripts.record import Record, joined, mapping_of, moment, text_of
+from commonplace.transcripts.record import Reading, Record, joined, mapping_of, moment, text_of
 
 CLIENT = "opencode"
 TABLES: Mapping[str, Sequence[str]] = {
@@ -15,6 +21,27 @@ TABLES: Mapping[str, Sequence[str]] = {
     "message": ("id", "session_id", "time_created", "data"),
     "part": ("id", "message_id", "data"),
 }
+
+
+def recognises(first: list[dict[str, Any]]) -> bool:
+    """Whether the first records of a file are those that our plugin writes."""
+    return bool(first) and all(record.get("transcript") == CLIENT for record in first)
+
+
+def read(path: Path, offset: int = 0, most: int | None = None) -> Reading:
+    """The records from an offset of a file of our plugin on."""
+    found = []
+    for value, _, end in json_lines(path, offset, most):
+        offset = end
+        role, text = value.get("role"), text_of(value.get("text"))
+        if role not in ("user", "assistant"):
+            continue
+        text = said_by_user(text) if role == "user" else said(text)
+        session, identity = text_of(value.get("session")), text_of(value.get("id"))
+        if text and session and identity:
+            at, cwd = moment(value.get("at")), text_of(value.get("cwd"))
+            found.append(Record(CLIENT, session, role, text, identity, at, cwd))
+    return Reading(found, offset)
 
 
 def records(

@@ -1,0 +1,120 @@
+// Written by `commonplace start`; `commonplace stop-using opencode` removes it.
+import { spawn } from "node:child_process";
+import { mkdirSync, renameSync, writeFileSync } from "node:fs";
+import { homedir } from "node:os";
+import { join } from "node:path";
+
+const COMMAND = COMMAND_WORDS;
+const SECONDS = 5;
+const PRIVATE = /<private>[\s\S]*?(?:<\/private>|$)/gi;
+
+function dataDirectory() {
+  const given = COMMAND.indexOf("--data");
+  if (given >= 0) return COMMAND[given + 1];
+  return process.env.COMMONPLACE_DATA || join(homedir(), ".commonplace");
+}
+
+/** What the memory says to an event; empty if nothing, and if anything goes wrong. */
+function hook(event) {
+  return new Promise((done) => {
+    try {
+      const child = spawn(COMMAND[0], COMMAND.slice(1), { stdio: ["pipe", "pipe", "ignore"] });
+      const late = setTimeout(() => child.kill(), SECONDS * 1000);
+      let said = "";
+      child.stdout.on("data", (piece) => { said += piece; });
+      child.on("error", () => done(""));
+      child.stdin.on("error", () => {});
+      child.on("close", () => {
+        clearTimeout(late);
+        try {
+          done(JSON.parse(said).hookSpecificOutput?.additionalContext ?? "");
+        } catch {
+          done("");
+        }
+      });
+      child.stdin.end(JSON.stringify(event));
+    } catch {
+      done("");
+    }
+  });
+}
+
+function textOf(parts) {
+  return parts
+    .filter((part) => part.type === "text" && !part.synthetic && !part.ignored)
+    .map((part) => part.text)
+    .join("\n\n");
+}
+
+/** Write a session's messages as lines; null for a sub-agent's, and if there are none. */
+async function transcript(client, session, directory) {
+  const about = (await client.session.get({ path: { id: session } })).data;
+  if (!about || about.parentID) return null;
+  const messages = (await client.session.messages({ path: { id: session } })).data ?? [];
+  const lines = messages
+    .filter((each) => each.info.role === "user" || (each.info.time?.completed && !each.info.summary))
+    .map(({ info, parts }) => ({
+      transcript: "opencode", session, cwd: about.directory || directory, id: info.id, role: info.role,
+      at: info.time?.created, text: textOf(parts).replace(PRIVATE, ""),
+    }))
+    .filter((line) => line.text.trim());
+  if (!lines.length) return null;
+  const folder = join(dataDirectory(), "transcripts", "opencode");
+  mkdirSync(folder, { recursive: true, mode: 0o700 });
+  const file = join(folder, session.replace(/[^A-Za-z0-9_-]/g, "_") + ".jsonl");
+  writeFileSync(file + ".new", lines.map((line) => JSON.stringify(line) + "\n").join(""), { mode: 0o600 });
+  renameSync(file + ".new", file);
+  return file;
+}
+
+export const Commonplace = async ({ client, directory }) => {
+  const begun = new Set();
+  const ids = new Map();
+
+  async function capture(session, name) {
+    try {
+      const path = await transcript(client, session, directory);
+      const event = { hook_event_name: name, session_id: session, cwd: directory };
+      if (path) await hook({ ...event, transcript_path: path });
+    } catch {
+      // the agent goes on without its memory
+    }
+  }
+
+  // Sessions that were killed are read to their end.
+  setTimeout(async () => {
+    try {
+      const known = (await client.session.list()).data ?? [];
+      known.sort((one, other) => (other.time?.updated ?? 0) - (one.time?.updated ?? 0));
+      for (const each of known.slice(0, 3)) await capture(each.id, "Stop");
+    } catch {
+      // there is no list yet
+    }
+  }, 2000).unref?.();
+
+  return {
+    "chat.message": async (input, output) => {
+      const prompt = textOf(output.parts).replace(PRIVATE, "");
+      const base = { session_id: input.sessionID, cwd: directory };
+      const found = [];
+      if (!begun.has(input.sessionID)) {
+        begun.add(input.sessionID);
+        found.push(await hook({ ...base, hook_event_name: "SessionStart", source: "startup" }));
+      }
+      if (prompt.trim()) found.push(await hook({ ...base, hook_event_name: "UserPromptSubmit", prompt }));
+      for (const text of found.filter(Boolean)) {
+        const number = (ids.get(input.sessionID) ?? 0) + 1;
+        ids.set(input.sessionID, number);
+        const id = `prt_commonplace${Date.now().toString(36)}${number}`;
+        output.parts.push({ id, sessionID: input.sessionID, messageID: output.message.id, type: "text", text, synthetic: true });
+      }
+    },
+    "experimental.session.compacting": async (input, output) => {
+      await capture(input.sessionID, "PreCompact");
+      begun.delete(input.sessionID); // what matters is given back with the next message
+    },
+    event: async ({ event }) => {
+      if (event.type === "session.idle") await capture(event.properties.sessionID, "Stop");
+    },
+  };
+};

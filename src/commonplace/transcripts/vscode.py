@@ -1,0 +1,58 @@
+"""VS Code: the transcripts of its chat, JSON lines of events such as `user.message`.
+
+Copilot CLI writes the same events. VS Code does not promise to keep this format: a file that does
+not have it is not recognised, and nothing is captured.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from commonplace.transcripts.lines import first_objects, json_lines
+from commonplace.transcripts.noise import said, said_by_user
+from commonplace.transcripts.record import (
+    Reading,
+    Record,
+    Role,
+    line_id,
+    mapping_of,
+    moment,
+    text_of,
+)
+
+CLIENT = "vscode"
+_ROLES: dict[Any, Role] = {"user.message": "user", "assistant.message": "assistant"}
+_START = "session.start"
+
+
+def recognises(first: list[dict[str, Any]]) -> bool:
+    """Whether the first records of a file are of this format."""
+    return any(
+        record.get("type") in (_START, *_ROLES) and isinstance(record.get("data"), dict)
+        for record in first
+    )
+
+
+def read(path: Path, offset: int = 0, most: int | None = None) -> Reading:
+    """The records from an offset of a session's file on."""
+    first = next(iter(first_objects(path, 1)), {})
+    start = mapping_of(first.get("data")) if first.get("type") == _START else {}
+    place = mapping_of(start.get("context"))
+    session = text_of(start.get("sessionId")) or path.stem
+    found = []
+    for value, line, end in json_lines(path, offset, most):
+        offset = end
+        role = _ROLES.get(value.get("type"))
+        if role is None:
+            continue
+        content = text_of(mapping_of(value.get("data")).get("content"))
+        text = said_by_user(content) if role == "user" else said(content)
+        if text:
+            identity = text_of(value.get("id")) or line_id(session, str(end), line)
+            found.append(Record(
+                CLIENT, session, role, text, f"{session}:{identity}",
+                moment(value.get("timestamp")), text_of(place.get("cwd")),
+                text_of(place.get("branch")),
+            ))  # fmt: skip
+    return Reading(found, offset)
