@@ -12,8 +12,8 @@ import pytest
 
 from commonplace import Commonplace, Project
 from commonplace.platform import capture, hooks, ignoring, session_context
-from commonplace.text.carried import carried
 from commonplace.text.prose import Item, envelope
+from commonplace.text.session_details import session_details
 
 AT = "2026-03-01T10:00:00.000Z"
 
@@ -292,15 +292,15 @@ def test_compaction_keeps_what_a_summary_drops(memory: Commonplace, session: Ses
 
 
 def test_what_is_carried_over_is_verbatim_and_few() -> None:
-    found = carried(
+    found = session_details(
         ["Run:\n```sh\n$ make test\nuv sync --all\n```\nSee https://example.org/a/b and 1/2.",
          *(f"`git show {number}` in lib/file{number}.py" for number in range(30))]
     )  # fmt: skip
     assert found.commands[-1] == "git show 29" and len(found.commands) == 12
     assert found.paths[-1] == "lib/file29.py"
     block = "Run:\n```sh\n$ make test\nuv sync --all\n```"
-    assert carried([block]).commands == ("make test", "uv sync --all")
-    assert carried(["See https://example.org/a/b, and 1/2, w/o."]).paths == ()
+    assert session_details([block]).commands == ("make test", "uv sync --all")
+    assert session_details(["See https://example.org/a/b, and 1/2, w/o."]).paths == ()
 
 
 def test_a_copy_that_a_plugin_wrote_is_stored_once_and_deleted(

@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from commonplace.text.dates import period, periods_in
+from commonplace.text.dates import period, periods_named
 
 NOW = datetime(2026, 11, 17, 15, 30, tzinfo=UTC)  # a Tuesday
 
@@ -63,7 +63,7 @@ def test_a_month_ago_is_the_last_day_of_a_shorter_month() -> None:
 
 
 def test_periods_are_found_in_a_sentence() -> None:
-    found = list(periods_in("What did we say last Tuesday, and in April 2025?", NOW))
+    found = list(periods_named("What did we say last Tuesday, and in April 2025?", NOW))
     assert [each[0].date().isoformat() for each in found] == ["2026-11-10", "2025-04-01"]
 
 
@@ -76,4 +76,4 @@ def test_periods_are_found_in_a_sentence() -> None:
     ],
 )
 def test_ordinary_words_are_no_periods(text: str) -> None:
-    assert list(periods_in(text, NOW)) == []
+    assert list(periods_named(text, NOW)) == []

@@ -347,7 +347,7 @@ def test_a_token_is_part_of_the_transaction_that_makes_it(
 ) -> None:
     made = list[Issued]()
     with pytest.raises(RuntimeError), store.maintain() as connection:
-        made.append(credentials.create_in(connection, Grant()))
+        made.append(credentials.create_in_transaction(connection, Grant()))
         raise RuntimeError
     assert refusal(credentials, made[0].token) == "unknown"
     assert credentials.listing() == []
@@ -595,7 +595,7 @@ def test_a_new_master_key_leaves_every_token_good(tmp_path: Path) -> None:
         other = Credentials(store, open_vault(store, {}), token_forms())
         issued = credentials.create(Grant())
         other.recognise(issued.token)
-        vault.rotate(store, [credentials.reseal_in])
+        vault.rotate(store, [credentials.reseal_rows])
         credentials.recognise(issued.token)
         other.recognise(issued.token)  # with a vault that was opened before
         later = other.create(Grant())

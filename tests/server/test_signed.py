@@ -724,7 +724,7 @@ class EveryToken(RuleBasedStateMachine):
         ours = self.sides[side]
         self.vaults[side].rotate(
             self.stores[side],
-            (ours.credentials.reseal_in, ours.keys.reseal_in, self.accounts[side].reseal_in),
+            (ours.credentials.reseal_rows, ours.keys.reseal_rows, self.accounts[side].reseal_rows),
         )
 
     @rule(side=st.integers(0, 1))

@@ -16,7 +16,12 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from commonplace.access.credentials import SESSION, USER_CHARS, Credentials, end_before_in
+from commonplace.access.credentials import (
+    SESSION,
+    USER_CHARS,
+    Credentials,
+    end_before_in_transaction,
+)
 from commonplace.engine import checks
 from commonplace.engine.model import iso, moment
 from commonplace.errors import Conflict, InvalidInput, NotFound, StorageCorrupt
@@ -156,7 +161,7 @@ class Accounts:
                 salt=salt, hash=hashed, cost=cost, changed_at=now()
             )
             self._write(rows, row)
-            self._credentials.revoke_all_in(rows, owner=row.name, sort=SESSION)
+            self._credentials.revoke_all_in_transaction(rows, owner=row.name, sort=SESSION)
             if sign_out:
                 self._end_tokens(rows, row.name)
         return _account(row)
@@ -170,15 +175,17 @@ class Accounts:
             return self._end_tokens(rows, row.name)
 
     def _end_tokens(self, rows: Rows, name: str) -> int:
-        end_before_in(rows, "user", name, now())  # also signed tokens that are not stored
-        return self._credentials.revoke_all_in(rows, owner=name)
+        end_before_in_transaction(
+            rows, "user", name, now()
+        )  # also signed tokens that are not stored
+        return self._credentials.revoke_all_in_transaction(rows, owner=name)
 
-    def reseal_in(self, rows: Rows) -> None:
+    def reseal_rows(self, rows: Rows) -> None:
         """Make every account's MAC with the newest master key."""
         for row in stored.listing(rows):
             self._write(rows, self._checked(row))
 
-    def damaged_in(self, rows: Rows) -> Iterator[str]:
+    def damaged_rows(self, rows: Rows) -> Iterator[str]:
         """Accounts whose MAC does not match: nobody can log in with them."""
         for row in stored.listing(rows):
             with contextlib.suppress(StorageCorrupt):

@@ -197,9 +197,9 @@ class Credentials:
     def create(self, grant: Grant) -> Issued:
         """Create a credential; it is durable on return, and its token cannot be shown again."""
         with self._store.maintain() as rows:
-            return self.create_in(rows, grant)
+            return self.create_in_transaction(rows, grant)
 
-    def create_in(self, rows: Rows, grant: Grant) -> Issued:
+    def create_in_transaction(self, rows: Rows, grant: Grant) -> Issued:
         """Like `create`, within the caller's own transaction."""
         self._check(grant)
         token = self.forms.of(grant.dialects, oauth=grant.oauth).make(grant.space)
@@ -216,7 +216,7 @@ class Credentials:
                 field="dialect",
             )
 
-    def record_in(self, rows: Rows, grant: Grant, token: str) -> Credential:
+    def record_in_transaction(self, rows: Rows, grant: Grant, token: str) -> Credential:
         """Store a signed token, so that it can be listed and revoked."""
         self._check(grant)
         row = stored.by_digest(rows, token_digest(token))
@@ -310,7 +310,7 @@ class Credentials:
         with self._store.maintain() as rows:
             row = _row(rows, identity)
             if row.family:
-                self.revoke_all_in(rows, family=row.family)
+                self.revoke_all_in_transaction(rows, family=row.family)
             return _credential(self._revoke(rows, row))
 
     def replace(self, identity: str, grant: Grant) -> Issued:
@@ -328,14 +328,14 @@ class Credentials:
                         self._revoke(rows, other, not_repeatable(now()))
             elif not others or not repeatable(row.revoked_at):
                 raise Unauthenticated("revoked")
-            return self.create_in(rows, grant)
+            return self.create_in_transaction(rows, grant)
 
     def revoke_all(self, **which: str) -> int:
         """Revoke all of an owner, space, being, client or family; return their number."""
         with self._store.maintain() as rows:
-            return self.revoke_all_in(rows, **which)
+            return self.revoke_all_in_transaction(rows, **which)
 
-    def revoke_all_in(self, rows: Rows, **which: str) -> int:
+    def revoke_all_in_transaction(self, rows: Rows, **which: str) -> int:
         """Like `revoke_all`, within the caller's own transaction."""
         if not which:
             raise ValueError("revoke_all needs an owner, space, being, client or family")
@@ -356,7 +356,7 @@ class Credentials:
         """Invalidate every token of a space created before a time; return the time in force."""
         checks.space(space)
         with self._store.maintain() as rows:
-            return end_before_in(rows, "space", space, now() if at is None else at)
+            return end_before_in_transaction(rows, "space", space, now() if at is None else at)
 
     def prune(self, days: float = ENDED_DAYS) -> int:
         """Delete opaque tokens that ended more than `days` ago; return their number."""
@@ -511,13 +511,13 @@ class Credentials:
 
     # MACs of rows
 
-    def reseal_in(self, rows: Rows) -> None:
+    def reseal_rows(self, rows: Rows) -> None:
         """Make every row's MAC with the newest master key; damaged rows are left as they are."""
         for row in stored.select(rows):
             if self._mac_matches(row):
                 stored.set_mac(rows, row.id, self._mac(row))
 
-    def damaged_in(self, rows: Rows) -> Iterator[str]:
+    def damaged_rows(self, rows: Rows) -> Iterator[str]:
         """Tokens whose MAC does not match: they are refused."""
         for row in stored.select(rows):
             if not self._mac_matches(row):
@@ -570,7 +570,7 @@ def penfield_scopes(permissions: Iterable[str]) -> frozenset[Scope]:
     return allowed
 
 
-def end_before_in(rows: Rows, subject: str, name: str, at: int) -> int:
+def end_before_in_transaction(rows: Rows, subject: str, name: str, at: int) -> int:
     """Invalidate every token of a user or a space created before a moment; it never moves back."""
     if at > now() + SECOND:
         raise InvalidInput("The time is in the future.", hint="Give 'now', or a time in the past.")

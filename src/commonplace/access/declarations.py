@@ -126,8 +126,8 @@ class Forms:
         forms = self.dialects.get(only, OURS)
         return forms.oauth if oauth else forms.personal
 
-    def opaque(self, token: str) -> bool:
-        """Whether a token begins as one of these forms does."""
+    def has_known_prefix(self, token: str) -> bool:
+        """Whether a token begins with the prefix of one of these forms."""
         return _start(token) in self._checked
 
     def well_formed(self, token: str) -> bool:

@@ -164,12 +164,12 @@ class SigningKeys:
         row = stored.SigningKeyRow(key.id, key.purpose, sealed, key.created_at, retires_at)
         stored.put_signing_key(rows, row)
 
-    def reseal_in(self, rows: Rows) -> None:
+    def reseal_rows(self, rows: Rows) -> None:
         """Seal every key by the newest master key."""
         for key in self._read(rows):
             self._write(rows, key, key.retires_at)
 
-    def damaged_in(self, rows: Rows) -> Iterator[str]:
+    def damaged_rows(self, rows: Rows) -> Iterator[str]:
         """Keys that cannot be opened: tokens signed by them are refused."""
         for row in stored.signing_keys(rows):
             with contextlib.suppress(StorageCorrupt):
@@ -251,7 +251,7 @@ class OrchestratorTokens(_SignedTokens):
             if dated:
                 payload += f":{_second(ended)}"
             token = sign(payload, key.secret)
-            return Issued(token, self._credentials.record_in(rows, grant, token))
+            return Issued(token, self._credentials.record_in_transaction(rows, grant, token))
 
     def recognise(self, token: str) -> Caller:
         """The caller of a token; Unauthenticated if it is unknown, revoked or expired."""
@@ -370,7 +370,7 @@ class PenfieldTokens(_SignedTokens):
             raise Unauthenticated(f"not a valid JWT: {type(error).__name__}") from None
         credential = self._credentials.alive(str(claims["key"]))
         if claims["tenant_id"] != tenant_of(credential.space) or claims["sub"] != credential.user:
-            raise Unauthenticated("claims of another tenant")
+            raise Unauthenticated("the token's claims name another tenant")
         # Revoking a family changes the file's version, so the result may be cached.
         if "family" in claims and not self._credentials.family_alive(str(claims["family"])):
             raise Unauthenticated("family ended")
@@ -453,7 +453,7 @@ class Tokens:
             raise Unauthenticated("missing")
         if (found := self._as_configured(token)) is not None:
             return found.caller
-        if self.credentials.forms.opaque(token):
+        if self.credentials.forms.has_known_prefix(token):
             return self.credentials.recognise(token, resource=resource)
         if token.count(".") == 2:
             return self.penfield.recognise(token)

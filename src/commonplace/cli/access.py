@@ -392,7 +392,7 @@ def rotate_key(
 
 def _rotate_master_key(access: _Access) -> None:
     """Rotate the master key: seal keys again, and make the MACs of all rows again."""
-    access.vault.rotate(access.store, [each.reseal_in for each in access.sealed()])
+    access.vault.rotate(access.store, [each.reseal_rows for each in access.sealed()])
 
 
 def by_state(data: Path) -> tuple[set[str], set[str]]:
@@ -419,7 +419,7 @@ def damaged(data: Path) -> list[str]:
         if not in_use(store):  # looking must not make a key
             return []
     with opened_access(data) as access, access.store.read() as connection:
-        return [each for owner in access.sealed() for each in owner.damaged_in(connection)]
+        return [each for owner in access.sealed() for each in owner.damaged_rows(connection)]
 
 
 @token.command("not-before")

@@ -48,16 +48,16 @@ class Change:
 
 
 class _Edit(Protocol):
-    """What is ours in one file: to write it, to notice it, to remove it."""
+    """One of our entries in an agent's settings file: how it is added, recognised and removed."""
 
     def written(self, settings: Settings, /) -> Settings:
-        """The file with it."""
+        """The settings with our entry."""
 
     def is_in(self, settings: Settings, /) -> bool:
-        """Whether the file has it."""
+        """Whether the settings hold our entry."""
 
     def removed(self, settings: Settings, /) -> Settings:
-        """The file without it."""
+        """The settings without our entry."""
 
 
 @dataclass(frozen=True)
@@ -70,16 +70,16 @@ class _Entry:
     left: Callable[[Any], Mapping[str, Any] | None]
 
     def written(self, settings: Settings) -> Settings:
-        """The file with it."""
+        """The settings with our entry."""
         value = self.new_value(settings_files.find(settings.contents(), self.path))
         return replace(settings, data=settings_files.with_entry(settings, self.path, value))
 
     def is_in(self, settings: Settings) -> bool:
-        """Whether the file has it."""
+        """Whether the settings hold our entry."""
         return self.is_ours(settings_files.find(settings.contents(), self.path))
 
     def removed(self, settings: Settings) -> Settings:
-        """The file without it."""
+        """The settings without our entry."""
         present = settings_files.find(settings.contents(), self.path)
         if not self.is_ours(present):
             return settings
@@ -95,18 +95,18 @@ class _FormatNumber:
     number: int
 
     def written(self, settings: Settings) -> Settings:
-        """The file with it."""
+        """The settings with our entry."""
         if "version" in settings.contents():
             return settings
         new = json_text.write(settings.text, settings.format, ("version",), self.number)
         return replace(settings, data=new.encode())
 
     def is_in(self, _: Settings) -> bool:
-        """It is nobody's."""
+        """Never: the number does not show that the file is ours."""
         return False
 
     def removed(self, settings: Settings) -> Settings:
-        """The file as it is."""
+        """The settings unchanged."""
         return settings
 
 

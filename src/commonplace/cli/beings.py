@@ -53,7 +53,7 @@ def create_being(
 
     with memory(data, space, embedding, create=True) as opened:
         made = beings.create(opened, name)
-    tell(as_json, beings.shown(made), made.id)
+    tell(as_json, beings.to_dict(made), made.id)
     if not as_json:
         note(
             "Next:",
@@ -74,7 +74,7 @@ def list_beings(space: Space = "default", data: Data = None, as_json: AsJson = F
     with memory(data, space) as opened:
         found = sight.beings(opened)
     for each in found:
-        tell(as_json, beings.shown(each), f"{bold(each.id)}  {one_line(each.title, 60)}")
+        tell(as_json, beings.to_dict(each), f"{bold(each.id)}  {one_line(each.title, 60)}")
     if not found:
         note("There is no being yet. Make one: commonplace being create NAME")
         raise typer.Exit(1)
@@ -94,7 +94,7 @@ def delete_being(
         found = _named(opened, identity)
         beings.delete(opened, found.id)
     text = f"{visible(found.title)} was deleted; memories that beings share stay"
-    tell(as_json, beings.shown(found), text)
+    tell(as_json, beings.to_dict(found), text)
 
 
 @being.command("talk")

@@ -57,7 +57,7 @@ def init(
         note("Copy it now: the password is not shown again.")
     elif not password_env:
         note(f"The role {role} was there, and has the password that it had.")
-    note(f"{made.steps} steps were taken. Use the address as COMMONPLACE_DATABASE.")
+    note(f"{made.steps} migration steps were applied. Use the address as COMMONPLACE_DATABASE.")
 
 
 @database.command("check")

@@ -95,7 +95,9 @@ AllowSecrets = Annotated[
         envvar="COMMONPLACE_ALLOW_SECRETS",
     ),
 ]
-GlobalOption = Annotated[bool, option("--global", "Belongs to no project: for all of them.")]
+GlobalOption = Annotated[
+    bool, option("--global", "Store it for all projects, not for the current one.")
+]
 
 
 # What --dialect takes, as help shows it. Dialects of other distributions are not looked up here.

@@ -79,7 +79,7 @@ def create_workspace(
         with memory.unit("create workspace"):
             record = workspaces.ensure_workspace(memory, identity=identity, name=name)
             workspaces.add_person(memory, user, {"email": email})
-        shown = workspaces.shown(record)
+        shown = workspaces.to_dict(record)
     if as_json:
         emit(shown)
     else:

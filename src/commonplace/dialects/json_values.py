@@ -24,13 +24,13 @@ def path(steps: Sequence[str | int]) -> str:
         elif _NAME.fullmatch(step):
             written += f".{step}" if written else step
         else:
-            written += f"[{shown(step)}]" if written else shown(step)
+            written += f"[{value_text(step)}]" if written else value_text(step)
     if len(written) > 4 * SHOWN:
         written = f"{written[: 2 * SHOWN]}…{written[-SHOWN:]}"
     return written or "arguments"
 
 
-def shown(value: Any) -> str:
+def value_text(value: Any) -> str:
     """Return a value for an error message: short, and without hidden characters."""
     if isinstance(value, str):
         seen = visible(value[: SHOWN + 1]).replace("\n", "\\n").replace("\t", "\\t")

@@ -18,7 +18,7 @@ from math import inf, isfinite
 from types import NoneType
 from typing import Any, Final
 
-from commonplace.dialects.json_values import capped, either, meant, path, shown, unknown
+from commonplace.dialects.json_values import capped, either, meant, path, unknown, value_text
 from commonplace.errors import InvalidInput
 
 MAX_DEPTH: Final = 64
@@ -111,7 +111,7 @@ class _Node:
 
 def _compile(schema: Any, where: str) -> _Node:
     if not isinstance(schema, Mapping):
-        raise UnsupportedSchema(where, f"must be an object, not {shown(schema)}")
+        raise UnsupportedSchema(where, f"must be an object, not {value_text(schema)}")
     if unsupported := schema.keys() - KEYWORDS:
         names = ", ".join(sorted(map(repr, unsupported)))
         raise UnsupportedSchema(
@@ -137,7 +137,7 @@ def _enumeration(schema: Schema, said: set[str], where: str) -> _Node:
     declared = {kind for name in _kinds(schema, where) for kind in TYPES[name]}
     if not said <= {"type", "enum"} or not types <= declared:
         raise UnsupportedSchema(where, "'enum' stands alone, or with a 'type' that its values have")
-    allowed = either([shown(value) for value in values])
+    allowed = either([value_text(value) for value in values])
     if len(values) > 1:
         allowed = f"one of {allowed}"
     members = frozenset(values)
@@ -146,7 +146,7 @@ def _enumeration(schema: Schema, said: set[str], where: str) -> _Node:
     def check(value: Any) -> Any:
         if type(value) not in types or value not in members:
             guess = meant(value, names) if type(value) is str else ""
-            raise Wrong(f"must be {allowed}, not {shown(value)}{guess}")
+            raise Wrong(f"must be {allowed}, not {value_text(value)}{guess}")
         return value
 
     return _Node(check, types, capped(allowed))
@@ -184,7 +184,7 @@ def _alternatives(schema: Schema, said: set[str], where: str) -> _Node:
             return best[1]
         if len(failed) == 1:  # only one branch is for this type of value: its message says most
             raise failed[0]
-        raise Wrong(f"must be {allowed}, not {shown(value)}")
+        raise Wrong(f"must be {allowed}, not {value_text(value)}")
 
     return _Node(check, frozenset().union(*(branch.types for branch in branches)), allowed)
 
@@ -205,7 +205,7 @@ def _typed(schema: Schema, said: set[str], where: str) -> _Node:
         try:
             check_of_type = by_type[type(value)]
         except KeyError:
-            raise Wrong(f"must be {allowed}, not {shown(value)}") from None
+            raise Wrong(f"must be {allowed}, not {value_text(value)}") from None
         return value if check_of_type is None else check_of_type(value)
 
     return _Node(check, frozenset(by_type), allowed)
@@ -318,7 +318,7 @@ def _integer(schema: Schema, allowed: str, where: str) -> Check:
     def check(value: Any) -> Any:
         if type(value) is float:
             if not value.is_integer():
-                raise Wrong(f"must be {allowed}, not {shown(value)}")
+                raise Wrong(f"must be {allowed}, not {value_text(value)}")
             value = int(value)
             _refuse_too_large(value)
         return in_range(value)
@@ -332,7 +332,7 @@ def _number(schema: Schema, allowed: str, where: str) -> Check:
 
     def check(value: Any) -> Any:
         if not least <= value <= most:
-            raise Wrong(f"must be {allowed}, not {shown(value)}")
+            raise Wrong(f"must be {allowed}, not {value_text(value)}")
         return value
 
     return check
@@ -357,7 +357,7 @@ def _string(schema: Schema, allowed: str, where: str) -> Check | None:
             raise Wrong(f"must be {allowed}; this has {len(value):,}")
         for test in tests:
             if not test(value):
-                raise Wrong(f"must be {allowed}, not {shown(value)}")
+                raise Wrong(f"must be {allowed}, not {value_text(value)}")
         return value
 
     return check

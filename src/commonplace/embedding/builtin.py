@@ -37,8 +37,8 @@ REBUILD = (
 )
 BATCH_TEXTS = 32
 
-# Of the English encoder. Larger batches were no faster on one thread, and 32 full windows take
-# 190 MB more. Longer texts are cut before they are tokenised; the window is much shorter.
+# The limits of the English encoder. Larger batches were no faster on one thread, and 32 full
+# windows take 190 MB more. Longer texts are cut before they are tokenised; the window is shorter.
 ENGLISH_BATCH_TOKENS = 1_024
 ENGLISH_CHARS = 32_768
 
@@ -53,7 +53,7 @@ ENGLISH_WORDS = frozenset({
     "who", "why", "with", "you",
 })  # fmt: skip
 
-# Of the multilingual encoder. A text of so many characters is longer than a passage.
+# The limits of the multilingual encoder. A passage is always shorter than MULTILINGUAL_CHARS.
 MULTILINGUAL_BATCH_TOKENS = 512
 MULTILINGUAL_CHARS = 4_096
 UNKNOWN, BEGIN, END = 0, 1, 2

@@ -45,7 +45,8 @@ def items(path: Path) -> Iterator[Item]:
     for edge in rows["memory_graph"]:
         source, target = text_of(edge.get("source_hash")), text_of(edge.get("target_hash"))
         kind = text_of(edge.get("relationship_type")) or "related"
-        if (kind, source) not in links.get(target, ()):  # it stores both directions of some
+        # Some links are stored in both directions.
+        if (kind, source) not in links.get(target, ()):
             links.setdefault(source, set()).add((kind, target))
     for row in rows["memories"]:
         text = text_of(row.get("content"))

@@ -57,13 +57,13 @@ def run(
     access = replace(access, model=model or access.model)
     try:
         with llm.guarded(access):
-            reached = llm.reach(access, seconds)
+            opened = llm.open_model(access, seconds)
             try:
                 return asyncio.run(
-                    _run(reached, instructions, prompt, images, abilities, seconds, requests)
+                    _run(opened, instructions, prompt, images, abilities, seconds, requests)
                 )
             finally:
-                spent(reached.spent())  # after the event loop has ended: it may write to a database
+                spent(opened.spent())  # after the event loop has ended: it may write to a database
     except llm.ModelUnavailable as error:
         timed_out = isinstance(error, _TimedOut)
         message = error.message if timed_out else f"the agent failed: {error.message}"
@@ -75,7 +75,7 @@ class _TimedOut(llm.ModelUnavailable):
 
 
 async def _run(
-    reached: llm.Reached,
+    opened: llm.OpenModel,
     instructions: str,
     prompt: str,
     images: Sequence[tuple[bytes, str]],
@@ -87,7 +87,7 @@ async def _run(
     from pydantic_ai.exceptions import AgentRunError, UserError
 
     agent = Agent(
-        reached.patient,
+        opened.retrying,
         instructions=instructions or None,
         tools=[_as_tool(ability) for ability in abilities],
         retries=2,
@@ -100,7 +100,7 @@ async def _run(
     except TimeoutError:
         why = f"the agent did not answer within {seconds:g} s"
         # A slow tool is not the model's fault.
-        raise _TimedOut(why) if reached.asking else AgentFailed(why) from None
+        raise _TimedOut(why) if opened.asking else AgentFailed(why) from None
     except (AgentRunError, UserError) as error:
         # The error's text may quote the provider's response.
         log.warning("an agent failed", exc_info=error)

@@ -146,7 +146,8 @@ def _parsed(file: Path) -> Note | None:
     try:
         found = json.loads(file.read_bytes())
         note = Note(**found)
-    except (OSError, ValueError, TypeError):  # it is then read from its start, which adds nothing
+    # Without a note the transcript is read from its start; what is stored is not added again.
+    except (OSError, ValueError, TypeError):
         return None
     sound = isinstance(note.offset, int) and note.offset >= 0 and isinstance(note.transcript, str)
     return note if sound else None

@@ -8,7 +8,7 @@ from commonplace.errors import Conflict
 from commonplace.platform import capture, ignoring
 from commonplace.platform.session_context import CHECKPOINT, latest_checkpoint
 from commonplace.platform.transcript_lines import conversation_of
-from commonplace.text.carried import Carried, carried
+from commonplace.text.session_details import SessionDetails, session_details
 from commonplace.transcripts.formats import FORMATS, client_of
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ def keep_checkpoint(memory: Commonplace, transcript: str, cwd: str, session: str
     asked = [line.memory.text for line in lines if line.speaker == "user"]
     if not said:
         return
-    kept = carried(said)
+    kept = session_details(said)
     attrs = {
         "session": session, "at": note.offset,
         "request": asked[-1][:REQUEST_CHARS] if asked else "",
@@ -68,13 +68,13 @@ def drop_summarised(memory: Commonplace, session: str, summary: str) -> None:
     known = [
         tuple(map(str, found.attrs.get(name, ()))) for name in ("commands", "decisions", "paths")
     ]
-    left = Carried(*known).without(summary)
+    left = SessionDetails(*known).without(summary)
     attrs = {**found.attrs, "commands": list(left.commands), "decisions": list(left.decisions),
              "paths": list(left.paths)}  # fmt: skip
     memory.revise(found.id, _text(str(found.attrs.get("request", "")), left), attrs=attrs)
 
 
-def _text(request: str, kept: Carried) -> str:
+def _text(request: str, kept: SessionDetails) -> str:
     lines = [f"Before the context was compacted, the user asked: {request}"] if request else []
     return "\n".join([*lines, *kept.lines()]) or "The context was compacted."
 

@@ -50,5 +50,5 @@ def _parsed(file: Path, changed: int, size: int) -> GitIgnoreSpec:  # noqa: ARG0
     try:
         lines = file.read_text(encoding="utf-8").splitlines()
     except (OSError, UnicodeDecodeError):
-        lines = ["*"]  # what cannot be read is meant to hide something
+        lines = ["*"]  # an ignore file that cannot be read ignores everything
     return GitIgnoreSpec.from_lines(lines)

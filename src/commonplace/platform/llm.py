@@ -178,7 +178,7 @@ def ask(
 async def _ask(
     access: Access, instructions: str, prompt: str, shape: type[Shape], seconds: float
 ) -> tuple[Shape, Spent]:
-    model = reach(access, seconds)
+    model = open_model(access, seconds)
     try:
         return await _answer(model, instructions, prompt, shape, seconds)
     except ModelUnavailable as error:
@@ -187,13 +187,13 @@ async def _ask(
 
 
 async def _answer(
-    model: Reached, instructions: str, prompt: str, shape: type[Shape], seconds: float
+    model: OpenModel, instructions: str, prompt: str, shape: type[Shape], seconds: float
 ) -> tuple[Shape, Spent]:
     for _ in range(MISFITS):
         model.each = TRIES - model.tries
         try:
             async with asyncio.timeout(max(0.01, model.until - time.monotonic())):
-                response = await _request(model.patient, instructions, prompt)
+                response = await _request(model.retrying, instructions, prompt)
         except TimeoutError:
             raise ModelUnavailable(f"The model did not answer within {seconds:g} s.") from None
         value = _validated(response.text or "", shape)
@@ -205,7 +205,7 @@ async def _answer(
 
 
 @dataclass
-class Reached:
+class OpenModel:
     """A model, and what its requests have cost so far."""
 
     access: Access
@@ -217,7 +217,7 @@ class Reached:
     asking: bool = False
     """Whether a request is pending."""
     responses: list[ModelResponse] = field(default_factory=list)
-    patient: Model = field(init=False)
+    retrying: Model = field(init=False)
 
     async def request(self, once: Callable[[float], Awaitable[ModelResponse]]) -> ModelResponse:
         """The model's answer to one request, with retries."""
@@ -257,22 +257,22 @@ class Reached:
         )
 
 
-def reach(access: Access, seconds: float) -> Reached:
+def open_model(access: Access, seconds: float) -> OpenModel:
     """The model of an access, with a deadline; use it under `guarded`.
 
-    Its `patient` is a pydantic-ai model that retries requests and raises ModelUnavailable.
+    Its `retrying` is a pydantic-ai model that retries requests and raises ModelUnavailable.
     """
     model = _model(access)  # the first import takes seconds, which do not count as model time
-    made = Reached(access, time.monotonic() + seconds)
-    made.patient = _patient(model, made)
+    made = OpenModel(access, time.monotonic() + seconds)
+    made.retrying = _with_retries(model, made)
     return made
 
 
-def _patient(model: Model, reached: Reached) -> Model:
+def _with_retries(model: Model, opened: OpenModel) -> Model:
     from pydantic_ai.models.wrapper import WrapperModel
     from pydantic_ai.settings import ModelSettings, merge_model_settings
 
-    class Patient(WrapperModel):
+    class RetryingModel(WrapperModel):
         """Retries each request."""
 
         async def request(
@@ -281,11 +281,13 @@ def _patient(model: Model, reached: Reached) -> Model:
             async def once(left: float) -> ModelResponse:
                 # A little later than our own timeout, which has the better message.
                 timed = merge_model_settings(model_settings, ModelSettings(timeout=left + 1))
-                return await super(Patient, self).request(messages, timed, model_request_parameters)
+                return await super(RetryingModel, self).request(
+                    messages, timed, model_request_parameters
+                )
 
-            return await reached.request(once)
+            return await opened.request(once)
 
-    return Patient(model)
+    return RetryingModel(model)
 
 
 @lru_cache(maxsize=32)
@@ -416,7 +418,7 @@ def _unavailable(error: Exception) -> ModelUnavailable:
         most = f"{ANSWER_BYTES:,} bytes"
         return ModelUnavailable(f"The model's answer was compressed or longer than {most}.")
     if status is None:
-        return ModelUnavailable("The model cannot be reached, or its response is invalid.")
+        return ModelUnavailable("The model cannot be opened, or its response is invalid.")
     if status in (408, 429) or status >= 500:
         return ModelUnavailable(f"The model's service answered {status}.")
     return ModelRefused(f"The model's service refused the question ({status}).")

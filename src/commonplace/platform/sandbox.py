@@ -36,7 +36,7 @@ class Unsuitable(Exception):
 
 
 @dataclass(slots=True)
-class Ran:
+class SandboxResult:
     """The result of a script."""
 
     success: bool = False
@@ -47,9 +47,9 @@ class Ran:
     calls: list[tuple[str, Sequence[Any]]] = field(default_factory=list)
 
 
-def run(code: str, functions: Mapping[str, Function], seconds: float, cache: Path) -> Ran:
+def run(code: str, functions: Mapping[str, Function], seconds: float, cache: Path) -> SandboxResult:
     """Run a script with some functions; it is killed soon after its time is over."""
-    ran, begun = Ran(), time.monotonic()
+    ran, begun = SandboxResult(), time.monotonic()
     environ = {"XDG_CACHE_HOME": str(cache), "HOME": str(cache)}
     process = subprocess.Popen(  # noqa: S603 - our own module
         COMMAND, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
@@ -76,7 +76,7 @@ def _converse(
     code: str,
     functions: Mapping[str, Function],
     seconds: float,
-    ran: Ran,
+    ran: SandboxResult,
 ) -> None:
     assert process.stdin is not None and process.stdout is not None
     asked = {"code": code, "functions": list(functions), "seconds": seconds}
@@ -114,7 +114,9 @@ def _well_formed(line: bytes) -> Any:
     return json.loads(json.dumps(told, ensure_ascii=False).encode(errors="replace"))
 
 
-def _called(functions: Mapping[str, Function], told: Mapping[str, Any], ran: Ran) -> dict[str, Any]:
+def _called(
+    functions: Mapping[str, Function], told: Mapping[str, Any], ran: SandboxResult
+) -> dict[str, Any]:
     name, arguments = str(told["call"]), told.get("arguments") or []
     if len(ran.calls) >= MOST_CALLS:
         return {"error": f"A script may call {MOST_CALLS} functions."}

@@ -57,14 +57,14 @@ class SealedSettings:
         with self.store.maintain() as rows:
             return secrets.delete_setting(rows, self._setting(checks.space(space)))
 
-    def reseal_in(self, rows: Rows) -> None:
+    def reseal_rows(self, rows: Rows) -> None:
         """Seal all of them by the newest master key."""
         for name, sealed in secrets.settings(rows, self._setting("")):
             bound = self._bound(name.removeprefix(self._setting("")))
             opened = self.vault.open(sealed, *bound)
             secrets.put_setting(rows, name, self.vault.seal(opened, *bound))
 
-    def damaged_in(self, rows: Rows) -> Iterator[str]:
+    def damaged_rows(self, rows: Rows) -> Iterator[str]:
         """The secrets that cannot be decrypted."""
         for name, sealed in secrets.settings(rows, self._setting("")):
             space = name.removeprefix(self._setting(""))

@@ -15,7 +15,7 @@ MOST_SPACES = 10_000
 
 
 @dataclass(frozen=True, slots=True)
-class Left:
+class Remaining:
     """The requests that a space may still make in this minute."""
 
     limit: int
@@ -51,7 +51,7 @@ class Quota:
         self._clock = clock
         self._counts: OrderedDict[str, tuple[int, int]] = OrderedDict()
 
-    def take(self, space: str) -> Left:
+    def take(self, space: str) -> Remaining:
         """Count one more request of this space, unless its minute is used up."""
         now = self._clock()
         minute = int(now // MINUTE)
@@ -60,12 +60,12 @@ class Quota:
         if began != minute:
             count = 0
         if count >= self._limit:
-            return Left(self._limit, 0, reset, max(1, int(reset - now)))
+            return Remaining(self._limit, 0, reset, max(1, int(reset - now)))
         self._counts[space] = (minute, count + 1)
         self._counts.move_to_end(space)
         if len(self._counts) > MOST_SPACES:
             self._counts.popitem(last=False)
-        return Left(self._limit, self._limit - count - 1, reset, 0)
+        return Remaining(self._limit, self._limit - count - 1, reset, 0)
 
     def refusal(self, caller: Caller) -> TooManyCalls | None:
         """Count one more tool call; return the error if it is over the limit."""

@@ -23,7 +23,7 @@ from commonplace.errors import CommonplaceError, InvalidInput
 from commonplace.server.connections import RECHECK_SECONDS
 from commonplace.server.openapi import document
 from commonplace.server.protocol import ADMITTED, JSON_BODY, UNREADABLE, Admitted, Workers
-from commonplace.server.quotas import Left, Quota
+from commonplace.server.quotas import Quota, Remaining
 from commonplace.server.request import RECHECK, parse_body, refusal
 
 PUBLIC_BODY_BYTES = 16_384  # largest body that is read before the caller is authenticated
@@ -87,7 +87,7 @@ class _Adapter:
     async def respond(self, route: Route, request: Request) -> Response:
         """The answer to a request, within the quota of its space."""
         exchange = _Exchange(self, route, request)
-        left: Left | None = None
+        left: Remaining | None = None
         if self._quota is not None:
             host = request.client.host if request.client else ""
             left = self._quota.take(f"address {host}" if route.public else exchange.caller.space)

@@ -153,7 +153,7 @@ class Connection(apsw.Connection):
         """As `ports.Rows`."""
         self.execute("DELETE FROM grams WHERE rowid = ?", (memory,))
 
-    def holding(self, space: str, grams: Sequence[str], most: int | None) -> list[int]:  # noqa: ARG002
+    def memories_with_grams(self, space: str, grams: Sequence[str], most: int | None) -> list[int]:  # noqa: ARG002
         """As `ports.Rows`."""
         query = " AND ".join('"' + gram.replace('"', '""') + '"' for gram in grams)
         limit = "" if most is None else f" LIMIT {most:d}"

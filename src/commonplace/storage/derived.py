@@ -258,11 +258,11 @@ def drop(connection: Rows, space: str, memory: int) -> None:
     connection.drop_grams(space, memory)
 
 
-def holding(
+def memories_with_grams(
     connection: Rows, space: str, grams: Iterable[str], most: int | None = None
 ) -> list[int]:
     """Numbers of at most `most` memories whose text contains all of these trigrams."""
-    return connection.holding(space, list(dict.fromkeys(grams)), most)
+    return connection.memories_with_grams(space, list(dict.fromkeys(grams)), most)
 
 
 class Model(Protocol):

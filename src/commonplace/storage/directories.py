@@ -50,7 +50,7 @@ def replacing(path: Path, *, mode: int = 0o600, only_new: bool = False) -> Itera
 
 def remove_unfinished(directory: Path) -> None:
     """Delete what `replacing` left below a directory when its process was killed."""
-    if sys.platform == "win32":  # there is no harmless way to ask for a process
+    if sys.platform == "win32":  # os.kill(process, 0) would end the process there
         return
     for folder, _, names in os.walk(directory):
         for name in names:

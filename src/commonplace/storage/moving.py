@@ -44,7 +44,7 @@ class Installation(Protocol):
 
     @property
     def coordination(self) -> Coordination:
-        """Locks; one move at a time goes into a target."""
+        """Locks, so that only one move writes into a target at a time."""
 
     @property
     def maintenance(self) -> Maintenance:

@@ -57,7 +57,9 @@ class Rows(Protocol):
     def drop_grams(self, space: str, memory: int, /) -> None:
         """Remove a memory's text from substring search."""
 
-    def holding(self, space: str, grams: Sequence[str], most: int | None, /) -> list[int]:
+    def memories_with_grams(
+        self, space: str, grams: Sequence[str], most: int | None, /
+    ) -> list[int]:
         """Numbers of at most `most` memories whose text contains all of these trigrams."""
 
 

@@ -183,7 +183,7 @@ def _parts(piece: str) -> list[str]:
     return [piece] if torn or len(humps) > _MOST_PARTS else humps
 
 
-def _words_in(chunk: str) -> tuple[list[str], str]:
+def _words_of(chunk: str) -> tuple[list[str], str]:
     """The folded words of a chunk, and the joined chunk if that is a different word."""
     if not chunk.isascii():
         chunk = _plain(chunk)
@@ -218,7 +218,7 @@ def _read(language: str, dropped: frozenset[str], chunk: str) -> tuple[str, ...]
         if word in dropped:
             return ()
         return (_stem(language, word),) if language == "english" else _stems(language, word)
-    words, whole = _words_in(chunk)
+    words, whole = _words_of(chunk)
     tokens = [t for w in words if w and _bare(w) not in dropped for t in _stems(language, w)]
     if whole:
         tokens += [whole] if PREFIX_MARK in whole else _stems(language, whole)

@@ -168,7 +168,7 @@ def period(words: str, now: datetime) -> Period | None:
     return None
 
 
-def periods_in(text: str, now: datetime) -> Iterator[Period]:
+def periods_named(text: str, now: datetime) -> Iterator[Period]:
     """Yield the periods that a sentence names, in the order of the rules; none overlaps another."""
     taken: list[tuple[int, int]] = []
     lowered = text.lower()

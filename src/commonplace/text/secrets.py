@@ -371,11 +371,11 @@ def _named(text: str) -> Iterator[Secret]:
     folded = text.lower()
     if len(folded) != len(text):  # a few letters have longer lower case forms
         folded = "".join(each if len(each.lower()) > 1 else each.lower() for each in text)
-    for word in _PASSWORDS:
+    for word in (word for word in _PASSWORDS if word in folded):
         for at in _occurrences(folded, word):
             if (found := _password_at(text, at)) is not None:
                 yield found
-    for word in _KEYS:
+    for word in (word for word in _KEYS if word in folded):
         for at in _occurrences(folded, word):
             if (found := _key_at(text, at, word)) is not None:
                 yield found

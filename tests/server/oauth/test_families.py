@@ -274,7 +274,7 @@ async def test_connections_outlive_a_new_master_key(world: World) -> None:
         client_id = (await world.register(client))["client_id"]
         tokens = await world.tokens(client, client_id)
         owners = (world.credentials, world.accounts, MacRows(world.vault))
-        world.vault.rotate(world.store, [each.reseal_in for each in owners])
+        world.vault.rotate(world.store, [each.reseal_rows for each in owners])
         world.vault._keys = world.vault._keys[:1]  # the older key is gone
         assert (await refresh(client, client_id, tokens)).status_code == 200
 

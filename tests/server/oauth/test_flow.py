@@ -269,7 +269,7 @@ async def test_a_connection_can_be_seen_and_ended(world: World) -> None:
         assert [(f.client_name, f.space) for f in families] == [("Test client", "anna")]
         assert world.oauth.families.listing("bert") == []
         with world.store.maintain() as rows:
-            world.oauth.families.revoke_in(rows, families[0].id)
+            world.oauth.families.revoke_in_transaction(rows, families[0].id)
         assert world.oauth.families.listing() == []
         assert not world.alive(tokens["access_token"])
         refresh = {

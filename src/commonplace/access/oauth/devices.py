@@ -146,7 +146,7 @@ class Devices:
             row = self._waiting(rows, user_code)
             if row is None:
                 return False
-            family = self._families.begin_in(rows, allowed, row["expires_at"])
+            family = self._families.begin_in_transaction(rows, allowed, row["expires_at"])
             self._mac_rows.put(rows, "oauth_devices", row, answer="allowed", family=family)
         return True
 
@@ -194,10 +194,10 @@ class Devices:
         if row is None:
             return invalid_grant(_REFUSED)
         if row["answer"] == "used":  # the code was copied
-            self._families.revoke_in(rows, row["family"])
+            self._families.revoke_in_transaction(rows, row["family"])
             return invalid_grant(_REFUSED)
         self._mac_rows.put(rows, "oauth_devices", row, answer="used")
-        return self._families.issue_first_in(rows, row["family"])
+        return self._families.issue_first_in_transaction(rows, row["family"])
 
 
 class _Pace:

@@ -144,7 +144,7 @@ class Families:
         """Begin a family; return its code, which is durable on return."""
         at, code = now(), f"cpc_{secrets.token_urlsafe(32)}"
         with self._store.maintain() as rows:
-            family = self.begin_in(rows, allowed, at + CODE_SECONDS * SECOND)
+            family = self.begin_in_transaction(rows, allowed, at + CODE_SECONDS * SECOND)
             self._mac_rows.put(
                 rows, "oauth_codes", digest=token_digest(code), family=family,
                 redirect=allowed.redirect, challenge=allowed.challenge,
@@ -152,7 +152,7 @@ class Families:
             )  # fmt: skip
         return code
 
-    def begin_in(self, rows: Rows, allowed: Consent, until: int) -> str:
+    def begin_in_transaction(self, rows: Rows, allowed: Consent, until: int) -> str:
         """Begin a family without tokens; return its id. It expires unless tokens are issued."""
         at, family = now(), str(uuid.uuid4())
         self._prune(rows, at)
@@ -186,7 +186,7 @@ class Families:
             return invalid_grant(_REFUSED)
         family = self._family(rows, row["family"])
         if row["used_at"] is not None or family is None:
-            self.revoke_in(rows, row["family"])
+            self.revoke_in_transaction(rows, row["family"])
             return invalid_grant(_REFUSED)
         self._mac_rows.put(rows, "oauth_codes", row, used_at=at)
         if at >= row["expires_at"] or not self._is_valid(rows, family):
@@ -225,12 +225,12 @@ class Families:
         if family is None or (
             used_at is not None and not (repeatable(used_at) and family.client == client)
         ):
-            self.revoke_in(rows, row["family"])
+            self.revoke_in_transaction(rows, row["family"])
             return invalid_grant(_NOT_REFRESHED)
         if family.client != client:
             return invalid_grant("The refresh token was given to another client.")
         if at >= row["expires_at"] or not self._is_valid(rows, family):
-            self.revoke_in(rows, family.id)
+            self.revoke_in_transaction(rows, family.id)
             return invalid_grant(_NOT_REFRESHED)
         if resource is not None and resource != family.resource:
             return other_resource()
@@ -247,10 +247,10 @@ class Families:
                 other = self._mac_rows.get(rows, "oauth_refreshes", key)
                 if other is not None:
                     self._mac_rows.put(rows, "oauth_refreshes", other, used_at=not_repeatable(at))
-            self._credentials.revoke_all_in(rows, family=family.id)
+            self._credentials.revoke_all_in_transaction(rows, family=family.id)
         return self._issue(rows, family, narrowed, at)
 
-    def issue_first_in(self, rows: Rows, identity: str) -> Tokens | OAuthError:
+    def issue_first_in_transaction(self, rows: Rows, identity: str) -> Tokens | OAuthError:
         """Issue the first tokens of a family, if it is still valid."""
         family = self._family(rows, identity)
         if family is None or not self._is_valid(rows, family):
@@ -266,7 +266,7 @@ class Families:
         if audience is None or not inside:
             return invalid_grant("The authorized resource is no longer served.")
         seconds = audience.resource.access_seconds
-        issued = self._credentials.create_in(
+        issued = self._credentials.create_in_transaction(
             rows,
             Grant(
                 user=family.user, space=family.space, scopes=inside,
@@ -306,7 +306,7 @@ class Families:
             family = self._family(rows, row["family"]) if row else None
             if family is not None:
                 if family.client == client:
-                    self.revoke_in(rows, family.id)
+                    self.revoke_in_transaction(rows, family.id)
                 return
         try:
             credential = self._credentials.find(token)
@@ -315,12 +315,12 @@ class Families:
         if credential.family and credential.client == client:
             self._credentials.revoke(credential.id)
 
-    def revoke_in(self, rows: Rows, family: str) -> None:
+    def revoke_in_transaction(self, rows: Rows, family: str) -> None:
         """Revoke a connection with all its tokens, in the caller's transaction."""
         row = self._mac_rows.get(rows, "oauth_families", family)
         if row is not None and row["revoked_at"] is None:
             self._mac_rows.put(rows, "oauth_families", row, revoked_at=now())
-        self._credentials.revoke_all_in(rows, family=family)
+        self._credentials.revoke_all_in_transaction(rows, family=family)
 
     def listing(self, user: str | None = None) -> list[Family]:
         """The valid connections, the newest first."""

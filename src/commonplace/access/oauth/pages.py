@@ -142,7 +142,7 @@ def _path(request: Request) -> str:
 def _afterwards(request: Request) -> str:
     if request.asked.redirect is None:
         return "When you allow it, the device is connected."
-    target = escape(request.asked.redirect.shown)
+    target = escape(request.asked.redirect.target_text)
     return f"When you allow it, you are sent to <strong>{target}</strong>."
 
 

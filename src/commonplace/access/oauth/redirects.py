@@ -56,7 +56,7 @@ class Redirect:
         return self.scheme == "http"
 
     @property
-    def shown(self) -> str:
+    def target_text(self) -> str:
         """How the redirect's target is shown to the person."""
         if self.loopback:
             return "a program on this computer"

@@ -33,7 +33,7 @@ class MacRows:
         values = tuple(row[name] for name in stored.COLUMNS[table])
         stored.put(rows, table, (*values, self._vault.mac(table, *values)))
 
-    def damaged_in(self, rows: Rows) -> Iterator[str]:
+    def damaged_rows(self, rows: Rows) -> Iterator[str]:
         """Rows whose MAC does not match: they are ignored."""
         for table in stored.COLUMNS:
             for key, *rest, mac in stored.listing(rows, table):
@@ -41,7 +41,7 @@ class MacRows:
                     shown = key.hex()[:12] if isinstance(key, bytes) else key
                     yield f"The row {shown} of {table}"
 
-    def reseal_in(self, rows: Rows) -> None:
+    def reseal_rows(self, rows: Rows) -> None:
         """Make every row's MAC with the newest master key; damaged rows are left as they are."""
         for table in stored.COLUMNS:
             for *values, mac in stored.listing(rows, table):

@@ -57,7 +57,7 @@ def mine(memory: Commonplace, being: str) -> list[Cluster]:
     return [each for each in memory.clusters.all() if each.attrs.get("being") == being]
 
 
-def shown(being: Memory) -> dict[str, Any]:
+def to_dict(being: Memory) -> dict[str, Any]:
     """A being as REST shows it."""
     return {
         "id": being.id,

@@ -351,7 +351,7 @@ def pending_senses(memory: Commonplace, being: str, *, mark: bool) -> list[dict[
 
 
 def _unseen(memory: Commonplace, being: Memory) -> list[Event]:
-    after = sight.number_in(being, "senses_shown")
+    after = sight.number_of(being, "senses_shown")
     return memory.events.all(kind=SENSE, subject=being.id, after=after, limit=SHOWN_SENSES)
 
 
@@ -359,7 +359,7 @@ def sense_history(
     call: Call, being_id: str, *, limit: int = 20, capability_id: str | None = None
 ) -> dict[str, Any]:
     """Sensed data, the newest first."""
-    shown = sight.number_in(sight.find(call.memory, being_id), "senses_shown")
+    shown = sight.number_of(sight.find(call.memory, being_id), "senses_shown")
     most = max(1, min(limit, 100))
     if capability_id is None:
         total = call.memory.events.count(kind=SENSE, subject=being_id)

@@ -222,7 +222,7 @@ def rest_context(call: Call, being: str, tools: list[dict[str, Any]]) -> dict[st
         {"id": node.id, "text": scene_of(node).line}
         for node in sight.every(call.memory, sight.own(being, NODE, pinned=True))
     ]
-    built["notes"] = [notes.shown(note) for note in listed]
+    built["notes"] = [notes.to_dict(note) for note in listed]
     built["tools"] = tools
     built["metadata"] = {
         **built["metadata"],

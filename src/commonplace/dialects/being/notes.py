@@ -35,7 +35,7 @@ def content_of(note: Memory) -> str:
     return note.text
 
 
-def shown(note: Memory) -> dict[str, Any]:
+def to_dict(note: Memory) -> dict[str, Any]:
     """A note as it is listed."""
     sort = "scene" if note.kind == SCENE else note.attrs.get("type", "note")
     listed = {
@@ -61,7 +61,7 @@ def open_notes(memory: Commonplace, being: str, *sorts: str) -> list[Memory]:
 def listed(memory: Commonplace, being: str) -> list[dict[str, Any]]:
     """The newest notes and scenes."""
     newest, _ = memory.browse(filters=sight.own(being, NOTE, SCENE), limit=LISTED)
-    return [shown(note) for note in newest]
+    return [to_dict(note) for note in newest]
 
 
 def add_note(

@@ -89,7 +89,7 @@ _SOUL: dict[str, Any] = dict.fromkeys(beings.SOUL_ALL, TEXT)
 @_operation("read", takes_being=False)
 def list_beings(call: Call) -> Any:
     """The owner's beings; a token for one being sees that one only."""
-    found = [beings.shown(each) for each in sight.beings(call.memory)]
+    found = [beings.to_dict(each) for each in sight.beings(call.memory)]
     return [each for each in found if call.caller.subject in ("", each["id"])]
 
 
@@ -97,13 +97,13 @@ def list_beings(call: Call) -> Any:
 def create_being(call: Call, *, name: str) -> Any:
     """A new being."""
     _refuse_tokens_of_a_being(call, "There is no such being.")
-    return beings.shown(beings.create(call.memory, name))
+    return beings.to_dict(beings.create(call.memory, name))
 
 
 @_operation("read")
 def show_being(call: Call, being: str) -> Any:
     """One being."""
-    return beings.shown(sight.find(call.memory, being))
+    return beings.to_dict(sight.find(call.memory, being))
 
 
 @_operation("delete")
@@ -137,7 +137,9 @@ def put_soul(call: Call, being: str, **changes: str) -> Any:
 @_operation("read")
 def get_preferences(call: Call, being: str) -> Any:
     """A being's preferences."""
-    return [records.PREFERENCES.shown(each) for each in records.PREFERENCES.all(call.memory, being)]
+    return [
+        records.PREFERENCES.to_dict(each) for each in records.PREFERENCES.all(call.memory, being)
+    ]
 
 
 @_operation("write", "key", "description", key=TEXT, description=TEXT)
@@ -145,7 +147,7 @@ def put_preference(call: Call, being: str, *, key: str, description: str) -> Any
     """Insert or replace a preference."""
     with exclusive(call.memory, "put preference"):
         entry = records.PREFERENCES.put(call.memory, being, key, description, "stated")
-    return records.PREFERENCES.shown(entry)
+    return records.PREFERENCES.to_dict(entry)
 
 
 @_operation("read")
@@ -205,7 +207,7 @@ def get_notes(call: Call, being: str) -> Any:
 @_operation("write", "content", content=TEXT)
 def post_note(call: Call, being: str, *, content: str) -> Any:
     """A new note."""
-    return noting.shown(noting.add_note(call.memory, being, content, "stated"))
+    return noting.to_dict(noting.add_note(call.memory, being, content, "stated"))
 
 
 @_operation("read")

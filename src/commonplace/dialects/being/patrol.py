@@ -186,7 +186,7 @@ class _Patrol:
         """❶ Turn scenes into nodes, each in the most similar cluster."""
         waiting = notes.waiting_scenes(self.memory, self.being)
         self.report.scenes_created = len(waiting)
-        read = [(note, _scene_in(note)) for note in waiting]
+        read = [(note, _scene_of(note)) for note in waiting]
         self._mark_unreadable([note for note, scene in read if scene is None])
         valid = [(note, scene) for note, scene in read if scene is not None]
         clusters = mine(self.memory, self.being)
@@ -301,8 +301,8 @@ class _Patrol:
             being = sight.find(self.memory, self.being)
             attrs = dict(being.attrs)
             self.since = attrs.get("patrolled_at")
-            attrs["sessions"] = sight.number_in(being, "sessions") + 1
-            marks = sight.marks_in(being)
+            attrs["sessions"] = sight.number_of(being, "sessions") + 1
+            marks = sight.marks_of(being)
             attrs["marks"] = [*marks, max([newest, *marks[-1:]])][-MARKS:]
             attrs["patrolled_at"] = iso(datetime.now(UTC))
             attrs["patrol_marker"] = self.report.marker_id
@@ -321,7 +321,7 @@ class _Patrol:
         dying = []
         with self.unit():
             for node in self._numbered(numbers):
-                count = max(0, int(sessions[node.num]) - sight.number_in(node, "away"))
+                count = max(0, int(sessions[node.num]) - sight.number_of(node, "away"))
                 left = faded_importance(node.importance, count, used[node.num].accesses)
                 if left > FADED or node.pinned or node.state != "active":
                     continue
@@ -348,7 +348,7 @@ class _Patrol:
         revived = []
         with self.unit():
             for node in self._numbered(numbers):
-                count = sight.number_in(node, "session_count", int(lived[node.num]))
+                count = sight.number_of(node, "session_count", int(lived[node.num]))
                 if faded_importance(node.importance, count, used[node.num].accesses) <= FADED:
                     continue
                 attrs = {k: v for k, v in node.attrs.items() if k != "session_count"}
@@ -367,7 +367,7 @@ class _Patrol:
             self._refresh(clusters)
 
     def _marks(self) -> np.ndarray[Any, np.dtype[np.int64]]:
-        return np.array(sight.marks_in(sight.find(self.memory, self.being)), np.int64)
+        return np.array(sight.marks_of(sight.find(self.memory, self.being)), np.int64)
 
     # Step 4: consolidation
 
@@ -634,7 +634,7 @@ class _Patrol:
         records.DIARY_DAYS.put(self.memory, self.being, today, text, self.trust, extra)
 
 
-def _scene_in(note: Memory) -> Scene | None:
+def _scene_of(note: Memory) -> Scene | None:
     """The scene of a note; None if it cannot be read."""
     if "scene" in note.attrs:
         return scenes.from_dict(note.attrs["scene"])

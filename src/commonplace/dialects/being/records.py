@@ -125,7 +125,7 @@ class Keyed:
         """One entry's text, or all entries."""
         if request.key:
             return self._existing(request).text
-        return _as_json(self.shown(each) for each in self.all(request.memory, request.being))
+        return _as_json(self.to_dict(each) for each in self.all(request.memory, request.being))
 
     def append(self, request: Request) -> str:
         """A new entry, or more text for an existing one."""
@@ -198,7 +198,7 @@ class Keyed:
             attrs={**there.attrs, **(extra or {})},
         )  # fmt: skip
 
-    def shown(self, entry: Memory) -> dict[str, Any]:
+    def to_dict(self, entry: Memory) -> dict[str, Any]:
         """An entry in a list."""
         location = {"location": entry.attrs.get("location")} if self.kind == MAP else {}
         return {

@@ -72,13 +72,13 @@ def readable(memory: Memory) -> bool:
     return RESERVED.readable(memory.kind, memory.attrs)
 
 
-def number_in(row: Memory, name: str, otherwise: int = 0) -> int:
+def number_of(row: Memory, name: str, otherwise: int = 0) -> int:
     """An integer attribute of a row."""
     held = row.attrs.get(name)
     return held if isinstance(held, int) else otherwise
 
 
-def marks_in(being: Memory) -> list[int]:
+def marks_of(being: Memory) -> list[int]:
     """The newest row of each of a being's patrols."""
     held = being.attrs.get("marks")
     return [each for each in held if isinstance(each, int)] if isinstance(held, list) else []

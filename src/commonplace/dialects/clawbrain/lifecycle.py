@@ -138,7 +138,7 @@ class _Compaction:
         self._rule = credit.Rule(chosen.alpha, chosen.decay_rate)
         # Read everything before the first write, so that the shared index can be used.
         self._live = {one.id: one for one in records.live(memory)}
-        self._ids = {records.shown_id(one) for one in self._live.values()}
+        self._ids = {records.public_id(one) for one in self._live.values()}
 
     def _of(self, kind: str) -> list[Memory]:
         return [one for one in self._live.values() if one.kind == kind]
@@ -176,7 +176,7 @@ class _Compaction:
             score=min(1.0, sum(self._score(one) for one in members)),
             trust=max((one.trust for one in members), key=TRUSTS.index),
             created_at=datetime.combine(day, time(12), UTC),
-            more={"merged": [records.shown_id(one) for one in members]},
+            more={"merged": [records.public_id(one) for one in members]},
         )  # fmt: skip
         for one in members:
             self._archive(one)
@@ -184,7 +184,7 @@ class _Compaction:
         self._ids.add(location.id)
         self.report.consolidated += 1
         self._log(
-            "consolidate", [*(records.shown_id(one) for one in members), location.id],
+            "consolidate", [*(records.public_id(one) for one in members), location.id],
             f"Merged {len(members)} episodes from {day.isoformat()} into '{location.name}'",
         )  # fmt: skip
 
@@ -224,7 +224,7 @@ class _Compaction:
             where = f"{entity.attrs['category']}/{entity.attrs['name']}"
             what = "fact" if len(facts) == 1 else f"{len(facts)} facts"
             self._log(
-                "promote", [records.shown_id(episode), records.shown_id(entity)],
+                "promote", [records.public_id(episode), records.public_id(entity)],
                 f"Promoted {what} from episode to entity '{where}'",
             )  # fmt: skip
 
@@ -266,7 +266,7 @@ class _Compaction:
             self._archive(one)
             self.report.pruned += 1
             name = f"{one.kind}-{one.attrs['category']}/{one.attrs['name']}"
-            self._log("prune", [records.shown_id(one)], f"Archived '{name}' (score: {score:.2f})")
+            self._log("prune", [records.public_id(one)], f"Archived '{name}' (score: {score:.2f})")
 
     def _archive(self, one: Memory) -> None:
         records.archive(self._memory, one, self._used_paths)

@@ -35,7 +35,7 @@ def live(memory: Commonplace, kinds: Iterable[str] = KINDS) -> list[Memory]:
     return [one for one in found if locations.of_memory(one) is not None]
 
 
-def shown_id(memory: Memory) -> str:
+def public_id(memory: Memory) -> str:
     """The id in responses: the contract's, or the UUID for memories of other dialects."""
     location = locations.of_memory(memory)
     return memory.id if location is None else location.id

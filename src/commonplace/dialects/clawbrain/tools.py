@@ -113,7 +113,7 @@ def retrieve(call: Call, *, id: str) -> dict[str, Any]:
     location = locations.of_memory(memory)
     score = credit.credit_of(memory, credit.rule(call.memory))
     return {
-        "id": records.shown_id(memory),
+        "id": records.public_id(memory),
         "type": _type(memory),
         "category": location.category if location else memory.kind,
         "name": _name(memory),
@@ -137,7 +137,7 @@ def search(call: Call, *, query: str, limit: int, type: str | None = None) -> di
         relevance, score = _relevance(where), credit.credit_of(memory, rule)
         results.append(
             {
-                "id": records.shown_id(memory),
+                "id": records.public_id(memory),
                 "name": _name(memory),
                 "type": _type(memory),
                 "snippet": snippet(memory.text),
@@ -280,9 +280,9 @@ def report(call: Call, *, top_n: int) -> dict[str, Any]:
     worst = sorted(scored, key=lambda each: (each[0], each[1].num))
     average = sum(score for score, _ in scored) / len(scored) if scored else 0.0
 
-    def shown(score: float, one: Memory) -> dict[str, Any]:
+    def to_dict(score: float, one: Memory) -> dict[str, Any]:
         return {
-            "id": records.shown_id(one),
+            "id": records.public_id(one),
             "name": one.attrs["name"],
             "score": round(score, 4),
             "access_count": call.memory.usage(one.id).accesses,
@@ -291,8 +291,8 @@ def report(call: Call, *, top_n: int) -> dict[str, Any]:
     return {
         "total_memories": len(scored),
         "avg_score": round(average, 4),
-        "top": [shown(*each) for each in best[:most]],
-        "bottom": [shown(*each) for each in worst[:most]],
+        "top": [to_dict(*each) for each in best[:most]],
+        "bottom": [to_dict(*each) for each in worst[:most]],
         "prune_candidates": sum(
             lifecycle.may_be_pruned(one, score, chosen, at) for score, one in scored
         ),
@@ -350,7 +350,7 @@ def outcome(call: Call, *, signal: str, session: str | None = None) -> dict[str,
         "signal": signal,
         "judged": [
             {
-                "id": records.shown_id(one.memory),
+                "id": records.public_id(one.memory),
                 "before": round(one.before, 4),
                 "after": round(one.after, 4),
             }

@@ -76,7 +76,7 @@ def recall(
     }  # fmt: skip
     if by == "session":
         sessions = memory.recall_sessions(query, limit=limit, **conditions)
-        return {"memories": [shown_session(each, query) for each in sessions]}
+        return {"memories": [session_to_dict(each, query) for each in sessions]}
     hits = memory.recall(query, limit=limit, minimum=minimum, share=share, **conditions)
     found = []
     for hit in hits:
@@ -104,7 +104,7 @@ def read(call: Call, *, id: str, start: int, history: bool, as_of: str | None = 
     if start or len(memory.text) > PART_CHARS:
         shown["text"] = memory.text[start : start + PART_CHARS]
         shown["chars"] = len(memory.text)
-    links = [shown_link(link) for link in call.memory.links.of(memory.id, as_of=as_of)]
+    links = [link_to_dict(link) for link in call.memory.links.of(memory.id, as_of=as_of)]
     answer: dict[str, Any] = {"memory": shown, "links": links}
     if not links and not history:
         return answer
@@ -115,7 +115,7 @@ def read(call: Call, *, id: str, start: int, history: bool, as_of: str | None = 
     if history:
         room -= sum(map(fitting.full_size, shown_links))
         versions = call.memory.history.versions(id)
-        answer["history"] = versions_shown = fitting.fit(versions, shown_version, room)
+        answer["history"] = versions_shown = fitting.fit(versions, version_to_dict, room)
         if len(versions_shown) < len(versions):
             answer["history_left_out"] = len(versions) - len(versions_shown)
     return answer
@@ -307,7 +307,7 @@ def presented(memory: Memory, query: str | None = None, width: int = WHOLE_CHARS
     return shown
 
 
-def shown_session(hit: SessionHit, query: str) -> dict[str, Any]:
+def session_to_dict(hit: SessionHit, query: str) -> dict[str, Any]:
     """A session of a conversation in a response, with its best message."""
     return {
         "score": round(hit.score, 3),
@@ -317,7 +317,7 @@ def shown_session(hit: SessionHit, query: str) -> dict[str, Any]:
     }
 
 
-def shown_version(version: Version, width: int) -> dict[str, Any]:
+def version_to_dict(version: Version, width: int) -> dict[str, Any]:
     """An earlier version of a memory, or its current one."""
     return {
         "since": iso(version.since),
@@ -327,7 +327,7 @@ def shown_version(version: Version, width: int) -> dict[str, Any]:
     }
 
 
-def shown_link(link: Link) -> dict[str, Any]:
+def link_to_dict(link: Link) -> dict[str, Any]:
     """A link in a response."""
     return {
         "id": link.id,

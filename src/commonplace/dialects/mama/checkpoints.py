@@ -71,7 +71,7 @@ def identity(memory: Memory) -> str:
     return memory.ref if memory.ref and is_numbered(memory) else memory.id
 
 
-def shown(memory: Memory, *, per_second: int) -> dict[str, Any]:
+def to_dict(memory: Memory, *, per_second: int) -> dict[str, Any]:
     """A checkpoint as load_checkpoint shows it; times are in units of 1 / `per_second` seconds."""
     checkpoint = read(memory)
     return {

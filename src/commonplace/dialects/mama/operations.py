@@ -82,7 +82,7 @@ def _all_checkpoints(call: Call) -> Iterator[Memory]:
 
 
 def _checkpoint(memory: Memory) -> dict[str, Any]:
-    shown = checkpoints.shown(memory, per_second=MILLISECONDS)
+    shown = checkpoints.to_dict(memory, per_second=MILLISECONDS)
     return {**shown, "status": checkpoints.status(memory)}
 
 

@@ -104,7 +104,7 @@ def load_checkpoint(call: Call) -> Any:
     memory = searching.latest_checkpoint(call.memory)
     if memory is None:
         return {"success": True, "checkpoint": None, "message": "No checkpoint found"}
-    return {"success": True, "checkpoint": checkpoints.shown(memory, per_second=SECONDS)}
+    return {"success": True, "checkpoint": checkpoints.to_dict(memory, per_second=SECONDS)}
 
 
 def search_decisions_and_contracts(

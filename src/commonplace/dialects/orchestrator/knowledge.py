@@ -21,7 +21,7 @@ TRIPLES = 50_000
 _ROLES: dict[str, Role] = {"both": "any", "outgoing": "subject", "incoming": "object"}
 
 
-def shown(fact: Fact, direction: str = "") -> dict[str, Any]:
+def to_dict(fact: Fact, direction: str = "") -> dict[str, Any]:
     """A triple; an unknown date is empty."""
     return {
         "subject": fact.subject,
@@ -71,7 +71,7 @@ def about(
         return fact.subject == entity or key(fact.subject) == name
 
     return [
-        shown(fact, "outgoing" if role != "object" and is_subject(fact) else "incoming")
+        to_dict(fact, "outgoing" if role != "object" and is_subject(fact) else "incoming")
         for fact in facts
     ]
 
@@ -136,7 +136,9 @@ def _today(memory: Commonplace, subject: str, predicate: str, object: str) -> da
 @tool("read", {"events": [], "count": 0})
 def memory_kg_timeline(call: Call, *, entity: Annotated[str, "Only of this one."] = "") -> Answer:
     """List facts by when they began, optionally of one person or thing."""
-    events = [shown(fact) for fact in call.memory.facts.timeline(entity or None, limit=MOST_EVENTS)]
+    events = [
+        to_dict(fact) for fact in call.memory.facts.timeline(entity or None, limit=MOST_EVENTS)
+    ]
     return {"events": events, "count": len(events)}
 
 

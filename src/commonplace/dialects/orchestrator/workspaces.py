@@ -123,13 +123,13 @@ def info(memory: Commonplace) -> dict[str, Any]:
     """The workspace; reading it stores nothing."""
     there = records.find(memory, WORKSPACE_REF, WORKSPACE)
     if there is not None:
-        return shown(there)
+        return to_dict(there)
     oldest, _ = memory.browse(order="oldest", limit=1)
     since = oldest[0].created_at if oldest else datetime.now(UTC)
     return {"id": memory.name, "name": memory.name, "created_at": stamp(since)}
 
 
-def shown(record: Memory) -> dict[str, Any]:
+def to_dict(record: Memory) -> dict[str, Any]:
     """A stored workspace."""
     attrs = record.attrs
     return {"id": attrs["id"], "name": attrs["name"], "created_at": stamp(record.created_at)}
@@ -139,7 +139,7 @@ def all_workspaces(memory: Commonplace) -> list[dict[str, Any]]:
     """Every space of the library that is a workspace."""
     spaces = memory.library.spaces()
     found = (records.find(memory.at(space), WORKSPACE_REF) for space in spaces)
-    return [shown(record) for record in found if record is not None]
+    return [to_dict(record) for record in found if record is not None]
 
 
 @tool("read", {"id": "", "name": "", "created_at": ""})
@@ -162,7 +162,7 @@ def create_workspace(call: Call, *, id: Name, name: Name = "") -> Answer:
     memory = call.memory.at(id)
     if id in call.memory.library.spaces() and records.find(memory, WORKSPACE_REF):
         raise Conflict(f"there is a workspace {id} already", field="id")
-    return shown(ensure_workspace(memory, identity=id, name=name))
+    return to_dict(ensure_workspace(memory, identity=id, name=name))
 
 
 @operation("read", {"workspaces": []})

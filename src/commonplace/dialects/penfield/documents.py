@@ -18,7 +18,7 @@ from commonplace.dialects.penfield.failures import (
     stamp,
 )
 from commonplace.dialects.penfield.kinds import CHUNK
-from commonplace.dialects.penfield.memories import Window, shown_all
+from commonplace.dialects.penfield.memories import Window, memories_to_dicts
 from commonplace.dialects.penfield.searching import CHUNK_REF, DOCUMENT_PATH
 from commonplace.engine.content.memories import Draft
 from commonplace.engine.model import Artifact, Memory
@@ -31,7 +31,7 @@ CHUNK_IMPORTANCE = 0.5
 NAME_CHARS = 255
 
 
-def shown(artifact: Artifact) -> dict[str, Any]:
+def to_dict(artifact: Artifact) -> dict[str, Any]:
     """A document as this contract shows it."""
     about = artifact.attrs["document"]
     return {
@@ -124,7 +124,7 @@ def upload_document(
         if (same := _duplicate(call, digest)) is not None:  # uploaded meanwhile
             return same
         call.memory.remember_many(drafts)
-        return shown(
+        return to_dict(
             call.memory.artifacts.create(
                 raw,
                 path=DOCUMENT_PATH + identity,
@@ -139,7 +139,7 @@ def _duplicate(call: Call, digest: str) -> dict[str, Any] | None:
     """The document with the same bytes, as the upload of a duplicate answers."""
     for one in all_of(call):
         if one.attrs["document"]["sha256"] == digest:
-            again = shown(one)
+            again = to_dict(one)
             again["metadata"] = {**again["metadata"], "duplicate_upload": True}
             return again
     return None
@@ -157,14 +157,16 @@ def chunks_of(call: Call, artifact: Artifact) -> list[Memory]:
 
 def list_documents(call: Call, *, page: int, per_page: int) -> dict[str, Any]:
     """GET /documents."""
-    return Window(page, per_page).of(all_of(call), shown)
+    return Window(page, per_page).of(all_of(call), to_dict)
 
 
 def read_document(call: Call, *, id: str, include_chunks: bool) -> dict[str, Any]:
     """GET /documents/{id}."""
     artifact = document_of(call, id)
-    chunks = {"chunks": shown_all(call, chunks_of(call, artifact))} if include_chunks else {}
-    return {**shown(artifact), **chunks}
+    chunks = (
+        {"chunks": memories_to_dicts(call, chunks_of(call, artifact))} if include_chunks else {}
+    )
+    return {**to_dict(artifact), **chunks}
 
 
 def download_document(call: Call, *, id: str) -> dict[str, Any]:

@@ -86,15 +86,19 @@ def _protected(action: str, kind: str, field: str) -> Protected:
     )
 
 
-def shown(call: Call, memory: Memory, links: Sequence[Link] = ()) -> dict[str, Any]:
+def to_dict(call: Call, memory: Memory, links: Sequence[Link] = ()) -> dict[str, Any]:
     """A memory as this contract shows it."""
-    from commonplace.dialects.penfield.relationships import shown_link
+    from commonplace.dialects.penfield.relationships import link_to_dict
 
-    related = [shown_link(link) for link in links]
-    return {**shown_all(call, [memory])[0], "content": memory.text, "relationships": related}
+    related = [link_to_dict(link) for link in links]
+    return {
+        **memories_to_dicts(call, [memory])[0],
+        "content": memory.text,
+        "relationships": related,
+    }
 
 
-def shown_all(call: Call, memories: Sequence[Memory]) -> list[dict[str, Any]]:
+def memories_to_dicts(call: Call, memories: Sequence[Memory]) -> list[dict[str, Any]]:
     """Memories as a list shows them: without relationships, and with long texts cut."""
     waiting = engine_call(call.memory, upkeep.waiting, [memory.id for memory in memories])
     found = []
@@ -286,12 +290,12 @@ def change(
     if changes:
         with unique_name(changes):
             memory = call.memory.revise(memory.id, **changes)
-    return shown(call, memory, call.memory.links.of(memory.id))
+    return to_dict(call, memory, call.memory.links.of(memory.id))
 
 
 def store(call: Call, **details: Any) -> dict[str, Any]:
     """`store`: a new memory, its type detected."""
-    return {"success": True, **shown(call, create(call, **details))}
+    return {"success": True, **to_dict(call, create(call, **details))}
 
 
 def update_memory(call: Call, *, memory_id: str, **changes: Any) -> dict[str, Any]:
@@ -301,13 +305,13 @@ def update_memory(call: Call, *, memory_id: str, **changes: Any) -> dict[str, An
 
 def create_memory(call: Call, **details: Any) -> dict[str, Any]:
     """POST /memories."""
-    return shown(call, create(call, **details))
+    return to_dict(call, create(call, **details))
 
 
 def read_memory(call: Call, *, id: str) -> dict[str, Any]:
     """GET /memories/{id}."""
     memory = readable(call, id, count=True)
-    return shown(call, memory, call.memory.links.of(memory.id))
+    return to_dict(call, memory, call.memory.links.of(memory.id))
 
 
 def replace_memory(call: Call, *, id: str, **changes: Any) -> dict[str, Any]:
@@ -411,7 +415,7 @@ def list_memories(
         )
     else:
         found, total = _ascending(call, field, window, conditions)
-    return window.answer(shown_all(call, found), total)
+    return window.answer(memories_to_dicts(call, found), total)
 
 
 def _ascending(

@@ -110,10 +110,10 @@ def read_personality(call: Call) -> dict[str, Any]:
     persona, memory = chosen(call)
     return {
         "persona_id": persona.id,
-        "persona": personas.shown(persona),
+        "persona": personas.to_dict(persona),
         "is_default": memory is None,
         "set_as_org_default": bool(memory and memory.attrs.get("org_default")),
-        "traits": [shown_trait(one) for one in traits(call)],
+        "traits": [trait_to_dict(one) for one in traits(call)],
         "updated_at": stamp(memory.updated_at) if memory else None,
     }
 
@@ -138,7 +138,7 @@ def choose_persona(call: Call, *, persona_id: str, set_as_org_default: bool) -> 
     return read_personality(call)
 
 
-def shown_trait(memory: Memory) -> dict[str, Any]:
+def trait_to_dict(memory: Memory) -> dict[str, Any]:
     """A trait as this contract shows it."""
     about = memory.attrs.get("trait")
     category = about.get("category") if isinstance(about, dict) else None
@@ -164,7 +164,7 @@ def create_trait(call: Call, *, content: str, category: str) -> dict[str, Any]:
         content, kind="personality_trait", attrs={"trait": {"category": category}},
         trust="stated", importance=0.8,
     )  # fmt: skip
-    return shown_trait(memory)
+    return trait_to_dict(memory)
 
 
 def _trait(call: Call, identity: str) -> Memory:
@@ -178,7 +178,7 @@ def _trait(call: Call, identity: str) -> Memory:
 def change_trait(call: Call, *, id: str, content: str) -> dict[str, Any]:
     """PUT /personality/traits/{id}."""
     require_text(content, "content")
-    return shown_trait(call.memory.revise(_trait(call, id).id, text=content))
+    return trait_to_dict(call.memory.revise(_trait(call, id).id, text=content))
 
 
 @exclusively

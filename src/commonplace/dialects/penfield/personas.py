@@ -116,7 +116,7 @@ def _includes(tier: str, other: str) -> bool:
     return TIERS.index(tier) >= TIERS.index(other)
 
 
-def shown(persona: Persona, tier: str = HERE) -> dict[str, Any]:
+def to_dict(persona: Persona, tier: str = HERE) -> dict[str, Any]:
     """A persona as the contract shows it."""
     needed = persona.tier_required
     accessible = _includes(tier, needed)
@@ -126,7 +126,7 @@ def shown(persona: Persona, tier: str = HERE) -> dict[str, Any]:
 
 def listing(tier: str = HERE) -> dict[str, Any]:
     """All personas, those of the tier first."""
-    found = [shown(persona, tier) for persona in PERSONAS]
+    found = [to_dict(persona, tier) for persona in PERSONAS]
     return {
         "current_tier": tier,
         "can_add_traits": _includes(tier, "premium"),

@@ -20,7 +20,7 @@ from commonplace.dialects.penfield.memories import (
     changeable,
     lifecycle_of,
     readable,
-    shown,
+    to_dict,
 )
 from commonplace.dialects.penfield.versions import succeed
 from commonplace.engine.model import LIVE_STATES, Link, Memory
@@ -38,7 +38,7 @@ BRIEF, BRIEFEST = 1_000, 100  # characters shown of each visited memory
 BULK = 100
 
 
-def shown_link(link: Link) -> dict[str, Any]:
+def link_to_dict(link: Link) -> dict[str, Any]:
     """A relationship as this contract shows it."""
     attrs = link.attrs
     direction = attrs.get("direction_type")
@@ -138,7 +138,7 @@ def walk(
     paths = [
         {
             "nodes": list(path.nodes),
-            "relationships": [shown_link(link) for link in path.links],
+            "relationships": [link_to_dict(link) for link in path.links],
             "total_score": round(path.score, 6) if include_scores else None,
             "path_metadata": {
                 "depth": path.depth,
@@ -238,12 +238,12 @@ def _remove_between(call: Call, from_id: str, to_id: str) -> int:
 
 def create_relationship(call: Call, **details: Any) -> dict[str, Any]:
     """POST /relationships."""
-    return shown_link(relate(call, **details)[0])
+    return link_to_dict(relate(call, **details)[0])
 
 
 def read_relationship(call: Call, *, id: str) -> dict[str, Any]:
     """GET /relationships/{id}."""
-    return shown_link(_link(call, id))
+    return link_to_dict(_link(call, id))
 
 
 def _link(call: Call, identity: str) -> Link:
@@ -278,7 +278,7 @@ def list_relationships(
         and end in (None, link.source, link.target)
     ]
     chosen.sort(key=lambda link: (link.created_at, link.id))
-    return Window(page, per_page).of(chosen, shown_link)
+    return Window(page, per_page).of(chosen, link_to_dict)
 
 
 @exclusively
@@ -297,7 +297,7 @@ def change_relationship(
     weight = link.weight if strength is None else strength
     if (weight, attrs) != (link.weight, link.attrs):
         link = call.memory.links.revise(link.id, weight=weight, attrs=attrs)
-    return shown_link(link)
+    return link_to_dict(link)
 
 
 @exclusively
@@ -317,7 +317,7 @@ def create_relationships(
     """POST /relationships/bulk: all of them, or none."""
     made = [link for one in relationships for link in relate(call, **one)]
     return {
-        "created": [shown_link(link) for link in made],
+        "created": [link_to_dict(link) for link in made],
         "updated": [],
         "deleted": [],
         "errors": [],
@@ -335,7 +335,7 @@ def traverse(call: Call, **details: Any) -> dict[str, Any]:
 # --- contradictions -----------------------------------------------------------------------------
 
 
-def shown_contradiction(link: Link) -> dict[str, Any]:
+def contradiction_to_dict(link: Link) -> dict[str, Any]:
     """A contradiction: a relationship with its status."""
     about = link.attrs.get("contradiction") or {}
     return {
@@ -372,14 +372,14 @@ def create_contradiction(
         confidence=confidence,
     )
     link = call.memory.links.revise(link.id, attrs={**link.attrs, "contradiction": about})
-    return shown_contradiction(link)
+    return contradiction_to_dict(link)
 
 
 def list_contradictions(call: Call, *, id: str) -> dict[str, Any]:
     """GET /memories/{id}/contradictions."""
     memory = readable(call, id)
     links = call.memory.links.of(memory.id, kinds=["contradicts"])
-    return {"items": [shown_contradiction(link) for link in links], "total": len(links)}
+    return {"items": [contradiction_to_dict(link) for link in links], "total": len(links)}
 
 
 @exclusively
@@ -416,9 +416,9 @@ def resolve_contradiction(
         _retire(call, loser)
         _link_as_replaced(call, loser, readable(call, right))
     changed = call.memory.links.revise(link.id, attrs={**link.attrs, "contradiction": about})
-    answer = shown_contradiction(changed)
+    answer = contradiction_to_dict(changed)
     if "new_memory_id" in about:
-        answer["new_memory"] = shown(call, readable(call, about["new_memory_id"]))
+        answer["new_memory"] = to_dict(call, readable(call, about["new_memory_id"]))
     return answer
 
 

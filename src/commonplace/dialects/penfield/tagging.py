@@ -56,4 +56,4 @@ def list_tagged(call: Call, *, tag: str, page: int, per_page: int) -> dict[str, 
     found, total = call.memory.browse(
         tags_any=tag_rules.wanted([tag]) or [tag], limit=window.size, offset=window.first
     )
-    return window.answer(memories.shown_all(call, found), total)
+    return window.answer(memories.memories_to_dicts(call, found), total)

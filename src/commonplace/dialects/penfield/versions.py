@@ -49,7 +49,7 @@ def read_history(call: Call, *, id: str) -> dict[str, Any]:
     ]
     newest = chain[-1]
     return {
-        "current": memories.shown(call, newest, call.memory.links.of(newest.id)),
+        "current": memories.to_dict(call, newest, call.memory.links.of(newest.id)),
         "history": versions[::-1],
         "total_versions": len(versions),
     }

@@ -172,7 +172,7 @@ def candidates(connection: Rows, space: str, folded: str) -> list[int]:
     """Return the numbers of the memories that may contain a folded text, newest first."""
     grams = trigrams(folded)
     if grams:
-        return sorted(derived.holding(connection, space, grams), reverse=True)
+        return sorted(derived.memories_with_grams(connection, space, grams), reverse=True)
     return stored.all_numbers(connection, space)  # too short for the index of trigrams
 
 

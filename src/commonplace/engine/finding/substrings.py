@@ -129,7 +129,7 @@ def _candidates(
     if not grams:
         return every
     most = None if missing.any() else FEW + 1
-    named = derived.holding(connection, space, grams, most)
+    named = derived.memories_with_grams(connection, space, grams, most)
     if len(named) == most:
         return every
     may = np.isin(nums, np.array(named, np.int64))

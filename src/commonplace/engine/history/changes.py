@@ -54,7 +54,7 @@ def of_operation(space: OpenSpace, identity: str) -> Changes:
         if row is None:
             raise NotFound("There is no such operation.", field="operation")
         operation = timeline.operation_of(row)
-        seqs = timeline.together(connection, space.name, operation)
+        seqs = timeline.undone_together(connection, space.name, operation)
         return Changes((operation,), _changes(connection, space.name, seqs, seqs[-1]))
 
 

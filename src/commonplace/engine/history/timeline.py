@@ -209,7 +209,7 @@ def label(operation: Operation) -> str | None:
     return shared if name in GROUPED and shared.startswith(f"{name}:") else None
 
 
-def together(connection: Rows, space: str, operation: Operation) -> list[int]:
+def undone_together(connection: Rows, space: str, operation: Operation) -> list[int]:
     """Return the operations that are undone with this one, oldest first: those of its import."""
     shared = label(operation)
     if shared is None:
@@ -227,7 +227,7 @@ def undo(
     """
     with space.store.read() as connection:
         target = _chosen(space, connection, operation)
-        seqs = together(connection, space.name, target)
+        seqs = undone_together(connection, space.name, target)
     with space.write("undo", origin, undoes=target.seq) as unit:
         touched = {
             table: rows_before(unit.connection, unit.space, table, seqs) for table in VERSIONED
@@ -241,7 +241,7 @@ def undo(
             _check_later(unit, target, seqs, table, rows)
         # Memories last: their index entries also depend on their rows in messages.
         for table in reversed(VERSIONED):
-            _undo_in(space, unit, target, table, touched[table])
+            _undo_rows(space, unit, target, table, touched[table])
         for table, rows in touched.items():
             _check_references(unit, target, table, rows)
         return _at(unit.connection, space.name, unit.seq)
@@ -263,7 +263,7 @@ def _chosen(space: OpenSpace, connection: Rows, operation: str | None) -> Operat
             raise Conflict(
                 "This unit of work is still open.", hint="Raise an error to roll it back."
             )
-        newest = together(connection, space.name, operation_of(named))[-1]
+        newest = undone_together(connection, space.name, operation_of(named))[-1]
         return _done_last(connection, space.name, _at(connection, space.name, newest))
     if own:
         raise Conflict(
@@ -274,7 +274,7 @@ def _chosen(space: OpenSpace, connection: Rows, operation: str | None) -> Operat
     for found in map(operation_of, stored.undoable(connection, space.name, own)):
         if label(found) in passed:
             continue
-        seqs = together(connection, space.name, found)
+        seqs = undone_together(connection, space.name, found)
         if found.seq != seqs[-1]:
             # An import is represented by its last operation, and that was undone.
             passed.add(label(found))
@@ -355,7 +355,7 @@ def _in_effect(
         # After an undo, a row is as it was before the operation that was undone.
         if undid not in known:
             undone_one = _at(unit.connection, unit.space, undid)
-            known[undid] = set(together(unit.connection, unit.space, undone_one))
+            known[undid] = set(undone_together(unit.connection, unit.space, undone_one))
         undone = _first(unit, table, num, known[undid])
         last = versions_of.before(unit.connection, unit.space, table, num, undone)
     return last
@@ -369,7 +369,7 @@ def _first(unit: Unit, table: Table, num: int, seqs: set[int]) -> int:
     return min((at for span in spans for at in span if at in seqs), default=max(seqs))
 
 
-def _undo_in(space: OpenSpace, unit: Unit, target: Operation, table: Table, rows: Before) -> None:
+def _undo_rows(space: OpenSpace, unit: Unit, target: Operation, table: Table, rows: Before) -> None:
     current = table.by_nums(unit.connection, unit.space, list(rows))
     for num, (before, _) in rows.items():
         if before is None and num in current:

@@ -22,7 +22,7 @@ from commonplace.storage.postgres.schema import (
     step_sql,
     version_sql,
 )
-from commonplace.storage.postgres.store import other_version
+from commonplace.storage.postgres.store import version_mismatch
 
 OLDEST = 140_000
 _VERSION = "SELECT version FROM {}.schema_version"
@@ -179,7 +179,7 @@ def _versions(connection: psycopg.Connection[tuple[Any, ...]]) -> Iterator[Probl
     row = connection.execute(version_sql(SPACES)).fetchone()
     version = 0 if row is None else int(row[0])
     if version != len(STEPS[SPACES]):
-        error = other_version(version, len(STEPS[SPACES]))
+        error = version_mismatch(version, len(STEPS[SPACES]))
         yield Problem("error", error.message, error.hint)
 
 
@@ -212,7 +212,7 @@ def _pending(connection: psycopg.Connection[tuple[Any, ...]]) -> list[tuple[str,
         if there is not None and there[0] is not None:
             version = _version(connection, name)
         if version > len(steps):
-            raise other_version(version, len(steps))
+            raise version_mismatch(version, len(steps))
         found += [(name, number) for number in range(version + 1, len(steps) + 1)]
     return found
 

@@ -59,7 +59,7 @@ class _Files:
         (path / "spaces").mkdir(mode=0o700)
 
     def spaces(self) -> list[str]:
-        """The names of all copies."""
+        """The names of the spaces that were copied into files."""
         return sorted(file.stem for file in (self.path / "spaces").glob("*.db"))
 
     def file(self, space: str) -> Path:

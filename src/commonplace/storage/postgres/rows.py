@@ -236,7 +236,7 @@ class PostgresRows:
         """As `ports.Rows`."""
         self.execute("DELETE FROM grams WHERE space = ? AND memory = ?", (space, memory))
 
-    def holding(self, space: str, grams: Sequence[str], most: int | None) -> list[int]:
+    def memories_with_grams(self, space: str, grams: Sequence[str], most: int | None) -> list[int]:
         """As `ports.Rows`. There is no index: the texts themselves are looked through."""
         tests = " AND strpos(body, ?) > 0" * len(grams)
         limit = "" if most is None else f" LIMIT {most:d}"

@@ -69,7 +69,7 @@ class _Session:
                 create_space(rows, self._space)
                 version, self._transaction = rows.lock(self._part.lock, self._space)
             if version != self._part.version:
-                raise other_version(version, self._part.version)
+                raise version_mismatch(version, self._part.version)
         except BaseException:
             self.reset()
             raise
@@ -177,7 +177,7 @@ def transaction(
         rows.give_back()
 
 
-def other_version(version: int, known: int) -> CommonplaceError:
+def version_mismatch(version: int, known: int) -> CommonplaceError:
     """The error for tables of another version than this release knows."""
     if version > known:
         return UnsupportedVersion(

@@ -73,7 +73,7 @@ class SqliteSpaces:
         return Watch(self.file(name))
 
     def close(self) -> None:
-        """Files share nothing."""
+        """Do nothing: each file has its own connections, and there is no pool to close."""
 
     def maintenance(self, contents: Contents) -> Maintenance:
         """Backups, checks and repair."""

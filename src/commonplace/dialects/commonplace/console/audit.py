@@ -20,7 +20,7 @@ def calls(call: Call, *, limit: int, **conditions: Any) -> dict[str, Any]:
     given = {name: value for name, value in conditions.items() if value not in ("", None)}
     with lease(call.memory) as space:
         found = audit.listing(space.store, limit=limit, **given)
-    return {"calls": [shown(one) for one in found]}
+    return {"calls": [to_dict(one) for one in found]}
 
 
 def entry(call: Call, *, num: int) -> dict[str, Any]:
@@ -30,7 +30,7 @@ def entry(call: Call, *, num: int) -> dict[str, Any]:
     if not found or found[0].num != num:
         raise NotFound("There is no entry of that number.", field="num")
     one = found[0]
-    return {"call": {**shown(one), "arguments": cut(one.arguments), "result": cut(one.result)}}
+    return {"call": {**to_dict(one), "arguments": cut(one.arguments), "result": cut(one.result)}}
 
 
 def verified(call: Call) -> dict[str, Any]:
@@ -50,7 +50,7 @@ def cut(value: Any) -> str | None:
     return None if value is None else as_json(value)[:SHOWN_CHARS]
 
 
-def shown(one: audit.Call) -> dict[str, Any]:
+def to_dict(one: audit.Call) -> dict[str, Any]:
     """An entry in a list, without what was sent and answered."""
     return {
         "num": one.num, "at": iso(one.at), "dialect": one.dialect, "tool": one.tool,

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from commonplace.dialects.commonplace.console import rows
-from commonplace.dialects.commonplace.tools import shown_link
+from commonplace.dialects.commonplace.tools import link_to_dict
 from commonplace.dialects.contract import Call, Tool
 from commonplace.dialects.rest import Route
 from commonplace.dialects.tool_schemas import (
@@ -76,7 +76,7 @@ def memory(call: Call, *, id: str, as_of: str | None = None) -> dict[str, Any]:
     return {
         "memory": rows.whole(found),
         "links": [
-            {**shown_link(link), "created_at": iso(link.created_at),
+            {**link_to_dict(link), "created_at": iso(link.created_at),
              "other": others.get(link.target if link.source == found.id else link.source)}
             for link in links
         ],

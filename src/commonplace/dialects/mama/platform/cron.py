@@ -121,7 +121,7 @@ def list_runs(call: Call, *, id: str, limit: int, offset: int) -> Any:
     """The runs of a job, newest first."""
     _job(call.memory, id)
     found = records.page(call.memory, runs.KIND, f"job:{id}", limit=limit, offset=offset)
-    return {"logs": [runs.shown(run) for run in found]}
+    return {"logs": [runs.to_dict(run) for run in found]}
 
 
 class JobScheduler:

@@ -148,7 +148,7 @@ class Runs:
             self._clock(self._memory())
 
 
-def shown(run: Memory) -> dict[str, Any]:
+def to_dict(run: Memory) -> dict[str, Any]:
     """A run as the logs of a job show it."""
     names = ("started_at", "finished_at", "status", "output", "error")
     return {"id": run.ref, **{name: run.attrs[name] for name in names}}

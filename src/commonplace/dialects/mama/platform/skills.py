@@ -161,7 +161,7 @@ def is_enabled(state: dict[str, Any], skill: Skill, text: str) -> bool:
     return _frontmatter(text).get("enabled") is not False
 
 
-def shown(skill: Skill, text: str, state: dict[str, Any]) -> dict[str, Any]:
+def to_dict(skill: Skill, text: str, state: dict[str, Any]) -> dict[str, Any]:
     """A skill as lists show it."""
     name, description = described(skill, text)
     return {
@@ -173,7 +173,7 @@ def shown(skill: Skill, text: str, state: dict[str, Any]) -> dict[str, Any]:
 def listed(memory: Commonplace, running: Service) -> list[dict[str, Any]]:
     """Every installed skill as lists show it."""
     state = STATE.load(memory, running)
-    return [shown(skill, text, state) for skill, text in installed(memory, running)]
+    return [to_dict(skill, text, state) for skill, text in installed(memory, running)]
 
 
 def store(

@@ -49,7 +49,7 @@ class Sums:
         """All tokens."""
         return sum(self._numbers.values())
 
-    def shown(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, Any]:
         """The sums under the contract's names."""
         return {
             **self._numbers,
@@ -87,7 +87,7 @@ def summary(call: Call) -> Any:
         for name, span in spans.items():
             if event.at >= now - span:
                 sums[name].add(event)
-    return {name: each.shown() for name, each in sums.items()}
+    return {name: each.to_dict() for name, each in sums.items()}
 
 
 def by_agent(call: Call) -> Any:
@@ -103,7 +103,7 @@ def by_agent(call: Call) -> Any:
 
     sums = _summed(call.memory, datetime.now(UTC) - timedelta(days=DAYS), agent)
     ordered = sorted(sums.items(), key=lambda each: (-each[1].tokens, each[0]))
-    return {"agents": [{"agent_id": name, **each.shown()} for name, each in ordered]}
+    return {"agents": [{"agent_id": name, **each.to_dict()} for name, each in ordered]}
 
 
 def _name(memory: Commonplace, event: Event) -> str:
@@ -124,7 +124,7 @@ def daily(call: Call, *, days: int) -> Any:
         call.memory, since, lambda event: event.at.astimezone(local_zone()).date().isoformat()
     )
     return {
-        "daily": [{"date": day, **each.shown()} for day, each in sorted(sums.items())],
+        "daily": [{"date": day, **each.to_dict()} for day, each in sorted(sums.items())],
         "days": days,
     }
 

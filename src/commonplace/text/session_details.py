@@ -30,20 +30,20 @@ _DECISION = re.compile(
 
 
 @dataclass(frozen=True, slots=True)
-class Carried:
+class SessionDetails:
     """The newest of each, the newest last."""
 
     commands: tuple[str, ...]
     decisions: tuple[str, ...]
     paths: tuple[str, ...]
 
-    def without(self, summary: str) -> Carried:
+    def without(self, summary: str) -> SessionDetails:
         """Return what a summary does not hold."""
 
         def missing(texts: tuple[str, ...]) -> tuple[str, ...]:
             return tuple(text for text in texts if text not in summary)
 
-        return Carried(missing(self.commands), missing(self.decisions), missing(self.paths))
+        return SessionDetails(missing(self.commands), missing(self.decisions), missing(self.paths))
 
     def lines(self) -> list[str]:
         """Return one line for each."""
@@ -51,7 +51,7 @@ class Carried:
         return [f"- {name}: {text}" for name, texts in named for text in texts]
 
 
-def carried(texts: Iterable[str]) -> Carried:
+def session_details(texts: Iterable[str]) -> SessionDetails:
     """Return the commands, decisions and paths in the messages of a conversation."""
     commands: dict[str, None] = {}
     decisions: dict[str, None] = {}
@@ -67,7 +67,7 @@ def carried(texts: Iterable[str]) -> Carried:
         for path in _PATH.findall(text):
             if not path.startswith("//") and not re.fullmatch(r"[\d/.]+|\w/\w", path):
                 _put(paths, path, _COMMAND_CHARS)
-    return Carried(*(tuple(each)[-MOST:] for each in (commands, decisions, paths)))
+    return SessionDetails(*(tuple(each)[-MOST:] for each in (commands, decisions, paths)))
 
 
 def _put(found: dict[str, None], text: str, most: int) -> None:
