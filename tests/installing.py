@@ -95,6 +95,8 @@ def use_as_newcomer(environment: Environment) -> None:
         with urllib.request.urlopen(f"{address}/viewer", timeout=60) as answer:
             assert answer.status == 200 and b"<script" in answer.read()
         assert "commonplace serve" in run("commonplace", "status")
+        # the server's own address, whatever its port
+        assert run("commonplace", "open", "--print").startswith(f"{address}/viewer#code=")
     run("commonplace", "stop-using", "claude-code", "--yes")
     after = {file for file in environment.home.rglob("*") if ".commonplace" not in file.parts}
     assert after == before

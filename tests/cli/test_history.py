@@ -92,6 +92,14 @@ def test_one_memory_is_not_one_memories(
     assert do("purge", name, "--yes").startswith("purged 1 memory,")
 
 
+def test_a_command_with_a_typing_error_gets_a_suggestion(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert run(["rember", "x"]) == 2
+    told = capsys.readouterr().err
+    assert "Did you mean 'remember'" in told and "?." not in told
+
+
 LONG = "A sentence that is much longer than one line of a terminal, and goes on and on. " * 3
 
 

@@ -132,7 +132,7 @@ def test_what_is_advised_at_the_start_is_about_this_server(data: Path) -> None:
     assert f"connect claude-code --url http://127.0.0.1:{port[1]}/mcp/commonplace" in told
     assert f'commonplace remember "…" --data {data}' in told
     refused = cli("serve", "--data", str(data), "--host", "0.0.0.0", "--port", "0")
-    assert f"token create --dialect commonplace --data {data}" in refused.stderr
+    assert f"token create --data {data}" in refused.stderr
     usual = Settings.load({}, data=data)
     with pytest.MonkeyPatch.context() as environment:
         environment.setenv("COMMONPLACE_DATA", str(data))

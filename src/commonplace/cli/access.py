@@ -24,7 +24,18 @@ from commonplace.cli.options import (
     open_system,
     option,
 )
-from commonplace.cli.terminal import bold, columns, dim, emit, local, note, one_line, say, tell
+from commonplace.cli.terminal import (
+    bold,
+    columns,
+    counted,
+    dim,
+    emit,
+    local,
+    note,
+    one_line,
+    say,
+    tell,
+)
 from commonplace.errors import CommonplaceError, InvalidInput, NotFound
 from commonplace.text.hidden import visible
 
@@ -487,7 +498,7 @@ def remove_user(
     with opened_access(data) as access:
         ended = access.accounts.remove(name)
         access.write_down("user remove", name=name, ended=ended)
-    text = f"{visible(name)} was removed; {ended} tokens were revoked"
+    text = f"{visible(name)} was removed; revoked {counted(ended, 'token', 'tokens')}"
     tell(as_json, {"name": name, "ended": ended}, text)
 
 

@@ -266,13 +266,10 @@ def _usage(error: Exception) -> int:
         raise error
     context = getattr(error, "ctx", None)
     command = context.command_path if context is not None else "commonplace"
-    _show_error(
-        {
-            "code": "USAGE",
-            "message": error.format_message().removesuffix(".") + ".",
-            "hint": f"See '{command} --help'.",
-        }
-    )
+    message = error.format_message()
+    if not message.endswith("?"):  # typer suggests a command that is similar
+        message = message.removesuffix(".") + "."
+    _show_error({"code": "USAGE", "message": message, "hint": f"See '{command} --help'."})
     return int(getattr(error, "exit_code", 2))
 
 

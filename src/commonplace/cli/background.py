@@ -111,6 +111,7 @@ def _stored(data: Path | None) -> dict[str, Any]:
     from commonplace.cli.stores import last_backup
     from commonplace.engine.commonplace import Commonplace
     from commonplace.engine.library import directory
+    from commonplace.storage.opening import place
 
     where = directory(data)
     spaces = []
@@ -118,7 +119,9 @@ def _stored(data: Path | None) -> dict[str, Any]:
         for name in opened.spaces():
             _, count = Commonplace(space=name, library=opened).browse(limit=1)
             spaces.append({"space": name, "memories": count, "bytes": opened.size(name)})
-    return {"data": str(where), "spaces": spaces, "last_backup": last_backup(where)}
+    database = database_of(data)
+    rows = {} if database is None else {"database": place(database)}
+    return {"data": str(where), **rows, "spaces": spaces, "last_backup": last_backup(where)}
 
 
 def _show(answer: dict[str, Any] | None, stored: dict[str, Any]) -> None:
@@ -139,6 +142,8 @@ def _show(answer: dict[str, Any] | None, stored: dict[str, Any]) -> None:
         if not answer["clients"]:
             say("client   none")
     say(visible(f"data     {stored['data']}"))
+    if "database" in stored:
+        say(visible(f"rows     {stored['database']}"))
     for each in stored["spaces"]:
         size = f"{each['bytes'] / 1e6:.1f} MB"
         held = counted(each["memories"], "memory", "memories")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -110,7 +110,7 @@ def _tell(settings: Any) -> None:
         f"  {remember}   and ask your agent; 'audit list' shows its calls",
     ]
     if not settings.local or settings.require_token:
-        made = settings.command("token create --dialect commonplace", program)
+        made = settings.command("token create", program)
         lines.append(f"  {made}     for each client")
     sys.stdout.write("\n".join(lines) + "\n")
     sys.stdout.flush()
@@ -140,7 +140,7 @@ def open_(
     from commonplace.server.settings import Settings
 
     existing(data)
-    base = (url or Settings.load(data=data).base_url).rstrip("/")
+    base = (url or _address_of_running(data) or Settings.load(data=data).base_url).rstrip("/")
     _check_running(base)
     with opened_access(data, create=True) as access:
         grant = Grant(space=checks.space(space), scopes=EVERYTHING, name="one-time code")
@@ -154,6 +154,18 @@ def open_(
         note(f"open it within {CODE_SECONDS} seconds; it works once")
     else:
         say(f"opened {base}/viewer in your browser")
+
+
+def _address_of_running(data: Path | None) -> str | None:
+    """Where the server of the data directory answers over HTTP; None if none does."""
+    from commonplace.client import connection
+    from commonplace.engine.library import directory
+
+    with suppress(connection.Unusable, OSError):
+        place = connection.place_of(str(directory(data)), database_of(data) or "")
+        answer = connection.ask(place, {"kind": "status"})
+        return answer["http"] or None if answer is not None else None
+    return None
 
 
 def _check_running(base: str) -> None:
@@ -285,7 +297,7 @@ def list_calls(
         else:
             outcome = "ok" if call.success else call.error
             who = f"{call.caller or '-'} {call.address}".strip()
-            text = f"{call.dialect}.{call.tool}  {who}  {call.milliseconds} ms  {outcome}"
+            text = f"{outcome} · {call.dialect}.{call.tool} · {who} · {call.milliseconds} ms"
             say(f"{call.num:>6}  {local(call.at, seconds=True)}  {one_line(text, columns() - 29)}")
     if not calls:
         if not as_json:

@@ -269,8 +269,7 @@ def check_exposure(settings: Settings, tokens: Tokens, accounts: Accounts) -> No
     where = settings.public_url or f"{settings.host}:{settings.port}"
     raise InvalidInput(
         f"{where} can be reached by others, and no credential is configured.",
-        hint=f"Create one first ('{settings.command('token create --dialect commonplace')}'),"
-        " or stay on 127.0.0.1.",
+        hint=f"Create one first ('{settings.command('token create')}'), or stay on 127.0.0.1.",
         field="host",
     )
 
