@@ -206,7 +206,7 @@ def serving(
             assert thread.is_alive() and time.monotonic() < until, "the server did not start"
             time.sleep(0.01)
         try:
-            with httpx.Client(timeout=20) as client:
+            with httpx.Client(timeout=120) as client:
                 yield Web(chosen.base_url, client, tokens, library)
         finally:
             server.should_exit = True

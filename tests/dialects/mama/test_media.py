@@ -123,6 +123,15 @@ def test_types_that_do_not_agree_are_refused(
     assert not (web.library.path / "mama" / "workspace").exists()
 
 
+def test_a_secret_in_a_text_is_in_no_copy_of_it(web: Web) -> None:
+    secret = "ghp_" + "a1B2c3D4e5F6g7H8i9J0" + "k1L2m3N4o5P6q7R8"
+    told = upload(web, "notes.txt", f"token = {secret}\n".encode()).json()
+    served = web.get(told["mediaUrl"]).content
+    copy = web.library.path / "mama" / "workspace" / "media" / "inbound" / told["filename"]
+    assert secret.encode() not in served and b"[masked" in served
+    assert copy.read_bytes() == served and told["size"] == len(served)
+
+
 def test_names_are_made_safe(web: Web) -> None:
     told = upload(web, "../../ünsafe name;.txt", b"x").json()
     assert re.fullmatch(r"\d{13}__nsafe_name_\.txt", told["filename"])

@@ -114,7 +114,7 @@ class Server:
 
     def client(self, token: str | None = None) -> httpx.Client:
         headers = {"authorization": f"Bearer {token}"} if token else {}
-        return httpx.Client(base_url=f"{self.url}/api/v2", headers=headers, timeout=30)
+        return httpx.Client(base_url=f"{self.url}/api/v2", headers=headers, timeout=120)
 
     def key(self, *scopes: Scope, space: str = "default", user: str = "ann") -> str:
         grant = Grant(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import base64
+import asyncio
 import re
 from collections.abc import Mapping
 from typing import Any
@@ -12,6 +12,7 @@ from starlette.datastructures import UploadFile
 from starlette.requests import Request
 
 from commonplace.access.caller import Session
+from commonplace.dialects import binary
 from commonplace.dialects.contract import Schema, TooManyCalls
 from commonplace.dialects.penfield.failures import Failure, Invalid, codes_of, error_body, meta
 from commonplace.dialects.rest import Exchange, Rejected, Reply
@@ -72,7 +73,8 @@ async def upload(exchange: Exchange) -> Reply:
     if isinstance(about, str) and about.strip():
         given["metadata"] = await _metadata(exchange, about)
     exchange.arguments |= given  # without the file's content, which errors must not repeat
-    value = await exchange.perform({**given, "data": base64.b64encode(data).decode()})
+    encoded = await asyncio.to_thread(binary.encode, data)
+    value = await exchange.perform({**given, "data": encoded})
     return Reply(succeed(exchange, value), exchange.route.status)
 
 
@@ -86,13 +88,15 @@ async def _metadata(exchange: Exchange, text: str) -> dict[str, Any]:
     return value
 
 
-def download(exchange: Exchange, value: Any) -> Reply:
+async def download(exchange: Exchange) -> Reply:
     """A file to be saved and never shown: it may be a page that somebody else wrote."""
-    del exchange
+    exchange.arguments |= await exchange.given()
+    value = await exchange.perform(exchange.arguments)
+    data = await asyncio.to_thread(binary.decode, value["data"])
     name = value["filename"]
     plain = re.sub(r"[^A-Za-z0-9._ -]", "_", name)
     return Reply(
-        base64.b64decode(value["data"]),
+        data,
         media_type=value["content_type"],
         headers={
             "content-disposition": f"attachment; filename=\"{plain}\"; filename*=UTF-8''"

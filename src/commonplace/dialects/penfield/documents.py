@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import base64
 import hashlib
 import uuid
 from collections.abc import Mapping
 from typing import Any
 
+from commonplace.dialects import binary
 from commonplace.dialects.contract import Call
 from commonplace.dialects.penfield.chunks import chunked
 from commonplace.dialects.penfield.failures import (
@@ -82,7 +82,7 @@ def upload_document(
 ) -> dict[str, Any]:
     """POST /documents/upload: the file is kept, and each chunk of its text is a memory."""
     name = safe_name(filename)
-    raw = base64.b64decode(data)
+    raw = binary.decode(data)
     if len(raw) > LARGEST:
         raise TooBig(
             f"The file has {len(raw):,} bytes; at most {LARGEST:,} fit.",
@@ -176,7 +176,7 @@ def download_document(call: Call, *, id: str) -> dict[str, Any]:
     return {
         "filename": artifact.title,
         "content_type": artifact.media_type,
-        "data": base64.b64encode(version.content).decode(),
+        "data": binary.encode(version.content),
     }
 
 

@@ -458,7 +458,7 @@ _ENDPOINTS = (
     ),
     _endpoint(
         "GET", "/documents/{id}/download", "Download a document's file",
-        documents.download_document, large=True, show=answers.download, media_type="*/*",
+        documents.download_document, large=True, answer=answers.download, media_type="*/*",
     ),
     _endpoint(
         "DELETE", "/documents/{id}", "Delete a document and its chunks", documents.delete_document

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-import base64
+import asyncio
+import hashlib
 import io
 import json
 import re
@@ -12,10 +13,12 @@ from importlib.util import find_spec
 from pathlib import PurePosixPath
 from typing import Any
 from urllib.parse import quote
+from weakref import WeakValueDictionary
 
 from starlette.datastructures import UploadFile
 from starlette.requests import Request
 
+from commonplace.dialects import binary
 from commonplace.dialects.contract import Call, TooManyCalls
 from commonplace.dialects.mama.platform import files, service
 from commonplace.dialects.mama.platform.failures import (
@@ -28,6 +31,7 @@ from commonplace.dialects.mama.platform.service import Service, operation
 from commonplace.dialects.rest import Exchange, Reply, Route
 from commonplace.dialects.tool_schemas import TEXT
 from commonplace.engine.commonplace import Commonplace
+from commonplace.engine.content.write_policy import masked_so_far
 from commonplace.errors import Conflict, NotFound
 from commonplace.text import images
 
@@ -138,8 +142,11 @@ def reduced(extension: str, data: bytes) -> bytes:
 # --- storing -------------------------------------------------------------------------------------
 
 
-def store(memory: Commonplace, running: Service, folder: str, filename: str, data: bytes) -> str:
-    """Store a file under a unique name; return the name."""
+def store(
+    memory: Commonplace, running: Service, folder: str, filename: str, data: bytes
+) -> tuple[str, int]:
+    """Store a file under a unique name; return the name and the stored size."""
+    masked = len(masked_so_far())
     extension = extension_of(filename)
     stem = PurePosixPath(filename.replace("\\", "/")).name[: -len(extension) - 1]
     base = _UNSAFE.sub("_", stem)[:BASE_CHARS] or "_"
@@ -154,8 +161,10 @@ def store(memory: Commonplace, running: Service, folder: str, filename: str, dat
         except Conflict:
             at += 1
             continue
+        if len(masked_so_far()) > masked:  # the copy must not have the secret either
+            data = memory.artifacts.read(f"mama/{folder}/{name}")[1].content
         files.write(memory, running.folder / folder / name, data)
-        return name
+        return name, len(data)
 
 
 def find(
@@ -180,24 +189,37 @@ def find(
 # --- operations ----------------------------------------------------------------------------------
 
 
-def upload(call: Call, *, filename: str, content_type: str, data: str) -> Any:
+class _Upload:
+    """The content of an upload, while its request is served."""
+
+    def __init__(self, data: bytes) -> None:
+        self.data = data
+
+
+_uploads: WeakValueDictionary[str, _Upload] = WeakValueDictionary()
+"""By the digest of the content. An operation gets the digest: as text of its arguments, 20 MB would
+be copied several times."""
+
+
+def upload(call: Call, *, filename: str, content_type: str, sha256: str) -> Any:
     """Store an uploaded file."""
-    if not filename and not data:
+    found = _uploads.get(sha256)
+    if found is None:
         raise missing("file")
     wait = service.of(call).uploads.take(call.request_info.address)
     if wait:
         raise TooManyCalls(f"Only {service.UPLOADS} uploads a minute are accepted.", wait=wait)
-    content = base64.b64decode(data)
+    content = found.data
     if len(content) > MOST_BYTES:
         raise PlatformError(413, "TOO_LARGE", f"A file may have at most {MOST_BYTES:,} bytes.")
     extension = checked(filename, content_type, content)
     content = reduced(extension, content)
-    name = store(call.memory, service.of(call), INBOUND, filename, content)
+    name, size = store(call.memory, service.of(call), INBOUND, filename, content)
     return {
         "success": True,
         "filename": name,
         "mediaUrl": f"/api/media/{name}",
-        "size": len(content),
+        "size": size,
         "contentType": TYPES[extension],
     }
 
@@ -205,27 +227,33 @@ def upload(call: Call, *, filename: str, content_type: str, data: str) -> Any:
 def read_media(call: Call, *, filename: str) -> Any:
     """An uploaded file, or one that an agent made."""
     data = find(call.memory, service.of(call), filename)
-    return {"name": filename, "data": base64.b64encode(data).decode()}
+    return {"name": filename, "data": binary.encode(data)}
 
 
 async def _upload(exchange: Exchange) -> Reply:
     request = exchange.request
     assert isinstance(request, Request)
-    given = {"filename": "", "content_type": "", "data": ""}
+    given, held = {"filename": "", "content_type": "", "sha256": ""}, None
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if kind == "multipart/form-data":
         async with request.form(max_files=1, max_fields=10) as form:
             file = form.get("file")
             if isinstance(file, UploadFile):
-                encoded = base64.b64encode(await file.read()).decode()
+                held = _Upload(await file.read())
+                digest = (await asyncio.to_thread(hashlib.sha256, held.data)).hexdigest()
+                held = _uploads.setdefault(digest, held)
                 given = {
                     "filename": file.filename or "", "content_type": file.content_type or "",
-                    "data": encoded,
+                    "sha256": digest,
                 }  # fmt: skip
-    return Reply(await exchange.perform(given))
+    reply = Reply(await exchange.perform(given))
+    del held  # until here it must be found
+    return reply
 
 
-def _served(value: Any, *, download: bool) -> Reply:
+async def _served(exchange: Exchange, *, download: bool) -> Reply:
+    value = await exchange.perform(await exchange.given())
+    data = await asyncio.to_thread(binary.decode, value["data"])
     name: str = value["name"]
     extension = extension_of(name)
     attached = download or extension in ATTACHED
@@ -237,17 +265,15 @@ def _served(value: Any, *, download: bool) -> Reply:
         "content-security-policy": "sandbox; default-src 'none'",
         "x-content-type-options": "nosniff",
     }
-    return Reply(base64.b64decode(value["data"]), 200, headers, kind)
+    return Reply(data, 200, headers, kind)
 
 
-def _inline(exchange: Exchange, value: Any) -> Reply:
-    del exchange
-    return _served(value, download=False)
+async def _inline(exchange: Exchange) -> Reply:
+    return await _served(exchange, download=False)
 
 
-def _download(exchange: Exchange, value: Any) -> Reply:
-    del exchange
-    return _served(value, download=True)
+async def _download(exchange: Exchange) -> Reply:
+    return await _served(exchange, download=True)
 
 
 _FILE = {"type": "object", "required": ["file"], "properties": {"file": {"type": "string"}}}
@@ -255,8 +281,8 @@ _FILE_BODY = {"required": True, "content": {"multipart/form-data": {"schema": _F
 _RESPONSE_BYTES = 4 * MOST_BYTES
 OPERATIONS = (
     operation(
-        "upload_media", "Upload a file", "write", upload, ("filename", "content_type", "data"),
-        {"filename": TEXT, "content_type": TEXT, "data": TEXT}, withheld=True,
+        "upload_media", "Upload a file", "write", upload, ("filename", "content_type", "sha256"),
+        {"filename": TEXT, "content_type": TEXT, "sha256": TEXT}, withheld=True,
     ),
     operation(
         "read_media", "Read a file", "read", read_media, ("filename",), {"filename": TEXT},
@@ -268,6 +294,8 @@ ROUTES = (
         "POST", "/api/upload", "upload_media", answer=_upload, uploads=MOST_BYTES + 1024 * 1024,
         request_body=_FILE_BODY,
     ),
-    Route("GET", "/api/media/{filename}", "read_media", show=_inline, media_type="*/*"),
-    Route("GET", "/api/media/download/{filename}", "read_media", show=_download, media_type="*/*"),
+    Route("GET", "/api/media/{filename}", "read_media", answer=_inline, media_type="*/*"),
+    Route(
+        "GET", "/api/media/download/{filename}", "read_media", answer=_download, media_type="*/*"
+    ),
 )  # fmt: skip
