@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import random
 import shutil
 import tarfile
@@ -47,6 +48,8 @@ class Whole:
     data: bytes
     answers: dict[str, Any]
     pages: dict[int, str]
+    true: dict[str, set[str]]
+    """Everything that was stored, by the moment of a question: as it is, or as it was then."""
 
 
 @dataclass
@@ -80,11 +83,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Whole:
         engine_call(memory, upkeep.settle)
     with Commonplace(path, embedding=WordVectors()) as memory:
         told = answers(memory)
-        told["every version"] = [
-            version.memory
-            for one in memory.browse(limit=1_000, states=STATES)[0]
-            for version in memory.history.versions(one.id)
-        ]
+        true = _true(memory, told)
         assert memory.library.maintenance.check("default").findings == []
     connection = apsw.Connection(str(file))
     for table in HASHED:
@@ -93,7 +92,24 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Whole:
             assert connection.execute(count).fetchall() == [(1,), (2,)], table.name
     pages = dict(connection.execute("SELECT pageno, name FROM dbstat"))
     connection.close()
-    return Whole(file.read_bytes(), told, pages)
+    return Whole(file.read_bytes(), told, pages, true)
+
+
+def _moment(question: str) -> str:
+    """The operation at whose moment a question asks; empty for one about the present."""
+    return question.partition(" at ")[2]
+
+
+def _true(memory: Commonplace, told: dict[str, Any]) -> dict[str, set[str]]:
+    """What an answer may hold when an index leads to other rows than before."""
+    true = {
+        moment: _values([answer for name, answer in told.items() if _moment(name) == moment])
+        for moment in {_moment(name) for name in told}
+    }
+    at = {"": None} | {str(each.seq): each.at for each in memory.history.operations(limit=200)}
+    for moment, known in true.items():
+        known |= _values(memory.browse(limit=1_000, states=STATES, as_of=at[moment])[0])
+    return true
 
 
 def _go_on(memory: Commonplace) -> None:
@@ -119,8 +135,8 @@ def _go_on(memory: Commonplace) -> None:
     memory.get("later-1")
 
 
-def _ask(memory: Commonplace, before: dict[str, Any]) -> Seen:
-    seen, everything = Seen(), _values(list(before.values()))
+def _ask(memory: Commonplace, whole: Whole) -> Seen:
+    seen, before = Seen(), whole.answers
     asked = list(questions(memory))
     try:
         asked += moments(memory)
@@ -139,7 +155,7 @@ def _ask(memory: Commonplace, before: dict[str, Any]) -> Seen:
             seen.untyped.append(f"{name}: {type(error).__name__}")
         else:
             if name in before and answer != before[name]:
-                known = _values(answer) <= everything
+                known = _values(answer) <= whole.true[_moment(name)]
                 (seen.short if known else seen.silent).append(name)
     return seen
 
@@ -153,6 +169,9 @@ def _values(answer: Any) -> set[str]:
     if isinstance(answer, Walk):
         return _values(answer.paths) | _values(answer.visited)
     if isinstance(answer, Steps):  # without a link that an index hides, another way is found
+        ends = [{link.source, link.target} for link in answer.links]
+        if ends != [{*pair} for pair in itertools.pairwise(answer.nodes)]:
+            return {f"no way: {answer}"}
         return _values(answer.nodes) | _values(answer.links)
     if isinstance(answer, dict):
         return {text for pair in answer.items() for item in pair for text in _values(item)}
@@ -179,7 +198,7 @@ def _run(whole: Whole, place: Path, flips: int, seed: int) -> tuple[Counter[str]
         at, bit = random_place.randrange(len(whole.data)), random_place.randrange(8)
         library = _flipped(whole, place, at, bit)
         where = f"byte {at} bit {bit} in {whole.pages.get(at // 4096 + 1, 'no table')}"
-        seen = _ask(Commonplace(library=library), whole.answers)
+        seen = _ask(Commonplace(library=library), whole)
         found = [f for f in library.maintenance.check("default").findings if f.severity == "error"]
         library.close()
         figures["refused"] += bool(seen.refused)
@@ -240,7 +259,7 @@ def test_a_flip_inside_a_stored_text_is_refused_and_its_row_named(
 ) -> None:
     for at in _places_of(whole, words.encode(), 4):
         library = _flipped(whole, quick_disk / "text", at, 0)
-        seen = _ask(Commonplace(library=library), whole.answers)
+        seen = _ask(Commonplace(library=library), whole)
         findings = library.maintenance.check("default").findings
         library.close()
         assert not seen.silent and not seen.untyped
@@ -257,7 +276,7 @@ def test_a_flip_in_an_index_makes_nothing_up(whole: Whole, quick_disk: Path, ind
     for _ in range(40):
         at, bit = random_place.choice(cells), random_place.randrange(8)
         library = _flipped(whole, quick_disk / index, at, bit)
-        seen = _ask(Commonplace(library=library), whole.answers)
+        seen = _ask(Commonplace(library=library), whole)
         library.close()
         assert not seen.silent and not seen.untyped, (at, bit, seen)
         noticed += seen.anything
@@ -271,7 +290,7 @@ def test_a_links_weight_that_none_can_have_is_noticed(whole: Whole, quick_disk: 
     connection = apsw.Connection(str(library.file("default")))
     connection.execute("UPDATE links SET weight = 1e300")
     connection.close()
-    seen = _ask(Commonplace(library=library), whole.answers)
+    seen = _ask(Commonplace(library=library), whole)
     library.close()
     assert not seen.silent and not seen.untyped
     assert any(name.startswith("recall ") for name in seen.refused)
@@ -287,7 +306,7 @@ def test_an_importance_that_none_can_have_is_noticed(
     connection = apsw.Connection(str(library.file("default")))
     connection.execute(f"UPDATE memories SET importance = {value}")
     connection.close()
-    seen = _ask(Commonplace(library=library), whole.answers)
+    seen = _ask(Commonplace(library=library), whole)
     library.close()
     assert not seen.silent and not seen.untyped
     assert any(name.startswith("recall ") for name in seen.refused)
@@ -305,7 +324,7 @@ def test_without_the_hashes_the_flips_would_be_served(
     served = 0
     for at in _places_of(whole, b"certificate had expired", 4):
         library = _flipped(whole, quick_disk / "mutant", at, 0)
-        served += bool(_ask(Commonplace(library=library), whole.answers).silent)
+        served += bool(_ask(Commonplace(library=library), whole).silent)
         library.close()
     assert served > 0
 
