@@ -77,3 +77,22 @@ def test_a_statement_that_fails_fails_its_unit_and_no_other(team: Commonplace) -
             rows.execute(TWICE)
     team.remember("goes on")
     assert texts(team.browse()) == ["goes on"]
+
+
+@pytest.mark.parametrize("size", [1, 6, 7, 8, 100])
+def test_a_large_query_is_read_in_pieces(
+    team: Commonplace, trips: list[str], monkeypatch: pytest.MonkeyPatch, size: int
+) -> None:
+    from commonplace.storage.postgres import rows as module
+
+    monkeypatch.setattr(module, "_STREAMED", size)
+    for number in range(7):
+        team.remember(f"number {number}")
+    with lease(team) as space, space.store.read() as rows:
+        trips.clear()
+        for _ in range(2):  # the first query is closed before the next one begins
+            found = rows.stream("SELECT num FROM memories WHERE space = ? ORDER BY num", ("team",))
+            assert [row[0] for row in found] == sorted(
+                row[0] for row in rows.execute("SELECT num FROM memories WHERE space = 'team'")
+            )
+        assert len(trips) == 2 * (7 // size + 2)

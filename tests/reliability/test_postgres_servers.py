@@ -217,11 +217,11 @@ def test_an_index_that_does_not_ask_what_is_new_is_detected(
     fresh = OpenSpace._indexed
     kept: dict[int, Any] = {}
 
-    def stale(space: OpenSpace, connection: Any) -> Any:
+    def stale(space: OpenSpace, connection: Any, **more: Any) -> Any:
         key = id(space)
         count, known = kept.get(key, (0, None))
         if known is None or count % 3 == 0 or space.store.open_unit is not None:
-            known = fresh(space, connection)
+            known = fresh(space, connection, **more)
         kept[key] = (count + 1, known)
         return known
 

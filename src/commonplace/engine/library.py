@@ -25,6 +25,7 @@ from commonplace.errors import (
     StorageUnavailable,
 )
 from commonplace.storage import counters, derived, opening
+from commonplace.storage import memories as stored
 from commonplace.storage.ports import Coordination, Maintenance, Rows, Spaces, Store, Watch
 from commonplace.storage.sqlite.spaces import unusable
 from commonplace.storage.tables import Row
@@ -106,6 +107,9 @@ class OpenSpace:
     allow_secrets: bool = False
     """Whether secrets are stored as they are, instead of being masked."""
     _index: SpaceIndex | None = None
+    _newest: SpaceIndex | None = None
+    """The index of the newest memories, while that of a large space is loaded."""
+    _loader: threading.Thread | None = None
     _model: tuple[str, str, int] | None = None
     _expected: dict[int, float] = field(default_factory=dict)
     _embedded: threading.Condition = field(default_factory=threading.Condition)
@@ -154,17 +158,21 @@ class OpenSpace:
         return self._model
 
     @contextlib.contextmanager
-    def view(self) -> Iterator[tuple[Rows, Snapshot]]:
-        """Open a read snapshot together with the index at exactly the same operation."""
+    def view(self, *, partial: bool = False) -> Iterator[tuple[Rows, Snapshot]]:
+        """Open a read snapshot together with the index at exactly the same operation.
+
+        With `partial`, the index of a large space may hold only the newest memories while all are
+        loaded; its `since` then says so.
+        """
         while True:
             with self.store.read() as connection:
-                index = self._indexed(connection)
+                index = self._indexed(connection, partial=partial)
                 if index is not None:
                     yield connection, index
                     return
             # The index is newer: try again with a newer snapshot.
 
-    def _indexed(self, connection: Rows) -> Snapshot | None:
+    def _indexed(self, connection: Rows, *, partial: bool = False) -> Snapshot | None:
         """Return the index at the operation that a connection sees.
 
         None if another reader moved it on, or if it belonged to a file that was replaced.
@@ -175,16 +183,46 @@ class OpenSpace:
             if self.store.open_unit is not None:
                 self.store.open_unit.show_head()
                 return self.index.private_snapshot(connection)
-            index = self.index.snapshot(connection)
+            chosen = self.index
+            if partial and not chosen.loaded:
+                chosen = self._load_newest(connection) or chosen
+            index = chosen.snapshot(connection)
         except OtherHistory:
             self.forget_index()
             return None
         return index if index.newest == newest_change(connection, self.name) else None
 
+    def _load_newest(self, connection: Rows) -> SpaceIndex | None:
+        """Return the index of a large space's newest memories, and load all in the background.
+
+        None for a space that is not large, and if the background has failed: then the caller
+        loads it, and meets the error.
+        """
+        from commonplace.storage.index import SpaceIndex
+
+        if self._loader is None and (since := stored.newest_part(connection, self.name)):
+            with self._lock:
+                if self._loader is None:
+                    self._newest = SpaceIndex(self.name, self._model, since)
+                    self._loader = threading.Thread(
+                        target=self._load, name="commonplace-index", daemon=True
+                    )
+                    self._loader.start()
+        return self._newest
+
+    def _load(self) -> None:
+        try:
+            with self.store.read() as connection:
+                self.index.snapshot(connection)
+        except CommonplaceError:
+            pass  # the next search meets it
+        finally:
+            self._newest = None
+
     def forget_index(self) -> None:
         """Drop all caches, so that the next use loads them again."""
         with self._lock:
-            self._index = None
+            self._index = self._newest = self._loader = None
             self.caches.clear()
 
     def current_model(self, connection: Rows) -> int | None:
@@ -283,6 +321,9 @@ class OpenSpace:
     def close(self) -> None:
         """Write pending reads and close the file."""
         try:
+            if self._loader is not None and self._index is not None:
+                self._index.stop()
+                self._loader.join()
             self.write_reads()
         finally:
             self.store.close()

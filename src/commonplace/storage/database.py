@@ -141,6 +141,10 @@ class Connection(apsw.Connection):
         text = f"{statement} AND {column} = ?"
         return (row for value in values for row in self.execute(text, (space, value)))
 
+    def stream(self, statement: str, bindings: Sequence[Any]) -> Iterator[tuple[Any, ...]]:
+        """As `ports.Rows`."""
+        return self.execute(statement, bindings)
+
     def columns(self, table: str) -> set[str]:
         """As `ports.Rows`."""
         return {row[1] for row in self.execute(f"PRAGMA table_info({table})")}

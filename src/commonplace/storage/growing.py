@@ -33,9 +33,13 @@ class Growing:
         self.size = end
 
     def reserve(self, count: int) -> None:
-        """Allocate memory for values to come, if the array is empty."""
+        """Make room for values to come, and half as many more, if the array is empty.
+
+        A large array takes real memory only for what has been written to it.
+        """
         if self.size == 0:
-            self._buffer = np.empty((count, *self._buffer.shape[1:]), self._buffer.dtype)
+            room = count + count // 2
+            self._buffer = np.empty((room, *self._buffer.shape[1:]), self._buffer.dtype)
 
     def fork(self) -> Growing:
         """A copy with the same content; appending to it does not change this one."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import threading
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import islice
@@ -19,11 +19,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from commonplace.embedding.provider import Part, joined, parts
-from commonplace.errors import StorageCorrupt
+from commonplace.errors import StorageCorrupt, StorageUnavailable
 from commonplace.storage import derived
 from commonplace.storage.fields import STATES
 from commonplace.storage.growing import Growing as _Growing
 from commonplace.storage.ports import Rows
+from commonplace.storage.signs import CHOOSE_ABOVE, CHOSEN, Signs, nearest
 from commonplace.storage.writing import newest_change, operation_id
 
 POSTING = np.dtype([("term", "<u8"), ("times", "u1")])  # as derived.pack_terms writes them
@@ -91,6 +92,12 @@ class Snapshot:
     vectored: int
     parts: tuple[Part, ...]
     """The parts of the vectors."""
+    signs: NDArray[np.uint8]
+    """The sign bits of the vectors in a large space; else empty."""
+    partial: Ints
+    """Vectors without a first part, where there are sign bits."""
+    since: int
+    """While a large space is being loaded: the number of the oldest memory that counts; else 0."""
 
     @property
     def newest(self) -> tuple[int, str, int]:
@@ -155,15 +162,31 @@ class Snapshot:
             np.concatenate([self.base.times[run], found[1]]),
         )
 
-    def cosine(self, query: NDArray[np.int8], scale: float) -> Floats:
+    @property
+    def chooses(self) -> bool:
+        """Whether the space is so large that not every vector is scored."""
+        return len(self.owner) == len(self.signs) > CHOOSE_ABOVE
+
+    def cosine(
+        self,
+        query: NDArray[np.int8],
+        scale: float,
+        among: Flags | None = None,
+        also: Ints | None = None,
+    ) -> Floats:
         """The cosine of each memory's best passage with a query; 0 without a vector.
 
         If the model's vectors have several parts, the cosines of the parts are joined into one
-        (`embedding.provider.joined`).
+        (`embedding.provider.joined`). With `among`, a large space scores only the memories among
+        these that are probably nearest, and those that `also` names; others have 0.
         """
         best = np.zeros(self.size, np.float32)
         if not len(self.owner):
             return best
+        vectors, scales, owner = self.vectors, self.scales, self.owner
+        if among is not None and self.chooses and query[: self.parts[0].dimensions].any():
+            rows = self._worth_scoring(query, among, also)
+            vectors, scales, owner = vectors[rows], scales[rows], owner[rows]
         import simsimd
 
         found: list[Floats] = []
@@ -171,18 +194,32 @@ class Snapshot:
         for part in self.parts:
             here = slice(start, start + part.dimensions)
             start += part.dimensions
-            if query[here].any():
-                raw = simsimd.cdist(query[None, here], self.vectors[:, here], metric="dot")
-                found.append((np.asarray(raw)[0] * (self.scales * scale)).astype(np.float32))
+            if query[here].any() and len(owner):
+                raw = simsimd.cdist(query[None, here], vectors[:, here], metric="dot")
+                found.append((np.asarray(raw)[0] * (scales * scale)).astype(np.float32))
             else:
-                found.append(np.zeros(len(self.owner), np.float32))
+                found.append(np.zeros(len(owner), np.float32))
         scores = joined(found, self.parts)
         if len(self.owner) == self.vectored:
-            best[self.owner] = scores
-        else:
-            first = np.flatnonzero(np.diff(self.owner, prepend=-1))
-            best[self.owner[first]] = np.maximum.reduceat(scores, first)
+            best[owner] = scores
+        elif len(owner):
+            first = np.flatnonzero(np.diff(owner, prepend=-1))
+            best[owner[first]] = np.maximum.reduceat(scores, first)
         return best
+
+    def _worth_scoring(
+        self, query: NDArray[np.int8], among: Flags, also: Ints | None
+    ) -> NDArray[np.int64]:
+        """The vectors to score, in order: all of each memory that is chosen."""
+        allowed = among[self.owner]
+        if np.count_nonzero(allowed) > 2 * CHOSEN:
+            near = nearest(query, self.signs, self.partial, self.parts, allowed, CHOSEN)
+            chosen = np.zeros(self.size, np.bool_)
+            chosen[self.owner[near]] = True
+            if also is not None:
+                chosen[also] = True
+            allowed = chosen[self.owner]
+        return np.flatnonzero(allowed)
 
 
 class OtherHistory(Exception):
@@ -190,11 +227,17 @@ class OtherHistory(Exception):
 
 
 class SpaceIndex:
-    """The index of one space in memory, for one embedding model."""
+    """The index of one space in memory, for one embedding model.
 
-    def __init__(self, space: str, model: tuple[str, str, int] | None) -> None:
+    With `since` it holds only memories with this number and newer ones, and what changes later.
+    """
+
+    def __init__(self, space: str, model: tuple[str, str, int] | None, since: int = 0) -> None:
         self.space = space
         self.model = model
+        self.since = since
+        self._stopped = False
+        self._parts = parts(model[0], model[2]) if model else ()
         self._lock = threading.Lock()
         self._clear()
 
@@ -215,14 +258,25 @@ class SpaceIndex:
         self._speakers: dict[str, int] = {}
         self._projects: dict[tuple[str, ...], int] = {}
         self._sessions: dict[tuple[str, str], int] = {}
-        self._at: dict[int, int] | None = None
+        self._loaded = 0  # the first positions, whose numbers are in order
+        self._moved: dict[int, int] = {}  # the positions of memories that were written since
         self._base: _Sorted | None = None
         self._tail = (_Growing(np.uint64), _Growing(np.int32), _Growing(np.uint8))
         self._vectors = _Growing(np.int8, dimensions)
         self._scales = _Growing(np.float32)
         self._owner = _Growing(np.int32)
+        self._signs = Signs(dimensions)
         self._vectored = 0
         self._snapshot: Snapshot | None = None
+
+    @property
+    def loaded(self) -> bool:
+        """Whether it has been read."""
+        return self._snapshot is not None
+
+    def stop(self) -> None:
+        """Let a thread that loads it end with an error."""
+        self._stopped = True
 
     def snapshot(self, connection: Rows) -> Snapshot:
         """The index as of the connection's snapshot, or of a newer one that another reader saw.
@@ -279,16 +333,17 @@ class SpaceIndex:
 
     def _fork(self) -> SpaceIndex:
         with self._lock:
-            fork = SpaceIndex(self.space, self.model)
+            fork = SpaceIndex(self.space, self.model, self.since)
             fork._newest, fork._snapshot = self._newest, self._snapshot
             fork._columns = {name: growing.fork() for name, growing in self._columns.items()}
             fork._alive, fork._base, fork._vectored = self._alive, self._base, self._vectored
             fork._kinds, fork._speakers = dict(self._kinds), dict(self._speakers)
             fork._sessions, fork._projects = dict(self._sessions), dict(self._projects)
+            fork._loaded, fork._moved = self._loaded, dict(self._moved)
             terms, positions, times = self._tail
             fork._tail = (terms.fork(), positions.fork(), times.fork())
             fork._vectors, fork._scales = self._vectors.fork(), self._scales.fork()
-            fork._owner = self._owner.fork()
+            fork._owner, fork._signs = self._owner.fork(), self._signs.fork()
             return fork
 
     def _follow(self, connection: Rows, newest: tuple[int, str, int]) -> None:
@@ -300,10 +355,8 @@ class SpaceIndex:
             if nums:
                 self._append(connection, sorted(nums))
             if late:
-                places = self._places()
                 numbers = np.array(late, np.int64)
-                at = np.array([places[num] for num in late], np.int64)
-                self._append_vectors(connection, late, numbers, at)
+                self._append_vectors(connection, late, numbers, self._places(late))
         self._newest = newest
         self._snapshot = self._freeze()
 
@@ -313,9 +366,9 @@ class SpaceIndex:
         Their vectors are appended; they keep their positions.
         """
         late = []
-        places = self._places()
-        for num in derived.embedded_since(connection, self.space, self._newest[2]):
-            if num in nums or num not in places or embedded[places[num]]:
+        found = derived.embedded_since(connection, self.space, self._newest[2])
+        for num, place in zip(found, self._places(found).tolist(), strict=True):
+            if num in nums or place < 0 or embedded[place]:
                 nums.add(num)
             else:
                 late.append(num)
@@ -339,12 +392,13 @@ class SpaceIndex:
     ) -> Iterator[list[tuple[Any, ...]]]:
         """Yield batches of all rows in an order, or of the rows of the given memories."""
         if nums is None:
-            rows: Iterator[tuple[Any, ...]] = connection.execute(
-                f"{statement} {order}", (self.space,)
-            )
+            newer = f"AND {key} >= {self.since:d}" if self.since else ""
+            rows = connection.stream(f"{statement} {newer} {order}", (self.space,))
         else:
             rows = connection.select_each(statement, key, self.space, sorted(nums))
         while some := list(islice(rows, READ_ROWS)):
+            if self._stopped:
+                raise StorageUnavailable("The space is closed.", hint="Open it again.")
             yield some
 
     def _append(self, connection: Rows, nums: list[int] | None) -> None:
@@ -354,25 +408,35 @@ class SpaceIndex:
         alive = np.ones(first + len(where), np.bool_)
         alive[:first] = self._alive
         if nums is not None:
-            places = self._places()
-            alive[[places[num] for num in nums if num in places]] = False
+            places = self._places(nums)
+            alive[places[places >= 0]] = False
         self._alive = alive
         if not len(where):
             return
         for name, values in columns.items():
+            if nums is None:
+                self._columns[name].reserve(len(values))
             self._columns[name].extend(values)
-        if self._at is not None:
-            self._at.update((num, first + i) for i, num in enumerate(where.tolist()))
+        if nums is None:
+            self._loaded = len(where)
+        else:
+            self._moved.update((num, first + i) for i, num in enumerate(where.tolist()))
         self._append_terms(connection, nums, where, first)
         self._append_messages(connection, nums, where, first)
         self._append_projects(connection, nums, where, first)
         self._append_vectors(connection, nums, where, np.arange(first, first + len(where)))
 
-    def _places(self) -> dict[int, int]:
-        """The current position of each memory."""
-        if self._at is None:
-            self._at = {num: i for i, num in enumerate(self._columns["num"].view.tolist())}
-        return self._at
+    def _places(self, nums: Sequence[int]) -> NDArray[np.int64]:
+        """The current position of each memory; -1 for one that has none."""
+        known = self._columns["num"].view[: self._loaded]
+        numbers = np.array(nums, np.int64)
+        at = np.searchsorted(known, numbers)
+        at[at == len(known)] = -1
+        if len(known):
+            at[known[at] != numbers] = -1
+        return np.array(
+            [self._moved.get(n, p) for n, p in zip(nums, at.tolist(), strict=True)], np.int64
+        )
 
     def _read_columns(self, connection: Rows, nums: list[int] | None) -> dict[str, NDArray[Any]]:
         """The columns of the memories' rows, ordered by number."""
@@ -554,6 +618,7 @@ class SpaceIndex:
             self._scales.extend(np.ascontiguousarray(packed[:, :4]).view("<f4")[:, 0])
             self._vectors.extend(packed[:, 4:].view(np.int8))
             self._owner.extend(positions[at].astype(np.int32))
+        self._signs.follow(self._vectors.view, self._parts)
         owners = self._owner.view[begun:]  # equal owners are adjacent
         if len(owners):
             self._vectored += 1 + int(np.count_nonzero(owners[1:] != owners[:-1]))
@@ -579,7 +644,10 @@ class SpaceIndex:
             scales=self._scales.view,
             owner=self._owner.view,
             vectored=self._vectored,
-            parts=parts(self.model[0], self.model[2]) if self.model else (),
+            parts=self._parts,
+            signs=self._signs.bits.view,
+            partial=self._signs.partial.view,
+            since=self.since,
         )
 
 

@@ -8,6 +8,11 @@ from typing import Literal
 from commonplace.storage.database import json_field
 from commonplace.storage.ports import Rows
 
+LARGE_SPACE = 200_000
+"""The index of a space with more memories is loaded in the background."""
+LOADED_FIRST = 50_000
+"""How many of the newest are searched meanwhile."""
+
 
 def numbers(rows: Rows, space: str, identity: str) -> list[int]:
     """The number of the memory with an id, as a list of at most one."""
@@ -126,3 +131,18 @@ def purged_since(rows: Rows, space: str, seq: int) -> bool:
         (space, seq),
     ).fetchone()
     return found is not None
+
+
+def newest_part(rows: Rows, space: str) -> int:
+    """The number from which on to load the index of a large space first; 0 for another space."""
+    row = rows.execute("SELECT next_num FROM head WHERE space = ?", (space,)).fetchone()
+    if row is None or row[0] <= LARGE_SPACE:  # no more memories than numbers that were given
+        return 0
+    row = rows.execute("SELECT count(*) FROM memories WHERE space = ?", (space,)).fetchone()
+    if row is None or row[0] <= LARGE_SPACE:
+        return 0
+    row = rows.execute(
+        "SELECT num FROM memories WHERE space = ? ORDER BY num DESC LIMIT 1 OFFSET ?",
+        (space, LOADED_FIRST - 1),
+    ).fetchone()
+    return int(row[0]) if row else 0

@@ -48,6 +48,9 @@ class Rows(Protocol):
         The statement ends with its WHERE, and its one mark is for the space.
         """
 
+    def stream(self, statement: str, bindings: Sequence[Any], /) -> Iterator[tuple[Any, ...]]:
+        """The rows of a query that may give very many: they are never all in memory."""
+
     def columns(self, table: str, /) -> set[str]:
         """The names of a table's columns."""
 

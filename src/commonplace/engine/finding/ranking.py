@@ -30,6 +30,7 @@ from commonplace.storage.database import now
 from commonplace.storage.derived import quantise, unpack_many
 from commonplace.storage.index import NEVER, Snapshot
 from commonplace.storage.ports import Rows
+from commonplace.storage.signs import CHOSEN
 from commonplace.storage.tables import LINKS, MEMORIES, Row
 from commonplace.text.analysis import analyse_query
 from commonplace.text.scripts import dominant_script
@@ -190,11 +191,15 @@ def search_legs(
     if vector is not None:
         search.meaning, search.vector = True, vector[0]
         lines = snapshot.session >= 0 if named else None
+        also = None
+        if snapshot.chooses:  # what has the best words is scored by meaning, too
+            also = highest(bm25 * covered, seen.mask & (bm25 > 0), CHOSEN)
         if lines is None or not bool((lines | ~seen.mask).all()):
-            search.cosine = snapshot.cosine(*vector)
+            search.cosine = snapshot.cosine(*vector, seen.mask, also)
         if lines is not None:
             first_person = asked.vector(spoken) or vector
-            search.cosine = np.where(lines, snapshot.cosine(*first_person), search.cosine)
+            spoken_to = snapshot.cosine(*first_person, seen.mask, also)
+            search.cosine = np.where(lines, spoken_to, search.cosine)
     search.degraded = asked.degraded
     return search
 

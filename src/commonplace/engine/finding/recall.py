@@ -172,7 +172,7 @@ def recall(
     checks.text(query, "query", max_chars=QUERY_CHARS)
     missing = space.wait_for_vectors(WAIT_SECONDS) if weighting.dense > 0 else 0
     asked = Question(space, query)
-    with space.view() as (connection, snapshot):
+    with space.view(partial=as_of is None) as (connection, snapshot):
         search = search_legs(space, connection, snapshot, asked, filters, weighting, as_of)
         score, context, linked = score_all(space, connection, search, weighting)
         matched = search.mask & (score > 0)
@@ -180,7 +180,12 @@ def recall(
             matched &= (search.bm25 > 0) | (linked > 0) | (context > 0.01)
         found = arrange(space, connection, search, score, matched, weighting, filters, limit)
         hits = _hits(space, asked, search, found, score, context, linked, least)
-    hits.degraded = search.degraded or (f"embedding, {missing} waiting" if missing else "")
+    loading = f"loading, only the newest {snapshot.size:,} memories were searched"
+    hits.degraded = (
+        (loading if snapshot.since else "")
+        or search.degraded
+        or (f"embedding, {missing} waiting" if missing else "")
+    )
     if count and hits and as_of is None:
         space.count_reads([hit.memory.num for hit in hits], now())
     return hits

@@ -73,6 +73,8 @@ Statement = tuple[str, Sequence[Any] | None]
 _ENDS = ("RELEASE", "ROLLBACK", "COMMIT")
 """Commands after which it must be known whether all that came before them went well."""
 _MOST_WAITING = 5_000
+_STREAMED = 20_000
+"""How many rows of a large query are in memory at a time."""
 _HEAD = rewritten(HEAD.select_sql)
 _WRITES_HEAD = HEAD.insert_sql.partition("(")[0]
 
@@ -215,6 +217,18 @@ class PostgresRows:
             return iter(())
         text = f"{statement} AND {column} = ANY(?) ORDER BY {column}"
         return iter(Result(self._run(rewritten(text), (space, list(values)))))
+
+    def stream(self, statement: str, bindings: Sequence[Any]) -> Iterator[tuple[Any, ...]]:
+        """As `ports.Rows`. One query at a time can be read so."""
+        declared = f"DECLARE streamed NO SCROLL CURSOR FOR {rewritten(statement)}"
+        self._waiting.append((declared, bindings))
+        while True:
+            rows = self._run(f"FETCH {_STREAMED} FROM streamed", None)
+            if len(rows) < _STREAMED:
+                self._waiting.append(("CLOSE streamed", None))
+            yield from rows
+            if len(rows) < _STREAMED:
+                return
 
     def columns(self, table: str) -> set[str]:
         """As `ports.Rows`."""

@@ -1,0 +1,93 @@
+"""Sign bits of vectors: in a large space they choose which vectors are scored exactly.
+
+Comparing the signs of all numbers takes an eighth of the memory and of the time of an exact scan,
+and vectors that are near each other have mostly equal signs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from commonplace.embedding.provider import Part
+from commonplace.storage.growing import Growing
+
+CHOOSE_ABOVE = 300_000
+"""With so many vectors or fewer, all are scored exactly."""
+CHOSEN = 5_000
+"""How many vectors of a larger space are scored exactly."""
+_BLOCK = 50_000
+_NEVER = np.uint16(0xFFFF)
+
+Flags = NDArray[np.bool_]
+Bits = NDArray[np.uint8]
+
+
+class Signs:
+    """The sign bits of a space's vectors, which are appended to."""
+
+    def __init__(self, dimensions: int) -> None:
+        self.bits = Growing(np.uint8, (dimensions + 7) // 8)
+        self.partial = Growing(np.int64)
+        """The vectors whose first part is zero, if the model has several parts."""
+
+    def follow(self, vectors: NDArray[np.int8], parts: Sequence[Part]) -> None:
+        """Append the bits of the vectors that came since; nothing in a small space."""
+        if len(vectors) <= CHOOSE_ABOVE:
+            return
+        self.bits.reserve(len(vectors))
+        first = parts[0].dimensions
+        for start in range(self.bits.size, len(vectors), _BLOCK):
+            some = vectors[start : start + _BLOCK]
+            self.bits.extend(np.packbits(some > 0, axis=1))
+            if len(parts) > 1:
+                self.partial.extend(start + np.flatnonzero(~some[:, :first].any(axis=1)))
+
+    def fork(self) -> Signs:
+        """A copy; appending to it does not change this one."""
+        fork = Signs(0)
+        fork.bits, fork.partial = self.bits.fork(), self.partial.fork()
+        return fork
+
+
+def nearest(
+    query: NDArray[np.int8],
+    bits: Bits,
+    partial: NDArray[np.int64],
+    parts: Sequence[Part],
+    allowed: Flags,
+    count: int,
+) -> NDArray[np.int64]:
+    """The allowed vectors that are probably nearest to a query, at least `count` if there are.
+
+    Vectors without a first part are chosen apart, by their last part.
+    """
+    asked = np.packbits(query > 0)[None]
+    unlike = _differing(asked, bits)
+    unlike[~allowed] = _NEVER
+    if not len(partial):
+        return _lowest(unlike, count)
+    unlike[partial] = _NEVER
+    here = slice(-(parts[-1].dimensions // 8), None)
+    others = partial[allowed[partial]]
+    chosen = others[_lowest(_differing(asked[:, here], bits[others][:, here]), count)]
+    return np.concatenate([_lowest(unlike, count), chosen])
+
+
+def _differing(asked: Bits, bits: Bits) -> NDArray[np.uint16]:
+    """How many bits of each row differ from the query's."""
+    import simsimd
+
+    if not len(bits):
+        return np.empty(0, np.uint16)
+    found = simsimd.cdist(asked, bits, metric="hamming", dtype="bin8")
+    return np.asarray(np.asarray(found)[0], np.uint16)
+
+
+def _lowest(numbers: NDArray[np.uint16], count: int) -> NDArray[np.int64]:
+    """The places of the `count` lowest numbers, with all that equal the last of them."""
+    found = np.bincount(numbers, minlength=int(_NEVER) + 1)[:-1]
+    most = int(np.searchsorted(np.cumsum(found), count))
+    return np.flatnonzero(numbers <= min(most, int(_NEVER) - 1))
