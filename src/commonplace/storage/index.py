@@ -24,7 +24,7 @@ from commonplace.storage import derived
 from commonplace.storage.fields import STATES
 from commonplace.storage.growing import Growing as _Growing
 from commonplace.storage.ports import Rows
-from commonplace.storage.signs import CHOOSE_ABOVE, CHOSEN, Signs, nearest
+from commonplace.storage.signs import CHOOSE_ABOVE, CHOSEN, CHOSEN_OF, Signs, nearest
 from commonplace.storage.writing import newest_change, operation_id
 
 POSTING = np.dtype([("term", "<u8"), ("times", "u1")])  # as derived.pack_terms writes them
@@ -212,8 +212,10 @@ class Snapshot:
     ) -> NDArray[np.int64]:
         """The vectors to score, in order: all of each memory that is chosen."""
         allowed = among[self.owner]
-        if np.count_nonzero(allowed) > 2 * CHOSEN:
-            near = nearest(query, self.signs, self.partial, self.parts, allowed, CHOSEN)
+        count = int(np.count_nonzero(allowed))
+        if count > 2 * CHOSEN:
+            most = max(CHOSEN, count // CHOSEN_OF)
+            near = nearest(query, self.signs, self.partial, self.parts, allowed, most)
             chosen = np.zeros(self.size, np.bool_)
             chosen[self.owner[near]] = True
             if also is not None:

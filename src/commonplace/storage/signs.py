@@ -17,7 +17,11 @@ from commonplace.storage.growing import Growing
 CHOOSE_ABOVE = 300_000
 """With so many vectors or fewer, all are scored exactly."""
 CHOSEN = 5_000
-"""How many vectors of a larger space are scored exactly."""
+"""How many vectors of a larger space are scored exactly, at least."""
+CHOSEN_OF = 20
+"""One vector of so many is scored exactly. Of the exact first ten results of 721 questions about
+7,073 texts (LoCoMo and LongMemEval, built-in model), .9978 are then among the chosen; with one of
+50 it is .990, with one of 100 .971."""
 _BLOCK = 50_000
 _NEVER = np.uint16(0xFFFF)
 
