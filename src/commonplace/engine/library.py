@@ -201,9 +201,11 @@ class OpenSpace:
         from commonplace.storage.index import SpaceIndex
 
         if self._loader is None and (since := stored.newest_part(connection, self.name)):
+            newest = SpaceIndex(self.name, self._model, since)
+            newest.snapshot(connection)  # before the rest, which would slow it down
             with self._lock:
                 if self._loader is None:
-                    self._newest = SpaceIndex(self.name, self._model, since)
+                    self._newest = newest
                     self._loader = threading.Thread(
                         target=self._load, name="commonplace-index", daemon=True
                     )

@@ -189,8 +189,7 @@ class Snapshot:
             vectors, scales, owner = vectors[rows], scales[rows], owner[rows]
         import simsimd
 
-        found: list[Floats] = []
-        start = 0
+        found, start = list[Floats](), 0
         for part in self.parts:
             here = slice(start, start + part.dimensions)
             start += part.dimensions
@@ -620,7 +619,8 @@ class SpaceIndex:
             self._scales.extend(np.ascontiguousarray(packed[:, :4]).view("<f4")[:, 0])
             self._vectors.extend(packed[:, 4:].view(np.int8))
             self._owner.extend(positions[at].astype(np.int32))
-        self._signs.follow(self._vectors.view, self._parts)
+        if self._owner.size > CHOOSE_ABOVE:
+            self._signs.follow(self._vectors.view, self._parts)
         owners = self._owner.view[begun:]  # equal owners are adjacent
         if len(owners):
             self._vectored += 1 + int(np.count_nonzero(owners[1:] != owners[:-1]))

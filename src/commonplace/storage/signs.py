@@ -38,9 +38,7 @@ class Signs:
         """The vectors whose first part is zero, if the model has several parts."""
 
     def follow(self, vectors: NDArray[np.int8], parts: Sequence[Part]) -> None:
-        """Append the bits of the vectors that came since; nothing in a small space."""
-        if len(vectors) <= CHOOSE_ABOVE:
-            return
+        """Append the bits of the vectors that came since."""
         self.bits.reserve(len(vectors))
         first = parts[0].dimensions
         for start in range(self.bits.size, len(vectors), _BLOCK):
