@@ -23,10 +23,10 @@ from commonplace.access.credentials import (
     Grant,
     Issued,
     Unauthenticated,
-    penfield_scopes,
     token_digest,
 )
 from commonplace.access.vault import Vault, open_vault
+from commonplace.dialects.penfield.dialect import JWT
 from commonplace.dialects.registry import token_forms
 from commonplace.errors import (
     Conflict,
@@ -585,7 +585,7 @@ def test_when_the_file_cannot_be_asked_nobody_is_let_in(
     ],
 )
 def test_penfields_permissions_are_ours(permissions: list[str], scopes: set[Scope]) -> None:
-    assert penfield_scopes(permissions) == scopes
+    assert JWT.scopes(permissions) == scopes
 
 
 def test_a_new_master_key_leaves_every_token_good(tmp_path: Path) -> None:

@@ -29,13 +29,15 @@ from hypothesis.stateful import (
 from commonplace.access.accounts import Accounts, Cost
 from commonplace.access.caller import EVERYTHING, FULL, READ_ONLY
 from commonplace.access.credentials import Grant, Issued, Unauthenticated
-from commonplace.access.signed import ORCHESTRATOR, PENFIELD, Tokens, sign, space_of
+from commonplace.access.signed import Tokens, sign, space_of
 from commonplace.access.vault import SecretUnreadable, Vault, open_vault
 from commonplace.dialects.registry import token_forms
 from commonplace.errors import Conflict, InvalidInput, NotFound
 from commonplace.storage.sqlite import Store
 from commonplace.storage.system import open_system
 from server.conftest import directory
+
+ORCHESTRATOR, PENFIELD = "orchestrator", "penfield"
 
 START = datetime(2026, 6, 1, 12, tzinfo=UTC)
 SECOND = int(START.timestamp())
@@ -178,10 +180,10 @@ def test_a_workspace_with_an_odd_name_has_a_space_of_its_own(tokens: Tokens) -> 
 def test_rotation_ends_the_former_key_at_once_or_after_a_while(
     tokens: Tokens, clock: time_machine.Coordinates
 ) -> None:
-    first = tokens.orchestrator.issue("u", "w").token
+    first = tokens.hmac["orchestrator"].issue("u", "w").token
     tokens.recognise(first)
     tokens.keys.rotate(ORCHESTRATOR, overlap=100)
-    second = tokens.orchestrator.issue("u", "w").token
+    second = tokens.hmac["orchestrator"].issue("u", "w").token
     tokens.recognise(first)
     tokens.recognise(second)
     clock.shift(99)
@@ -242,8 +244,8 @@ def test_not_before_ends_undated_tokens_unless_their_key_is_newer(
     tokens.recognise(late)
     tokens.recognise(elsewhere)
     with pytest.raises(Conflict, match="rotate-key"):
-        tokens.orchestrator.issue("u", "w")
-    tokens.recognise(tokens.orchestrator.issue("u", "w", dated=True).token)
+        tokens.hmac["orchestrator"].issue("u", "w")
+    tokens.recognise(tokens.hmac["orchestrator"].issue("u", "w", dated=True).token)
     newer = tokens.keys.rotate(ORCHESTRATOR, overlap=3600)
     assert refusal(tokens, undated) == "not before"
     tokens.recognise(sign("u:w", newer.secret))
@@ -251,11 +253,11 @@ def test_not_before_ends_undated_tokens_unless_their_key_is_newer(
 
 
 def test_a_token_that_was_issued_here_can_be_revoked_by_itself(tokens: Tokens) -> None:
-    issued = tokens.orchestrator.issue("ana", "team", name="runtime")
-    other = tokens.orchestrator.issue("bob", "team")
+    issued = tokens.hmac["orchestrator"].issue("ana", "team", name="runtime")
+    other = tokens.hmac["orchestrator"].issue("bob", "team")
     caller = tokens.recognise(issued.token)
     assert caller.credential == issued.credential.id
-    assert tokens.orchestrator.issue("ana", "team").credential == issued.credential
+    assert tokens.hmac["orchestrator"].issue("ana", "team").credential == issued.credential
     assert [each.sort for each in tokens.credentials.listing()] == ["signed", "signed"]
     tokens.credentials.revoke(issued.credential.id)
     assert refusal(tokens, issued.token) == "revoked"
@@ -263,7 +265,7 @@ def test_a_token_that_was_issued_here_can_be_revoked_by_itself(tokens: Tokens) -
     assert refusal(tokens, f"{payload}.{signature.upper()}") == "revoked"
     tokens.recognise(other.token)
     with pytest.raises(Conflict, match="rotate-key"):
-        tokens.orchestrator.issue("ana", "team")
+        tokens.hmac["orchestrator"].issue("ana", "team")
     tokens.credentials.prune(days=-1)
     assert refusal(tokens, issued.token) == "revoked"  # what is not known would be let in
 
@@ -290,7 +292,7 @@ def test_parts_that_would_be_read_otherwise_are_not_signed(
     tokens: Tokens, user: str, workspace: str
 ) -> None:
     with pytest.raises(InvalidInput):
-        tokens.orchestrator.issue(user, workspace)
+        tokens.hmac["orchestrator"].issue(user, workspace)
 
 
 # Penfield's
@@ -322,7 +324,7 @@ def forged(tokens: Tokens, issued: Issued, /, algorithm: str = "HS256", secret: 
 
 
 def test_an_access_token_has_the_claims_of_its_contract(tokens: Tokens, key: Issued) -> None:
-    token = tokens.penfield.issue(key.credential)
+    token = tokens.jwt["penfield"].issue(key.credential)
     assert jwt.get_unverified_header(token) == {
         "alg": "HS256",
         "typ": "JWT",
@@ -335,7 +337,7 @@ def test_an_access_token_has_the_claims_of_its_contract(tokens: Tokens, key: Iss
     caller = tokens.recognise(token)
     assert (caller.user, caller.space, caller.scopes) == ("ana", "team", FULL)
     assert caller.dialects == {"penfield"} and caller.credential == key.credential.id
-    assert tokens.penfield.issue(key.credential) != token
+    assert tokens.jwt["penfield"].issue(key.credential) != token
 
 
 def test_what_is_forged_without_harm_is_accepted(tokens: Tokens, key: Issued) -> None:
@@ -371,7 +373,7 @@ def test_the_algorithm_is_not_the_tokens_choice(tokens: Tokens, key: Issued) -> 
     signing = tokens.keys.newest(PENFIELD)
     assert refusal(tokens, forged(tokens, key, algorithm="HS384")) == "wrong algorithm"
     assert refusal(tokens, forged(tokens, key, algorithm="HS512")) == "wrong algorithm"
-    token = tokens.penfield.issue(key.credential)
+    token = tokens.jwt["penfield"].issue(key.credential)
     _, claims, signature = token.split(".")
     for algorithm in ("none", "None", "NONE", "hs256", "RS256", "", None, 5):
         for end in ("", signature):
@@ -386,7 +388,7 @@ def test_the_algorithm_is_not_the_tokens_choice(tokens: Tokens, key: Issued) -> 
 def test_an_access_token_ends_with_a_leeway_of_a_minute(
     tokens: Tokens, key: Issued, clock: time_machine.Coordinates
 ) -> None:
-    token = tokens.penfield.issue(key.credential, lifetime=3600)
+    token = tokens.jwt["penfield"].issue(key.credential, lifetime=3600)
     clock.shift(3659)
     tokens.recognise(token)
     clock.shift(1)
@@ -403,7 +405,7 @@ def test_an_access_token_ends_with_a_leeway_of_a_minute(
 
 
 def test_an_access_token_ends_with_its_api_key(tokens: Tokens, key: Issued) -> None:
-    token = tokens.penfield.issue(key.credential)
+    token = tokens.jwt["penfield"].issue(key.credential)
     tokens.recognise(token)
     tokens.credentials.revoke(key.credential.id)
     assert refusal(tokens, token) == "revoked"
@@ -413,7 +415,7 @@ def test_an_access_token_does_not_outlive_its_api_key(
     tokens: Tokens, clock: time_machine.Coordinates
 ) -> None:
     short = tokens.credentials.create(Grant(dialects=frozenset({"penfield"}), lifetime=100))
-    token = tokens.penfield.issue(short.credential)
+    token = tokens.jwt["penfield"].issue(short.credential)
     tokens.recognise(token)
     clock.shift(100)  # and nothing was written meanwhile
     assert refusal(tokens, token) == "expired"
@@ -422,7 +424,7 @@ def test_an_access_token_does_not_outlive_its_api_key(
 def test_access_tokens_end_by_rotation_and_not_before(
     tokens: Tokens, key: Issued, clock: time_machine.Coordinates
 ) -> None:
-    token = tokens.penfield.issue(key.credential)
+    token = tokens.jwt["penfield"].issue(key.credential)
     tokens.keys.rotate(ORCHESTRATOR)
     tokens.recognise(token)
     tokens.keys.rotate(PENFIELD)
@@ -432,7 +434,7 @@ def test_access_tokens_end_by_rotation_and_not_before(
     renewed = tokens.credentials.create(
         Grant(user="ana", space="team", dialects=frozenset({"penfield"}))
     )
-    tokens.recognise(tokens.penfield.issue(renewed.credential))  # in the same second
+    tokens.recognise(tokens.jwt["penfield"].issue(renewed.credential))  # in the same second
 
 
 # The environment's
@@ -631,7 +633,7 @@ class EveryToken(RuleBasedStateMachine):
         key = self.key(ORCHESTRATOR)
         floor = self.floor(user, space)
         try:
-            made = self.sides[side].orchestrator.issue(user, space, dated=dated)
+            made = self.sides[side].hmac["orchestrator"].issue(user, space, dated=dated)
         except NotFound:
             assert self.users[user] == "removed"
             return self.nothing()
@@ -655,7 +657,7 @@ class EveryToken(RuleBasedStateMachine):
             return self.nothing()
         credential = self.sides[side].credentials.find(parent.token)
         key = self.key(PENFIELD)
-        token = self.sides[side].penfield.issue(credential, lifetime=lifetime)
+        token = self.sides[side].jwt["penfield"].issue(credential, lifetime=lifetime)
         made = max(self.at, self.floor(parent.user, parent.space))
         return self.keep(
             Modelled(

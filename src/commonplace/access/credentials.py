@@ -12,7 +12,7 @@ import hmac
 import json
 import secrets
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any
 
@@ -48,15 +48,6 @@ CODE_SECONDS = 60
 SCOPE_NAMES: dict[str, frozenset[Scope]] = {
     "full": FULL,
     "read-only": READ_ONLY,
-    "admin": EVERYTHING,
-}
-
-# The scopes of Penfield's permissions; its others (profile, offline_access, …) allow nothing.
-_PENFIELD: dict[str, frozenset[Scope]] = {
-    "read": READ_ONLY,
-    "write": frozenset({"write"}),
-    "delete": frozenset({"delete"}),
-    "relationships_delete": frozenset({"delete"}),
     "admin": EVERYTHING,
 }
 
@@ -560,14 +551,6 @@ def scope_name(scopes: frozenset[Scope]) -> str:
         if meant == scopes:
             return name
     return " ".join(scope for scope in SCOPES if scope in scopes)
-
-
-def penfield_scopes(permissions: Iterable[str]) -> frozenset[Scope]:
-    """The scopes of Penfield's permissions; unknown permissions give none."""
-    allowed: frozenset[Scope] = frozenset()
-    for permission in permissions:
-        allowed |= _PENFIELD.get(permission.lower(), frozenset())
-    return allowed
 
 
 def end_before_in_transaction(rows: Rows, subject: str, name: str, at: int) -> int:

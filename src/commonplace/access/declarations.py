@@ -6,7 +6,7 @@ import base64
 import binascii
 import hmac
 import secrets
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from commonplace.access.caller import EVERYTHING, READ_ONLY, Scope
@@ -40,6 +40,40 @@ class EnvironmentToken:
     scopes: frozenset[Scope] = EVERYTHING
 
 
+@dataclass(frozen=True, slots=True)
+class HmacForm:
+    """Signed tokens, made here or by another system that shares the key.
+
+    `base64url(user:workspace)` or `base64url(user:workspace:unix_seconds)`, a dot, and the
+    hexadecimal HMAC-SHA256 of what is before the dot.
+    """
+
+    max_age: float = 300.0
+    """For how many seconds a token with a time is accepted; 0 for ever."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JwtForm:
+    """JWTs, signed with HS256, that a personal token is exchanged for."""
+
+    audience: str
+    tenant_prefix: str
+    """The claim `tenant_id` is this and the name of the space."""
+    permissions: Mapping[str, frozenset[Scope]]
+    """What each permission in the claim `scopes` allows; others allow nothing."""
+    lifetime: int
+    """In seconds."""
+
+    def scopes(self, permissions: Iterable[str]) -> frozenset[Scope]:
+        """What these permissions allow together."""
+        known = (self.permissions.get(each.lower(), frozenset()) for each in permissions)
+        return frozenset[Scope]().union(*known)
+
+    def tenant(self, space: str) -> str:
+        """The tenant of a space."""
+        return f"{self.tenant_prefix}{space}"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TokenForms:
     """The tokens of a dialect: those that a person creates, and those that OAuth issues."""
@@ -48,8 +82,10 @@ class TokenForms:
     oauth: TokenForm = TokenForm("cpo_")
     refresh: str = "cpr_"
     """The prefix of refresh tokens."""
-    signed: bool = False
-    """Whether `token create` makes a signed token where one can carry what was asked for."""
+    signed: HmacForm | None = None
+    """Signed tokens; `token create` makes one where it can carry what was asked for."""
+    jwt: JwtForm | None = None
+    """Access tokens that a personal token is exchanged for."""
     environment: EnvironmentToken | None = None
     in_websocket_query: bool = False
     """Whether a WebSocket may bring a personal token in the query parameter `token`."""

@@ -1,10 +1,10 @@
-"""Penfield's sessions: an API key is exchanged for access and refresh tokens."""
+"""Sessions of a dialect with JWTs: an API key is exchanged for access and refresh tokens."""
 
 from __future__ import annotations
 
 from commonplace.access.caller import Caller, Session, TokenExpired
 from commonplace.access.credentials import Credential, Expired, Grant, Issued, Unauthenticated
-from commonplace.access.signed import JWT_SECONDS, PENFIELD, Tokens, tenant_of
+from commonplace.access.signed import Tokens
 from commonplace.storage.database import new_id
 
 REFRESH = "urn:commonplace:refresh"  # not a served URL: accepted for renewal only
@@ -18,17 +18,18 @@ class Sessions:
     ends the others. Its access tokens name the family and end when no refresh token is valid.
     """
 
-    def __init__(self, tokens: Tokens) -> None:
-        self._tokens = tokens
+    def __init__(self, tokens: Tokens, dialect: str) -> None:
+        self._dialect = dialect
+        self._jwt = tokens.jwt[dialect]
         self._credentials = tokens.credentials
 
     def open(self, key: str) -> Session:
         """Begin a session with an API key; access tokens and refresh tokens are refused."""
         credential = self._credentials.find(key)
-        for_penfield = credential.dialects is None or PENFIELD in credential.dialects
-        if credential.sort != "token" or credential.resource or not for_penfield:
+        allowed = credential.dialects is None or self._dialect in credential.dialects
+        if credential.sort != "token" or credential.resource or not allowed:
             raise Unauthenticated("not an API key")
-        refresh = self._credentials.create(_refresh_grant(credential, new_id()))
+        refresh = self._credentials.create(self._refresh_grant(credential, new_id()))
         return self._session(credential, refresh)
 
     def renew(self, token: str) -> tuple[Caller, Session]:
@@ -41,7 +42,9 @@ class Sessions:
             if used.resource != REFRESH:
                 raise Unauthenticated("not a refresh token")
             credential = self._credentials.alive(used.client)
-            refresh = self._credentials.replace(used.id, _refresh_grant(credential, used.family))
+            refresh = self._credentials.replace(
+                used.id, self._refresh_grant(credential, used.family)
+            )
         except Unauthenticated as refused:
             ended = self._credentials.ended(token)
             if ended is not None and ended.resource == REFRESH and ended.family:
@@ -54,15 +57,14 @@ class Sessions:
     def _session(self, credential: Credential, refresh: Issued) -> Session:
         family = refresh.credential.family
         return Session(
-            access_token=self._tokens.penfield.issue(credential, family=family),
+            access_token=self._jwt.issue(credential, family=family),
             refresh_token=refresh.token,
-            expires_in=JWT_SECONDS,
-            tenant=tenant_of(credential.space),
+            expires_in=self._jwt.form.lifetime,
+            tenant=self._jwt.form.tenant(credential.space),
         )
 
-
-def _refresh_grant(credential: Credential, family: str) -> Grant:
-    return credential.grant(
-        dialects=frozenset({PENFIELD}), name="refresh token", subject="", resource=REFRESH,
-        client=credential.id, family=family, lifetime=REFRESH_SECONDS, oauth=True,
-    )  # fmt: skip
+    def _refresh_grant(self, credential: Credential, family: str) -> Grant:
+        return credential.grant(
+            dialects=frozenset({self._dialect}), name="refresh token", subject="", resource=REFRESH,
+            client=credential.id, family=family, lifetime=REFRESH_SECONDS, oauth=True,
+        )  # fmt: skip

@@ -1,10 +1,9 @@
-"""Signed tokens, the orchestrator's and Penfield's JWTs; and `Tokens`, which accepts every form.
+"""Signed tokens and JWTs as dialects declare them; and `Tokens`, which accepts every form.
 
-An orchestrator's token is `base64url(user:workspace)` or `base64url(user:workspace:unix_seconds)`,
-a dot, and the hexadecimal HMAC-SHA256 of what is before the dot. It has no room for a key's id, so
-every live key is tried. It ends with its key, by a `not_before` of its workspace or user, or, if
-it was issued here and therefore stored, by revocation. One without a time is accepted after a
-`not_before` only if its key is newer.
+A signed token (`declarations.HmacForm`) has no room for a key's id, so every live key is tried. It
+ends with its key, by a `not_before` of its workspace or user, or, if it was issued here and
+therefore stored, by revocation. One without a time is accepted after a `not_before` only if its
+key is newer.
 """
 
 from __future__ import annotations
@@ -34,10 +33,9 @@ from commonplace.access.credentials import (
     Grant,
     Issued,
     Unauthenticated,
-    penfield_scopes,
     token_digest,
 )
-from commonplace.access.declarations import Forms
+from commonplace.access.declarations import Forms, HmacForm, JwtForm
 from commonplace.engine import checks
 from commonplace.errors import Conflict, InvalidInput, StorageCorrupt
 from commonplace.storage import secrets as stored
@@ -49,16 +47,11 @@ from commonplace.storage.ports import Rows, Store
 if TYPE_CHECKING:
     from commonplace.access.vault import Vault
 
-ORCHESTRATOR, PENFIELD = "orchestrator", "penfield"
-PURPOSES = (ORCHESTRATOR, PENFIELD)
-MAX_AGE_SECONDS = 300.0
 LEEWAY_SECONDS = 60
-JWT_SECONDS = 259_200
 KEY_BYTES = 32
 LEAST_KEY_BYTES = 16
 MOST_KEY_BYTES = 1_024
 LIVE_KEYS = 16
-AUDIENCE = "penfield"
 _ALGORITHM = "HS256"
 _STANDARD = str.maketrans("-_+/", "+/  ")  # only base64url is accepted
 _CLAIMS = ("iss", "aud", "sub", "tenant_id", "scopes", "iat", "exp", "jti", "key")
@@ -66,7 +59,7 @@ _CLAIMS = ("iss", "aud", "sub", "tenant_id", "scopes", "iat", "exp", "jti", "key
 
 @dataclass(frozen=True, slots=True)
 class SigningKey:
-    """A key that signs tokens of one purpose; times are UTC microseconds."""
+    """A key that signs tokens of one dialect, its purpose; times are UTC microseconds."""
 
     id: str
     purpose: str
@@ -86,6 +79,8 @@ class SigningKeys:
         self._store = store
         self._vault = vault
         self._watch = credentials.watch
+        forms = credentials.forms.dialects.items()
+        self._purposes = [name for name, each in forms if each.signed or each.jwt]
         self._cached: tuple[tuple[int, int], list[SigningKey]] | None = None
 
     def live(self, purpose: str) -> list[SigningKey]:
@@ -118,7 +113,7 @@ class SigningKeys:
     def _add(
         self, purpose: str, secret: bytes | None, overlap: float, *, only_if_none: bool
     ) -> SigningKey:
-        checks.one_of(purpose, "purpose", PURPOSES)
+        checks.one_of(purpose, "purpose", self._purposes)
         # Hexadecimal text, since other systems are configured with their key as text.
         secret = secrets.token_hex(KEY_BYTES).encode() if secret is None else secret
         if not LEAST_KEY_BYTES <= len(secret) <= MOST_KEY_BYTES:
@@ -200,7 +195,10 @@ class _CheckedToken:
 class _SignedTokens:
     """Tokens of one form, whose checked signatures are cached while system.db does not change."""
 
-    def __init__(self, store: Store, keys: SigningKeys, credentials: Credentials) -> None:
+    def __init__(
+        self, dialect: str, store: Store, keys: SigningKeys, credentials: Credentials
+    ) -> None:
+        self._dialect = dialect
         self._store = store
         self._keys = keys
         self._credentials = credentials
@@ -223,10 +221,10 @@ class _SignedTokens:
         raise NotImplementedError
 
 
-class OrchestratorTokens(_SignedTokens):
-    """The orchestrator's signed tokens, with and without a time."""
+class HmacTokens(_SignedTokens):
+    """The signed tokens of a dialect, with and without a time."""
 
-    max_age = MAX_AGE_SECONDS
+    form: HmacForm
 
     def issue(self, user: str, workspace: str, *, dated: bool = False, name: str = "") -> Issued:
         """Issue a token for a user in a workspace, stored so that it can be revoked."""
@@ -237,9 +235,9 @@ class OrchestratorTokens(_SignedTokens):
                     hint="Choose another.",
                     field=field_name,
                 )
-        key = self._keys.newest(ORCHESTRATOR)
+        key = self._keys.newest(self._dialect)
         space = space_of(workspace)
-        grant = Grant(user=user, space=space, dialects=frozenset({ORCHESTRATOR}), name=name)
+        grant = Grant(user=user, space=space, dialects=frozenset({self._dialect}), name=name)
         with self._store.maintain() as rows:
             ended = not_before(rows, owner=user, space=space)
             if not dated and key.created_at < ended:
@@ -257,7 +255,7 @@ class OrchestratorTokens(_SignedTokens):
         """The caller of a token; Unauthenticated if it is unknown, revoked or expired."""
         seen = self._checked(*_halves(token))
         if seen.made is not None:
-            age, longest = now() - seen.made * SECOND, self.max_age * SECOND
+            age, longest = now() - seen.made * SECOND, self.form.max_age * SECOND
             if longest and age > longest:
                 raise Expired
             if -age > (longest or LEEWAY_SECONDS * SECOND):
@@ -271,7 +269,7 @@ class OrchestratorTokens(_SignedTokens):
         given = signature.encode()
         signer: SigningKey | None = None
         # All keys are tried, so that timing does not show which one matched.
-        for key in self._keys.live(ORCHESTRATOR):
+        for key in self._keys.live(self._dialect):
             made = hmac.new(key.secret, payload.encode(), hashlib.sha256).hexdigest().encode()
             if hmac.compare_digest(made, given) and signer is None:
                 signer = key
@@ -288,40 +286,41 @@ class OrchestratorTokens(_SignedTokens):
             raise Unauthenticated("not before")
         known = self._credentials.find_signed(f"{payload}.{signature}")
         ends = None
-        if dated is not None and self.max_age:
-            ends = dated * SECOND + int(self.max_age * SECOND)
+        if dated is not None and self.form.max_age:
+            ends = dated * SECOND + int(self.form.max_age * SECOND)
         caller = Caller(
             space=space, user=user, scopes=FULL, expires_at=ends,
             credential=known.id if known else f"key:{signer.id}:{user}",
-            dialects=frozenset({ORCHESTRATOR}),
+            dialects=frozenset({self._dialect}),
         )  # fmt: skip
         return _CheckedToken(version, caller, signer, dated, None, known.id if known else "")
 
 
-class PenfieldTokens(_SignedTokens):
-    """Penfield's access tokens: JWTs that an API key is exchanged for.
+class JwtTokens(_SignedTokens):
+    """The access tokens of a dialect: JWTs that a personal token, its API key, is exchanged for.
 
     They end with the API key, and with the family of refresh tokens they were issued with.
     """
 
-    issuer = "commonplace"
+    form: JwtForm
+    issuer: str
 
     def issue(
-        self, credential: Credential, *, family: str = "", lifetime: int = JWT_SECONDS
+        self, credential: Credential, *, family: str = "", lifetime: int | None = None
     ) -> str:
         """An access token that allows what the credential does, and ends with it and its family."""
-        key = self._keys.newest(PENFIELD)
+        key = self._keys.newest(self._dialect)
         with self._store.read() as rows:
             ended = not_before(rows, owner=credential.user, space=credential.space)
         issued = _second(ended)
         claims = {
             "iss": self.issuer,
-            "aud": AUDIENCE,
+            "aud": self.form.audience,
             "sub": credential.user,
-            "tenant_id": tenant_of(credential.space),
+            "tenant_id": self.form.tenant(credential.space),
             "scopes": [scope for scope in SCOPES if scope in credential.scopes],
             "iat": issued,
-            "exp": issued + lifetime,
+            "exp": issued + (self.form.lifetime if lifetime is None else lifetime),
             "jti": secrets.token_hex(16),
             "key": credential.id,
         }
@@ -346,7 +345,7 @@ class PenfieldTokens(_SignedTokens):
         (token,) = parts
         try:
             identity = jwt.get_unverified_header(token).get("kid")
-            live = self._keys.live(PENFIELD)
+            live = self._keys.live(self._dialect)
             key = next((key for key in live if key.id == identity), None)
             if key is None:
                 raise Unauthenticated("unknown key")
@@ -354,7 +353,7 @@ class PenfieldTokens(_SignedTokens):
                 token,
                 key.secret,
                 algorithms=[_ALGORITHM],
-                audience=AUDIENCE,
+                audience=self.form.audience,
                 issuer=self.issuer,
                 leeway=LEEWAY_SECONDS,
                 # Expiry is checked last: only an otherwise valid token is reported as expired.
@@ -369,7 +368,10 @@ class PenfieldTokens(_SignedTokens):
         except jwt.InvalidTokenError as error:
             raise Unauthenticated(f"not a valid JWT: {type(error).__name__}") from None
         credential = self._credentials.alive(str(claims["key"]))
-        if claims["tenant_id"] != tenant_of(credential.space) or claims["sub"] != credential.user:
+        if (
+            claims["tenant_id"] != self.form.tenant(credential.space)
+            or claims["sub"] != credential.user
+        ):
             raise Unauthenticated("the token's claims name another tenant")
         # Revoking a family changes the file's version, so the result may be cached.
         if "family" in claims and not self._credentials.family_alive(str(claims["family"])):
@@ -384,8 +386,8 @@ class PenfieldTokens(_SignedTokens):
             raise Unauthenticated("not before")
         caller = replace(
             credential.caller,
-            scopes=penfield_scopes(map(str, claims["scopes"])) & credential.scopes,
-            dialects=frozenset({PENFIELD}), family="", subject="",
+            scopes=self.form.scopes(map(str, claims["scopes"])) & credential.scopes,
+            dialects=frozenset({self._dialect}), family="", subject="",
             expires_at=min(ends * SECOND, credential.expires_at or ends * SECOND),
         )  # fmt: skip
         return _CheckedToken(version, caller, key, made, ends, credential.id)
@@ -436,15 +438,23 @@ class Tokens:
         forms: Forms,
         *,
         issuer: str = "commonplace",
-        max_age: float = MAX_AGE_SECONDS,
+        max_age: float | None = None,
         environ: Mapping[str, str] | None = None,
     ) -> None:
         self.credentials = Credentials(store, vault, forms)
         self.keys = SigningKeys(store, vault, self.credentials)
-        self.orchestrator = OrchestratorTokens(store, self.keys, self.credentials)
-        self.orchestrator.max_age = max_age
-        self.penfield = PenfieldTokens(store, self.keys, self.credentials)
-        self.penfield.issuer = issuer
+        self.hmac: dict[str, HmacTokens] = {}
+        """By dialect, as `jwt`."""
+        self.jwt: dict[str, JwtTokens] = {}
+        for name, each in forms.dialects.items():
+            if each.signed is not None:
+                signed = HmacTokens(name, store, self.keys, self.credentials)
+                signed.form = each.signed if max_age is None else HmacForm(max_age)
+                self.hmac[name] = signed
+            if each.jwt is not None:
+                exchanged = JwtTokens(name, store, self.keys, self.credentials)
+                exchanged.form, exchanged.issuer = each.jwt, issuer
+                self.jwt[name] = exchanged
         self._configured = configured(os.environ if environ is None else environ, forms)
 
     def recognise(self, token: str, *, resource: str | None = None) -> Caller:
@@ -455,9 +465,15 @@ class Tokens:
             return found.caller
         if self.credentials.forms.has_known_prefix(token):
             return self.credentials.recognise(token, resource=resource)
-        if token.count(".") == 2:
-            return self.penfield.recognise(token)
-        return self.orchestrator.recognise(token)
+        refused = Unauthenticated("malformed")
+        for each in (self.jwt if token.count(".") == 2 else self.hmac).values():
+            try:
+                return each.recognise(token)
+            except Expired:
+                raise
+            except Unauthenticated as error:
+                refused = error
+        raise refused
 
     def _as_configured(self, token: str) -> _Configured | None:
         given = _sha256(token)
@@ -486,7 +502,7 @@ class Tokens:
 
 
 def sign(payload: str, secret: bytes) -> str:
-    """An orchestrator's token: the payload as base64url without padding, and its HMAC."""
+    """A signed token: the payload as base64url without padding, and its HMAC."""
     encoded = base64.urlsafe_b64encode(payload.encode()).decode().rstrip("=")
     return f"{encoded}.{hmac.new(secret, encoded.encode(), hashlib.sha256).hexdigest()}"
 
@@ -497,11 +513,6 @@ def space_of(workspace: str) -> str:
         return checks.space(workspace)
     except InvalidInput:
         return f"workspace-{hashlib.sha256(workspace.encode()).hexdigest()[:40]}"
-
-
-def tenant_of(space: str) -> str:
-    """Penfield's tenant id of a space."""
-    return f"pf_{space}"
 
 
 def _halves(token: str) -> tuple[str, str]:

@@ -168,9 +168,9 @@ def create_token(
         _check_subject(data, space, dialect, subject)
     with opened_access(data, create=True) as access:
         forms = [access.tokens.credentials.forms.dialects[name] for name in set(dialect)]
-        signed = len(forms) == 1 and forms[0].signed
+        signed = access.tokens.hmac.get(dialect[0]) if len(forms) == 1 else None
         if signed and scope == "full" and lifetime is None and not subject:
-            issued = access.tokens.orchestrator.issue(user, space, name=name)
+            issued = signed.issue(user, space, name=name)
         else:
             issued = access.tokens.credentials.create(
                 Grant(

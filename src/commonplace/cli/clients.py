@@ -301,13 +301,15 @@ def entry(
     if isinstance(server, Stdio):
         command = [server.command, *server.args]
         if client.command_with_args:
-            written = _typed(client.stdio, {"command": command})
+            written = _with_type_first(client.stdio, {"command": command})
         else:
-            written = _typed(client.stdio, {"command": server.command, "args": command[1:]})
+            written = _with_type_first(
+                client.stdio, {"command": server.command, "args": command[1:]}
+            )
         foreign = {client.url, "url", client.headers, client.token_variable, *client.only_http}
         foreign |= set(client.http or ())
     else:
-        written = _typed(client.http or {}, {client.url: server.url})
+        written = _with_type_first(client.http or {}, {client.url: server.url})
         headers = _other_headers(former, client.headers) | dict(server.headers)
         if token is not None:
             headers["Authorization"] = f"Bearer {token}"
@@ -323,7 +325,7 @@ def entry(
     return others | written
 
 
-def _typed(more: Mapping[str, Any], what: dict[str, Any]) -> dict[str, Any]:
+def _with_type_first(more: Mapping[str, Any], what: dict[str, Any]) -> dict[str, Any]:
     """The keys with the type first, as people write it."""
     return {key: value for key, value in more.items() if key == "type"} | what | dict(more)
 

@@ -118,7 +118,7 @@ def list_(data: Data = None, space: Space = "default", as_json: AsJson = False) 
 
 @guard.command("bring-back")
 def bring_back(
-    path: Annotated[Path, argument("FILE", "The file as it was called.")],
+    path: Annotated[Path, argument("FILE", "The path that the file had.")],
     at: Annotated[str | None, option("--at WHEN", "As it was at that time.")] = None,
     overwrite: Annotated[
         bool, option("--overwrite", "Replace the file that is there; it is stored first.")

@@ -37,7 +37,7 @@ class NotReadable(ValueError):
 
 
 def read(text: str, format: Format) -> Any:
-    """The value of the text; an empty object for an empty text; otherwise `NotReadable`."""
+    """The value of the text; an empty object for an empty string; otherwise `NotReadable`."""
     plain = text if format is Format.JSON else _plain(text, five=format is Format.JSON5)
     if not plain.strip(" \t\r\n"):
         return {}

@@ -267,7 +267,8 @@ class Dialect:
     title: str
     """Its display name on OAuth pages and in the docs."""
     contract: str = ""
-    """The name of the contract in the docs; empty for Commonplace's own."""
+    """The name of the contract in the docs; empty for Commonplace's own, whose tools alone see a
+    client's project."""
     server: str
     version: str
     instructions: str
@@ -302,8 +303,6 @@ class Dialect:
     """The part of a space that a call is for, if the contract divides spaces into parts."""
     read_only: ReadOnly | None = None
     """The methods of read-only tokens, if the contract defines the errors for all others."""
-    projects: bool = False
-    """Whether its tools see a client's project; contracts of others do not know of projects."""
     dynamic_tools: Callable[[Commonplace, Caller], tuple[Tool, ...]] | None = None
     """Tools registered at run time, as this caller has them now. It reads the database."""
 

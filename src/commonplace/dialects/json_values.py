@@ -59,7 +59,7 @@ def capped(words: str) -> str:
 
 
 def meant(name: str, known: Iterable[str]) -> str:
-    """Return the suggestion for a mistyped name, or an empty text."""
+    """Return the suggestion for a mistyped name, or an empty string."""
     # Comparing takes quadratic time, and longer names are not typing errors.
     close = get_close_matches(name, [*known], n=1) if len(name) <= SHOWN else []
     return f"; did you mean '{close[0]}'?" if close else ""

@@ -348,7 +348,7 @@ class Gate:
                 session=request_info.session,
             )
             memory = self._memory.at(caller.space, origin)
-            if operation.dialect.projects and request_info.project is not None:
+            if not operation.dialect.contract and request_info.project is not None:
                 memory = memory.within(request_info.project)
             call = Call(
                 memory=memory, caller=caller, request_info=request_info, origin=origin,

@@ -219,14 +219,14 @@ def application(parts: Parts) -> Door:
         )
         for path in paths.mcp
     }  # fmt: skip
-    sessions = Sessions(parts.tokens)
+    sessions = {name: Sessions(parts.tokens, name) for name in parts.tokens.jwt}
     routes: list[BaseRoute] = [
         StarletteRoute("/health", _health),
         *pages,
         *(
             route
             for name, dialect in everything.items()
-            for route in routes_of(dialect, workers, sessions, quotas.get(name))
+            for route in routes_of(dialect, workers, sessions.get(name), quotas.get(name))
         ),
         *(StarletteRoute(path, endpoint) for path, endpoint in endpoints.items()),
         *([StarletteRoute(paths.of_subject, endpoints["/mcp"])] if paths.of_subject else ()),

@@ -72,7 +72,7 @@ class Hosted:
 
 
 @dataclass(frozen=True, slots=True)
-class _Served:
+class _ServedDialect:
     """A dialect with a prefix of its tools' names, ready to be called."""
 
     dialect: Dialect
@@ -158,7 +158,7 @@ class LocalServer:
         self._place = place
         self._lock: int | None = lock
         self._hosted = hosted
-        self._served: dict[tuple[str, str], _Served] = {}
+        self._served: dict[tuple[str, str], _ServedDialect] = {}
         self._building = threading.Lock()
         self._background = contextlib.ExitStack()
         self._running = set(hosted.running)
@@ -315,7 +315,7 @@ class LocalServer:
             answer["vectors"] = b64encode(rows.astype("<f4").tobytes()).decode()
         await _say(writer, answer)
 
-    async def _admit(self, hello: Hello) -> tuple[_Served, Admitted]:
+    async def _admit(self, hello: Hello) -> tuple[_ServedDialect, Admitted]:
         """The dialect that a client wants, and who it is."""
         from commonplace.server.protocol import Admitted
 
@@ -346,7 +346,7 @@ class LocalServer:
         finally:
             await asyncio.to_thread(context.__exit__, None, None, None)
 
-    def _serve(self, name: str, prefix: str) -> _Served:
+    def _serve(self, name: str, prefix: str) -> _ServedDialect:
         """The dialect with its background work started. Runs in a thread."""
         with self._building:
             known = self._served.get((name, prefix))
@@ -362,7 +362,9 @@ class LocalServer:
                 self._background.enter_context(dialect.running(setting))
             self._running.add(name)
             workers = Workers(gate, CALL_SECONDS)
-            made = _Served(dialect, gate, workers, build(dialect, workers), Refusals(gate, workers))
+            made = _ServedDialect(
+                dialect, gate, workers, build(dialect, workers), Refusals(gate, workers)
+            )
             self._served[name, prefix] = made
             return made
 
@@ -386,7 +388,7 @@ class LocalServer:
 
 
 async def _speak(
-    served: _Served,
+    served: _ServedDialect,
     admitted: Admitted,
     reader: asyncio.StreamReader,
     writer: asyncio.StreamWriter,

@@ -439,9 +439,9 @@ def fault_of(message: Any) -> str:
         return "" if answer else "method is missing."
     identity = message.get("id", "")
     if isinstance(identity, bool) or not isinstance(identity, int | str):
-        return "id must be a text or a whole number."
+        return "id must be a string or a whole number."
     if not isinstance(message["method"], str):
-        return "method must be a text."
+        return "method must be a string."
     if not isinstance(message.get("params", {}), dict | None):
         return "params must be an object."
     if message["method"] == "tools/call" and "id" not in message:

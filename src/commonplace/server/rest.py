@@ -35,7 +35,7 @@ _NOTHING: Schema = {"type": "object", "properties": {}}
 
 
 def routes_of(
-    dialect: Dialect, workers: Workers, sessions: Sessions, quota: Quota | None
+    dialect: Dialect, workers: Workers, sessions: Sessions | None, quota: Quota | None
 ) -> list[BaseRoute]:
     """The routes of a dialect, for the HTTP application."""
     if dialect.rest is None:
@@ -65,7 +65,7 @@ class _Adapter:
         dialect: Dialect,
         rest: Rest,
         workers: Workers,
-        sessions: Sessions,
+        sessions: Sessions | None,
         quota: Quota | None,
     ) -> None:
         self.dialect = dialect
@@ -243,15 +243,22 @@ class _Exchange(Exchange):
             raise outcome.error
         return outcome.wire["value"]
 
+    @property
+    def _sessions(self) -> Sessions:
+        sessions = self._adapter.sessions
+        if sessions is None:
+            raise TypeError("a dialect with sessions declares JWTs in its token forms")
+        return sessions
+
     async def open_session(self) -> Session:
         given = self._request.headers.get("authorization", "").strip()
         key = given.rpartition(" ")[2]  # the door has checked that it is a single bearer token
         await self.perform({})
-        session: Session = await self._adapter.workers.run(self._adapter.sessions.open, key)
+        session: Session = await self._adapter.workers.run(self._sessions.open, key)
         return session
 
     async def renew_session(self, token: str) -> Session:
-        renewed = await self._adapter.workers.run(self._adapter.sessions.renew, token)
+        renewed = await self._adapter.workers.run(self._sessions.renew, token)
         caller, session = renewed
         client = self._request.client
         info = RequestInfo(

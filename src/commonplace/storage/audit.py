@@ -190,7 +190,7 @@ def clear_payloads(rows: Rows, space: str, nums: Sequence[int]) -> None:
     )
 
 
-def old_end(rows: Rows, space: str, before: int, most: int) -> tuple[int, int, bytes] | None:
+def oldest_before(rows: Rows, space: str, before: int, most: int) -> tuple[int, int, bytes] | None:
     """(first number, last number, hash of the last) of the oldest rows, written before a moment.
 
     At most so many; None if there are none. Rows after one that is newer stay, whatever their
@@ -226,7 +226,7 @@ def removed(rows: Rows, space: str) -> tuple[int, str]:
 
 
 def as_hex(value: Any) -> str:
-    """A hash as hexadecimal text; an empty text if the value is not a hash."""
+    """A hash as hexadecimal text; an empty string if the value is not a hash."""
     return value.hex() if isinstance(value, bytes) else ""
 
 

@@ -506,7 +506,7 @@ class SpaceIndex:
             wrong = np.flatnonzero(sums != np.fromiter(totals, np.int64, len(rows)))
             if len(wrong):
                 raise _damaged(f"the terms of row {memories[wrong[0]]}")
-            at = _found(where, numbers, "terms", count)
+            at = _positions_of(where, numbers, "terms", count)
             count += len(rows)
             postings = np.frombuffer(b"".join(blobs), POSTING)
             counts = np.fromiter(map(len, blobs), np.int64, len(rows)) // POSTING.itemsize
@@ -553,7 +553,7 @@ class SpaceIndex:
             "ORDER BY memory",
         ):
             numbers = np.fromiter((row[0] for row in rows), np.int64, len(rows))
-            at = first + _found(where, numbers, "a line")
+            at = first + _positions_of(where, numbers, "a line")
             codes = [sessions.setdefault((row[1], row[2]), len(sessions)) for row in rows]
             self._columns["session"].view[at] = codes
             self._columns["place"].view[at] = [row[3] for row in rows]
@@ -576,7 +576,7 @@ class SpaceIndex:
             for memory, label in rows:
                 found.setdefault(memory, []).append(label.removeprefix("tag:"))
         numbers = np.fromiter(sorted(found), np.int64, len(found))
-        at = first + _found(where, numbers, "a label")
+        at = first + _positions_of(where, numbers, "a label")
         self._columns["project"].view[at] = [
             self._projects.setdefault(tuple(sorted(found[num])), len(self._projects))
             for num in numbers.tolist()
@@ -615,7 +615,7 @@ class SpaceIndex:
             if len(wrong) or set(map(len, blobs)) != {size}:
                 raise _damaged(f"a vector of row {memories[wrong[0] if len(wrong) else 0]}")
             packed = np.frombuffer(b"".join(blobs), np.uint8).reshape(-1, size)
-            at = _found(where, numbers, "a vector", self._owner.size - begun)
+            at = _positions_of(where, numbers, "a vector", self._owner.size - begun)
             self._scales.extend(np.ascontiguousarray(packed[:, :4]).view("<f4")[:, 0])
             self._vectors.extend(packed[:, 4:].view(np.int8))
             self._owner.extend(positions[at].astype(np.int32))
@@ -678,7 +678,7 @@ def _by_term(terms: NDArray[np.uint64]) -> tuple[NDArray[np.int64], NDArray[np.u
     return order, ordered
 
 
-def _found(where: Ints, numbers: Ints, what: str, likely: int = 0) -> NDArray[np.intp]:
+def _positions_of(where: Ints, numbers: Ints, what: str, likely: int = 0) -> NDArray[np.intp]:
     """The place of each number; a number that is not there shows that an index has rotted.
 
     Both are in order, unless one has rotted. Mostly the numbers are all that there are from the

@@ -481,7 +481,7 @@ def newest_change(connection: Rows, space: str) -> tuple[int, str, int]:
 
 
 def operation_id(connection: Rows, space: str, seq: int) -> str:
-    """The id of the operation with a number, or an empty text."""
+    """The id of the operation with a number, or an empty string."""
     row = connection.execute(
         "SELECT id FROM operations WHERE space = ? AND num = ?", (space, seq)
     ).fetchone()

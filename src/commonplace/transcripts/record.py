@@ -51,7 +51,7 @@ def moment(value: Any) -> datetime | None:
 
 
 def text_of(value: Any) -> str:
-    """The value if it is a text, else an empty text."""
+    """The value if it is a string, else an empty string."""
     return value if isinstance(value, str) else ""
 
 

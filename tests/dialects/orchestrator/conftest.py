@@ -130,7 +130,7 @@ class Server:
     url: str
 
     def token(self, user: str = "anna", workspace: str = "acme", **options: Any) -> str:
-        return self.made.parts.tokens.orchestrator.issue(user, workspace, **options).token
+        return self.made.parts.tokens.hmac["orchestrator"].issue(user, workspace, **options).token
 
     def client(self, token: str | None = None, **headers: str) -> httpx.Client:
         given = {"authorization": f"Bearer {token}"} if token else {}

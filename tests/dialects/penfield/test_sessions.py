@@ -268,9 +268,9 @@ def test_of_two_renewals_both_get_a_pair_and_later_one_is_refused(tmp_path: Path
     system = open_system(tmp_path)
     sides = [Tokens(system, open_vault(system), token_forms(), environ={}) for _ in range(2)]
     key = sides[0].credentials.create(Grant(dialects=frozenset({"penfield"}))).token
-    session = Sessions(sides[0]).open(key)
+    session = Sessions(sides[0], "penfield").open(key)
     used = sides[1].credentials.find(session.refresh_token)  # the other one has looked already
-    Sessions(sides[0]).renew(session.refresh_token)
+    Sessions(sides[0], "penfield").renew(session.refresh_token)
     sides[1].credentials.replace(used.id, Grant(family=used.family))
     alive = [row for row in sides[0].credentials.listing() if row.family and not row.revoked_at]
     assert len(alive) == 2

@@ -200,7 +200,7 @@ def _grant_types(body: Mapping[str, Any]) -> tuple[str, ...]:
 
 def _name(value: object, uris: tuple[str, ...]) -> str:
     if value is not None and not isinstance(value, str):
-        raise _bad_metadata("client_name must be a text.")
+        raise _bad_metadata("client_name must be a string.")
     host = parse_redirect(uris[0]).host if uris else ""
     return clean_name(value or "") or host or "An unnamed program"
 

@@ -265,7 +265,7 @@ def memory_conclude(
     notes: Sequence[Any] = (),
     **arguments: Any,
 ) -> Any:
-    """update_notes; a scene may also be a text, and a summary becomes a note."""
+    """Store scenes and notes as update_notes does; a scene may be a string, a summary is a note."""
     del being
     read = [
         {"action": each, "when": [records.today()]} if isinstance(each, str) else each

@@ -22,7 +22,6 @@ DIALECT = Dialect(
     tools=TOOLS,
     fail=fail,
     running=running,
-    projects=True,
     operations=OPERATIONS,
     rest=REST,
 )

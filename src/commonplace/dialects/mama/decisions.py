@@ -48,7 +48,7 @@ class Decision:
 
     @property
     def lengths(self) -> dict[str, Any]:
-        """The attrs by which the fields are read back."""
+        """The attrs that say where the parts of a decision end in the stored text."""
         return {"topic": self.topic, "decision_chars": len(self.decision)}
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from commonplace.access.declarations import ADMIN, MEMORY, Resource, TokenForms
+from commonplace.access.declarations import ADMIN, MEMORY, HmacForm, Resource, TokenForms
 from commonplace.dialects.contract import Dialect
 from commonplace.dialects.orchestrator import (
     answering,
@@ -36,7 +36,7 @@ DIALECT = Dialect(
     tools=TOOLS,
     operations=OPERATIONS,
     rest=REST,
-    tokens=TokenForms(signed=True),
+    tokens=TokenForms(signed=HmacForm()),
     resources={"/mcp/v1": Resource(permissions={**MEMORY, "admin": ADMIN})},
     fail=answering.fail,
     refuse=answering.refuse,

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from commonplace import __version__
+from commonplace.access.caller import EVERYTHING, READ_ONLY
 from commonplace.access.declarations import (
     READ,
     WRITE,
+    JwtForm,
     Permission,
     Resource,
     TokenForm,
@@ -20,6 +22,19 @@ from commonplace.dialects.penfield.tools import TOOLS
 _IGNORED = frozenset({"openid", "profile"})
 _REST_WRITE = Permission(
     "Store new memories, and change or delete those that are there", frozenset({"write"})
+)
+
+JWT = JwtForm(
+    audience="penfield",
+    tenant_prefix="pf_",
+    permissions={
+        "read": READ_ONLY,
+        "write": frozenset({"write"}),
+        "delete": frozenset({"delete"}),
+        "relationships_delete": frozenset({"delete"}),
+        "admin": EVERYTHING,
+    },
+    lifetime=259_200,
 )
 
 DIALECT = Dialect(
@@ -37,7 +52,7 @@ DIALECT = Dialect(
     tools=TOOLS,
     operations=OPERATIONS,
     rest=REST,
-    tokens=TokenForms(personal=TokenForm("tm_{space}_ak_"), tells_expiry=True),
+    tokens=TokenForms(personal=TokenForm("tm_{space}_ak_"), jwt=JWT, tells_expiry=True),
     resources={
         "/mcp/penfield": Resource(
             permissions={"read": READ, "write": WRITE}, ignored=_IGNORED, offline=True

@@ -137,7 +137,7 @@ def brief(memory: Memory, most: int = CONTENT_CHARS) -> dict[str, Any]:
 
 
 def _embedding_status(waiting: str | None) -> str:
-    """The status for the outbox's entry: None without one, the last error or an empty text."""
+    """The status for the outbox's entry: None without one, the last error or an empty string."""
     if waiting is None:
         return "completed"
     return "failed" if waiting else "pending"

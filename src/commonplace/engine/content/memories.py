@@ -533,7 +533,7 @@ def change_row(
 
 
 def speaker_of(connection: Rows, space: str, num: int) -> str:
-    """Return the speaker of a memory that is a message, or an empty text."""
+    """Return the speaker of a memory that is a message, or an empty string."""
     message = MESSAGES.first(connection, space, memory=num)
     return str(message["speaker"]) if message else ""
 

@@ -26,7 +26,7 @@ class Project:
     def __post_init__(self) -> None:
         if not isinstance(self.name, str) or len(self.name) > NAME_CHARS:
             raise InvalidInput(
-                f"A project's name must be a text of at most {NAME_CHARS} characters.",
+                f"A project's name must be a string of at most {NAME_CHARS} characters.",
                 hint="Shorten it.",
                 field="project",
             )

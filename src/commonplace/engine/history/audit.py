@@ -205,7 +205,7 @@ def cut(store: Store, before: datetime | str) -> int:
     assert until is not None
     while True:
         with store.maintain() as connection:
-            found = stored.old_end(connection, store.space, until, _REMOVED_AT_ONCE)
+            found = stored.oldest_before(connection, store.space, until, _REMOVED_AT_ONCE)
             if found is None:
                 return count
             first, last, hashed = found

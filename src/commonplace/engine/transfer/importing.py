@@ -64,7 +64,7 @@ def import_file(
     export, unless `partial`. `trust_file` keeps the trust that the file states.
     """
     if not isinstance(path, str | Path):
-        raise InvalidInput("path must be a text or a Path.", hint="Name a file.", field="path")
+        raise InvalidInput("path must be a string or a Path.", hint="Name a file.", field="path")
     path = Path(path)
     if not path.exists():
         raise NotFound(f"There is no file {path}.", hint="Check its name.", field="path")

@@ -296,7 +296,7 @@ class _Client:
     async def _attach(self, message: Message) -> None:
         given = message.get("sessionId")
         if given is not None and (not isinstance(given, str) or len(given) > 200):
-            self._error("sessionId must be a text.")
+            self._error("sessionId must be a string.")
             return
         viewer = message.get("osAgentMode") is True
         found = await self._exchange.perform(
@@ -324,7 +324,7 @@ class _Client:
     async def _send(self, message: Message) -> None:
         content, files = message.get("content", ""), message.get("attachments") or []
         if not isinstance(content, str) or not isinstance(files, list):
-            self._error("content must be a text, and attachments a list.")
+            self._error("content must be a string, and attachments a list.")
             return
         if not content.strip() and not files:
             self._error("A message needs content or attachments.")

@@ -171,7 +171,7 @@ def _check_secrets(value: Any, where: str, *, in_list: bool = False) -> None:
     elif isinstance(value, Mapping):
         for name, inner in value.items():
             if is_secret(name) and inner and (in_list or not isinstance(inner, str)):
-                raise invalid_value(f"{where}.{name} must be a text, and not in a list.")
+                raise invalid_value(f"{where}.{name} must be a string, and not in a list.")
             _check_secrets(inner, f"{where}.{name}" if where else name, in_list=in_list)
 
 
@@ -321,7 +321,7 @@ def change(memory: Commonplace, running: Service, given: Mapping[str, Any]) -> N
             members.check(changes, agents[id], running)
             members.check_permissions(changes, agents[id])
         if len(json.dumps(wanted)) > MOST_CHARS:
-            raise invalid_value(f"The configuration may have {MOST_CHARS:,} characters.")
+            raise invalid_value(f"The configuration may have at most {MOST_CHARS:,} characters.")
         FILE.save(memory, running, wanted)
         _seal(memory, running, secrets)
 

@@ -103,7 +103,7 @@ def check(changes: Mapping[str, Any], agent: Mapping[str, Any], running: Service
             raise invalid_value(f"{name} must be a whole number from {least} to {most}.")
     for name in ("persona_file", "trigger_prefix", "effort", *SECRETS):
         if changes.get(name) is not None and not isinstance(changes[name], str):
-            raise invalid_value(f"{name} must be a text.")
+            raise invalid_value(f"{name} must be a string.")
     if not all(isinstance(agent[name], str) for name in ("backend", "model")):
         raise invalid_value("backend and model must be texts.")
     check_model(agent, running.environ, "agent")
