@@ -10,6 +10,7 @@ import pytest
 
 from commonplace import Commonplace, InvalidInput, Line
 from commonplace.cli.app import run
+from commonplace.engine.library import Library
 from commonplace.platform import review
 
 
@@ -74,6 +75,19 @@ def test_everything_can_be_accepted_at_once_and_undone_at_once(memory: Commonpla
     assert waiting(memory) == [] and memory.browse(kinds=["decision"])[1] == 230
     memory.undo()
     assert review.waiting(memory)[1] == 230 and memory.browse(kinds=["decision"])[1] == 0
+
+
+def test_a_library_can_accept_everything_as_soon_as_it_is_proposed(tmp_path: Path) -> None:
+    library = Library(tmp_path / "data", embedder=None, auto_accept=True)
+    with Commonplace(library=library) as memory:
+        with memory.unit("capture"):
+            assert say(memory, "We decided to use Redis.", "What is Redis?") == 1
+        (stored,), _ = memory.browse(kinds=["decision"])
+        assert (stored.text, stored.trust) == ("We decided to use Redis.", "stated")
+        assert waiting(memory) == []
+        memory.undo()
+        assert memory.browse(kinds=["decision"])[1] == 0 and waiting(memory) == []
+    library.close()
 
 
 def test_other_memories_are_no_proposals(memory: Commonplace) -> None:

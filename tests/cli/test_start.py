@@ -81,6 +81,19 @@ def test_start_imports_connects_and_quotes_and_stop_using_leaves_no_trace(
     assert run(capsys, "stop-using", "codex", "--yes", "--data", data)["files"] == []
 
 
+def test_what_is_masked_in_an_import_is_told(
+    home: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    key, data = "AKIA" + "Q7RSTUVWXYZ2345A", str(tmp_path / "data")
+    lines, table = tmp_path / "notes.jsonl", tmp_path / "notes.csv"
+    lines.write_text("".join(json.dumps({"text": f"Key {n} is {key}."}) + "\n" for n in range(2)))
+    table.write_text(f"text\nThe other key is {key}.\nNothing here.\n")
+    assert run(capsys, "import", str(lines), "--data", data)["masked"] == {"aws key": 2}
+    assert run_command(["import", str(table), "--data", data]) == 0
+    assert "masked: 1 × aws key" in capsys.readouterr().err
+    assert run(capsys, "import", str(table), "--data", data)["masked"] == {}
+
+
 def test_one_undo_takes_back_all_that_start_imported(
     home: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

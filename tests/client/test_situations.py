@@ -242,7 +242,9 @@ def test_status_stop_and_restart(tmp_path: Path) -> None:
         pid = (server_of(tmp_path / "data") or {})["pid"]
         assert code == 0 and f"process {pid}, in the background" in said
         assert f"process {agent.process.pid}: commonplace, space default" in said
-        assert "default: 1 memories" in said and "none yet" in said
+        assert (
+            "default: 1 memory, " in said and "1,536 with a prompt" in said and "none yet" in said
+        )
         assert do("restart")[0] == 0
         assert (server_of(tmp_path / "data") or {})["pid"] != pid
         agent.call("remember", text="y")

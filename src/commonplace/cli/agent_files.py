@@ -15,7 +15,7 @@ from commonplace.cli.clients import Client, Stdio
 from commonplace.cli.settings_files import Settings
 from commonplace.errors import CommonplaceError
 
-LONG = 80  # lines
+LONG = 100  # lines
 
 
 @dataclass(frozen=True)

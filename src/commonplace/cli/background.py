@@ -111,17 +111,25 @@ def _stored(data: Path | None) -> dict[str, Any]:
     from commonplace.cli.stores import last_backup
     from commonplace.engine.commonplace import Commonplace
     from commonplace.engine.library import directory
+    from commonplace.platform import review
+    from commonplace.platform.session_context import PROMPT_BYTES, START_BYTES
     from commonplace.storage.opening import place
 
     where = directory(data)
     spaces = []
     with suppress(NotFound), library(existing(data)) as opened:
         for name in opened.spaces():
-            _, count = Commonplace(space=name, library=opened).browse(limit=1)
-            spaces.append({"space": name, "memories": count, "bytes": opened.size(name)})
+            memory = Commonplace(space=name, library=opened)
+            _, count = memory.browse(limit=1)
+            spaces.append({
+                "space": name, "memories": count, "bytes": opened.size(name),
+                "proposals": review.waiting(memory, 1)[1],
+            })  # fmt: skip
     database = database_of(data)
     rows = {} if database is None else {"database": place(database)}
-    return {"data": str(where), **rows, "spaces": spaces, "last_backup": last_backup(where)}
+    budgets = {"session_start": START_BYTES, "prompt": PROMPT_BYTES}
+    return {"data": str(where), **rows, "spaces": spaces, "last_backup": last_backup(where),
+            "hook_bytes": budgets}  # fmt: skip
 
 
 def _show(answer: dict[str, Any] | None, stored: dict[str, Any]) -> None:
@@ -147,7 +155,12 @@ def _show(answer: dict[str, Any] | None, stored: dict[str, Any]) -> None:
     for each in stored["spaces"]:
         size = f"{each['bytes'] / 1e6:.1f} MB"
         held = counted(each["memories"], "memory", "memories")
-        say(f"space    {each['space']}: {held}, {size}")
+        waiting = counted(each["proposals"], "proposal waits", "proposals wait")
+        review = f"; {waiting}: commonplace review" if each["proposals"] else ""
+        say(f"space    {each['space']}: {held}, {size}{review}")
+    most = stored["hook_bytes"]
+    say(f"hooks    give at most {most['session_start']:,} bytes when a session starts,"
+        f" {most['prompt']:,} with a prompt")  # fmt: skip
     say(f"backup   {stored['last_backup'] or 'none yet'}")
 
 

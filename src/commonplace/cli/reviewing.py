@@ -34,7 +34,8 @@ def review(
     """Decide on what was proposed from conversations. With --json, one object per line.
 
     What you say in sessions of agents is proposed as memories, and none is stored until you accept
-    it. `commonplace undo` takes a decision back.
+    it. `commonplace undo` takes a decision back. With `auto_accept = true` in config.toml of the
+    data directory, all that is proposed from then on is accepted at once.
 
     \b
       commonplace review
@@ -51,6 +52,8 @@ def review(
         if accept_all:
             count = inbox.accept_all(memory)
             tell(as_json, {"accepted": count}, f"accepted {count}")
+            if not as_json:
+                note("to accept everything from now on: auto_accept = true in config.toml")
             return
         if action is None:
             found, total = inbox.waiting(memory, limit)

@@ -6,6 +6,7 @@ import contextlib
 import io
 import sys
 import tempfile
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -288,12 +289,19 @@ def show_imported(report: Imported, *, undo: bool = True) -> None:
         + (f", {counted(report.links, 'link', 'links')}" if report.links else "")
         + (f"; {report.changed:,} changed" if report.changed else "")
         + (f"; {report.unchanged:,} were already stored" if report.unchanged else ""))  # fmt: skip
+    _tell_masked(report.masked)
     for problem in report.problems:
         note(f"skipped: {visible(problem)}")
     if report.skipped > len(report.problems):
         note(f"skipped: {report.skipped - len(report.problems):,} more")
     if undo and (report.added or report.changed or report.links):
         say(dim("take it back: commonplace undo"))
+
+
+def _tell_masked(kinds: list[str]) -> None:
+    if kinds:
+        told = ", ".join(f"{many} × {kind}" for kind, many in Counter(kinds).items())
+        note(f"masked: {told}; --allow-secrets of 'import' stores such values as they are")
 
 
 def _show_counted(report: Imported, as_json: bool) -> None:
@@ -311,6 +319,7 @@ def _show_counted(report: Imported, as_json: bool) -> None:
 
 def _import_own(chosen: _Chosen, dry_run: bool, as_json: bool) -> None:
     from commonplace.engine.binding import lease
+    from commonplace.engine.content import write_policy
     from commonplace.engine.transfer import importing
 
     with contextlib.ExitStack() as stack:
@@ -323,7 +332,12 @@ def _import_own(chosen: _Chosen, dry_run: bool, as_json: bool) -> None:
                 data, chosen.space, embedding, create=True, allow_secrets=chosen.allow_secrets
             )
         )
-        with lease(memory) as opened, progress("Importing") as show:
+        masked: list[str] = []
+        with (
+            lease(memory) as opened,
+            progress("Importing") as show,
+            write_policy.applied(masked=masked),
+        ):
             report = importing.import_file(
                 opened, chosen.path, trust_file=chosen.trust_file, partial=chosen.partial,
                 progress=show,
@@ -341,9 +355,10 @@ def _import_own(chosen: _Chosen, dry_run: bool, as_json: bool) -> None:
         if chosen.wait:
             options.compute_embeddings(memory)
     if as_json:
-        emit(report.as_dict())
+        emit({**report.as_dict(), "masked": dict(Counter(masked))})
     else:
         _show_import(report)
+        _tell_masked(masked)
     if report.conflicts:
         raise typer.Exit(CONFLICT)
 

@@ -347,6 +347,7 @@ class Library:
         open_spaces: int = OPEN_SPACES,
         database: str | None = None,
         allow_secrets: bool = False,
+        auto_accept: bool = False,
         embed: Literal["now", "later"] = "now",
     ) -> None:
         if database is None:
@@ -363,6 +364,8 @@ class Library:
                 )
         self.embedder = embedder
         self.allow_secrets = checks.flag(allow_secrets, "allow_secrets")
+        self.auto_accept = checks.flag(auto_accept, "auto_accept")
+        """Whether proposals are accepted as soon as they are made (`platform/review.py`)."""
         self.embed_later = checks.one_of(embed, "embed", ("now", "later")) == "later"
         self._open_spaces = checks.limit(open_spaces, "open_spaces", 10_000)
         self._lock = threading.Lock()

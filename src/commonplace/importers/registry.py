@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
+from commonplace.engine.content import write_policy
 from commonplace.engine.transfer.importing import SUFFIXES
 from commonplace.engine.transfer.replay import is_export
 from commonplace.errors import InvalidInput
@@ -108,9 +109,12 @@ def run(
     known: Any = FORMATS[name]
     total = counted(name, known.items(path), 0).found
     _check_found(path, name, total)
-    if hasattr(known, "store"):
-        done: Imported = known.store(memory, path, origin, progress)
-        return done
-    return Import(memory, name, origin=origin, trust=trust).run(
-        iter(known.items(path)), total, progress
-    )
+    masked: list[str] = []
+    with write_policy.applied(masked=masked):
+        if hasattr(known, "store"):
+            done: Imported = known.store(memory, path, origin, progress)
+        else:
+            run = Import(memory, name, origin=origin, trust=trust)
+            done = run.run(iter(known.items(path)), total, progress)
+    done.masked += masked
+    return done

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import re
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
@@ -52,6 +53,8 @@ class Imported:
     skipped: int = 0
     links: int = 0
     problems: list[str] = field(default_factory=list)
+    masked: list[str] = field(default_factory=list)
+    """The kinds of the secrets that were masked, one for each."""
     samples: list[dict[str, Any]] = field(default_factory=list)
     operations: list[str] = field(default_factory=list)
 
@@ -67,6 +70,7 @@ class Imported:
             "format": self.format, "found": self.found, "added": self.added,
             "changed": self.changed, "unchanged": self.unchanged, "skipped": self.skipped,
             "links": self.links, "problems": self.problems, "operations": self.operations,
+            "masked": dict(Counter(self.masked)),
         }  # fmt: skip
 
 

@@ -1,5 +1,7 @@
 """The inbox: what was said and may be worth a memory of its own, until a person decides.
 
+Where the library is opened with `auto_accept`, each proposal is accepted as soon as it is made.
+
 A proposal is an archived memory, so that no search finds it. Accepting one stores a memory with the
 trust `stated`, since the user said it; each decision is one operation, and undoing it brings the
 proposal back.
@@ -26,7 +28,10 @@ USER = "user"
 
 
 def propose(memory: Commonplace, messages: Sequence[Message]) -> int:
-    """Propose what the user stated in messages that were stored now; return how many."""
+    """Propose what the user stated in messages that were stored now; return how many there are.
+
+    With `auto_accept` they are accepted, in the same operation as the messages if one is open.
+    """
     drafts = [
         Draft(
             text=stated.text, kind=KIND, state=WAITING, trust="inferred",
@@ -38,7 +43,11 @@ def propose(memory: Commonplace, messages: Sequence[Message]) -> int:
         if said.speaker == USER
         for number, stated in enumerate(proposals(said.memory.text))
     ]  # fmt: skip
-    return len(memory.remember_many(drafts)) if drafts else 0
+    made = memory.remember_many(drafts) if drafts else []
+    if memory.library.auto_accept:
+        for each in made:
+            accept(memory, each.id)
+    return len(made)
 
 
 def waiting(memory: Commonplace, limit: int = 50, offset: int = 0) -> tuple[list[Memory], int]:

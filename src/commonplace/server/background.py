@@ -94,7 +94,7 @@ def _serve_socket(settings: Settings, place: connection.Place, lock: int) -> Non
     embedder = open_embedder(settings.embedding)
     library = Library(
         settings.data, embedder=embedder, database=settings.database or None,
-        allow_secrets=settings.allow_secrets, embed="later",
+        allow_secrets=settings.allow_secrets, auto_accept=settings.auto_accept, embed="later",
     )  # fmt: skip
     with contextlib.closing(library), contextlib.closing(library.open_system()) as system:
         hosted = Hosted(

@@ -143,6 +143,7 @@ def assembled(settings: Settings, restart: Restart | None = None) -> Iterator[As
             embedder=open_embedder(settings.embedding),
             database=settings.database or None,
             allow_secrets=settings.allow_secrets,
+            auto_accept=settings.auto_accept,
             embed="later",
         )
         stack.callback(library.close)

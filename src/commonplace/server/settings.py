@@ -59,6 +59,8 @@ class Settings:
     """How long audit entries are kept; 0 for ever."""
     allow_secrets: bool = False
     """Whether keys, tokens and passwords are stored as they are, instead of being masked."""
+    auto_accept: bool = False
+    """Whether what is proposed from conversations is stored at once, without a decision."""
     idle_seconds: float = 900.0
     """How long a server that started in the background waits for a client before it ends."""
     log: str = "text"

@@ -22,6 +22,7 @@ from commonplace.engine.content.projects import Project
 from commonplace.engine.library import Library
 from commonplace.server.gate import Gate
 from commonplace.server.loading import without_garbage_collection
+from commonplace.server.settings import Settings
 
 CALL_SECONDS = 30.0
 
@@ -43,11 +44,13 @@ def run(
     chosen = registry.load(dialect).prefixed(prefix)
     scopes = READ_ONLY if read_only else EVERYTHING
     caller = Caller(space=checks.space(space), user=_user(), scopes=scopes)
+    settings = Settings.load(data=data)
     library = Library(
         data,
         embedder=open_embedder(embedding),
         database=database,
-        allow_secrets=allow_secrets,
+        allow_secrets=allow_secrets or settings.allow_secrets,
+        auto_accept=settings.auto_accept,
         embed="later",
     )
     with contextlib.closing(library), contextlib.closing(library.open_system()) as system:
