@@ -13,7 +13,7 @@ import os
 import re
 import shutil
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
@@ -111,15 +111,27 @@ def forget_space() -> None:
     rows.rewritten = lambda statement: without_space(written(statement))  # type: ignore[assignment]
 
 
+_of_files: list[tuple[ModuleType, str, Any]] = []
+"""What `use` has replaced."""
+
+
+def use_files(replace: Callable[[Any, str, Any], None]) -> None:
+    """Let a data directory mean files again, for tests that have databases beside them."""
+    for module, name, function in _of_files:
+        replace(module, name, function)
+
+
 def use(module: ModuleType) -> None:
     """Let a data directory mean the database that belongs to it, wherever a module opens one."""
     from commonplace.storage import opening
 
     patched: Any = module
     if module.__name__ == "commonplace.engine.library":
+        _of_files.append((module, "default_database", patched.default_database))
         patched.default_database = lambda path: address_for(patched.directory(path))
     else:
         of_files = patched.open_system
+        _of_files.append((module, "open_system", of_files))
         patched.open_system = lambda data: (
             of_files(data)  # a copy that is being made or checked
             if patched.system_file(data).exists()

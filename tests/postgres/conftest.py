@@ -11,6 +11,12 @@ import postgres_engine
 from commonplace import Commonplace
 
 
+@pytest.fixture(autouse=True)
+def directories_are_files(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Only an address means a database here, whatever engine the other tests run on."""
+    postgres_engine.use_files(monkeypatch.setattr)
+
+
 @pytest.fixture
 def address(tmp_path: Path) -> Iterator[str]:
     """The app's address of an empty database."""

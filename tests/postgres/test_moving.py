@@ -109,6 +109,21 @@ def test_an_installation_moves_into_a_database_and_back(
         assert "goes on" in texts(memory.browse())
 
 
+@pytest.mark.parametrize("batch", [1, 2, 3])
+def test_all_rows_move_whatever_the_size_of_a_batch(
+    address: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, batch: int
+) -> None:
+    _filled(tmp_path / "files", "team")
+    monkeypatch.setattr(copying, "BATCH", batch)
+    with Commonplace(tmp_path / "files", space="team", embedding="none") as memory:
+        before = _answers(memory)
+    code, _ = _run(tmp_path, str(tmp_path / "files"), address)
+    assert code == 0
+    with Commonplace(address, space="team", embedding="none") as memory:
+        assert _answers(memory) == before
+        assert memory.library.maintenance.check("team").healthy
+
+
 def test_one_space_moves_alone(files: Path, address: str, tmp_path: Path) -> None:
     code, report = _run(tmp_path, str(files), address, "--space", "garden")
     assert code == 0 and report["system"] == "left out" and report["there"] == []
@@ -179,8 +194,6 @@ def test_a_move_that_was_killed_goes_on(address: str, tmp_path: Path) -> None:
         sys.executable, "-m", "commonplace.cli", "move", str(tmp_path / "many"), address,
         "--data", str(tmp_path / "machine"), "--json",
     ]  # fmt: skip
-    if postgres_engine.ON_POSTGRES:
-        command[4] = postgres_engine.address_for(tmp_path / "many")
     first = subprocess.Popen(command, stdout=subprocess.DEVNULL)
     plain = address.removesuffix("&lease=1")
     with psycopg.connect(plain, autocommit=True) as connection:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator, Sequence
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -94,7 +95,7 @@ def _copy_in(rows: PostgresRows, file: Connection, clause: str) -> None:
         statement = f"INSERT INTO {table} ({names}) VALUES ({marks})"
         rows.execute(f"DELETE FROM {table}{clause}")
         found = file.execute(f"SELECT {names} FROM {table}")
-        while some := [row for row, _ in zip(found, range(BATCH), strict=False)]:
+        while some := list(islice(found, BATCH)):
             rows.executemany(statement, some)
 
 
@@ -104,7 +105,7 @@ def read_space(rows: PostgresRows, space: str, file: Connection, derive: Derive)
     rows.execute("DELETE FROM grams WHERE space = ?", (space,))
     named = ", ".join(MEMORIES.fields)
     found = file.execute(f"SELECT {named} FROM memories WHERE space = ?", (space,))
-    while some := [row for row, _ in zip(found, range(BATCH), strict=False)]:
+    while some := list(islice(found, BATCH)):
         each = (dict(zip(MEMORIES.fields, values, strict=True)) for values in some)
         rows.add_grams(space, [(row["num"], derive(row, "").folded) for row in each])
     if file.execute("SELECT 1 FROM head WHERE space = ?", (space,)).fetchone() is None:
