@@ -68,6 +68,9 @@ def _show(report: Guarded) -> None:
             say(f"{what}: {visible(path)}")
     for problem in report.skipped:
         note(f"skipped: {visible(problem)}")
+    if not any((report.added, report.changed, report.gone, report.skipped, report.unchanged)):
+        say("no memory files of agents were found")
+        return
     say(f"{report.unchanged} unchanged")
 
 

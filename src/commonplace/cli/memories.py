@@ -25,7 +25,6 @@ from commonplace.cli.options import (
 )
 from commonplace.cli.terminal import bold, counted, dim, emit, local, note, one_line, say, tell
 from commonplace.dialects import registry
-from commonplace.engine.content import write_policy
 from commonplace.errors import InvalidInput
 from commonplace.text.hidden import visible
 
@@ -64,6 +63,8 @@ def remember(
       git log -5 | commonplace remember --title "What changed this week"
       commonplace remember "Retries are capped at 5" --source https://example.org
     """
+    from commonplace.engine.content import write_policy
+
     here = None if everywhere else options.current_project(project)
     masked: list[str] = []
     with (
@@ -270,6 +271,8 @@ def revise(
     \b
       commonplace revise 3f2a "We ship on Tuesdays" --tag release
     """
+    from commonplace.engine.content import write_policy
+
     if words and text is not None:
         raise InvalidInput("The text is given twice.", hint="Leave out --text.", field="text")
     new = " ".join(words) if words else text
@@ -394,13 +397,14 @@ def _words(text: list[str] | None) -> str:
     """The words as one text; without any, what a pipe holds."""
     if text:
         return _text(" ".join(text))
-    if sys.stdin.isatty():
+    piped = "" if sys.stdin.isatty() else _text("-")
+    if not piped.strip():
         raise InvalidInput(
             "There is nothing to remember.",
             hint='Say what: commonplace remember "We ship on Thursdays".',
             field="text",
         )
-    return _text("-")
+    return piped
 
 
 def _text(argument: str) -> str:

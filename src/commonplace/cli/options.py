@@ -297,7 +297,9 @@ def memory(
 
     where = directory(data)
     missing = NotFound(
-        f"There is no space {space} in {where} yet.",
+        f"There is no space {space} in {where} yet."
+        if space != "default"
+        else f"Nothing is stored in {where} yet.",
         hint=first or _how_to_create(space),
         field="space",
     )
