@@ -92,6 +92,9 @@ class Tool:
     acts by likeness. Other tools embed first."""
     withheld: bool = False
     """Its arguments may be secrets: audit entries contain their names, never their values."""
+    secret_results: tuple[str, ...] = ()
+    """Fields of its result that are secrets. The caller gets them once: audit entries, and the
+    answer that is stored for a retry, have null instead."""
     session: Callable[[Call], str] | None = None
     """Returns the part of the MCP session on which its writes depend; an idempotency key is valid
     within that part only. None if a retry from another session would write the same."""
@@ -100,6 +103,10 @@ class Tool:
     def reads(self) -> bool:
         """Whether the call is a read, which still succeeds when the disk is full."""
         return self.scope == "read" or self.only_reads
+
+    def storable(self, value: Any) -> Any:
+        """A result of the tool without its secrets."""
+        return {**value, **dict.fromkeys(self.secret_results)} if self.secret_results else value
 
     def named(self, name: str) -> Tool:
         """The same tool under another name."""

@@ -406,6 +406,9 @@ class Gate:
                 wire = running.with_notes(dialect.succeed(tool, value))
                 result = as_json(wire)
                 _refuse_too_large(result, tool.response_bytes or RESPONSE_BYTES)
+                if tool.secret_results:
+                    told = dialect.succeed(tool, tool.storable(value))
+                    result = as_json(running.with_notes(told))
                 if not state.commit() and not tool.stepwise:
                     raise TookTooLong("The call took too long and was cancelled.")
                 if call.request_info.confirmed:
