@@ -14,6 +14,7 @@ from commonplace.dialects.being import (
     history,
     recalling,
     records,
+    replying,
     running,
     sight,
     tools,
@@ -211,6 +212,24 @@ def post_note(call: Call, being: str, *, content: str) -> Any:
 
 
 @_operation("read")
+def get_clusters(call: Call, being: str) -> Any:
+    """A being's clusters that are not empty, with the number of their nodes."""
+    sizes = call.memory.clusters.sizes()
+    return [
+        {"id": each.id, "name": each.name, "digest": each.digest, "parent": each.parent,
+         "nodes": sizes.get(each.id, 0)}
+        for each in recalling.clusters_in_use(call.memory, being)
+    ]  # fmt: skip
+
+
+@_operation("read", limit=integer(1, 366, records.DIARIES))
+def get_diary(call: Call, being: str, *, limit: int) -> Any:
+    """The newest days of a being's diary."""
+    days = records.diary_entries(call.memory, being, limit)
+    return [{"date": day.title, "text": day.text} for day in days]
+
+
+@_operation("read")
 def rest_context(call: Call, being: str) -> Any:
     """The context, with notes, pinned nodes and tools."""
     return context.rest_context(call, being, [tool.listed() for tool in tools.TOOLS])
@@ -331,6 +350,10 @@ def _node_shown(node: Memory) -> dict[str, Any]:
 _operation("write", "messages", messages=array(tools.MESSAGE, 1_000, minItems=1))(
     history.add_messages
 )
+_operation(
+    "write", "message", options={"stepwise": True, "open_world": True},
+    message={**TEXT, "maxLength": replying.MESSAGE_CHARS},
+)(replying.talk)  # fmt: skip
 _operation("write", called="bridge_connect")(bridges.may_connect)
 _operation(
     "write", "capability_id", "data", called="bridge_sense", capability_id=TEXT, data={},

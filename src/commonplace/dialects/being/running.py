@@ -60,9 +60,25 @@ class Runtime:
             return None
         return LlmKeys(self._setting.system, self._setting.vault())
 
+    @property
+    def setting(self) -> Setting | None:
+        """What the dialect was started with; None outside a server."""
+        return self._setting
+
     def thinking(self, call: Call, seconds: float) -> Any:
         """A model with the key of the request's header, or the owner's; None without a key."""
         from commonplace.dialects.being.thinking import Thinking
+
+        access = self._access(call)
+        return None if access is None else Thinking(access, seconds)
+
+    def model(self, call: Call) -> Any:
+        """As for `thinking`, or else the model that the operator has configured for agents."""
+        from commonplace.platform import llm
+
+        return self._access(call) or llm.of_operator(self.environ)
+
+    def _access(self, call: Call) -> Any:
         from commonplace.platform import llm
 
         given = call.request_info.headers.get(HEADER, "").strip()
@@ -73,9 +89,7 @@ class Runtime:
         else:
             keys = self.keys()
             access = keys.get(call.memory.name) if keys is not None else None
-        if access is None:
-            return None
-        return Thinking(llm.configured(access, self.environ), seconds)
+        return None if access is None else llm.configured(access, self.environ)
 
     def patrol(
         self,

@@ -103,6 +103,16 @@ def send_message_to_agent(
     return {**answer, "success": True, "response": response}
 
 
+@tool("write", {}, lists=False, open_world=True, stepwise=True)
+def message_agent(
+    call: Call, *, agent_slug: str, message: str, conversation_id: str = ""
+) -> Answer:
+    """Send a message of the caller to an agent and get its response."""
+    return send_message_to_agent(
+        call, agent_slug=agent_slug, message=message, conversation_id=conversation_id
+    )
+
+
 def _addressee(call: Call, slug: str) -> Agent:
     everybody = workspaces.agents(call.memory)
     agent = next((each for each in everybody if each.slug == slug.strip()), None)

@@ -6,6 +6,7 @@ stored in the unit that marks the step as done: a step that a crash repeats chan
 
 from __future__ import annotations
 
+import itertools
 import json
 import logging
 import re
@@ -16,8 +17,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from commonplace.dialects.contract import Call
 from commonplace.dialects.orchestrator import runtimes, workspaces
-from commonplace.dialects.orchestrator.answering import Answer, operation, stamp, tool
-from commonplace.dialects.orchestrator.messaging import capped
+from commonplace.dialects.orchestrator.answering import Answer, clamped, operation, stamp, tool
+from commonplace.dialects.orchestrator.messaging import MOST_PAGE, PAGE, capped
 from commonplace.dialects.orchestrator.workspaces import records
 from commonplace.engine.binding import engine_call
 from commonplace.engine.commonplace import Commonplace
@@ -131,6 +132,12 @@ def list_workflows(
     return {"workflows": [_shown(record) for record in records.listing(call.memory, WORKFLOW)]}
 
 
+@operation("read", {"workflows": []})
+def all_workflows(call: Call) -> Answer:
+    """All workflow definitions."""
+    return list_workflows(call)
+
+
 @operation("write", {})
 def change_workflow(call: Call, *, workflow_id: str, is_active: bool) -> Answer:
     """Enable or disable a workflow."""
@@ -214,6 +221,35 @@ def check_workflow_status(
 def show_execution(call: Call, *, execution_id: str) -> Answer:
     """The progress of an execution."""
     return status(call.memory, execution_id)
+
+
+@operation("read", {"executions": []})
+def list_executions(call: Call, *, waiting: bool = False, limit: int = PAGE) -> Answer:
+    """Executions, the newest first; with `waiting`, those with a step that waits for approval."""
+    found = records.listing(call.memory, EXECUTION)
+    shown = (_execution(call.memory, each) for each in reversed(found))
+    chosen = (each for each in shown if each["waits_for"] or not waiting)
+    return {"executions": list(itertools.islice(chosen, clamped(limit, PAGE, MOST_PAGE)))}
+
+
+def _execution(memory: Commonplace, execution: Memory) -> dict[str, Any]:
+    """An execution in a list; `waits_for` is the step that must be approved, or None."""
+    attrs = execution.attrs
+    step = None
+    if attrs["status"] not in OVER:
+        begun = _record(memory, execution.id, attrs["current_step"])
+        if begun is not None and begun.attrs["status"] == "waiting_approval":
+            step = attrs["steps"][begun.attrs["step_index"]]
+    waits_for = step and {
+        "name": step["name"], "agent_slug": step["agent_slug"],
+        "prompt": filled(step["prompt_template"], attrs["context"]),
+    }  # fmt: skip
+    return {
+        "execution_id": execution.id, "name": attrs["name"], "status": attrs["status"],
+        "current_step": attrs["current_step"], "steps": len(attrs["steps"]),
+        "error": attrs["error"], "created_at": stamp(execution.created_at),
+        "waits_for": waits_for,
+    }  # fmt: skip
 
 
 @operation("write", {})
