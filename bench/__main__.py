@@ -11,6 +11,7 @@ from pathlib import Path
 
 from bench import (
     against,
+    console,
     languages,
     locomo,
     meaning,
@@ -24,7 +25,7 @@ from bench import (
 
 QUALITY = ("locomo", "postgres-locomo", "meaning", "languages")
 SPEED = {**speed.PARTS, "store-slow-disk": slow_disk.measure, "postgres": postgres.times}
-MEASURED = {**SPEED, **server.PARTS, **warm.PARTS}
+MEASURED = {**SPEED, **server.PARTS, **warm.PARTS, **console.PARTS}
 GROUPS = {"speed": tuple(SPEED), "server": (*server.PARTS, *warm.PARTS), "quality": QUALITY}
 
 

@@ -81,7 +81,7 @@ def _started(command: Sequence[str], **options: Any) -> Iterator[subprocess.Pope
 
 
 @contextlib.contextmanager
-def _scratch() -> Iterator[Path]:
+def scratch_directory() -> Iterator[Path]:
     """A directory on the disk the project lies on, where a sync is a sync."""
     report.RESULTS.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="tmp-", dir=report.RESULTS) as directory:
@@ -103,7 +103,8 @@ class _Http:
     def __init__(self, process: subprocess.Popen[str], path: str) -> None:
         self.process = process
         self._path = path
-        self._connection = http.client.HTTPConnection(_where(process.stdout), timeout=60)
+        self.where = _where(process.stdout)
+        self._connection = http.client.HTTPConnection(self.where, timeout=60)
         self._numbers = itertools.count(1)
 
     def call(self, tool: str, arguments: dict[str, Any], version: str) -> dict[str, Any]:
@@ -172,7 +173,7 @@ def over_http(plan: speed.Plan) -> Section:
     corpus = plan.corpus.first(size)
     count = min(len(corpus.queries), 100)
     calls, rounds = (CALLS, ROUNDS) if plan.rounds > 2 else (CALLS_QUICK, 3)
-    with _scratch() as scratch:
+    with scratch_directory() as scratch:
         data = scratch / "data"
         shutil.copytree(speed.store_of(size, corpus), data)
         with Commonplace(data) as memory:
@@ -320,7 +321,7 @@ def first_answer(
 def cold(plan: speed.Plan) -> Section:
     """A client starts the server and calls one tool that needs no embedding."""
     starts = max(STARTS if plan.rounds > 2 else 3, 1)
-    with _scratch() as scratch:
+    with scratch_directory() as scratch:
         data = scratch / "data"
         with Commonplace(data, embedding="none") as memory:
             identity = memory.remember("The heron nests by the weir.").id
@@ -433,7 +434,7 @@ def beside(plan: speed.Plan) -> Section:
     entities = min(ENTITIES, plan.largest)
     texts = plan.corpus.texts[:entities]
     words = [" ".join(sorted(text.rstrip(".").lower().split(), key=len)[-4:]) for text in texts]
-    with _scratch() as scratch:
+    with scratch_directory() as scratch:
         say(f"storing {entities:,} in the other memory server, then in ours twice")
         theirs = _theirs(scratch, texts, words)
         plain = _ours(scratch, "none", texts, words)

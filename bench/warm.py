@@ -18,11 +18,11 @@ from bench.report import Row, Section, milliseconds, say
 from bench.server import (
     ECHO,
     OURS,
-    _scratch,
     background,
     cpu,
     cpu_of,
     environment,
+    scratch_directory,
     server_pid,
     talking,
 )
@@ -98,7 +98,7 @@ def _in_turn(
 def measure(plan: speed.Plan) -> Section:
     """What each client costs beside the SDK's echo server."""
     rounds = 7 if plan.rounds > 2 else 3
-    with _scratch() as scratch:
+    with scratch_directory() as scratch:
         data = scratch / "data"
         with Commonplace(data, embedding="none") as memory:
             for text in plan.corpus.texts[:1_000]:

@@ -146,3 +146,13 @@ def newest_part(rows: Rows, space: str) -> int:
         (space, LOADED_FIRST - 1),
     ).fetchone()
     return int(row[0]) if row else 0
+
+
+def ids_in_states(rows: Rows, space: str, states: Sequence[str]) -> set[str]:
+    """The ids of all memories that are in one of some states."""
+    marks = ", ".join("?" * len(states))
+    found = rows.execute(
+        f"SELECT id FROM memories WHERE space = ? AND state IN ({marks})",  # noqa: S608
+        (space, *states),
+    )
+    return {identity for (identity,) in found}

@@ -21,6 +21,7 @@ from commonplace.engine.library import OpenSpace
 from commonplace.engine.model import LIVE_STATES, Link, Memory, Origin, When
 from commonplace.errors import Conflict, InvalidInput
 from commonplace.storage import links as stored_links
+from commonplace.storage import memories as stored_memories
 from commonplace.storage.database import new_id
 from commonplace.storage.ports import Rows
 from commonplace.storage.tables import LINKS, MEMORIES, Row
@@ -343,6 +344,13 @@ def components(
     space: OpenSpace, *, kinds: Collection[str] | None = None, as_of: When | None = None
 ) -> list[list[str]]:
     """Return groups of linked memories, largest first; memories without links are left out."""
+    return linked_groups(space, kinds=kinds, as_of=as_of)[1]
+
+
+def linked_groups(
+    space: OpenSpace, *, kinds: Collection[str] | None = None, as_of: When | None = None
+) -> tuple[list[Link], list[list[str]]]:
+    """Return all links, and the `components` that they make, from one reading."""
     parent: dict[str, str] = {}
 
     def root(node: str) -> str:
@@ -352,11 +360,17 @@ def components(
         return node
 
     with reading(space, as_of) as (connection, seq):
-        for each in _Edges(connection, space.name, kinds, seq).everything:
+        links = _Edges(connection, space.name, kinds, seq).everything
+        for each in links:
             parent[root(each.source)] = root(each.target)
-        live = _live(connection, space.name, parent, seq)
+        if seq is None:
+            live: Collection[str] = stored_memories.ids_in_states(
+                connection, space.name, LIVE_STATES
+            )
+        else:
+            live = _live(connection, space.name, parent, seq)
     groups: dict[str, list[str]] = defaultdict(list)
     for node in sorted(parent):
         if node in live:
             groups[root(node)].append(node)
-    return sorted(groups.values(), key=lambda group: (-len(group), group))
+    return links, sorted(groups.values(), key=lambda group: (-len(group), group))

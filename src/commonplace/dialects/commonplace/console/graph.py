@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Any
 from commonplace.dialects.contract import Call, Tool
 from commonplace.dialects.rest import Route
 from commonplace.dialects.tool_schemas import TEXT, integer, takes
-from commonplace.engine.binding import lease
+from commonplace.engine.binding import engine_call, lease
+from commonplace.engine.content.links import linked_groups
 from commonplace.engine.model import Link, Memory, iso
 from commonplace.errors import NotFound
 from commonplace.storage.writing import read_head
@@ -96,9 +97,8 @@ def _links(call: Call, kind: str) -> list[Link]:
 
 
 def _groups(call: Call, kind: str) -> dict[str, Any]:
-    links = _links(call, kind)
+    links, found = engine_call(call.memory, linked_groups, kinds=[kind] if kind else None)
     degrees = Counter(end for link in links for end in (link.source, link.target))
-    found = call.memory.links.components(kinds=[kind] if kind else None)
     centres = [max(members, key=lambda one: (degrees[one], one)) for members in found[:GROUPS]]
     named = _named(call, centres)
     placed = spiral([len(members) for members in found[:GROUPS]])

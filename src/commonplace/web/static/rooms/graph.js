@@ -159,4 +159,5 @@ function paint(canvas, view, discs, lines, colour) {
     pen.fillText(text, one.x * view.scale, one.y * view.scale + Math.max(3, one.r * view.scale) + 14);
   }
   canvas.dataset.drawn = String(shownDiscs.length);
+  canvas.dataset.drawnAt ??= String(Math.round(performance.now()));
 }
