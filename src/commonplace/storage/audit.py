@@ -153,11 +153,20 @@ def newest(
     return [dict(zip(AUDIT.stored, row, strict=True)) for row in found]
 
 
-def mentioning(rows: Rows, space: str, text: str, among: int, limit: int) -> list[dict[str, Any]]:
-    """Rows whose stored result has this text, of the newest `among`, newest first."""
-    clause = " AND num > ? AND success = 1 AND result LIKE ? ORDER BY num DESC LIMIT ?"
+def mentioning(
+    rows: Rows, space: str, text: str, among: int, limit: int, without: str
+) -> list[dict[str, Any]]:
+    """Rows whose stored result has this text, of the newest `among`, newest first.
+
+    Rows of tools whose names begin with `without` are left out.
+    """
+    clause = (
+        " AND num > ? AND success = 1 AND substr(tool, 1, ?) != ? AND result LIKE ?"
+        " ORDER BY num DESC LIMIT ?"
+    )
     after = read_head(rows, space)[0] - among
-    found = rows.execute(f"{AUDIT.select_sql}{clause}", (space, after, f"%{text}%", limit))
+    values = (space, after, len(without), without, f"%{text}%", limit)
+    found = rows.execute(f"{AUDIT.select_sql}{clause}", values)
     return [dict(zip(AUDIT.stored, row, strict=True)) for row in found]
 
 

@@ -107,13 +107,14 @@ AMONG = 20_000
 """How many of the newest entries are looked through for a text, or counted."""
 
 
-def mentioning(store: Store, text: str, *, limit: int = 50) -> list[Call]:
+def mentioning(store: Store, text: str, *, without: str, limit: int = 50) -> list[Call]:
     """Successful calls whose result has this text, among the newest `AMONG`, newest first.
 
+    Calls of tools whose names begin with `without` are left out.
     Of a result of more than `PAYLOAD_BYTES` only the beginning is stored and found.
     """
     with store.read() as connection:
-        rows = stored.mentioning(connection, store.space, text, AMONG, checks.limit(limit))
+        rows = stored.mentioning(connection, store.space, text, AMONG, checks.limit(limit), without)
         return [_call(row) for row in rows]
 
 

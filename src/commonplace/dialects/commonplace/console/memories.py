@@ -113,13 +113,12 @@ def calls(call: Call, *, id: str) -> dict[str, Any]:
     """The newest audited calls whose results have a memory: when, which tool, by whom."""
     found = call.memory.get(id, count=False)
     with lease(call.memory) as space:
-        listed = audit.mentioning(space.store, found.id)
+        listed = audit.mentioning(space.store, found.id, without="console_")
     return {
         "calls": [
             {"at": iso(each.at), "dialect": each.dialect, "tool": each.tool,
              "caller": each.caller, "client": each.client}
             for each in listed
-            if not each.tool.startswith("console_")
         ]
     }  # fmt: skip
 
