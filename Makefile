@@ -128,7 +128,7 @@ unit-hermes: .venv-hermes/.installed
 
 unit-web: $(VENV)/.chromium
 
-test-postgres: $(VENV)/.test $(VENV)/.programs
+test-postgres: $(VENV)/.test $(VENV)/.programs $(VENV)/.chromium
 	$(BIN)/pytest -m "not soak" -p no:cacheprovider $(OPTIONS_OF_postgres) tests/postgres \
 	  $(shell $(PYTHON) tests/postgres_selection.py)
 	COMMONPLACE_TEST_WITHOUT_SPACE=1 $(BIN)/pytest -p no:cacheprovider $(OPTIONS_OF_postgres) \

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from commonplace import demo
 from commonplace.cli.app import run
+from commonplace.dialects.commonplace.console import sample
 
 
 def test_the_tour_tells_everything_and_leaves_nothing(
@@ -54,4 +54,4 @@ def test_it_can_be_kept(
     (kept,) = tmp_path.iterdir()
     assert str(kept) in capsys.readouterr().out
     assert run(["search", "gloves", "--data", str(kept), "--embedding", "none"]) == 0
-    assert len(demo.NOTES) + len(demo.CONVERSATION) >= 24
+    assert len(sample.NOTES) + len(sample.CONVERSATION) >= 24

@@ -6,23 +6,27 @@ those of docs/console.md.
 
 from __future__ import annotations
 
+import json
+import os
 import random
 import re
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+import httpx
 import time_machine
 from PIL import Image
 from playwright.sync_api import Browser, Page, sync_playwright
 
 from commonplace import Commonplace, Line
-from commonplace.demo import NOTES
+from commonplace.dialects.commonplace.console.sample import NOTES
 from commonplace.engine.model import Origin
 from commonplace.importers import storing
 from commonplace.importers.items import Item
@@ -134,6 +138,44 @@ def ask(page: Page, base: str) -> None:
         page.request.post(f"{base}/mcp/commonplace", data=body, headers=headers)
 
 
+def inhabit(base: str) -> None:
+    """A being, a workflow that waits for approval, and tokens, so that Agents has something."""
+    with httpx.Client(base_url=base, timeout=60) as client:
+        being = client.post("/v1/beings", json={"name": "Aria"}).json()["id"]
+        root = f"/v1/beings/{being}"
+        soul = {"name": "Aria", "personality": "Calm, curious, and fond of waders."}
+        client.put(f"{root}/soul", json=soul)
+        rule = {"title": "Ask first", "content": "Ask before you send anything to a volunteer."}
+        client.put(f"{root}/rules", json=rule)
+        client.post(f"{root}/notes", json={"content": "Yuki wants bigger buttons by April."})
+        day = {"target": "diary", "action": "append", "content": "We counted 41 godwits at dawn."}
+        client.post(f"{root}/memory/update", json=day)
+        client.post("/api/console/tokens", json={"name": "laptop", "days": 90})
+        client.post("/api/console/tokens", json={"name": "build server", "scope": "read-only"})
+        step = {
+            "name": "Send the newsletter", "agent_slug": "eve", "requires_approval": True,
+            "prompt_template": "Send the spring newsletter to all 212 volunteers.",
+        }  # fmt: skip
+        call(client, "create_workflow", name="Spring newsletter", steps=json.dumps([step]))
+        for one in client.get("/v1/workspaces/current/workflows").json()["workflows"]:
+            call(client, "trigger_workflow", workflow_id=one["id"])
+        for _ in range(100):
+            found = client.get("/v1/workspaces/current/executions?waiting=true").json()
+            if found["executions"]:
+                return
+            time.sleep(0.2)
+
+
+def call(client: httpx.Client, tool: str, **arguments: Any) -> None:
+    """Call a tool of the orchestrator."""
+    body = {
+        "jsonrpc": "2.0", "id": 1, "method": "tools/call",
+        "params": {"name": tool, "arguments": arguments},
+    }  # fmt: skip
+    headers = {"accept": "application/json, text/event-stream"}
+    client.post("/mcp/v1", json=body, headers=headers).raise_for_status()
+
+
 def take(page: Page, name: str) -> None:
     page.wait_for_selector("h1")
     page.wait_for_timeout(400)
@@ -149,6 +191,15 @@ def pictures(browser: Browser, base: str, locked: str, one: str, look: dict[str,
     for room in ROOMS:
         page.goto(base + (room if room.startswith("/") else f"/viewer/{room}"))
         take(page, f"{room.strip('/') or 'home'}-{suffix}")
+    page.goto(f"{base}/viewer/agents")
+    page.locator("summary", has_text="Aria").click()
+    page.get_by_role("heading", name="Diary").scroll_into_view_if_needed()
+    take(page, f"being-{suffix}")
+    page.get_by_role("button", name="Create a token").click()
+    take(page, f"token-{suffix}")
+    page.goto(f"{base}/viewer/graph")
+    page.locator("main .rows a").first.click()
+    take(page, f"group-{suffix}")
     page.goto(f"{base}/viewer/memories?q=when+do+we+ship")
     take(page, f"search-{suffix}")
     page.goto(f"{base}/viewer/memories")
@@ -193,7 +244,9 @@ def main(arguments: list[str]) -> None:
     ):
         browser = playwright.chromium.launch(executable_path=chrome(), args=ARGUMENTS)
         one = fill(Path(data))
+        os.environ["COMMONPLACE_WORKFLOW_APPROVAL"] = "manual"
         with serving(Path(data)) as base, serving(Path(other), "--require-token") as locked:
+            inhabit(base)
             for scheme in ("light", "dark"):
                 for viewport in (DESKTOP, PHONE):
                     look = {"color_scheme": scheme, "viewport": viewport}

@@ -337,3 +337,80 @@ def test_the_list_on_the_command_line(tmp_path: Path) -> None:
     assert (none.returncode, none.stderr) == (1, "nothing found\n")
     assert cli("list", "--order", "sideways", *data).returncode == 2
     assert cli("list", "--state", "lost", *data).returncode == 2
+
+
+def test_a_new_token_is_in_no_stored_answer_and_in_no_audit_entry(
+    server: Running, ada: Person
+) -> None:
+    body = {"name": "laptop", "scope": "read-only", "dialects": ["commonplace"], "days": 30}
+    key = {"idempotency-key": "a key"}
+    first = ada.client.request("POST", f"{ROOT}/tokens", body, key)
+    assert first.status == 201
+    token, credential = first.json["token"], first.json["credential"]
+    again = ada.client.request("POST", f"{ROOT}/tokens", body, key).json
+    assert again == {"token": None, "credential": credential}  # made once, and shown once
+    assert [one["name"] for one in ada.get("/tokens")["tokens"] if one["name"]] == ["laptop"]
+    told = server.client(token).request("GET", f"{ROOT}/me").json
+    assert (told["space"], told["scopes"]) == (ada.memory.name, ["read"])
+    with server.parts.library.lease(ada.memory.name) as space, space.store.read() as rows:
+        stored = [
+            str(rows.execute(f"SELECT * FROM {table}").fetchall()) for table in ("answers", "audit")
+        ]
+    assert all(credential["id"] in each and token not in each for each in stored)
+
+
+def test_a_token_allows_no_more_than_its_maker_may(server: Running, ada: Person) -> None:
+    narrow = Person(server, ada.memory.name, dialects=frozenset({"server", "commonplace"}))
+    made = narrow.post("/tokens", {"scope": "admin"}, 201)["credential"]
+    assert (made["scope"], made["dialects"]) == ("admin", ["commonplace", "server"])
+    narrow.post("/tokens", {"dialects": ["being"]}, 403)
+    Person(server, ada.memory.name, scopes=FULL).post("/tokens", {}, 403)
+    before = len(ada.get("/tokens")["tokens"])
+    for wrong in ({"days": 0}, {"days": 3_661}, {"name": "n" * 101}, {"scope": "all"},
+                  {"dialects": ["klingon"]}, {"space": "other"}):  # fmt: skip
+        ada.post("/tokens", wrong, 400)
+    assert len(ada.get("/tokens")["tokens"]) == before
+    for right in ({"days": 1}, {"days": 3_660}, {"name": "n" * 100}):
+        ada.post("/tokens", right, 201)
+
+
+def test_sample_memories_are_put_aside_and_deleted(server: Running, ada: Person) -> None:
+    ada.memory.remember("mine")
+    made = ada.post("/demo", status=201)
+    assert ada.post("/demo", status=201)["space"] == made["space"]  # they are there already
+    browser = server.client()
+    signed_in = _sign_in(server, made["code"])
+    assert signed_in.json["space"] == made["space"]
+    cookie = (signed_in.header("set-cookie") or "").partition(";")[0]
+    browser.headers = {
+        "cookie": cookie, "x-csrf-token": signed_in.json["csrf_token"],
+        "origin": f"http://127.0.0.1:{server.port}",
+    }  # fmt: skip
+    assert browser.request("GET", f"{ROOT}/me").json["demo"] is True
+    assert browser.request("GET", f"{ROOT}/overview").json["total"] == 24
+    assert browser.request("POST", f"{ROOT}/demo", {}).status == 409
+    assert ada.ask("DELETE", "/demo", None, 400)["error"]["code"] == "INVALID_INPUT"
+    assert browser.request("DELETE", f"{ROOT}/demo").status == 200
+    assert browser.request("GET", f"{ROOT}/me").json["space"] == "default"  # it is signed out
+    left = Commonplace(library=server.parts.library, space=made["space"])
+    assert left.browse(states=("active", "archived", "superseded"))[1] == 0
+    assert ada.memory.browse()[1] == 1
+    calls = [call for call in server.calls(ada.memory.name) if call.tool == "console_demo"]
+    assert len(calls) == 2 and made["code"] not in str(calls)
+
+
+def test_memories_that_are_no_samples_are_left_alone(server: Running, ada: Person) -> None:
+    space = ada.post("/demo", status=201)["space"]
+    own = Person(server, space)
+    own.ask("DELETE", "/demo", None, 200)
+    mine = Commonplace(library=server.parts.library, space=space).remember("not a sample")
+    assert ada.post("/demo", status=409)["error"]["code"] == "CONFLICT"
+    assert Commonplace(library=server.parts.library, space=space).get(mine.id).text == mine.text
+
+
+def test_looking_at_a_memory_hides_no_call_that_returned_it(ada: Person) -> None:
+    one = ada.memory.remember("Looked at often.")
+    ada.client.call("recall", {"query": "looked at often"})
+    for _ in range(51):
+        ada.get(f"/memories/{one.id}")
+    assert [call["tool"] for call in ada.get(f"/memories/{one.id}/calls")["calls"]] == ["recall"]

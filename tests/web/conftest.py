@@ -26,6 +26,9 @@ ARGUMENTS = [
 ]  # fmt: skip
 DESKTOP = {"width": 1280, "height": 800}
 PHONE = {"width": 390, "height": 844}
+# Chromium does not write every violation of the policy to the console.
+VIOLATIONS = """addEventListener("securitypolicyviolation", (event) =>
+  console.error(`policy violated: ${event.violatedDirective} ${event.blockedURI}`))"""
 PATIENCE = 30_000  # milliseconds: the machine may be busy
 expect.set_options(timeout=PATIENCE)
 
@@ -97,10 +100,14 @@ def server() -> Iterator[Running]:
         yield one
 
 
+def memory_of(server: Running, space: str = "default") -> Commonplace:
+    return Commonplace(library=server.parts.library, space=space)
+
+
 @pytest.fixture
 def memory(server: Running) -> Commonplace:
     """The memory of the person at this machine."""
-    return Commonplace(library=server.parts.library)
+    return memory_of(server)
 
 
 class Opened:
@@ -112,6 +119,7 @@ class Opened:
         self.problems: list[str] = []
         context.on("console", lambda message: self._said(message))
         context.on("weberror", lambda error: self.problems.append(f"{error.error}"))
+        context.add_init_script(VIOLATIONS)
 
     def _said(self, message: Any) -> None:
         if message.type in ("error", "warning"):
@@ -143,3 +151,29 @@ def window(browser: Browser, server: Running) -> Iterator[Opened]:
     """A window on a desktop, without cookies."""
     with opened(browser, server.port) as one:
         yield one
+
+
+def harmless(page: Page, frames: int = 0) -> None:
+    """Nothing of the texts that a page shows has become part of it."""
+    assert page.evaluate("window.hit") is None
+    made = page.evaluate(
+        "[...document.querySelectorAll('script,base,style,object,embed,meta[http-equiv],"
+        "[onerror],[onload],[onclick],[style*=url]')].map(e => e.outerHTML)"
+    )
+    assert made == ['<script type="module" src="/viewer/assets/app.js"></script>']
+    assert page.locator("iframe").count() == frames
+    links = page.evaluate("[...document.querySelectorAll('a[href]')].map(e => e.protocol)")
+    assert set(links) <= {"http:", "https:", "mailto:"}
+    pictures = page.evaluate("[...document.images].map(e => new URL(e.src).pathname)")
+    assert set(pictures) <= {"/viewer/assets/icons/icon.svg"}
+    width = page.evaluate("document.documentElement.scrollWidth - innerWidth")
+    assert width <= 0, "the page is wider than the window"
+
+
+@contextmanager
+def asking_only_us(window: Opened) -> Iterator[None]:
+    """Nothing is asked of another server meanwhile."""
+    asked: list[str] = []
+    window.context.on("request", lambda request: asked.append(request.url))
+    yield
+    assert [url for url in asked if not url.startswith(window.address)] == []

@@ -1,15 +1,18 @@
-"""Graph, Agents and Audit, walked as a person would."""
+"""Graph and Audit, walked as a person would."""
 
 from __future__ import annotations
 
+import json
 import re
+from pathlib import Path
 
-from playwright.sync_api import Browser, expect
+from playwright.sync_api import Browser, Download, expect
 
 from commonplace import Commonplace
-from commonplace.dialects.commonplace.console.graph import nearest, spiral, springs
+from commonplace.dialects.commonplace.console.graph import GROUPS, NODES, nearest, spiral, springs
+from commonplace.engine.content.memories import Draft
 from server.harness import Running
-from web.conftest import PHONE, Opened, opened
+from web.conftest import PHONE, Opened, memory_of, opened
 
 FORGED = "<img src=x onerror=alert(1)> javascript:alert(1)"
 
@@ -39,30 +42,6 @@ def test_the_graph_shows_groups_then_the_memories_of_one(
     expect(page).to_have_url(re.compile("/viewer/memories/"))
 
 
-def test_agents_shows_credentials_and_revokes_one(window: Opened, server: Running) -> None:
-    token = server.token("default", name=f"laptop {FORGED}"[:90])
-    page = window.open("/viewer/agents")
-    row = page.locator(".rows > li", has_text="laptop")
-    expect(row).to_contain_text("never used")
-    row.get_by_role("button", name="Revoke").click()
-    page.get_by_role("dialog").get_by_role("button", name="Revoke").click()
-    expect(page.locator(".toasts")).to_contain_text("Revoked.")
-    expect(row).to_have_count(0)
-    client = server.client(token)
-    assert client.request("GET", "/api/console/me").status == 401
-    client.close()
-
-
-def test_agents_shows_a_being_and_what_it_is(window: Opened, server: Running) -> None:
-    client = server.client(server.token("default"))
-    made = client.request("POST", "/v1/beings", {"name": "Aria"})
-    assert made.status in (200, 201)
-    client.close()
-    page = window.open("/viewer/agents")
-    page.locator("summary", has_text="Aria").click()
-    expect(page.get_by_role("heading", name="Soul")).to_be_visible()
-
-
 def test_the_audit_lists_filters_and_verifies(window: Opened, server: Running) -> None:
     client = server.client(server.token("default"))
     client.call("remember", {"text": f"noted {FORGED}"})
@@ -80,6 +59,20 @@ def test_the_audit_lists_filters_and_verifies(window: Opened, server: Running) -
     expect(page.locator(".audit pre").first).to_contain_text("<img src=x")
     page.get_by_role("button", name="Verify the log").click()
     expect(page.locator("[role=status].good")).to_contain_text("as they were written")
+    downloads: list[Download] = []
+    page.on("download", lambda one: downloads.append(one))
+    page.get_by_role("button", name="Export").click()
+    expect(page.locator("[role=status].good")).to_contain_text("1 call exported.")
+    while not downloads:
+        page.wait_for_timeout(50)
+    lines = [json.loads(line) for line in Path(downloads[0].path()).read_text().splitlines()]
+    assert {line["tool"] for line in lines} == {"remember"} and len(lines) == 1
+    page.get_by_label("Outcome").select_option("")
+    expect(page.locator(".audit > li")).to_have_count(2)
+    page.get_by_label("From").fill("2020-01-01")
+    page.get_by_label("To", exact=True).fill("2020-01-02")
+    page.get_by_role("button", name="Show").click()
+    expect(page.locator(".empty")).to_contain_text("No such call")
 
 
 def test_a_person_without_the_right_is_not_offered_the_audit(
@@ -102,3 +95,42 @@ def test_discs_do_not_overlap_and_places_are_always_the_same() -> None:
     edges = [(0, each) for each in range(1, 20)]
     assert springs(20, edges) == springs(20, edges)
     assert nearest("a", {"a": {"b", "c"}, "b": {"a"}, "c": {"a", "d"}, "d": {"c"}}) == list("acbd")
+
+
+def test_a_large_graph_is_a_few_requests_and_a_bounded_picture(
+    browser: Browser, server: Running
+) -> None:
+    memory = memory_of(server, "large")
+    pairs, star = GROUPS + 10, NODES + 20
+    drafts = [Draft(text=f"Note {number}") for number in range(2 * pairs + star)]
+    with memory.unit("many"):
+        ids = [one.id for start in (0, 1_000) for one in memory.remember_many(
+            drafts[start:start + 1_000])]  # fmt: skip
+        for number in range(pairs):
+            memory.links.add(ids[2 * number], ids[2 * number + 1], "supports")
+        for leaf in ids[2 * pairs + 1 :]:
+            memory.links.add(leaf, ids[2 * pairs], "part_of")
+    with opened(browser, server.port) as window:
+        token, origin = server.token("large"), window.address
+        window.context.request.post(
+            f"{origin}/sign-in", data={"token": token}, headers={"origin": origin}
+        )
+        page = window.open()
+        asked: list[tuple[str, int]] = []
+        page.on("response", lambda told: asked.append((told.url, len(told.body()))))
+        page.goto(f"{origin}/viewer/graph")
+        page.wait_for_selector(f"canvas[data-drawn='{GROUPS}']")
+        expect(page.locator("main")).to_contain_text("11 smaller groups are not shown.")
+        _asked_for_little(asked, 2)
+        page.locator("main .rows a").first.click()
+        page.wait_for_selector("canvas[data-drawn='150']")
+        expect(page.locator(".lede")).to_contain_text("170 more are further away")
+        _asked_for_little(asked, 3)
+
+
+def _asked_for_little(asked: list[tuple[str, int]], most: int) -> None:
+    """So many requests for data, together not large; the list is emptied for the next page."""
+    data = [(url, size) for url, size in asked if "/api/console/" in url and "/me" not in url]
+    assert len(data) <= most, data
+    assert sum(size for _, size in data) <= 200_000
+    asked.clear()

@@ -1,23 +1,56 @@
-"""Credentials in the console: what may come in, when it was last used, and revoking it."""
+"""Credentials in the console, and a space with sample memories to look at."""
 
 from __future__ import annotations
 
+import hashlib
 from typing import Any
 
-from commonplace.access.credentials import Credential, Credentials
+from commonplace.access.caller import NotPermitted
+from commonplace.access.credentials import SCOPE_NAMES, Credential, Credentials, Grant
+from commonplace.dialects.commonplace.console import sample
 from commonplace.dialects.contract import Call, Tool
 from commonplace.dialects.rest import Route
-from commonplace.dialects.tool_schemas import TEXT, takes
-from commonplace.errors import NotFound
+from commonplace.dialects.tool_schemas import TEXT, array, integer, takes
+from commonplace.engine.commonplace import Commonplace
+from commonplace.engine.library import Library
+from commonplace.engine.model import Origin
+from commonplace.errors import Conflict, InvalidInput, NotFound
 from commonplace.storage.database import now
+from commonplace.storage.fields import STATES
+
+DAY = 86_400.0
+DEMO_CLIENT = "commonplace demo"
+PURGED_AT_ONCE = 200
 
 
-def operations(credentials: Credentials) -> tuple[Tool, ...]:
-    """The operations; a caller sees and ends credentials of the own space alone."""
+def operations(credentials: Credentials, library: Library) -> tuple[Tool, ...]:
+    """The operations; a caller sees, makes and ends credentials of the own space alone."""
+    return (
+        *_token_operations(credentials),
+        Tool(
+            name="console_demo", title="Show sample memories", scope="admin", stepwise=True,
+            handler=lambda call: begin_demo(call, credentials, library), input=takes(),
+            description="Put sample memories into a space of their own, and give a code with"
+            " which a browser can sign in there.",
+            secret_results=("code",),
+        ),
+        Tool(
+            name="console_demo_end", title="Remove the sample memories", scope="admin",
+            handler=lambda call: end_demo(call, credentials), input=takes(), stepwise=True,
+            description="Delete the sample memories for good, and sign out of their space.",
+            destructive=True,
+        ),
+    )  # fmt: skip
 
+
+def _token_operations(credentials: Credentials) -> tuple[Tool, ...]:
     def listed(call: Call) -> dict[str, Any]:
         found = credentials.listing(space=call.caller.space)
-        return {"tokens": [_shown(one, call) for one in found]}
+        return {"tokens": [_shown(one, call) for one in found if one.sort != "code"]}
+
+    def created(call: Call, **rights: Any) -> dict[str, Any]:
+        made = credentials.create(granted(call, **rights))
+        return {"token": made.token, "credential": _shown(made.credential, call)}
 
     def revoked(call: Call, *, id: str) -> dict[str, Any]:
         known = {one.id: one for one in credentials.listing(space=call.caller.space)}
@@ -31,6 +64,16 @@ def operations(credentials: Credentials) -> tuple[Tool, ...]:
             description="List the tokens, OAuth grants and sessions of the space.", input=takes(),
         ),
         Tool(
+            name="console_token_create", title="Create a token", scope="admin", handler=created,
+            description="Create a token for the space; it is shown once.", stepwise=True,
+            secret_results=("token",),
+            input=takes(
+                name={**TEXT, "default": "", "maxLength": 100},
+                scope={"enum": list(SCOPE_NAMES), "default": "full"},
+                dialects=array(TEXT, 20, default=[]), days=integer(1, 3_660),
+            ),
+        ),
+        Tool(
             name="console_token_revoke", title="Revoke a credential", scope="admin",
             handler=revoked, description="Revoke a token, an OAuth grant or a session.",
             input=takes(["id"], id=TEXT), destructive=True, idempotent=True,
@@ -40,8 +83,65 @@ def operations(credentials: Credentials) -> tuple[Tool, ...]:
 
 ROUTES = (
     Route("GET", "/api/console/tokens", "console_tokens"),
+    Route("POST", "/api/console/tokens", "console_token_create", 201),
     Route("DELETE", "/api/console/tokens/{id}", "console_token_revoke"),
+    Route("POST", "/api/console/demo", "console_demo", 201),
+    Route("DELETE", "/api/console/demo", "console_demo_end"),
 )
+
+
+def granted(
+    call: Call, *, name: str, scope: str, dialects: list[str], days: int | None = None
+) -> Grant:
+    """The grant of a new token: never more than the caller may do."""
+    caller = call.caller
+    wanted = frozenset(dialects) or caller.dialects
+    if caller.dialects is not None and not (wanted or frozenset()) <= caller.dialects:
+        raise NotPermitted("Your own credential is not for all of these contracts.")
+    if not SCOPE_NAMES[scope] <= caller.scopes:
+        raise NotPermitted("Your own credential has not all of these rights.")
+    return Grant(
+        user=caller.user, space=caller.space, scopes=SCOPE_NAMES[scope], dialects=wanted,
+        name=name, subject=caller.subject, lifetime=None if days is None else days * DAY,
+    )  # fmt: skip
+
+
+def begin_demo(call: Call, credentials: Credentials, library: Library) -> dict[str, Any]:
+    """Fill the caller's demo space, unless it is filled, and make a code to sign in with."""
+    caller = call.caller
+    if sample.is_demo(caller.space):
+        raise Conflict("These are the sample memories already.")
+    if caller.dialects is not None or caller.subject:
+        raise NotPermitted("Your credential is for one contract only, and the demo is for all.")
+    memory = Commonplace(library=library, space=demo_space(caller.user))
+    memory = memory.at(memory.name, Origin(user=caller.user, client=DEMO_CLIENT))
+    found, total = memory.browse(states=STATES, limit=1)
+    if found and found[0].origin.client != DEMO_CLIENT:
+        raise Conflict(f"The space {memory.name} holds memories that are no samples.")
+    if not total:
+        sample.fill(memory)
+    grant = Grant(user=caller.user, space=memory.name, scopes=caller.scopes, name="demo")
+    return {"space": memory.name, "code": credentials.create_code(grant)}
+
+
+def end_demo(call: Call, credentials: Credentials) -> dict[str, Any]:
+    """Delete everything in the demo space that the caller is in, and end its sessions."""
+    if not sample.is_demo(call.caller.space):
+        raise InvalidInput("This space has no sample memories.")
+    while found := call.memory.browse(states=STATES, limit=PURGED_AT_ONCE)[0]:
+        call.memory.purge(*(one.id for one in found))
+    space = call.caller.space
+    call.afterwards.append(lambda: _revoke(credentials, space))
+    return {"space": space}
+
+
+def _revoke(credentials: Credentials, space: str) -> None:
+    credentials.revoke_all(space=space)
+
+
+def demo_space(user: str) -> str:
+    """The space for sample memories that a user has."""
+    return sample.SPACES + hashlib.sha256(user.encode()).hexdigest()[:12]
 
 
 def _shown(credential: Credential, call: Call) -> dict[str, Any]:
@@ -49,6 +149,7 @@ def _shown(credential: Credential, call: Call) -> dict[str, Any]:
     state = "revoked" if credential.revoked_at is not None else "expired" if ended else "live"
     return {
         **credential.as_dict(),
+        "family": credential.family,
         "state": state,
         "own": credential.id == call.caller.credential,
     }

@@ -431,7 +431,7 @@ def _own_operations(parts: Parts, metrics: Metrics) -> Dialect:
                 name="metrics", title="Metrics", description="Show counters for Prometheus.",
                 scope="admin", handler=show_metrics, input=anything,
             ),
-            *console.operations(parts.tokens.credentials),
+            *console.operations(parts.tokens.credentials, parts.library),
         ),
     )  # fmt: skip
 

@@ -1,6 +1,7 @@
 // Starts the application: who is here, the navigation, and the room of the address.
 
 import * as api from "./api.js";
+import {demoNotice} from "./demo.js";
 import {el, icon, quoted} from "./dom.js";
 import {ROOMS, addressOf, isOperator, roomAt} from "./rooms.js";
 import {signInPage} from "./sign-in.js";
@@ -69,6 +70,8 @@ async function route({focus = false} = {}) {
     me, rest, signal, go,
     query: new URLSearchParams(location.search),
     refresh: () => route(),
+    /** Find out again who is here, after signing in as somebody else. */
+    enter: async () => { history.pushState(null, "", "/viewer"); await enter(); },
     /** Tell that something typed here would be lost by leaving. */
     unsaved: (asked) => { isUnsaved = asked; },
     may: (scope) => me.scopes.includes(scope),
@@ -84,7 +87,7 @@ async function route({focus = false} = {}) {
       made = page(room.title, {}, failure(error, () => route()));
     }
     if (signal.aborted) return;
-    main.replaceChildren(made);
+    main.replaceChildren(...[demoNotice(me, enter), made].filter(Boolean));
     const heading = main.querySelector("h1");
     document.title = `${heading?.textContent ?? room.title} · Commonplace`;
     if (focus) {

@@ -66,7 +66,7 @@ OPERATIONS = (
         description="List audited calls, the newest first.",
         input=takes(
             tool=TEXT, caller=TEXT, success=FLAG, since=TEXT, until=TEXT,
-            before=integer(1, 2**53), limit=integer(1, 200, 50),
+            before=integer(1, 2**53), limit=integer(1, 1_000, 50),
         ),
     ),
     Tool(

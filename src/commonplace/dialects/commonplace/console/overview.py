@@ -9,7 +9,7 @@ from typing import Any
 
 from commonplace import __version__
 from commonplace.access.caller import SCOPES
-from commonplace.dialects.commonplace.console import rows
+from commonplace.dialects.commonplace.console import rows, sample
 from commonplace.dialects.contract import Call, Tool
 from commonplace.dialects.rest import Route
 from commonplace.dialects.tool_schemas import TEXT, takes
@@ -35,6 +35,7 @@ def me(call: Call) -> dict[str, Any]:
         "scopes": [scope for scope in SCOPES if scope in caller.scopes],
         "dialects": None if caller.dialects is None else sorted(caller.dialects),
         "local": not caller.credential,
+        "demo": sample.is_demo(caller.space),
         "version": __version__,
     }
 

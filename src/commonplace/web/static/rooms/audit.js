@@ -5,10 +5,14 @@ import {count, el, moment, number, quoted, shown} from "../dom.js";
 import {busy, button, card, empty, field, page, select, toast} from "../ui.js";
 
 const PAGE = 50;
+const EXPORTED = 1000; // calls of one request
 const OUTCOMES = [["", "All calls"], ["true", "Successful"], ["false", "Refused or failed"]];
 
 export async function render({query, go, signal}) {
-  const filters = {tool: query.get("tool") ?? "", caller: query.get("caller") ?? "", success: query.get("success") ?? ""};
+  const filters = {
+    since: query.get("since") ?? "", until: query.get("until") ?? "",
+    tool: query.get("tool") ?? "", caller: query.get("caller") ?? "", success: query.get("success") ?? "",
+  };
   const asked = {...filters, before: query.get("before") ?? "", limit: PAGE};
   const {calls} = await get("/api/console/audit", asked, {signal});
   const at = (more) => {
@@ -20,7 +24,7 @@ export async function render({query, go, signal}) {
     lede: "Every call that reached this space, refused ones too. Each entry holds the hash of the one before it.",
     actions: [
       button("Verify the log", {onclick: (event) => busy(event.currentTarget, () => verify(verdict))}),
-      button("Download these", {icon: "copy", disabled: !calls.length, onclick: () => download(calls)}),
+      button("Export", {icon: "copy", disabled: !calls.length, onclick: (event) => busy(event.currentTarget, () => exported(filters, verdict, signal))}),
     ],
   },
   verdict,
@@ -35,10 +39,13 @@ export async function render({query, go, signal}) {
 function filterForm(filters, choose) {
   const made = el("form", {class: "filters", onsubmit: (event) => {
     event.preventDefault();
-    choose(Object.fromEntries(new FormData(made)));
+    const {since, until, ...others} = Object.fromEntries(new FormData(made));
+    choose({...others, since, until: until && `${until}T23:59:59.999Z`});
   }},
   field("Tool or route", el("input", {name: "tool", value: filters.tool, autocomplete: "off"})),
   field("Caller", el("input", {name: "caller", value: filters.caller, autocomplete: "off"})),
+  field("From", el("input", {name: "since", type: "date", value: filters.since})),
+  field("To", el("input", {name: "until", type: "date", value: filters.until.slice(0, 10)})),
   field("Outcome", select(OUTCOMES, filters.success, {name: "success", onchange: () => made.requestSubmit()})),
   el("div", {class: "actions"}, el("button", {type: "submit"}, "Show")));
   return made;
@@ -92,9 +99,26 @@ async function verify(told) {
   }
 }
 
-function download(calls) {
-  const lines = calls.map((call) => JSON.stringify(call)).join("\n");
-  const address = URL.createObjectURL(new Blob([`${lines}\n`], {type: "application/x-ndjson"}));
+/** Download every call that meets the conditions, one JSON object a line, the newest first. */
+async function exported(filters, told, signal) {
+  const parts = [];
+  let many = 0;
+  try {
+    for (let before = ""; ;) {
+      const {calls} = await get("/api/console/audit", {...filters, before, limit: EXPORTED}, {signal});
+      parts.push(...calls.map((call) => `${JSON.stringify(call)}\n`));
+      many += calls.length;
+      told.replaceChildren(`Exporting: ${count(many, "call")} so far…`);
+      if (calls.length < EXPORTED) break;
+      before = String(calls.at(-1).num);
+    }
+  } catch (error) {
+    if (error.name !== "AbortError") toast(error.message, {error: true});
+    told.replaceChildren();
+    return;
+  }
+  told.replaceChildren(`${count(many, "call")} exported.`);
+  const address = URL.createObjectURL(new Blob(parts, {type: "application/x-ndjson"}));
   el("a", {href: address, download: "audit.jsonl"}).click();
   setTimeout(() => URL.revokeObjectURL(address), 1000);
 }

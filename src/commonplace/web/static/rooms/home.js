@@ -1,8 +1,9 @@
 // Home: what is remembered, what was recalled and by whom, and how the server is.
 
 import {get} from "../api.js";
+import {demoButton} from "../demo.js";
 import {bytes, client, count, el, icon, moment, number, quoted, styled, svg} from "../dom.js";
-import {item, pastNotice, rememberButton} from "../memory-parts.js";
+import {TRUSTS, item, pastNotice, rememberButton} from "../memory-parts.js";
 import {card, copyButton, page} from "../ui.js";
 
 const COMMANDS = [
@@ -11,11 +12,13 @@ const COMMANDS = [
   ["See a tour with sample memories", "commonplace demo"],
 ];
 
-export async function render({query, signal, go, may}) {
+export async function render(context) {
+  const {query, signal, go, may, me} = context;
   const asOf = query.get("as_of") ?? "";
   const found = await get("/api/console/overview", {as_of: asOf}, {signal});
   const actions = may("write") && !asOf ? [rememberButton(go)] : [];
-  if (!found.total && !asOf) return welcome(found, actions);
+  const offersDemo = may("admin") && !me.demo && !me.dialects;
+  if (!found.total && !asOf) return welcome(found, actions, offersDemo && demoButton(context));
   return page("Home", {lede: told(found), actions},
     pastNotice(asOf, "/viewer"),
     searchForm(go, asOf),
@@ -30,9 +33,10 @@ export async function render({query, signal, go, may}) {
       card("By kind", bars(found.kinds, "kind")),
       card("By client", found.clients.length ? bars(found.clients, "client") : el("p", {class: "muted"}, "No memory names the client that stored it.")),
       found.projects.length > 0 && card("By project", bars(found.projects, "project")),
+      card("By trust", bars(found.trusts, "trust")),
       card("Today", use(found.use.today)),
       card("Clients", clients(found.use.clients)),
-      card("The server", health(found))),
+      card("The server", health(found), offersDemo && !asOf && el("div", {class: "actions"}, demoButton(context)))),
     card("Newest", el("ul", {class: "memories plain"}, found.recent.map((one) => item(one, {asOf})))));
 }
 
@@ -64,7 +68,7 @@ function bars(pairs, filter) {
   const shown = pairs.slice(0, 7);
   const rest = pairs.slice(7).reduce((sum, [, many]) => sum + many, 0);
   return el("ul", {class: "bars-list"}, shown.map(([name, many]) => el("li", {},
-    el("a", {href: `/viewer/memories?${filter}=${encodeURIComponent(name)}`, title: name}, quoted(filter === "client" ? client(name) : name)),
+    el("a", {href: `/viewer/memories?${filter}=${encodeURIComponent(name)}`, title: name}, quoted(filter === "client" ? client(name) : filter === "trust" ? TRUSTS[name] ?? name : name)),
     styled(el("span", {class: "bar-line", "aria-hidden": "true"}), {"--size": String(many / most)}),
     el("span", {class: "many"}, number(many)))),
   rest > 0 && el("li", {class: "muted"}, el("span", {}, "others"), el("span"), el("span", {class: "many"}, number(rest))));
@@ -109,9 +113,10 @@ function health({backlog, disk, version, states}) {
     el("dt", {}, "Version"), el("dd", {}, version));
 }
 
-function welcome(found, actions) {
+function welcome(found, actions, demo) {
   return page("Welcome", {lede: "This memory is empty. Agents fill it as they work; these commands begin it.", actions},
     el("ol", {class: "commands"}, COMMANDS.map(([title, command]) => el("li", {class: "card"},
       el("h2", {}, title), el("div", {class: "command"}, el("code", {}, command), copyButton(command, `Copy “${command}”`))))),
+    demo && card("Look around first", el("p", {}, "Sample memories of a small team, in a space of their own. They are removed with a click."), el("div", {class: "actions"}, demo)),
     card("The server", health(found)));
 }

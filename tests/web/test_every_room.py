@@ -1,0 +1,219 @@
+"""Every room of the list in rooms.js: safe, accessible, and usable by keyboard alone.
+
+A new room is covered by being listed there; `hostile.fill` is where its own content goes.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from importlib import resources
+from typing import Any
+
+import pytest
+from axe_playwright_python.base import AXE_SCRIPT
+from playwright.sync_api import Browser, Page, expect
+
+from commonplace import Commonplace
+from server.harness import Running, running
+from web import hostile
+from web.conftest import DESKTOP, PHONE, Opened, asking_only_us, directory, harmless, opened
+
+LISTED = (resources.files("commonplace.web") / "static" / "rooms.js").read_text()
+ROOMS = dict(re.findall(r'^\s*{path: "([^"]*)", title: "([^"]*)"', LISTED, re.M))
+SHOWING = {"", "memories", "time", "graph", "agents", "audit", "dashboard", "decisions", "skills"}
+"""Rooms in which a text of the corpus must be seen."""
+LOOKS = {
+    "light-desktop": {"color_scheme": "light", "viewport": DESKTOP},
+    "dark-desktop": {"color_scheme": "dark", "viewport": DESKTOP},
+    "light-phone": {"color_scheme": "light", "viewport": PHONE},
+    "dark-phone": {"color_scheme": "dark", "viewport": PHONE},
+}
+WATCHED = """
+  let unanswered = 0;
+  const count = (by) => { document.documentElement.dataset.unanswered = unanswered += by; };
+  const asked = window.fetch;
+  window.fetch = async (...given) => {
+    count(1);
+    try { return await asked(...given); } finally { setTimeout(() => count(-1), 20); }
+  };
+  window.clickable = new Set();
+  const listen = Element.prototype.addEventListener;
+  Element.prototype.addEventListener = function (kind, ...given) {
+    if (["click", "dblclick", "pointerdown"].includes(kind)) window.clickable.add(this);
+    return listen.call(this, kind, ...given);
+  };
+  window.reached = new Set();
+  window.unmarked = new Set();
+  addEventListener("focusin", ({target}) => {
+    window.reached.add(target);
+    if (target.tabIndex < 0) return; // headings, which get the focus by going to a page
+    const {outlineStyle, boxShadow} = getComputedStyle(target);
+    if (outlineStyle === "none" && boxShadow === "none") window.unmarked.add(target.outerHTML);
+  });
+"""
+OPERABLE = (
+    "a[href], button:not(:disabled), input:not(:disabled), select:not(:disabled),"
+    " textarea:not(:disabled), summary, iframe, [tabindex='0']"
+)
+
+
+def addresses(ids: list[str]) -> dict[str, str]:
+    """Every room with its title, and some addresses inside of rooms, without one."""
+    found = {
+        path if path.startswith("/") else f"/viewer/{path}": title for path, title in ROOMS.items()
+    }
+    inside = (
+        "/viewer/memories?q=window+hit", "/viewer/memories?kind=none", "/viewer/x",
+        f"/viewer/memories/{ids[0]}", f"/viewer/memories/{ids[11]}",
+        f"/viewer/graph?about={ids[0]}", "/viewer/playground/lab.html",
+    )  # fmt: skip
+    return found | dict.fromkeys(inside, "")
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[Running]:
+    with pytest.MonkeyPatch.context() as patch, directory() as data:
+        for name in ("DISCORD_URL", "SLACK_URL", "GITHUB_API_URL", "GITHUB_RAW_URL"):
+            patch.setenv(f"COMMONPLACE_{name}", "http://127.0.0.1:9")
+        with running(data) as one:
+            yield one
+
+
+@pytest.fixture(scope="module")
+def ids(server: Running) -> list[str]:
+    return hostile.fill(server)
+
+
+def go(page: Page, path: str, title: str) -> None:
+    """Go to an address as a link would, and open whatever is closed."""
+    page.evaluate(
+        "(path) => { window.clickable.clear(); history.pushState(null, '', path);"
+        " dispatchEvent(new PopStateEvent('popstate')); }",
+        path,
+    )
+    answered(page)
+    if title and path != "/viewer/":
+        expect(page.locator("h1")).to_have_text(title)
+    page.wait_for_selector("h1, .failed")
+    page.evaluate(
+        "[...document.querySelectorAll('main details:not([open]) > summary'),"
+        " ...document.querySelectorAll('main button[aria-expanded=false]')].slice(0, 12)"
+        ".forEach((each) => each.click())"
+    )
+    answered(page)
+
+
+def answered(page: Page) -> None:
+    """Wait until every request has its answer."""
+    page.wait_for_timeout(50)  # what a page asks for when it has got the first answers
+    done = "html[data-unanswered='0']:not(:has(main[aria-busy]))"
+    page.wait_for_selector(done, state="attached")
+
+
+def violations(page: Page) -> list[Any]:
+    found = page.evaluate("axe.run(document, {resultTypes: ['violations']})")["violations"]
+    return [(each["id"], [node["html"][:160] for node in each["nodes"]][:3]) for each in found]
+
+
+def begun(window: Opened) -> Page:
+    window.context.add_init_script(WATCHED)
+    page = window.open()
+    page.evaluate(AXE_SCRIPT)
+    return page
+
+
+@pytest.mark.parametrize("look", LOOKS)
+def test_every_room_is_safe_and_accessible(
+    browser: Browser, server: Running, ids: list[str], look: str
+) -> None:
+    with opened(browser, server.port, **LOOKS[look]) as window, asking_only_us(window):
+        page = begun(window)
+        for path, title in addresses(ids).items():
+            go(page, path, title)
+            if path.removeprefix("/viewer/") in SHOWING:
+                expect(page.locator("main")).to_contain_text("window.hit")
+            harmless(page, frames=int("playground/" in path))
+            assert violations(page) == [], f"{path} {look}"
+
+
+def test_every_room_can_be_used_by_keyboard_alone(
+    browser: Browser, server: Running, ids: list[str]
+) -> None:
+    """Tab reaches whatever acts on a click, and the focus is seen there."""
+    with opened(browser, server.port) as window:
+        page = begun(window)
+        for path, title in addresses(ids).items():
+            go(page, path, title)
+            # Of each list its first entries, and not the navigation again on every page.
+            page.evaluate(
+                "(first) => { document.querySelectorAll('main li:nth-child(n + 4)')"
+                ".forEach((each) => each.remove()); window.reached.clear();"
+                " document.querySelector('header.top').hidden = !first;"
+                " document.activeElement.blur(); }",
+                path == "/viewer/",
+            )
+            many = page.locator(OPERABLE).count()
+            for _ in range(many + 3):
+                page.keyboard.press("Tab")
+            missed = page.evaluate(
+                """(operable) => {
+                  const seen = (each) => each.checkVisibility({visibilityProperty: true});
+                  const acts = [...document.querySelectorAll(operable)].filter(seen)
+                    .filter((each) => each.tabIndex >= 0 && each.type !== "radio");
+                  const lost = [...window.clickable].filter((each) => each.isConnected)
+                    .filter((each) => seen(each) && !each.matches(operable));
+                  return [...acts.filter((each) => !window.reached.has(each)), ...lost]
+                    .map((each) => each.outerHTML.slice(0, 200));
+                }""",
+                OPERABLE,
+            )
+            assert missed == [], path
+        assert page.evaluate("[...window.unmarked]") == []
+
+
+def test_dialogs_and_forms_are_safe_and_accessible(window: Opened, ids: list[str]) -> None:
+    page = begun(window)
+    go(page, f"/viewer/memories/{ids[11]}", "")
+    for name, shown in (("Edit", "form"), ("Delete for good", "dialog[open]")):
+        page.get_by_role("button", name=name).click()
+        page.wait_for_selector(f"main {shown}, {shown}")
+        assert violations(page) == [], name
+    page.keyboard.press("Escape")
+    go(page, "/viewer/time", "Time")
+    for button in page.get_by_role("button", name="What changed").all()[:6]:
+        button.click()
+    page.wait_for_selector(".changes li")
+    page.get_by_role("button", name="Undo…").first.click()
+    page.wait_for_selector("dialog .changes, dialog p")
+    harmless(page)
+    assert violations(page) == []
+
+
+def test_every_hostile_memory_is_shown_as_text(window: Opened, ids: list[str]) -> None:
+    page = begun(window)
+    with asking_only_us(window):
+        for one, text in zip(ids, hostile.TEXTS, strict=True):
+            go(page, f"/viewer/memories/{one}", "")
+            page.wait_for_selector(".prose")
+            harmless(page)
+            if "script" in text:
+                expect(page.locator(".text")).to_contain_text("window.hit")
+            page.get_by_role("button", name="Edit").click()
+            page.get_by_role("button", name="Cancel").click()
+    go(page, f"/viewer/memories/{ids[9]}", "")
+    expect(page.locator(".prose .unseen").first).to_have_text("U+202E")
+    go(page, f"/viewer/memories/{ids[3]}", "")
+    page.wait_for_selector(".prose")
+    assert page.locator(".prose a").count() == 0
+
+
+def test_a_megabyte_of_text_is_shown(window: Opened, memory: Commonplace, ids: list[str]) -> None:
+    one = memory.remember("A long story. <b>bold</b>\n" + "word " * 199_000)
+    page = window.open(f"/viewer/memories/{one.id}")
+    expect(page.locator(".text")).to_contain_text("<b>bold</b>")
+    harmless(page)
+    page.get_by_role("button", name="Show all").click()
+    expect(page.get_by_role("button", name="Show all")).to_have_count(0)
+    assert page.evaluate("document.querySelector('.text pre').textContent.length") > 990_000
+    memory.purge(one.id)
