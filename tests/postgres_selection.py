@@ -72,6 +72,7 @@ FILES = (
     "tests/server/test_scopes.py",
     "tests/server/test_vault.py",
     "tests/web/test_agents.py",
+    "tests/web/test_capture.py",
     "tests/web/test_every_room.py",
     "tests/web/test_files.py",
     "tests/web/test_mama.py",

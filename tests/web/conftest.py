@@ -13,6 +13,7 @@ from typing import Any
 
 import greenlet
 import pytest
+from axe_playwright_python.sync_playwright import Axe
 from playwright._impl._sync_base import SyncBase
 from playwright.sync_api import Browser, BrowserContext, Page, expect, sync_playwright
 
@@ -168,6 +169,13 @@ def harmless(page: Page, frames: int = 0) -> None:
     assert set(pictures) <= {"/viewer/assets/icons/icon.svg"}
     width = page.evaluate("document.documentElement.scrollWidth - innerWidth")
     assert width <= 0, "the page is wider than the window"
+
+
+def accessible(page: Page, where: str) -> None:
+    """axe finds nothing on the page as it is now."""
+    found = Axe().run(page, options={"resultTypes": ["violations"]}).response["violations"]
+    told = [(each["id"], [node["html"][:160] for node in each["nodes"]][:3]) for each in found]
+    assert told == [], where
 
 
 @contextmanager

@@ -16,8 +16,17 @@ from commonplace.importers import registry, storing
 from commonplace.importers.items import Item
 from commonplace.platform import review
 from server.harness import Running, running
-from web.conftest import DESKTOP, PHONE, Opened, directory, opened
-from web.test_safety import HOSTILE, _accessible, asking_only_us, harmless
+from web.conftest import (
+    DESKTOP,
+    PHONE,
+    Opened,
+    accessible,
+    asking_only_us,
+    directory,
+    harmless,
+    opened,
+)
+from web.hostile import TEXTS
 
 KEY = "AKIA" + "Q7RSTUVWXYZ2345A"
 PAGES = ("inbox", "imports", "secrets")
@@ -186,7 +195,7 @@ def test_secrets_are_purged_by_a_typed_word(browser: Browser, leaky: Running) ->
 def hostile(leaky: Running) -> Running:
     """Hostile texts in proposals, projects, imports and beside secrets."""
     memory = Commonplace(library=leaky.parts.library)
-    for text in HOSTILE:
+    for text in TEXTS:
         short = text[:80].strip()
         said = memory.conversations.add("talk", Line(speaker="user", text=text))[0].memory
         attrs = {"kind": short, "source": said.id, "line": f"{text} and more"}
@@ -231,14 +240,14 @@ def test_axe_finds_nothing(
         browser, hostile.port, viewport=viewport, color_scheme=scheme, bypass_csp=True
     ) as window:
         page = window.open("/viewer/imports")
-        _accessible(page, "imports")
+        accessible(page, "imports")
         page.goto(f"{window.address}/viewer/inbox")
         page.locator(".inbox input[type=checkbox]").first.check()
         page.get_by_role("button", name="Edit").first.click()
-        _accessible(page, "inbox")
+        accessible(page, "inbox")
         page.goto(f"{window.address}/viewer/secrets")
         page.locator(".memories input[type=checkbox]").first.check()
-        _accessible(page, "secrets")
+        accessible(page, "secrets")
         page.get_by_role("button", name=re.compile("^Delete .* for good$")).first.click()
         page.wait_for_selector("dialog[open]")
-        _accessible(page, "purging secrets")
+        accessible(page, "purging secrets")

@@ -66,7 +66,7 @@ def addresses(ids: list[str]) -> dict[str, str]:
     inside = (
         "/viewer/memories?q=window+hit", "/viewer/memories?kind=none", "/viewer/x",
         f"/viewer/memories/{ids[0]}", f"/viewer/memories/{ids[11]}",
-        f"/viewer/graph?about={ids[0]}", "/viewer/playground/lab.html",
+        f"/viewer/graph?about={ids[0]}", "/viewer/playground/lab",
     )  # fmt: skip
     return found | dict.fromkeys(inside, "")
 

@@ -150,6 +150,7 @@ const ICONS = {
   import: "M12 4v10M8 10l4 4 4-4M4 17v3h16v-3",
   key: "M9 11a4 4 0 1 0 0 8 4 4 0 0 0 0-8zM12 12l8-8M16 8l3 3",
   plus: "M12 5v14M5 12h14",
+  minus: "M5 12h14",
   more: "M6 12h.01M12 12h.01M18 12h.01",
 };
 

@@ -1,7 +1,7 @@
 // Audit: every call, who made it, and whether the log is as it was written.
 
 import {get} from "../api.js";
-import {count, el, moment, number, quoted, shown} from "../dom.js";
+import {client, count, el, moment, number, quoted, shown} from "../dom.js";
 import {busy, button, card, empty, field, page, select, toast} from "../ui.js";
 
 const PAGE = 50;
@@ -52,7 +52,7 @@ function filterForm(filters, choose) {
 }
 
 function row(call) {
-  const who = [call.caller || "nobody known", call.client].filter(Boolean);
+  const who = [call.caller || "nobody known", client(call.client)].filter(Boolean);
   const body = el("dl", {class: "facts"});
   const made = el("details", {ontoggle: () => { if (made.open && !body.childElementCount) fill(body, call); }},
     el("summary", {},
@@ -83,7 +83,7 @@ function line(name, value) {
 }
 
 function pre(text) {
-  return text === null ? el("em", {}, "deleted by a purge") : el("pre", {dir: "auto"}, shown(text));
+  return text === null ? el("em", {}, "deleted by a purge") : el("pre", {dir: "auto", tabindex: "0"}, shown(text));
 }
 
 async function verify(told) {

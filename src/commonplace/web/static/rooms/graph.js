@@ -35,7 +35,7 @@ function overviewPage(found, filter, at, context, facts) {
     el("a", {href: one.href}, quoted(one.label || one.id)), " ", el("span", {class: "muted"}, count(one.size, "memory", "memories")))));
   return page("Graph", {lede: `${count(found.linked, "linked memory", "linked memories")} in ${count(found.groups.length + found.left_out, "group")}; ${number(found.unlinked)} without a link.`},
     filter,
-    picture({discs, lines: []}, context, "Groups of linked memories; the list below has the same."),
+    picture({discs, lines: [], largest: 90}, context, "Groups of linked memories; the list below has the same."),
     card("Groups", list, found.left_out > 0 && el("p", {class: "muted"}, `${count(found.left_out, "smaller group is", "smaller groups are")} not shown.`)),
     facts);
 }
@@ -56,7 +56,7 @@ function groupPage(found, filter, at, context, facts) {
         `${arrow} `, shown(kind), ": ", el("a", {href: at({about: other.id})}, quoted(other.label || other.id)))))),
     one.id !== found.centre && el("a", {class: "button quiet", href: at({about: one.id})}, "Centre"))));
   return page("Graph", {back: {href: "/viewer/graph", title: "All groups"}, lede: `${count(found.nodes.length, "memory", "memories")} and ${count(found.links.length, "link")}${found.left_out ? `; ${number(found.left_out)} more are further away` : ""}.`},
-    filter, picture({discs, lines}, context, "Memories and their links; the list below has the same."), card("Memories", list), facts);
+    filter, picture({discs, lines, largest: 24}, context, "Memories and their links; the list below has the same."), card("Memories", list), facts);
 }
 
 async function factsCard({query, signal}) {
@@ -73,7 +73,7 @@ function span({valid_from: from, valid_to: to}) {
 }
 
 /** A canvas that is drawn once for each change; it can be dragged, zoomed and used by keyboard. */
-function picture({discs, lines}, {go, signal}, label) {
+function picture({discs, lines, largest}, {go, signal}, label) {
   const canvas = el("canvas", {class: "graph", tabindex: "0", role: "img", "aria-label": label});
   const view = {x: 0, y: 0, scale: 1};
   const kinds = [...new Set(discs.map((one) => one.kind))];
@@ -85,7 +85,8 @@ function picture({discs, lines}, {go, signal}, label) {
   };
   const fit = () => {
     const reach = Math.max(1, ...discs.map((one) => Math.max(Math.abs(one.x), Math.abs(one.y)) + one.r));
-    Object.assign(view, {x: 0, y: 0, scale: Math.min(canvas.clientWidth || 600, HEIGHT) / (2.15 * reach)});
+    const fits = Math.min(canvas.clientWidth || 600, HEIGHT) / (2.15 * reach);
+    Object.assign(view, {x: 0, y: 0, scale: Math.min(fits, largest / Math.max(...discs.map((one) => one.r)))});
     draw();
   };
   const zoom = (by) => { view.scale *= by; draw(); };
@@ -120,7 +121,7 @@ function picture({discs, lines}, {go, signal}, label) {
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", draw, {signal});
   return el("figure", {class: "picture"}, canvas,
     el("figcaption", {class: "actions"},
-      iconButton("Nearer", "plus", {onclick: () => zoom(1.25)}), button("Whole", {kind: "quiet", onclick: fit})));
+      iconButton("Nearer", "plus", {onclick: () => zoom(1.25)}), iconButton("Further", "minus", {onclick: () => zoom(1 / 1.25)}), button("Whole", {kind: "quiet", onclick: fit})));
 }
 
 function paint(canvas, view, discs, lines, colour) {
@@ -153,10 +154,17 @@ function paint(canvas, view, discs, lines, colour) {
   pen.fillStyle = style.color;
   pen.font = `12px ${style.fontFamily}`;
   pen.textAlign = "center";
-  const named = shownDiscs.length > 60 ? shownDiscs.slice(0, 40) : shownDiscs;
-  for (const one of named) {
+  const written = [];
+  for (const one of shownDiscs.length > 60 ? shownDiscs.slice(0, 40) : shownDiscs) {
     const text = one.label.length > 24 ? `${one.label.slice(0, 23)}…` : one.label;
-    pen.fillText(text, one.x * view.scale, one.y * view.scale + Math.max(3, one.r * view.scale) + 14);
+    const half = pen.measureText(text).width / 2 + 4;
+    const edge = width / 2 - half;
+    const x = Math.max(-edge - view.x, Math.min(edge - view.x, one.x * view.scale));
+    const y = one.y * view.scale + Math.max(3, one.r * view.scale) + 14;
+    // A name that would cover another one is left out; nearer, there is room for it.
+    if (written.some((other) => Math.abs(other.y - y) < 15 && Math.abs(other.x - x) < other.half + half)) continue;
+    written.push({x, y, half});
+    pen.fillText(text, x, y);
   }
   canvas.dataset.drawn = String(shownDiscs.length);
   canvas.dataset.drawnAt ??= String(Math.round(performance.now()));

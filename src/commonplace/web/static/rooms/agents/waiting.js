@@ -31,7 +31,7 @@ function act(being, one, context) {
     el("div", {class: "words"},
       el("strong", {}, quoted(capability ?? "An act")),
       el("p", {class: "muted"}, "of the being ", quoted(being.name ?? being.id), " · ", moment(at)),
-      el("pre", {dir: "auto"}, shown(JSON.stringify(rest, null, 2)))),
+      el("pre", {dir: "auto", tabindex: "0"}, shown(JSON.stringify(rest, null, 2)))),
     decide(capability ?? "the act", () => post(`${path}/approve`, {action_id: id}), "Approved.", () => post(`${path}/reject`, {action_id: id}), "Refused.", context));
 }
 
