@@ -255,7 +255,7 @@ def main(arguments: list[str]) -> None:
     if "--docs" in arguments:
         into_docs(
             "home-light-desktop", "search-light-desktop", "memory-light-desktop",
-            "time-dark-desktop", "memory-dark-phone", "undo-light-desktop",
+            "time-dark-desktop", "memory-dark-phone", "agents-light-desktop",
         )  # fmt: skip
     sys.stdout.write(f"{len(list(TARGET.glob('*.png')))} pictures in {TARGET}\n")
 
