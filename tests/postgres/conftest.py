@@ -15,6 +15,7 @@ from commonplace import Commonplace
 def directories_are_files(monkeypatch: pytest.MonkeyPatch) -> None:
     """Only an address means a database here, whatever engine the other tests run on."""
     postgres_engine.use_files(monkeypatch.setattr)
+    monkeypatch.setenv("COMMONPLACE_TEST_ENGINE", "sqlite")  # for processes that a test starts
 
 
 @pytest.fixture
