@@ -89,12 +89,25 @@ def test_ctrl_c_ends_with_130_and_one_line(data: Path, tmp_path: Path) -> None:
         [*PROGRAM, "import", str(pipe)], stdout=subprocess.PIPE, stderr=subprocess.PIPE
     )
     with pipe.open("wb"):  # opens when the program opens it
-        time.sleep(0.5)  # until it waits for the first line
         process.send_signal(signal.SIGINT)
         out, err = process.communicate(timeout=60)
     assert process.returncode == 130
     assert out == b""
     assert err.strip() == b"interrupted; everything stored so far is safe"
+
+
+def test_ctrl_c_ends_with_130_while_a_class_is_made(tmp_path: Path) -> None:
+    """Dataclasses are made with exec(), after whose interrupt Python ends by the signal."""
+    (tmp_path / "interrupted.py").write_text(
+        "from commonplace.cli import app, main\n"
+        "app.run = lambda args: exec('import signal; signal.raise_signal(signal.SIGINT)')\n"
+        "main(['list'])\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-m", "interrupted"], cwd=tmp_path, capture_output=True, timeout=60
+    )
+    said = b"interrupted; everything stored so far is safe"
+    assert (done.returncode, done.stderr.strip()) == (130, said)
 
 
 def test_a_reader_that_leaves_early_is_no_error(data: Path) -> None:

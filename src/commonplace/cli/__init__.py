@@ -14,9 +14,9 @@ CLOSED = {"stdin": os.O_RDONLY, "stdout": os.O_RDONLY, "stderr": os.O_WRONLY}
 
 def main(args: Sequence[str] | None = None) -> None:
     """Run one command and exit with its code."""
-    _open_closed_streams()
     given = list(sys.argv[1:] if args is None else args)
     try:
+        _open_closed_streams()
         if given[:1] == ["mcp"]:
             given = _serve_through_background(given)
         from commonplace.cli.app import run
@@ -25,6 +25,10 @@ def main(args: Sequence[str] | None = None) -> None:
     except KeyboardInterrupt:
         sys.stderr.write("\ninterrupted; everything stored so far is safe\n")
         code = INTERRUPTED
+    if code == INTERRUPTED:
+        # Python remembers an interrupt that came inside exec() of a text, which dataclasses use,
+        # and `python -m` would end by the signal instead of with the code. This clears it.
+        exec("")  # noqa: S102
     sys.exit(code)
 
 
