@@ -37,6 +37,8 @@ if TYPE_CHECKING:
 RUNTIME = tempfile.mkdtemp(prefix="cp-", dir="/tmp" if os.name == "posix" else None)
 os.environ["XDG_RUNTIME_DIR"] = RUNTIME
 os.environ["COMMONPLACE_IDLE_SECONDS"] = "3"
+# Some clients pass on nothing but PATH and HOME. By its last entry, their servers are found too.
+os.environ["PATH"] = os.pathsep.join([os.environ.get("PATH", os.defpath), RUNTIME])
 
 # Shells ignore Ctrl-C in what they start in the background; some tests send it to programs.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
@@ -82,11 +84,35 @@ def no_database_on_the_loop() -> Iterator[None]:
     assert not stacks, f"{len(stacks)} uses of a database on the event loop, one:\n{stacks[0]}"
 
 
+@pytest.fixture(autouse=True, scope="module")
+def no_server_is_left() -> Iterator[None]:
+    """End the servers that tests of a module have started in the background."""
+    yield
+    kill_background_servers()
+
+
+def kill_background_servers() -> None:
+    for pid in background_servers():
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+
+
+def background_servers() -> list[int]:
+    """The servers that this run has started in the background, on systems with /proc."""
+    found = []
+    for entry in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            command = (entry / "cmdline").read_bytes()
+            if b"\0commonplace.server.background\0" in command and (
+                RUNTIME.encode() in (entry / "environ").read_bytes()
+            ):
+                found.append(int(entry.name))
+    return found
+
+
 def pytest_unconfigure() -> None:
-    """End the servers that tests have started in the background."""
-    for lock in Path(RUNTIME).glob("commonplace/*.lock"):
-        with contextlib.suppress(OSError, ValueError):
-            os.kill(int(lock.read_text()), signal.SIGKILL)
+    """End the servers that are left, and remove the directory of their sockets."""
+    kill_background_servers()
     shutil.rmtree(RUNTIME, ignore_errors=True)
 
 

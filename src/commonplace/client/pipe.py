@@ -21,6 +21,7 @@ from commonplace.client.static_answers import StaticAnswers
 
 IDEMPOTENCY_META = "commonplace/idempotency-key"
 CONFIRMED_META = "commonplace/confirmed-keys"
+MOST_CONFIRMED = 100  # keys that one call confirms; the server reads no more
 PIPE_KEY = "commonplace-pipe:"
 OWN_ID = "commonplace-pipe-initialize"
 CANCELLED = "notifications/cancelled"
@@ -50,6 +51,8 @@ class _Pending:
     tool: str = ""
     key: str = ""
     """The idempotency key that the pipe has made for it."""
+    confirms: list[str] = field(default_factory=list)
+    """Keys of earlier calls whose kept answers it lets the server forget."""
     sent: bool = False
 
 
@@ -166,8 +169,9 @@ class Pipe:
         if not isinstance(meta, dict) or pending.tool not in self._static.repeatable:
             return
         with self._changed:
-            confirmed, self._state.confirmed = self._state.confirmed, []
-        added: dict[str, Any] = {CONFIRMED_META: confirmed} if confirmed else {}
+            known = self._state.confirmed
+            pending.confirms, self._state.confirmed = known[:MOST_CONFIRMED], known[MOST_CONFIRMED:]
+        added: dict[str, Any] = {CONFIRMED_META: pending.confirms} if pending.confirms else {}
         if not isinstance(meta.get(IDEMPOTENCY_META), str):
             self._calls += 1
             pending.key = f"{PIPE_KEY}{self._nonce}-{self._calls}"
@@ -308,13 +312,21 @@ class Pipe:
         with self._changed:
             same = [each for each in self._state.pending if answer and each.identity == identity]
             first = same[0] if same else None
+            if first is not None:  # before the client can send its next call
+                self._confirm(first, message)
         self._write(line)
         if first is not None:
             with self._changed:
                 self._state.pending.remove(first)
-                if first.key:
-                    self._state.confirmed.append(first.key)
                 self._changed.notify_all()
+
+    def _confirm(self, answered: _Pending, answer: Mapping[str, Any]) -> None:
+        """Let the next call confirm this one; and what this one confirmed in vain, if it failed."""
+        result = answer.get("result")
+        if not isinstance(result, dict) or result.get("isError"):
+            self._state.confirmed += answered.confirms
+        if answered.key:
+            self._state.confirmed.append(answered.key)
 
     def _give_up_unrepeatable(self) -> None:
         """Answer calls that may have had an effect outside, and are not sent again."""
