@@ -27,8 +27,9 @@ from commonplace.dialects.contract import Dialect, RequestInfo
 from commonplace.engine.library import Library
 from commonplace.server.gate import Gate
 from commonplace.server.pipes import Pipes
-from commonplace.server.protocol import Admitted, Workers, build
+from commonplace.server.protocol import build
 from commonplace.server.refusals import Refusals
+from commonplace.server.workers import Admitted, Workers
 
 MODERN = "2026-07-28"
 META = {

@@ -1,4 +1,7 @@
-"""Every tool over the local socket: other spaces, and callers who may only read."""
+"""Every tool over the local socket: other spaces, and callers who may only read.
+
+Clients of the era of `initialize` are answered without the protocol SDK, newer ones by it.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from mcp_types.methods import serialize_server_result
 
 from commonplace import Commonplace
 from commonplace.client import connection
@@ -16,11 +20,13 @@ from commonplace.dialects import registry
 from commonplace.dialects.being import beings
 from server.harness import BOOKKEEPING, content_of, matrix, message
 
-from .harness import Agent, place_of
+from .harness import HELLO, Agent, place_of
 
 ROWS: dict[str, dict[str, Any]] = matrix("operations")
 CANARY = "canary-of-the-first-space"
 REFUSED = -32003
+HANDSHAKES = ("2025-06-18", "2025-11-25")
+ERAS = pytest.mark.parametrize("era", ["2025-11-25", "2026-07-28"])
 
 
 @pytest.fixture(scope="module")
@@ -39,7 +45,7 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 class Client:
     """A connection of a dialect to the server, without a process of its own."""
 
-    def __init__(self, data: Path, dialect: str, space: str, **more: Any) -> None:
+    def __init__(self, data: Path, dialect: str, space: str, era: str, **more: Any) -> None:
         made = connection.connect(place_of(data))
         assert made is not None
         made.settimeout(120)
@@ -47,11 +53,24 @@ class Client:
         hello = {"kind": "mcp", "dialect": dialect, "space": space, "pid": os.getpid(), **more}
         assert self.connection.greet(hello)
         assert "error" not in self.connection.answer, self.connection.answer
+        self.era = era
+        if era in HANDSHAKES:
+            first = {"jsonrpc": "2.0", "id": 0, "method": "initialize"}
+            self.ask({**first, "params": {**HELLO, "protocolVersion": era}})
 
-    def call(self, tool: str, arguments: Any) -> Any:
-        whole = message(tool, arguments, era="2026-07-28")
+    def ask(self, whole: Any) -> Any:
         self.connection.send(json.dumps(whole).encode() + b"\n")
         return json.loads(self.connection.line())
+
+    def call(self, tool: str, arguments: Any) -> Any:
+        if self.era not in HANDSHAKES:
+            return self.ask(message(tool, arguments, era=self.era))
+        params = {"name": tool, "arguments": arguments}
+        answer = self.ask({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params})
+        if "result" in answer:  # in the form that the SDK would give it
+            whole = {**answer["result"], "resultType": "complete"}
+            assert serialize_server_result("tools/call", self.era, whole) == answer["result"]
+        return answer
 
 
 def arguments_of(dialect: str, tool: str, own: dict[str, str]) -> Any:
@@ -74,12 +93,13 @@ def ids(data: Path) -> dict[str, str]:
     return {"own": secret.id}
 
 
+@ERAS
 @pytest.mark.parametrize("dialect", registry.built_in())
-def test_no_tool_sees_or_changes_another_space(data: Path, dialect: str) -> None:
+def test_no_tool_sees_or_changes_another_space(data: Path, dialect: str, era: str) -> None:
     named = ids(data)
     file = data / "spaces" / "first.db"
     before = content_of(file, BOOKKEEPING)
-    client = Client(data, dialect, "second")
+    client = Client(data, dialect, "second", era)
     for tool in registry.load(dialect).tools:
         if tool.open_world or tool.stepwise:
             continue
@@ -89,12 +109,13 @@ def test_no_tool_sees_or_changes_another_space(data: Path, dialect: str) -> None
     assert content_of(file, BOOKKEEPING) == before
 
 
+@ERAS
 @pytest.mark.parametrize("dialect", registry.built_in())
-def test_a_caller_who_may_only_read_is_refused_all_else(data: Path, dialect: str) -> None:
+def test_a_caller_who_may_only_read_is_refused_all_else(data: Path, dialect: str, era: str) -> None:
     named = ids(data)
     file = data / "spaces" / "first.db"
     before = content_of(file, BOOKKEEPING)
-    client = Client(data, dialect, "first", read_only=True)
+    client = Client(data, dialect, "first", era, read_only=True)
     for tool in registry.load(dialect).tools:
         if tool.scope == "read":
             continue

@@ -44,9 +44,10 @@ from commonplace.server.gate import Gate
 from commonplace.server.http import Parts
 from commonplace.server.observing import JsonLines, TextLines, quieten
 from commonplace.server.pipes import Pipes, lines
-from commonplace.server.protocol import Admitted, Workers, build
+from commonplace.server.protocol import build
 from commonplace.server.refusals import Refusals
 from commonplace.server.settings import Settings
+from commonplace.server.workers import Admitted, Workers
 
 VECTORS = Path(__file__).parent / "vectors"
 MCP = "/mcp/commonplace"

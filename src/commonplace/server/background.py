@@ -88,7 +88,6 @@ def _serve_socket(settings: Settings, place: connection.Place, lock: int) -> Non
         from commonplace.access.vault import open_vault
         from commonplace.embedding.provider import open_embedder
         from commonplace.engine.library import Library
-        from commonplace.server import protocol  # noqa: F401 - the slowest of all, for every client
         from commonplace.server.local import Hosted, LocalServer, store_settings, warm
 
     embedder = open_embedder(settings.embedding)

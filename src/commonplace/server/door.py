@@ -30,23 +30,22 @@ from commonplace.access.signed import Tokens
 from commonplace.dialects.contract import TooManyCalls
 from commonplace.dialects.rest import Rejected
 from commonplace.errors import CommonplaceError, InvalidInput, NotFound
+from commonplace.server.calls import is_plain
 from commonplace.server.connections import Streams, until
 from commonplace.server.gate import Decision, Gate
-from commonplace.server.observing import Metrics
-from commonplace.server.protocol import (
+from commonplace.server.messages import (
     ADMITTED,
     DIALECT,
     FORBIDDEN,
     JSON_BODY,
     MOST_CALLS,
     UNREADABLE,
-    Admitted,
-    Workers,
     calls_in,
     fault_of,
     identity_of,
     messages_of,
 )
+from commonplace.server.observing import Metrics
 from commonplace.server.refusals import Refusals
 from commonplace.server.request import (
     BODILESS,
@@ -66,6 +65,7 @@ from commonplace.server.request import (
     replayed,
 )
 from commonplace.server.settings import Settings, is_loopback
+from commonplace.server.workers import Admitted, Workers
 
 FAILURES_A_MINUTE = 30
 _FORWARDED = (
@@ -413,6 +413,8 @@ class Door:
         if len(calls) > MOST_CALLS:
             raise Rejected(413, "TOO_LARGE", f"A batch may have at most {MOST_CALLS} calls.")
         request.calls = None if parsed is UNREADABLE else calls
+        if calls and is_plain(body):
+            request.scope[JSON_BODY] = parsed
         return body
 
     async def _off_loop(self, function: Callable[[bytes], Any], body: bytes) -> Any:

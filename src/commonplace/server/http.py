@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 import logging
 import os
 import time
-from collections.abc import AsyncIterator, Callable, Collection, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -45,25 +46,29 @@ from commonplace.engine.history import audit
 from commonplace.engine.library import Library
 from commonplace.errors import CommonplaceError, InvalidInput, NotFound
 from commonplace.server import console
+from commonplace.server.calls import UsualCall, answer, usual_over_http
 from commonplace.server.connections import Streams, until
 from commonplace.server.door import Door
 from commonplace.server.gate import Gate
+from commonplace.server.messages import ADMITTED, DIALECT, VERSION_HEADER
 from commonplace.server.observing import Metrics, log_lines
 from commonplace.server.pipes import Pipes
-from commonplace.server.protocol import ADMITTED, DIALECT, Workers, build
+from commonplace.server.protocol import build
 from commonplace.server.quotas import quota_of
 from commonplace.server.refusals import Refusals
 from commonplace.server.request import RECHECK, Paths, refusal
 from commonplace.server.rest import routes_of
 from commonplace.server.settings import Settings
+from commonplace.server.workers import Admitted, Workers, with_details
 from commonplace.storage.ports import Store
 from commonplace.web import pages as web
 
 USE_SECONDS = 60.0
 CUT_SECONDS = 6 * 3600.0  # how often old audit entries are looked for
-VERSION_HEADER = b"mcp-protocol-version"
 # Where a person arrives from a client's own site, by a link that a device shows, or by any link.
 VISITED = ("/oauth/authorize", "/oauth/device", *web.VISITED)
+
+Answering = Callable[[UsualCall, Dialect, Admitted], Awaitable[dict[str, Any]]]
 
 log = logging.getLogger(__name__)
 
@@ -96,8 +101,10 @@ class Endpoint:
         streams: Streams,
         refusals: Refusals,
         body_bytes: int,
+        answering: Answering,
     ) -> None:
         self.path = path
+        self._answering = answering
         self._dialects = dialects
         self._servers = servers
         self._streams = streams
@@ -120,6 +127,9 @@ class Endpoint:
         elif method == "POST" and b"session_id=" in scope["query_string"]:
             scope["user"] = _user(scope[ADMITTED].caller)
             await self._older.handle_post_message(scope, receive, send)
+        elif method == "POST" and (call := usual_over_http(scope)) is not None:
+            answer = self._answering(call, self._dialects[scope[DIALECT]], admitted)
+            await _send_json(await answer, send)
         elif method == "POST":
             await self.managers[scope[DIALECT]].asgi_app(scope, receive, send)
         else:
@@ -171,6 +181,13 @@ class Endpoint:
         return sending
 
 
+async def _send_json(answer: Mapping[str, Any], send: Send) -> None:
+    body = json.dumps(answer, ensure_ascii=False).encode()
+    headers = [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(body))]
+    await send({"type": "http.response.start", "status": 200, "headers": headers})
+    await send({"type": "http.response.body", "body": body})
+
+
 async def _not_allowed(scope: Scope, receive: Receive, send: Send) -> None:
     response = refusal(405, "METHOD_NOT_ALLOWED", "Use POST.", None)
     response.headers["allow"] = "POST, DELETE"
@@ -212,10 +229,15 @@ def application(parts: Parts) -> Door:
     )  # fmt: skip
     quotas = {name: quota_of(dialect.rate, os.environ) for name, dialect in dialects.items()}
     servers = {name: build(dialect, workers, quotas[name]) for name, dialect in dialects.items()}
+
+    async def answering(call: UsualCall, dialect: Dialect, admitted: Admitted) -> dict[str, Any]:
+        admitted = with_details(admitted, call.meta, "")
+        return await answer(call, dialect, workers, quotas[dialect.name], admitted)
+
     endpoints = {
         path: Endpoint(
             path, dialects, {name: servers[name] for name in paths.dialects_at(path)}, streams,
-            refusals, settings.body_bytes,
+            refusals, settings.body_bytes, answering,
         )
         for path in paths.mcp
     }  # fmt: skip

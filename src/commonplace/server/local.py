@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import hmac
 import json
 import logging
@@ -20,7 +21,7 @@ import sys
 import threading
 import time
 from base64 import b64encode
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -28,6 +29,7 @@ from typing import TYPE_CHECKING, Any
 from commonplace import __version__
 from commonplace.access.caller import EVERYTHING, READ_ONLY, Caller
 from commonplace.client import connection
+from commonplace.client.static_answers import StaticAnswers
 from commonplace.dialects import registry
 from commonplace.dialects.contract import Dialect, RequestInfo, Setting
 from commonplace.engine import checks
@@ -35,12 +37,16 @@ from commonplace.engine.content.projects import Project
 from commonplace.errors import CommonplaceError, InvalidInput
 from commonplace.platform.projects import project_of
 from commonplace.server.gate import Gate
+from commonplace.server.loading import without_garbage_collection
+from commonplace.server.refusals import Refusals
+from commonplace.server.session import Session
+from commonplace.server.workers import Admitted, Workers
 
 if TYPE_CHECKING:
+    from mcp.server.lowlevel import Server
+
     from commonplace.engine.library import Library
     from commonplace.platform.sealed import Sealing
-    from commonplace.server.protocol import Admitted, Workers
-    from commonplace.server.refusals import Refusals
     from commonplace.server.settings import Settings
     from commonplace.storage.ports import Store
 
@@ -78,8 +84,9 @@ class _ServedDialect:
     dialect: Dialect
     gate: Gate
     workers: Workers
-    server: Any
     refusals: Refusals
+    sdk: list[Server[Any]] = field(default_factory=list)
+    """The protocol SDK's server, once a client has needed it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -317,8 +324,6 @@ class LocalServer:
 
     async def _admit(self, hello: Hello) -> tuple[_ServedDialect, Admitted]:
         """The dialect that a client wants, and who it is."""
-        from commonplace.server.protocol import Admitted
-
         served = await asyncio.to_thread(self._serve, hello.dialect, hello.prefix)
         named = [hello.subject] if hello.subject else []
         caller = await asyncio.to_thread(
@@ -342,7 +347,11 @@ class LocalServer:
         await asyncio.to_thread(context.__enter__)
         try:
             await _say(writer, {**self._identity(), "notes": self._differences(hello)})
-            await _speak(served, admitted, reader, writer)
+            await Session(
+                dialect, served.workers, served.refusals, admitted,
+                static=StaticAnswers.load(hello.dialect, hello.prefix, hello.read_only),
+                load=functools.partial(self._load_sdk, served), writer=writer, seconds=CALL_SECONDS,
+            ).serve(reader)  # fmt: skip
         finally:
             await asyncio.to_thread(context.__exit__, None, None, None)
 
@@ -352,9 +361,6 @@ class LocalServer:
             known = self._served.get((name, prefix))
             if known is not None:
                 return known
-            from commonplace.server.protocol import Workers, build
-            from commonplace.server.refusals import Refusals
-
             dialect = registry.load(name).prefixed(prefix)
             gate = Gate(self._hosted.library, self._hosted.system, [dialect])
             if name not in self._running and dialect.running is not None:
@@ -362,11 +368,19 @@ class LocalServer:
                 self._background.enter_context(dialect.running(setting))
             self._running.add(name)
             workers = Workers(gate, CALL_SECONDS)
-            made = _ServedDialect(
-                dialect, gate, workers, build(dialect, workers), Refusals(gate, workers)
-            )
+            made = _ServedDialect(dialect, gate, workers, Refusals(gate, workers))
             self._served[name, prefix] = made
             return made
+
+    def _load_sdk(self, served: _ServedDialect) -> Server[Any]:
+        """The protocol SDK's server of a dialect. Runs in a thread."""
+        with self._building:
+            if not served.sdk:
+                with without_garbage_collection():
+                    from commonplace.server.protocol import build
+
+                served.sdk.append(build(served.dialect, served.workers))
+            return served.sdk[0]
 
     def _setting(
         self, gate: Gate, prefix: str, environ: Mapping[str, str], space: str | None
@@ -385,46 +399,6 @@ class LocalServer:
             for name, value in hello.settings.items()
             if value and value != ours.get(name, "")
         ]
-
-
-async def _speak(
-    served: _ServedDialect,
-    admitted: Admitted,
-    reader: asyncio.StreamReader,
-    writer: asyncio.StreamWriter,
-) -> None:
-    """MCP on a connection, as over standard input and output."""
-    import anyio
-
-    from commonplace.server.pipes import Pipes, messages
-
-    async def lines() -> AsyncIterator[bytes]:
-        while (line := await reader.readline()).endswith(b"\n"):
-            yield line  # an unfinished line is not a message: its sender has gone
-
-    sending, outgoing = anyio.create_memory_object_stream[Any](0)
-    receiving, incoming = anyio.create_memory_object_stream[Any](0)
-
-    async def receive() -> None:
-        async with receiving:
-            async for message in messages(lines()):
-                await receiving.send(message)
-
-    async def send() -> None:
-        async with outgoing:
-            async for each in outgoing:
-                text = each.message.model_dump_json(by_alias=True, exclude_unset=True)
-                if not writer.is_closing():
-                    writer.write(text.encode() + b"\n")
-                    with contextlib.suppress(OSError):  # the client has gone; the call counts
-                        await writer.drain()
-
-    pipes = Pipes(incoming, sending, served.dialect, served.refusals, admitted, CALL_SECONDS)
-    async with anyio.create_task_group() as group:
-        group.start_soon(receive)
-        group.start_soon(send)
-        await pipes.serve(served.server)
-        group.cancel_scope.cancel()
 
 
 async def _say(writer: asyncio.StreamWriter, answer: Mapping[str, Any]) -> None:

@@ -23,18 +23,18 @@ from pydantic import ValidationError
 
 from commonplace.dialects.contract import Dialect
 from commonplace.errors import InvalidInput
-from commonplace.server.protocol import (
+from commonplace.server.messages import (
     ADMITTED,
     MOST_CALLS,
     UNREADABLE,
-    Admitted,
     calls_in,
     fault_of,
     identity_of,
     named,
-    parse_message,
+    message_in,
 )
 from commonplace.server.refusals import Called, Refusals
+from commonplace.server.workers import Admitted
 
 NOTIFICATIONS = "notifications/"
 CANCELLED = f"{NOTIFICATIONS}cancelled"
@@ -227,7 +227,7 @@ def _fault(error: Exception) -> _Fault | None:
     line = str(first["input"])
     if not line.strip():
         return None
-    found = parse_message(line.encode(errors="surrogatepass"))
+    found = message_in(line.encode(errors="surrogatepass"))
     why = "This is not JSON. Send one message a line."
     if found is not UNREADABLE:
         why = "A string holds half a character (a lone surrogate), or a number is too long."

@@ -19,7 +19,7 @@ from commonplace.dialects.contract import RequestInfo
 from commonplace.dialects.rest import Rejected
 from commonplace.errors import CommonplaceError
 from commonplace.server.gate import Gate
-from commonplace.server.protocol import Workers
+from commonplace.server.workers import Workers
 
 SECONDS = 1.0
 MOST_FLOODS = 100  # addresses counted separately within a second; further ones are counted together

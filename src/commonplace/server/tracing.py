@@ -1,7 +1,7 @@
 """Spans for OpenTelemetry, when an operator asks for them by its own OTEL_* variables.
 
-The protocol's SDK opens a span for each message, with the method and the tool but no argument and
-no result; here it is only decided where they go.
+The protocol's SDK opens a span for each message that it handles, with the method and the tool but
+no argument and no result; here it is only decided where they go. It handles all messages then.
 """
 
 from __future__ import annotations
@@ -15,10 +15,15 @@ from commonplace.errors import InvalidInput
 ENDPOINTS = ("OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT")
 
 
+def is_traced(environ: Mapping[str, str]) -> bool:
+    """Whether an endpoint for spans is configured."""
+    return any(environ.get(name) for name in ENDPOINTS) and not environ.get("OTEL_SDK_DISABLED")
+
+
 @contextlib.contextmanager
 def tracing(environ: Mapping[str, str]) -> Iterator[bool]:
     """Send spans while the block runs; False if no endpoint is configured."""
-    if not any(environ.get(name) for name in ENDPOINTS) or environ.get("OTEL_SDK_DISABLED"):
+    if not is_traced(environ):
         yield False
         return
     try:

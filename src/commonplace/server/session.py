@@ -1,0 +1,201 @@
+"""MCP with one client on the local socket: usual calls are answered at once, all else by the SDK.
+
+The SDK is loaded when the first message needs it. It then is told the client's `initialize` first,
+so that it knows as much as if it had heard everything.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+from collections.abc import AsyncIterator, Callable
+from typing import TYPE_CHECKING, Any
+
+from commonplace.client.static_answers import StaticAnswers
+from commonplace.dialects.contract import Dialect
+from commonplace.server import calls
+from commonplace.server.messages import client_name
+from commonplace.server.refusals import Refusals
+from commonplace.server.workers import Admitted, Workers, with_details
+
+if TYPE_CHECKING:
+    from mcp.server.lowlevel import Server
+
+REPEATED = "commonplace-session-initialize"  # the id of an `initialize` that was answered before
+NOTIFICATIONS = "notifications/"
+CANCELLED = f"{NOTIFICATIONS}cancelled"
+INITIALIZED = f"{NOTIFICATIONS}initialized"
+
+
+class Session:
+    """One client's messages. Used on the event loop."""
+
+    def __init__(
+        self,
+        dialect: Dialect,
+        workers: Workers,
+        refusals: Refusals,
+        admitted: Admitted,
+        *,
+        static: StaticAnswers,
+        load: Callable[[], Server[Any]],
+        writer: asyncio.StreamWriter,
+        seconds: float,
+    ) -> None:
+        self._dialect = dialect
+        self._workers = workers
+        self._refusals = refusals
+        self._admitted = admitted
+        self._static = static
+        self._load = load
+        self._writer = writer
+        self._seconds = seconds
+        self._client = ""
+        self._direct = False
+        """Whether calls are answered here, since `initialize` was usual and of a usual version."""
+        self._heard: list[bytes] = []
+        """What the SDK has to be told first."""
+        self._calls: dict[str, asyncio.Task[None]] = {}
+        self._lines: asyncio.Queue[bytes] | None = None
+        self._speaking: asyncio.Task[None] | None = None
+
+    async def serve(self, reader: asyncio.StreamReader) -> None:
+        """Answer messages until the client closes its end; pending replies are waited for."""
+        try:
+            while (line := await reader.readline()).endswith(b"\n"):
+                if not await self._handle(calls.parsed(line)):
+                    self._give_to_sdk(line)
+            # What is left is an unfinished line, which is not a message: its sender has gone.
+            pending = set(self._calls.values())
+            if self._lines is not None and self._speaking is not None:
+                self._lines.put_nowait(b"")
+                pending.add(self._speaking)
+            if pending:
+                await asyncio.wait(pending, timeout=self._seconds)
+        finally:
+            for task in (*self._calls.values(), *filter(None, [self._speaking])):
+                task.cancel()
+        if self._speaking is not None and self._speaking.done():
+            self._speaking.result()
+
+    async def _handle(self, message: Any) -> bool:
+        """Handle a message here; False if the SDK has to."""
+        if not isinstance(message, dict):
+            return False
+        method = message.get("method")
+        if method == "tools/call":
+            return self._call(message)
+        if method == "initialize" and self._lines is None:
+            return await self._initialize(message)
+        if not self._direct or message.get("jsonrpc") != "2.0":
+            return False
+        if method == CANCELLED:
+            return self._cancel(message)
+        if method == "ping" and message.keys() == {"jsonrpc", "id", "method"}:
+            return await self._pong(message["id"])
+        if method == INITIALIZED and message.keys() == {"jsonrpc", "method"}:
+            self._heard[1:] = [_line(message)]
+            return self._lines is None
+        return False
+
+    async def _pong(self, identity: Any) -> bool:
+        if isinstance(identity, bool) or not isinstance(identity, int | str):
+            return False
+        await self._write(_line({"jsonrpc": "2.0", "id": identity, "result": {}}))
+        return True
+
+    async def _initialize(self, message: dict[str, Any]) -> bool:
+        answer = None if self._heard else self._static.answer(message)
+        if answer is None:
+            return False
+        told = message["params"]["clientInfo"]
+        self._client = client_name(told["name"], told["version"])
+        version = answer["result"]["protocolVersion"]
+        self._direct = version in calls.VERSIONS and not calls.TRACED
+        self._heard.append(_line({**message, "id": REPEATED}))
+        await self._write(_line(answer))
+        return True
+
+    def _call(self, message: dict[str, Any]) -> bool:
+        call = calls.UsualCall.read(message) if self._direct else None
+        if call is None:
+            return False
+        key = str(call.identity)
+        task = asyncio.create_task(self._answer(call))
+        self._calls[key] = task
+        task.add_done_callback(lambda _: self._forget(key, task))
+        return True
+
+    async def _answer(self, call: calls.UsualCall) -> None:
+        admitted = Admitted(self._admitted.caller, self._admitted.request_info)
+        admitted = with_details(admitted, call.meta, self._client)
+        found = await calls.answer(call, self._dialect, self._workers, None, admitted)
+        await self._write(_line(found))
+
+    def _forget(self, key: str, task: asyncio.Task[None]) -> None:
+        if self._calls.get(key) is task:
+            del self._calls[key]
+
+    def _cancel(self, message: dict[str, Any]) -> bool:
+        """Answer a call no more; its work may go on."""
+        params = message.get("params")
+        task = self._calls.get(str(params.get("requestId"))) if isinstance(params, dict) else None
+        if task is not None:
+            task.cancel()
+        return task is not None or self._lines is None
+
+    async def _write(self, line: bytes) -> None:
+        if not self._writer.is_closing():
+            self._writer.write(line)
+            with contextlib.suppress(OSError):  # the client has gone; the call counts
+                await self._writer.drain()
+
+    # What the SDK answers
+
+    def _give_to_sdk(self, line: bytes) -> None:
+        if self._lines is None:
+            self._lines = asyncio.Queue()
+            for each in self._heard:
+                self._lines.put_nowait(each)
+            self._speaking = asyncio.create_task(self._speak(self._lines))
+            self._speaking.add_done_callback(lambda _: self._writer.close())
+        self._lines.put_nowait(line)
+
+    async def _speak(self, lines: asyncio.Queue[bytes]) -> None:
+        server = await asyncio.to_thread(self._load)
+        import anyio
+
+        from commonplace.server.pipes import Pipes, messages
+
+        async def source() -> AsyncIterator[bytes]:
+            while line := await lines.get():
+                yield line
+
+        sending, outgoing = anyio.create_memory_object_stream[Any](0)
+        receiving, incoming = anyio.create_memory_object_stream[Any](0)
+
+        async def receive() -> None:
+            async with receiving:
+                async for message in messages(source()):
+                    await receiving.send(message)
+
+        async def send() -> None:
+            async with outgoing:
+                async for each in outgoing:
+                    if getattr(each.message, "id", None) != REPEATED:
+                        text = each.message.model_dump_json(by_alias=True, exclude_unset=True)
+                        await self._write(text.encode() + b"\n")
+
+        pipes = Pipes(
+            incoming, sending, self._dialect, self._refusals, self._admitted, self._seconds
+        )
+        async with anyio.create_task_group() as group:
+            group.start_soon(receive)
+            group.start_soon(send)
+            await pipes.serve(server)
+            group.cancel_scope.cancel()
+
+
+def _line(message: dict[str, Any]) -> bytes:
+    return json.dumps(message, ensure_ascii=False).encode() + b"\n"
