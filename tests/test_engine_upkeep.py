@@ -340,6 +340,28 @@ def test_a_search_waits_for_what_was_stored_before_it(
             assert len(memory.recall("auto", limit=10)) == number + 1
 
 
+def test_a_search_waits_for_what_another_process_stored_before_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two libraries on one directory see of each other what two processes do."""
+    near = WordVectors(meanings={"car": "vehicle", "auto": "vehicle"})
+    here = WordVectors(meanings=near.meanings)
+    with (
+        Commonplace(tmp_path, embedding=near, embed="later") as other,
+        Commonplace(tmp_path, embedding=here, embed="later") as memory,
+    ):
+        assert memory.recall("auto").degraded == ""
+        near.gate.clear()
+        here.gate.clear()
+        other.remember("the car is red")
+        assert memory.recall("auto").degraded == "embedding, 1 waiting"
+        monkeypatch.setattr("commonplace.engine.finding.recall.WAIT_SECONDS", 30.0)
+        here.gate.set()  # the other one is stuck, and its memory is embedded here
+        hits = memory.recall("auto")
+        assert (texts(hits), hits.degraded) == (["the car is red"], "")
+        near.gate.set()
+
+
 @pytest.mark.parametrize("embed", ["now", "later"])
 def test_history_is_the_same_with_and_without_a_model(tmp_path: Path, embed: str) -> None:
     def history(embedding: WordVectors | str) -> list[tuple[int, str]]:

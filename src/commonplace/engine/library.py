@@ -24,7 +24,7 @@ from commonplace.errors import (
     InvalidInput,
     StorageUnavailable,
 )
-from commonplace.storage import counters, derived, opening
+from commonplace.storage import counters, derived, opening, outbox
 from commonplace.storage import memories as stored
 from commonplace.storage.ports import Coordination, Maintenance, Rows, Spaces, Store, Watch
 from commonplace.storage.sqlite.spaces import unusable
@@ -42,6 +42,8 @@ C = TypeVar("C")
 OPEN_SPACES = 64
 UPKEEP_SECONDS = 0.5
 EXPECTED_SECONDS = 10.0
+POLL_SECONDS = 0.01  # between two looks at what other processes have embedded
+MOST_AWAITED = 200  # of the newest requests to embed, those that a search looks at
 RETRY_SECONDS = 1.0
 LOOK_SECONDS = 0.02
 
@@ -111,6 +113,8 @@ class OpenSpace:
     """The index of the newest memories, while that of a large space is loaded."""
     _loader: threading.Thread | None = None
     _model: tuple[str, str, int] | None = None
+    _looked_at: tuple[int, str, int] | None = None
+    """The newest change at which no memory of another process was without its vectors."""
     _expected: dict[int, float] = field(default_factory=dict)
     _embedded: threading.Condition = field(default_factory=threading.Condition)
     _reads: dict[int, PendingReads] = field(default_factory=dict)
@@ -264,6 +268,46 @@ class OpenSpace:
         with self._embedded:
             self._embedded.wait_for(lambda: awaited.isdisjoint(self._expected), seconds)
             return len(awaited & self._expected.keys())
+
+    @contextlib.contextmanager
+    def view_with_vectors(
+        self, seconds: float, *, partial: bool = False
+    ) -> Iterator[tuple[Rows, Snapshot, int]]:
+        """Open `view` once the vectors that are expected are there, waiting at most that long.
+
+        Also yields how many memories that calls have stored, here or elsewhere, are without theirs;
+        0 if no time is given.
+        """
+        if not seconds:
+            with self.view(partial=partial) as (connection, index):
+                yield connection, index, 0
+            return
+        until = time.monotonic() + seconds
+        missing, others = self.wait_for_vectors(seconds), None
+        while True:
+            with self.view(partial=partial) as (connection, index):
+                waiting = self._stored_elsewhere(connection, index)
+                others = waiting if others is None else others & waiting
+                if not others or time.monotonic() >= until:
+                    yield connection, index, missing + len(others)
+                    return
+            self.embed_soon(())  # in case that the other process has ended
+            time.sleep(POLL_SECONDS)
+
+    def _stored_elsewhere(self, connection: Rows, index: Snapshot) -> set[int]:
+        """Return memories that calls of other processes have stored and nobody has embedded yet.
+
+        They are looked for again when anything has changed.
+        """
+        if self.embedder is None or self.store.open_unit is not None:
+            return set()
+        if self._looked_at == index.newest:
+            return set()
+        found = outbox.newest_of_calls(connection, self.name, MOST_AWAITED)
+        found -= self.expected_vectors()
+        if not found:
+            self._looked_at = index.newest
+        return found
 
     def count_reads(self, nums: list[int], at: int) -> None:
         """Count memories as read; the upkeep thread writes it within a second."""

@@ -55,6 +55,16 @@ def error_of(rows: Rows, space: str, num: int) -> str | None:
     return None if found is None else str(found[0])
 
 
+def newest_of_calls(rows: Rows, space: str, most: int) -> set[int]:
+    """Memories of the first lane that were not tried yet, among so many of the newest requests."""
+    found = rows.execute(
+        "SELECT subject FROM (SELECT subject, lane, attempts FROM outbox WHERE space = ?"
+        " AND kind = 'embed' ORDER BY num DESC LIMIT ?) newest WHERE lane = ? AND attempts = 0",
+        (space, most, FIRST),
+    )
+    return {int(row[0]) for row in found}
+
+
 def attempts(rows: Rows, space: str, num: int) -> int:
     """The number of failed attempts for a memory."""
     statement = f"SELECT attempts FROM outbox WHERE space = ? AND {_OF}"  # noqa: S608

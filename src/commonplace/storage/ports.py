@@ -114,8 +114,11 @@ class Store(Protocol):
     ) -> AbstractContextManager[Unit]:
         """The unit of work to write with: a new one, or a savepoint in the open one."""
 
-    def maintain(self) -> AbstractContextManager[Rows]:
-        """A durable write that is not part of the history: counters, the outbox, indexes."""
+    def maintain(self, *, durable: bool = True) -> AbstractContextManager[Rows]:
+        """A write that is not part of the history: counters, the outbox, indexes.
+
+        Unless it is durable, it costs no sync of its own, and a power cut may undo it as a whole.
+        """
 
     def next_change(self) -> int:
         """Count a change of vectors, inside `maintain`; returns its number (`head.derived`)."""

@@ -39,6 +39,8 @@ class _Batch:
     """Units of work that are committed together."""
 
     begun: float
+    durable: bool = True
+    """Whether its commit is synced; one that is not can be lost in a power cut, as a whole."""
     units: int = 0
     head: Head | None = None
     """The space's counters after the units so far; written once, with the commit."""
@@ -58,11 +60,11 @@ Made = TypeVar("Made", bound=Rows, covariant=True)
 class Session(Protocol[Made]):
     """The writer's connection: begins and ends transactions of its engine."""
 
-    def begin(self) -> Made:
-        """Begin a transaction that excludes other writers of the space."""
+    def begin(self, durable: bool) -> Made:
+        """Begin a transaction that excludes other writers; its commit is synced if durable."""
 
     def commit(self, head: Head | None) -> None:
-        """Commit durably; `head` are the counters, if the units changed them."""
+        """Commit; `head` are the counters, if the units changed them."""
 
     def reset(self) -> None:
         """Roll back and drop the connection, which is not trusted after a failure."""
@@ -83,8 +85,8 @@ class Writer(Generic[C]):
         self._shut = False
 
     @contextlib.contextmanager
-    def unit(self) -> Iterator[C]:
-        """Run one unit of work; it is durable when the block ends without an error."""
+    def unit(self, durable: bool = True) -> Iterator[C]:
+        """Run one unit of work; it is committed when the block ends without an error."""
         with self._count:
             self._waiting += 1
         try:
@@ -93,7 +95,7 @@ class Writer(Generic[C]):
             with self._count:
                 self._waiting -= 1
         try:
-            batch = self._begin()
+            batch = self._begin(durable)
             connection = self._connection
             assert connection is not None
             connection.execute("SAVEPOINT unit")
@@ -132,11 +134,13 @@ class Writer(Generic[C]):
         self.move_head(head._replace(derived=head.derived + 1))
         return head.derived + 1
 
-    def _begin(self) -> _Batch:
+    def _begin(self, durable: bool) -> _Batch:
+        if durable and self._batch is not None and not self._batch.durable:
+            self._commit(self._batch)
         if self._batch is None:
             self._refuse_if_shut()
-            self._connection = self._session.begin()
-            self._batch = _Batch(time.monotonic())
+            self._connection = self._session.begin(durable)
+            self._batch = _Batch(time.monotonic(), durable)
         return self._batch
 
     def _refuse_if_shut(self) -> None:
@@ -409,14 +413,14 @@ class Units(Generic[C]):
                 self._scope.unit = None
 
     @contextlib.contextmanager
-    def maintain(self) -> Iterator[C]:
-        """A durable write that is not part of the history: access counters, the outbox, indexes."""
+    def maintain(self, *, durable: bool = True) -> Iterator[C]:
+        """A write that is not part of the history: access counters, the outbox, indexes."""
         if self._scope.unit is not None:
             with self._scope.unit.part():
                 yield self._own()
             return
         self._check_writable()
-        with self._writer.unit() as connection:
+        with self._writer.unit(durable) as connection:
             self._check_unit(connection)
             yield connection
 

@@ -170,9 +170,10 @@ def recall(
     checks.flag(count, "count")
     checks.limit(limit)
     checks.text(query, "query", max_chars=QUERY_CHARS)
-    missing = space.wait_for_vectors(WAIT_SECONDS) if weighting.dense > 0 else 0
     asked = Question(space, query)
-    with space.view(partial=as_of is None) as (connection, snapshot):
+    seconds = WAIT_SECONDS if weighting.dense > 0 else 0.0
+    now_only = as_of is None
+    with space.view_with_vectors(seconds, partial=now_only) as (connection, snapshot, missing):
         search = search_legs(space, connection, snapshot, asked, filters, weighting, as_of)
         score, context, linked = score_all(space, connection, search, weighting)
         matched = search.mask & (score > 0)

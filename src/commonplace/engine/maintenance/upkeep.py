@@ -168,7 +168,8 @@ def _embed(space: OpenSpace, nums: list[int], stopping: Callable[[], bool]) -> i
             _release(space, nums)
             return 0
         vectors += quantise(embedder.embed(texts[first : first + step]))
-    with space.store.maintain() as connection:
+    # If a power cut undoes it, the rows of the outbox are there again.
+    with space.store.maintain(durable=False) as connection:
         model = derived.model_number(connection, space.name, embedder)
         change = space.store.next_change()
         for num, item in prepared.items():

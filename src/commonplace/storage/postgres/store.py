@@ -59,9 +59,9 @@ class _Session:
         self._transaction = ""
         """The id that PostgreSQL gave the open transaction."""
 
-    def begin(self) -> PostgresRows:
+    def begin(self, durable: bool) -> PostgresRows:
         """See `writing.Session`. The head's row is locked, so numbers follow commits."""
-        rows = self._rows = begun(self._pool, self._part, self._space, writes=True)
+        rows = self._rows = begun(self._pool, self._part, self._space, writes=True, durable=durable)
         try:
             version, self._transaction = rows.lock(self._part.lock, self._space)
             if not self._transaction and not self._part.own_role:
@@ -138,25 +138,30 @@ def create_space(rows: PostgresRows, name: str) -> None:
     rows.execute(f"{HEAD.insert_sql} ON CONFLICT DO NOTHING", HEAD.row((name, 0, 1, "")))
 
 
-def begun(pool: Pool, part: Part, space: str, *, writes: bool = False) -> PostgresRows:
+def begun(
+    pool: Pool, part: Part, space: str, *, writes: bool = False, durable: bool = True
+) -> PostgresRows:
     """A connection whose next statement begins a transaction that sees the rows of one space."""
     how = "BEGIN" if writes else "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
     rows = PostgresRows(pool, writes=writes)
-    rows.open_with([(how, None), _settings(rows, part, space, writes=writes)])
+    rows.open_with([(how, None), _settings(rows, part, space, writes, durable)])
     return rows
 
 
 def go_on(rows: PostgresRows, part: Part, space: str) -> None:
     """Let a transaction that writes go on with another space, and lock it."""
-    rows.execute(*_settings(rows, part, space, writes=True))
+    rows.execute(*_settings(rows, part, space, True))
     rows.lock(part.lock, space)
 
 
-def _settings(rows: PostgresRows, part: Part, space: str, *, writes: bool) -> Statement:
+def _settings(
+    rows: PostgresRows, part: Part, space: str, writes: bool, durable: bool = True
+) -> Statement:
     """The statement that tells a transaction whose rows it is about."""
     settings = {"search_path": f"{part.schema}, pg_temp", "commonplace.space": space}
     if writes:
-        settings |= {"synchronous_commit": "on", "lock_timeout": f"{LOCK_SECONDS}s"}
+        synced = "on" if durable else "off"
+        settings |= {"synchronous_commit": synced, "lock_timeout": f"{LOCK_SECONDS}s"}
     if part.own_role:
         settings["role"] = rows.connection.info.user + "_system"
     calls = ", ".join(f"set_config('{name}', ${at}, true)" for at, name in enumerate(settings, 1))

@@ -63,6 +63,7 @@ class _Session:
         self._check = check
         """Called in each transaction; raises if this release must not write to the file."""
         self._connection: Connection | None = None
+        self._durable = True
         self._held_since = 0.0
         self._released_at = 0.0
 
@@ -70,12 +71,16 @@ class _Session:
     def connection(self) -> Connection:
         """The connection, which is opened on first use."""
         if self._connection is None:
-            self._connection = self._connect()
+            self._connection, self._durable = self._connect(), True
         return self._connection
 
-    def begin(self) -> Connection:
+    def begin(self, durable: bool) -> Connection:
         """See `writing.Session`."""
         connection = self.connection
+        if durable != self._durable:
+            # In the log, a commit with NORMAL is synced by the next one with FULL.
+            connection.execute(f"PRAGMA synchronous = {'FULL' if durable else 'NORMAL'}")
+            self._durable = durable
         began = time.monotonic()
         if began - self._released_at > 0.001:
             self._held_since = began
