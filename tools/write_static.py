@@ -25,11 +25,11 @@ from commonplace.client import static_answers
 from commonplace.dialects import registry
 from commonplace.dialects.contract import Dialect, RequestInfo
 from commonplace.engine.library import Library
+from commonplace.server.calls import Admitted, Workers
 from commonplace.server.gate import Gate
 from commonplace.server.pipes import Pipes
 from commonplace.server.protocol import build
 from commonplace.server.refusals import Refusals
-from commonplace.server.workers import Admitted, Workers
 
 MODERN = "2026-07-28"
 META = {

@@ -31,8 +31,8 @@ ROOT = Path(__file__).parents[2]
 DIES_BEFORE_ANSWERING = """
 import os
 if "COMMONPLACE_BACKGROUND" in os.environ:
-    from commonplace.server import workers
-    outcome = workers.Workers.outcome
+    from commonplace.server import calls
+    outcome = calls.Workers.outcome
     async def dying(self, admitted, dialect, name, arguments, decision=None):
         done = await outcome(self, admitted, dialect, name, arguments, decision)
         mark = os.path.join(os.environ["TEST_MARKS"], str(arguments.get("text")))
@@ -40,7 +40,7 @@ if "COMMONPLACE_BACKGROUND" in os.environ:
             open(mark, "w").close()
             os._exit(9)
         return done
-    workers.Workers.outcome = dying
+    calls.Workers.outcome = dying
 """
 WITHOUT_KEYS = """
 from commonplace.client import pipe

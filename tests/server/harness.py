@@ -39,6 +39,7 @@ from commonplace.dialects import registry
 from commonplace.dialects.contract import Dialect, RequestInfo
 from commonplace.engine.history import audit
 from commonplace.server import serving
+from commonplace.server.calls import Admitted, Workers
 from commonplace.server.door import Door
 from commonplace.server.gate import Gate
 from commonplace.server.http import Parts
@@ -47,7 +48,6 @@ from commonplace.server.pipes import Pipes, lines
 from commonplace.server.protocol import build
 from commonplace.server.refusals import Refusals
 from commonplace.server.settings import Settings
-from commonplace.server.workers import Admitted, Workers
 
 VECTORS = Path(__file__).parent / "vectors"
 MCP = "/mcp/commonplace"

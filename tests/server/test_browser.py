@@ -25,7 +25,7 @@ from commonplace.access.browser import (
 from commonplace.access.caller import FULL
 from commonplace.access.credentials import Grant, Unauthenticated
 from commonplace.engine.commonplace import Commonplace
-from commonplace.server.messages import ADMITTED
+from commonplace.server.calls import ADMITTED
 from commonplace.server.request import INLINE_BYTES
 from server.harness import MCP, Answer, Client, Running, message, running
 

@@ -16,12 +16,11 @@ from commonplace.dialects.contract import RequestInfo
 from commonplace.engine.commonplace import Commonplace
 from commonplace.engine.library import Library
 from commonplace.server import calls
+from commonplace.server.calls import JSON_BODY, UNREADABLE, Admitted, Workers
 from commonplace.server.gate import Gate
-from commonplace.server.messages import JSON_BODY, UNREADABLE
 from commonplace.server.protocol import build
 from commonplace.server.refusals import Refusals
 from commonplace.server.session import Session
-from commonplace.server.workers import Admitted, Workers
 from server.harness import Running
 
 HELLO = {

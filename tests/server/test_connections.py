@@ -19,7 +19,7 @@ from typing import Any
 import pytest
 from websockets.sync.client import ClientConnection, connect
 
-from commonplace.server import connections, door, messages, request, serving
+from commonplace.server import calls, connections, door, request, serving
 from commonplace.server.connections import Connections
 from commonplace.server.settings import Settings
 from server.harness import Process, Running, running, wait_until
@@ -228,7 +228,7 @@ def test_the_page_on_the_server_names_every_setting_and_limit() -> None:
         f"{request.DEPTH} levels, {request.CONTAINERS:,} arrays and objects",
         f"{connections.STREAMS}, {connections.CREDENTIAL_STREAMS} of one credential",
         f"message on a WebSocket | {serving.WEBSOCKET_BYTES // 1024} KiB",
-        f"calls in one message | {messages.MOST_CALLS} |",
+        f"calls in one message | {calls.MOST_CALLS} |",
         f"{door.FAILURES_A_MINUTE} a minute",
     ):
         assert limit in page, limit

@@ -16,7 +16,7 @@ import pytest
 from commonplace.access.rates import MOST_BUCKETS, Rates
 from commonplace.dialects.rest import Rejected
 from commonplace.server import connections, door, gate, request
-from commonplace.server.messages import MOST_CALLS
+from commonplace.server.calls import MOST_CALLS
 from commonplace.server.request import CONTAINERS, DEPTH, check_nesting
 from server import harness
 from server.harness import HELD, Running, cli, lab, message, registered, running, wait_until

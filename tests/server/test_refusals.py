@@ -17,7 +17,7 @@ from commonplace.access.caller import Caller
 from commonplace.dialects.contract import RequestInfo, TooManyCalls
 from commonplace.engine.history import audit
 from commonplace.errors import StorageFull, StorageUnavailable
-from commonplace.server import door, messages, refusals
+from commonplace.server import calls, door, refusals
 from server.harness import (
     MCP,
     NEW,
@@ -107,7 +107,7 @@ def send(server: Running, space: str, way: str, sent: Any, count: int = 1) -> No
         older.close()
         return
     called = sent if isinstance(sent, dict) else {}
-    name = messages.named(called.get("params"))[0]
+    name = calls.named(called.get("params"))[0]
     server.client(token).request("POST", MCP, sent, headers_of(era, "tools/call", name))
 
 
@@ -156,7 +156,7 @@ BODIES: dict[str, tuple[bytes, list[str]]] = {
                          ["remember"]),
     "two calls": (json.dumps([message("recall", {}), message("read", {})]).encode(),
                   ["recall", "read"]),
-    "too many calls": (json.dumps([message("", {})] * (messages.MOST_CALLS + 1)).encode(),
+    "too many calls": (json.dumps([message("", {})] * (calls.MOST_CALLS + 1)).encode(),
                        [UNREAD]),
 }  # fmt: skip
 
@@ -273,7 +273,7 @@ REFUSED: dict[str, tuple[str, Any, Mapping[str, str], int, str]] = {
 }  # fmt: skip
 READ_FIRST: dict[str, tuple[str, Any, Mapping[str, str], int, str]] = {
     "too deep": (MCP, b"[" * 70 + b"]" * 70, {}, 400, "TOO_DEEP"),
-    "a long batch": (MCP, [{"method": "tools/call"}] * (messages.MOST_CALLS + 1), {}, 413,
+    "a long batch": (MCP, [{"method": "tools/call"}] * (calls.MOST_CALLS + 1), {}, 413,
                      "TOO_LARGE"),
 }  # fmt: skip
 """What is refused for what the body holds: nobody unknown gets so far."""

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from commonplace.dialects.contract import Dialect, Tool
-from commonplace.server.workers import OUTSIDE_WORKERS, WORKERS
+from commonplace.server.calls import OUTSIDE_WORKERS, WORKERS
 from server.harness import Running, lab, registered, running, wait_until
 
 MANY = 70

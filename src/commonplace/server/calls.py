@@ -1,34 +1,57 @@
-"""Answers calls of their usual form without the protocol SDK.
+"""Calls of tools without the protocol SDK: their messages, who makes them, and what runs them.
 
-The SDK takes a second to load, and more of the processor than most calls. Whatever is unusual about
-a message is left to it.
+The SDK takes a second to load, and more of the processor than most calls. A call of the usual form
+is answered here; whatever is unusual about a message is left to the SDK.
 """
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
+import functools
 import json
 import logging
 import os
-from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any
+from collections import Counter
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
 
-from commonplace.access.caller import NotPermitted
-from commonplace.dialects.contract import Dialect
+from commonplace.access.caller import Caller, NotPermitted
+from commonplace.dialects.contract import Dialect, RequestInfo, Tool, Wire
 from commonplace.errors import CommonplaceError, NotFound
-from commonplace.server.messages import (
-    FAULT,
-    FORBIDDEN,
-    INTERNAL_ERROR,
-    INVALID_PARAMS,
-    JSON_BODY,
-    UNREADABLE,
-    VERSION_HEADER,
+from commonplace.server.gate import (
+    PIPE_KEY,
+    CallState,
+    Decision,
+    Gate,
+    Operation,
+    Outcome,
+    TookTooLong,
 )
 from commonplace.server.quotas import Quota
 from commonplace.server.tracing import is_traced
-from commonplace.server.workers import Admitted, Workers, called
 
+if TYPE_CHECKING:
+    from starlette.types import ASGIApp, Receive, Scope, Send
+
+DIALECT = "commonplace.dialect"  # scope key: the name of the dialect that answers
+ADMITTED = "commonplace.admitted"  # scope key: who calls, set by the door or a pipe
+JSON_BODY = "commonplace.json"  # scope key: the body of a request, as parsed JSON
+VERSION_HEADER = b"mcp-protocol-version"
+FORBIDDEN = -32003
+INVALID_PARAMS = -32602
+INTERNAL_ERROR = -32603
+FAULT = "Something went wrong on our side."
+MOST_CALLS = 100  # most calls in one message, since each refused one is audited
+UNREADABLE = object()
+IDEMPOTENCY_META = "commonplace/idempotency-key"
+CONFIRMED_META = "commonplace/confirmed-keys"
+MOST_CONFIRMED = 100
+WORKERS = 64
+OUTSIDE_WORKERS = 128  # threads for calls that wait for something outside
+RECOGNISERS = 4  # threads that look up credentials, so that slow calls never delay that
 # The versions whose results have all fields that dialects give them, and no others.
 VERSIONS = frozenset({"2025-06-18", "2025-11-25"})
 _UNLIKE = (b"\\ud", b"\\uD", b"NaN", b"Infinity")  # half a character, perhaps, or no number
@@ -39,6 +62,323 @@ NESTED = 100  # brackets in a line: more may be nested too deeply, which the SDK
 ACCEPTED = (b"application/json", b"text/event-stream")
 
 log = logging.getLogger(__name__)
+
+
+def client_name(name: object, version: object) -> str:
+    """The name of a client with its version; empty if there is none."""
+    return f"{name} {version}".strip()[:200] if isinstance(name, str) else ""
+
+
+def named(params: object) -> tuple[str, Mapping[str, Any]]:
+    """The tool name and arguments of an unchecked call; empty if they have the wrong type."""
+    given = params if isinstance(params, Mapping) else {}
+    name, arguments = given.get("name"), given.get("arguments")
+    return (
+        name if isinstance(name, str) else "",
+        arguments if isinstance(arguments, Mapping) else {},
+    )
+
+
+def message_in(body: bytes) -> Any:
+    """The parsed JSON of a body; `UNREADABLE` if it is not JSON, which the SDK reports."""
+    try:
+        return json.loads(body)
+    except (ValueError, RecursionError):
+        return UNREADABLE
+
+
+def messages_of(message: Any) -> list[dict[str, Any]]:
+    """The messages of a body, one or a batch; an empty list for anything else."""
+    messages = message if isinstance(message, list) else [message]
+    return [each for each in messages if isinstance(each, dict)]
+
+
+def calls_in(message: Any) -> list[dict[str, Any]]:
+    """The tool calls in a JSON-RPC message or batch; an empty list for anything else."""
+    return [each for each in messages_of(message) if each.get("method") == "tools/call"]
+
+
+def fault_of(message: Any) -> str:
+    """Why a message is not valid MCP, as a sentence; empty if it is valid.
+
+    The SDK treats a request with an invalid id as a notification: it would be accepted, but
+    neither carried out nor answered.
+    """
+    if message is UNREADABLE:
+        return ""
+    if isinstance(message, list):
+        return "Send one message at a time; batches are not accepted."
+    if not isinstance(message, dict) or message.get("jsonrpc") != "2.0":
+        return "This is not a JSON-RPC 2.0 message."
+    if "method" not in message:
+        answer = "result" in message or "error" in message
+        return "" if answer else "method is missing."
+    identity = message.get("id", "")
+    if isinstance(identity, bool) or not isinstance(identity, int | str):
+        return "id must be a string or a whole number."
+    if not isinstance(message["method"], str):
+        return "method must be a string."
+    if not isinstance(message.get("params", {}), dict | None):
+        return "params must be an object."
+    if message["method"] == "tools/call" and "id" not in message:
+        return "A tools/call request needs an id; without one it cannot be answered."
+    return ""
+
+
+def identity_of(message: Any) -> int | str | None:
+    """The id for the response to a message."""
+    identity = message.get("id") if isinstance(message, dict) else None
+    if isinstance(identity, bool) or not isinstance(identity, int | str):
+        return None
+    return identity.encode(errors="replace").decode() if isinstance(identity, str) else identity
+
+
+@dataclass(frozen=True, slots=True)
+class Admitted:
+    """An authenticated caller and the request that it sent."""
+
+    caller: Caller
+    request_info: RequestInfo
+    audited: list[str] = field(default_factory=list)
+    """Audit entries already written for this request, so that no other is."""
+    decision: Decision | None = None
+    """The door's decision on the tool that the message calls, if there is one."""
+
+
+class _Pool:
+    """Threads of which each credential, and each space, may use a share at a time.
+
+    Calls over their share wait in order, without a thread. Used on the event loop.
+    """
+
+    def __init__(self, name: str, threads: int) -> None:
+        self.executor = ThreadPoolExecutor(threads, thread_name_prefix=name)
+        self._limits = {"credential": threads * 3 // 8, "space": threads * 5 // 8}
+        self._running: Counter[tuple[str, str]] = Counter()
+        self._waiting: list[tuple[Caller, Callable[[], None]]] = []
+
+    def submit(self, caller: Caller, work: Callable[[], None]) -> None:
+        """Run it in a thread now, or when the caller's share allows; `done` must follow."""
+        self._waiting.append((caller, work))
+        self._start_waiting()
+
+    def withdraw(self, work: Callable[[], None]) -> bool:
+        """Cancel queued work if it has not started; return whether it was cancelled."""
+        waiting = [each for each in self._waiting if each[1] is not work]
+        withdrawn = len(waiting) < len(self._waiting)
+        self._waiting = waiting
+        return withdrawn
+
+    def done(self, caller: Caller) -> None:
+        """One of the caller's is over."""
+        for key in self._keys(caller):
+            self._running[key] -= 1
+            if not self._running[key]:
+                del self._running[key]
+        self._start_waiting()
+
+    def _start_waiting(self) -> None:
+        still: list[tuple[Caller, Callable[[], None]]] = []
+        for caller, work in self._waiting:
+            keys = self._keys(caller)
+            if all(self._running[key] < self._limits[key[0]] for key in keys):
+                self._running.update(keys)
+                self.executor.submit(work)
+            else:
+                still.append((caller, work))
+        self._waiting = still
+
+    @staticmethod
+    def _keys(caller: Caller) -> tuple[tuple[str, str], ...]:
+        credential = caller.family or caller.credential or f"{caller.space}/{caller.user}"
+        return ("credential", credential), ("space", caller.space)
+
+
+class Workers:
+    """Threads that run calls, so that a slow one does not hold up the others.
+
+    Calls that wait for something outside (a bridge, a language model, a push service) have threads
+    of their own, so that those that do not never wait for them.
+    """
+
+    def __init__(self, gate: Gate, seconds: float) -> None:
+        self._gate = gate
+        self._seconds = seconds
+        self._calls = _Pool("commonplace-call", WORKERS)
+        self._outside = _Pool("commonplace-outside", OUTSIDE_WORKERS)
+        self._pool = self._calls.executor
+        self._recognisers = ThreadPoolExecutor(
+            RECOGNISERS, thread_name_prefix="commonplace-recognise"
+        )
+
+    async def decide(
+        self, caller: Caller, dialect: str, name: str, *, tools_only: bool = False
+    ) -> Decision:
+        """`Gate.decide`, with dynamic tools looked up in a worker."""
+        decide = functools.partial(self._gate.decide, tools_only=tools_only)
+        if self._gate.declared(dialect, name):
+            return decide(caller, dialect, name)
+        decision: Decision = await self.run(decide, caller, dialect, name)
+        return decision
+
+    async def visible(self, caller: Caller, dialect: Dialect) -> list[Tool]:
+        """The tools that a caller may use; dynamic ones are looked up in a worker."""
+        if dialect.dynamic_tools is None:
+            return self._gate.visible(caller, dialect)
+        tools: list[Tool] = await self.run(self._gate.visible, caller, dialect)
+        return tools
+
+    async def perform(
+        self,
+        admitted: Admitted,
+        dialect: Dialect,
+        name: str,
+        arguments: Mapping[str, Any],
+        decision: Decision | None = None,
+    ) -> Wire:
+        """The result of one call in its dialect's format."""
+        return (await self.outcome(admitted, dialect, name, arguments, decision)).wire
+
+    async def outcome(
+        self,
+        admitted: Admitted,
+        dialect: Dialect,
+        name: str,
+        arguments: Mapping[str, Any],
+        decision: Decision | None = None,
+    ) -> Outcome:
+        """The outcome of one call; a call over its time limit is cancelled and has no effect."""
+        admitted.audited.append(name)  # the gate audits it in any case
+        caller = admitted.caller
+        decided = decision or await self.decide(caller, dialect.name, name)
+        operation = decided.operation
+        outside = operation is not None and (operation.tool.stepwise or operation.tool.open_world)
+        pool = self._outside if outside else self._calls
+        state = CallState()
+        loop = asyncio.get_running_loop()
+        answer: asyncio.Future[Outcome] = loop.create_future()
+
+        def finish(outcome: Outcome | None, error: BaseException | None) -> None:
+            pool.done(caller)
+            settle(outcome, error)
+
+        def settle(outcome: Outcome | None, error: BaseException | None) -> None:
+            if answer.done():  # it was cancelled, or the client has gone
+                return
+            if outcome is not None:
+                answer.set_result(outcome)
+            elif error is not None:
+                answer.set_exception(error)
+
+        def work() -> None:
+            outcome: Outcome | None = None
+            failure: BaseException | None = None
+            try:
+                outcome = self._gate.perform(
+                    caller, admitted.request_info, dialect.name, name, arguments, state, decided
+                )
+            except BaseException as error:
+                failure = error
+            with contextlib.suppress(RuntimeError):  # the loop was closed meanwhile
+                loop.call_soon_threadsafe(finish, outcome, failure)
+
+        def cancel() -> None:
+            if state.cancel():
+                settle(_timed_out(operation, self._seconds), None)
+
+        timer = None
+        if operation is None or not operation.tool.stepwise:
+            timer = loop.call_later(self._seconds, cancel)
+        try:
+            pool.submit(caller, work)
+            outcome = await answer
+        finally:
+            if timer is not None:
+                timer.cancel()
+        if outcome.error is not None and pool.withdraw(work):  # timed out before it started
+            await self.refuse(admitted, dialect, name, arguments, outcome.error)
+        return outcome
+
+    async def refuse(
+        self,
+        admitted: Admitted,
+        dialect: Dialect,
+        name: str,
+        arguments: Mapping[str, Any],
+        error: CommonplaceError,
+    ) -> None:
+        """Audit a call that is not carried out."""
+        admitted.audited.append(name)
+        await self.run(
+            self._gate.refuse, admitted.caller, admitted.request_info, dialect.name, name,
+            arguments, error,
+        )  # fmt: skip
+
+    async def run(self, function: Any, *arguments: Any) -> Any:
+        """Run a blocking function in a worker."""
+        call = functools.partial(function, *arguments)
+        return await asyncio.get_running_loop().run_in_executor(self._pool, call)
+
+    async def recognise(self, function: Callable[[], Caller]) -> Caller:
+        """Look up a credential, in threads of its own."""
+        return await asyncio.get_running_loop().run_in_executor(self._recognisers, function)
+
+    def close(self) -> None:
+        """Wait for running calls, and stop the threads."""
+        self._pool.shutdown(wait=True)
+        self._outside.executor.shutdown(wait=True)
+        self._recognisers.shutdown(wait=True)
+
+
+def _timed_out(operation: Operation | None, seconds: float) -> Outcome:
+    late = TookTooLong(
+        f"The call took longer than {seconds:g} s and was cancelled.",
+        hint="Nothing was changed; ask for less, or try again.",
+    )
+    return Outcome(operation.dialect.fail(operation.tool, late) if operation else {}, late)
+
+
+async def called(
+    dialect: Dialect,
+    workers: Workers,
+    quota: Quota | None,
+    who: Admitted,
+    name: str,
+    given: Mapping[str, Any],
+) -> Wire:
+    """The result of a tool call, if the caller may make it and has not made too many."""
+    decision = who.decision
+    # The door may have decided already, but a decision is valid for one tool only.
+    if decision is None or (decision.dialect, decision.name) != (dialect.name, name):
+        decision = await workers.decide(who.caller, dialect.name, name, tools_only=True)
+    operation = decision.operation
+    late = quota.refusal(who.caller) if quota is not None and operation else None
+    if late is not None and operation is not None:
+        await workers.refuse(who, dialect, name, given, late)
+        return dialect.fail(operation.tool, late)
+    return await workers.perform(who, dialect, name, given, decision)
+
+
+def with_details(admitted: Admitted, meta: object, client: str) -> Admitted:
+    """The caller with the client name and idempotency key that a message carries."""
+    request_info = admitted.request_info
+    key = meta.get(IDEMPOTENCY_META) if isinstance(meta, Mapping) else None
+    client = client or request_info.client
+    confirmed = _confirmed(meta)
+    if client == request_info.client and not isinstance(key, str) and not confirmed:
+        return admitted
+    key = key if isinstance(key, str) else request_info.idempotency_key
+    info = replace(request_info, client=client, idempotency_key=key, confirmed=confirmed)
+    return replace(admitted, request_info=info)
+
+
+def _confirmed(meta: object) -> tuple[str, ...]:
+    """The keys of a pipe's earlier calls whose answers have arrived."""
+    given = meta.get(CONFIRMED_META) if isinstance(meta, Mapping) else None
+    if not isinstance(given, list):
+        return ()
+    keys = (key for key in given[:MOST_CONFIRMED] if isinstance(key, str))
+    return tuple(key for key in keys if key.startswith(PIPE_KEY))
 
 
 def is_plain(text: bytes) -> bool:
@@ -123,3 +463,23 @@ async def answer(
     else:
         return {"jsonrpc": "2.0", "id": call.identity, "result": result}
     return {"jsonrpc": "2.0", "id": call.identity, "error": {"code": code, "message": why}}
+
+
+def answering(
+    dialect: Dialect, workers: Workers, quota: Quota | None, otherwise: ASGIApp
+) -> ASGIApp:
+    """An application that answers usual calls of a dialect, and leaves all else to another."""
+
+    async def answered(scope: Scope, receive: Receive, send: Send) -> None:
+        call = usual_over_http(scope)
+        if call is None:
+            await otherwise(scope, receive, send)
+            return
+        admitted = with_details(scope[ADMITTED], call.meta, "")
+        found = await answer(call, dialect, workers, quota, admitted)
+        body = json.dumps(found, ensure_ascii=False).encode()
+        headers = [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(body))]
+        await send({"type": "http.response.start", "status": 200, "headers": headers})
+        await send({"type": "http.response.body", "body": body})
+
+    return answered

@@ -30,21 +30,23 @@ from commonplace.access.signed import Tokens
 from commonplace.dialects.contract import TooManyCalls
 from commonplace.dialects.rest import Rejected
 from commonplace.errors import CommonplaceError, InvalidInput, NotFound
-from commonplace.server.calls import is_plain
-from commonplace.server.connections import Streams, until
-from commonplace.server.gate import Decision, Gate
-from commonplace.server.messages import (
+from commonplace.server.calls import (
     ADMITTED,
     DIALECT,
     FORBIDDEN,
     JSON_BODY,
     MOST_CALLS,
     UNREADABLE,
+    Admitted,
+    Workers,
     calls_in,
     fault_of,
     identity_of,
+    is_plain,
     messages_of,
 )
+from commonplace.server.connections import Streams, until
+from commonplace.server.gate import Decision, Gate
 from commonplace.server.observing import Metrics
 from commonplace.server.refusals import Refusals
 from commonplace.server.request import (
@@ -65,7 +67,6 @@ from commonplace.server.request import (
     replayed,
 )
 from commonplace.server.settings import Settings, is_loopback
-from commonplace.server.workers import Admitted, Workers
 
 FAILURES_A_MINUTE = 30
 _FORWARDED = (

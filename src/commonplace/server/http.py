@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import json
 import logging
 import os
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping
+from collections.abc import AsyncIterator, Callable, Collection, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -24,7 +23,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import BaseRoute
 from starlette.routing import Route as StarletteRoute
-from starlette.types import Message, Receive, Scope, Send
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from commonplace import __version__
 from commonplace.access.accounts import Accounts
@@ -46,11 +45,10 @@ from commonplace.engine.history import audit
 from commonplace.engine.library import Library
 from commonplace.errors import CommonplaceError, InvalidInput, NotFound
 from commonplace.server import console
-from commonplace.server.calls import UsualCall, answer, usual_over_http
+from commonplace.server.calls import ADMITTED, DIALECT, VERSION_HEADER, Workers, answering
 from commonplace.server.connections import Streams, until
 from commonplace.server.door import Door
 from commonplace.server.gate import Gate
-from commonplace.server.messages import ADMITTED, DIALECT, VERSION_HEADER
 from commonplace.server.observing import Metrics, log_lines
 from commonplace.server.pipes import Pipes
 from commonplace.server.protocol import build
@@ -59,7 +57,6 @@ from commonplace.server.refusals import Refusals
 from commonplace.server.request import RECHECK, Paths, refusal
 from commonplace.server.rest import routes_of
 from commonplace.server.settings import Settings
-from commonplace.server.workers import Admitted, Workers, with_details
 from commonplace.storage.ports import Store
 from commonplace.web import pages as web
 
@@ -67,8 +64,6 @@ USE_SECONDS = 60.0
 CUT_SECONDS = 6 * 3600.0  # how often old audit entries are looked for
 # Where a person arrives from a client's own site, by a link that a device shows, or by any link.
 VISITED = ("/oauth/authorize", "/oauth/device", *web.VISITED)
-
-Answering = Callable[[UsualCall, Dialect, Admitted], Awaitable[dict[str, Any]]]
 
 log = logging.getLogger(__name__)
 
@@ -101,10 +96,9 @@ class Endpoint:
         streams: Streams,
         refusals: Refusals,
         body_bytes: int,
-        answering: Answering,
+        answers: Callable[[str, ASGIApp], ASGIApp],
     ) -> None:
         self.path = path
-        self._answering = answering
         self._dialects = dialects
         self._servers = servers
         self._streams = streams
@@ -115,6 +109,10 @@ class Endpoint:
             )
             for name, server in self._servers.items()
         }
+        self.posts = {
+            name: answers(name, manager.asgi_app) for name, manager in self.managers.items()
+        }
+        """What answers a POST, for each dialect."""
         self._older = SseServerTransport(path, max_request_body_size=body_bytes)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -127,11 +125,8 @@ class Endpoint:
         elif method == "POST" and b"session_id=" in scope["query_string"]:
             scope["user"] = _user(scope[ADMITTED].caller)
             await self._older.handle_post_message(scope, receive, send)
-        elif method == "POST" and (call := usual_over_http(scope)) is not None:
-            answer = self._answering(call, self._dialects[scope[DIALECT]], admitted)
-            await _send_json(await answer, send)
         elif method == "POST":
-            await self.managers[scope[DIALECT]].asgi_app(scope, receive, send)
+            await self.posts[scope[DIALECT]](scope, receive, send)
         else:
             await _not_allowed(scope, receive, send)
 
@@ -181,13 +176,6 @@ class Endpoint:
         return sending
 
 
-async def _send_json(answer: Mapping[str, Any], send: Send) -> None:
-    body = json.dumps(answer, ensure_ascii=False).encode()
-    headers = [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(body))]
-    await send({"type": "http.response.start", "status": 200, "headers": headers})
-    await send({"type": "http.response.body", "body": body})
-
-
 async def _not_allowed(scope: Scope, receive: Receive, send: Send) -> None:
     response = refusal(405, "METHOD_NOT_ALLOWED", "Use POST.", None)
     response.headers["allow"] = "POST, DELETE"
@@ -230,14 +218,13 @@ def application(parts: Parts) -> Door:
     quotas = {name: quota_of(dialect.rate, os.environ) for name, dialect in dialects.items()}
     servers = {name: build(dialect, workers, quotas[name]) for name, dialect in dialects.items()}
 
-    async def answering(call: UsualCall, dialect: Dialect, admitted: Admitted) -> dict[str, Any]:
-        admitted = with_details(admitted, call.meta, "")
-        return await answer(call, dialect, workers, quotas[dialect.name], admitted)
+    def answers(name: str, otherwise: ASGIApp) -> ASGIApp:
+        return answering(dialects[name], workers, quotas[name], otherwise)
 
     endpoints = {
         path: Endpoint(
             path, dialects, {name: servers[name] for name in paths.dialects_at(path)}, streams,
-            refusals, settings.body_bytes, answering,
+            refusals, settings.body_bytes, answers,
         )
         for path in paths.mcp
     }  # fmt: skip
@@ -260,9 +247,9 @@ def application(parts: Parts) -> Door:
     )
     app.router.redirect_slashes = False
     straight = {
-        (path, name): manager.asgi_app
+        (path, name): post
         for path, endpoint in endpoints.items()
-        for name, manager in endpoint.managers.items()
+        for name, post in endpoint.posts.items()
     }
     return Door(
         app, straight=straight, settings=settings, paths=paths, gate=gate, workers=workers,

@@ -36,11 +36,11 @@ from commonplace.engine import checks
 from commonplace.engine.content.projects import Project
 from commonplace.errors import CommonplaceError, InvalidInput
 from commonplace.platform.projects import project_of
+from commonplace.server.calls import Admitted, Workers
 from commonplace.server.gate import Gate
 from commonplace.server.loading import without_garbage_collection
 from commonplace.server.refusals import Refusals
 from commonplace.server.session import Session
-from commonplace.server.workers import Admitted, Workers
 
 if TYPE_CHECKING:
     from mcp.server.lowlevel import Server

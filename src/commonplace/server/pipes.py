@@ -23,10 +23,11 @@ from pydantic import ValidationError
 
 from commonplace.dialects.contract import Dialect
 from commonplace.errors import InvalidInput
-from commonplace.server.messages import (
+from commonplace.server.calls import (
     ADMITTED,
     MOST_CALLS,
     UNREADABLE,
+    Admitted,
     calls_in,
     fault_of,
     identity_of,
@@ -34,7 +35,6 @@ from commonplace.server.messages import (
     message_in,
 )
 from commonplace.server.refusals import Called, Refusals
-from commonplace.server.workers import Admitted
 
 NOTIFICATIONS = "notifications/"
 CANCELLED = f"{NOTIFICATIONS}cancelled"

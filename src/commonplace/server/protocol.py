@@ -16,9 +16,18 @@ from mcp.shared.exceptions import MCPError
 from commonplace.access.caller import NotPermitted
 from commonplace.dialects.contract import Dialect
 from commonplace.errors import CommonplaceError, InvalidInput, NotFound
-from commonplace.server.messages import ADMITTED, FAULT, FORBIDDEN, client_name, named
+from commonplace.server.calls import (
+    ADMITTED,
+    FAULT,
+    FORBIDDEN,
+    Admitted,
+    Workers,
+    called,
+    client_name,
+    named,
+    with_details,
+)
 from commonplace.server.quotas import Quota
-from commonplace.server.workers import Admitted, Workers, called, with_details
 
 COMPLETE = {"resultType": "complete"}  # required since 2026-07-28; left out for older clients
 LIST_MILLISECONDS = 300_000

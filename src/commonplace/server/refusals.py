@@ -18,8 +18,8 @@ from commonplace.access.rates import block_of
 from commonplace.dialects.contract import RequestInfo
 from commonplace.dialects.rest import Rejected
 from commonplace.errors import CommonplaceError
+from commonplace.server.calls import Workers
 from commonplace.server.gate import Gate
-from commonplace.server.workers import Workers
 
 SECONDS = 1.0
 MOST_FLOODS = 100  # addresses counted separately within a second; further ones are counted together

@@ -25,7 +25,7 @@ from commonplace.access.rates import block_of
 from commonplace.dialects.contract import Dialect, RequestInfo
 from commonplace.dialects.rest import Rejected, Rest
 from commonplace.errors import CommonplaceError, InvalidInput
-from commonplace.server.messages import message_in, named
+from commonplace.server.calls import message_in, named
 from commonplace.server.refusals import Called
 from commonplace.server.settings import Settings, is_loopback
 

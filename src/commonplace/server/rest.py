@@ -20,12 +20,11 @@ from commonplace.access.sessions import Sessions
 from commonplace.dialects.contract import Dialect, RequestInfo, Schema, Tool
 from commonplace.dialects.rest import Exchange, Rejected, Reply, Rest, Route
 from commonplace.errors import CommonplaceError, InvalidInput
+from commonplace.server.calls import ADMITTED, JSON_BODY, UNREADABLE, Admitted, Workers
 from commonplace.server.connections import RECHECK_SECONDS
-from commonplace.server.messages import ADMITTED, JSON_BODY, UNREADABLE
 from commonplace.server.openapi import document
 from commonplace.server.quotas import Quota, Remaining
 from commonplace.server.request import RECHECK, parse_body, refusal
-from commonplace.server.workers import Admitted, Workers
 
 PUBLIC_BODY_BYTES = 16_384  # largest body that is read before the caller is authenticated
 WITH_BODY = ("POST", "PUT", "PATCH")

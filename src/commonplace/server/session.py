@@ -15,9 +15,8 @@ from typing import TYPE_CHECKING, Any
 from commonplace.client.static_answers import StaticAnswers
 from commonplace.dialects.contract import Dialect
 from commonplace.server import calls
-from commonplace.server.messages import client_name
+from commonplace.server.calls import Admitted, Workers, client_name, with_details
 from commonplace.server.refusals import Refusals
-from commonplace.server.workers import Admitted, Workers, with_details
 
 if TYPE_CHECKING:
     from mcp.server.lowlevel import Server

@@ -74,10 +74,10 @@ async def _serve(gate: Gate, caller: Caller, dialect: Dialect, project: Project 
     with without_garbage_collection():
         from mcp.server.stdio import stdio_server
 
+        from commonplace.server.calls import Admitted, Workers
         from commonplace.server.pipes import Pipes, lines
         from commonplace.server.protocol import build
         from commonplace.server.refusals import Refusals
-        from commonplace.server.workers import Admitted, Workers
 
     workers = Workers(gate, CALL_SECONDS)
     environ = {name: os.environ[name] for name in CONTRACT_VARIABLES if name in os.environ}
