@@ -79,7 +79,7 @@ def named(params: object) -> tuple[str, Mapping[str, Any]]:
     )
 
 
-def message_in(body: bytes) -> Any:
+def parse_message(body: bytes) -> Any:
     """The parsed JSON of a body; `UNREADABLE` if it is not JSON, which the SDK reports."""
     try:
         return json.loads(body)

@@ -32,7 +32,7 @@ from commonplace.server.calls import (
     fault_of,
     identity_of,
     named,
-    message_in,
+    parse_message,
 )
 from commonplace.server.refusals import Called, Refusals
 
@@ -227,7 +227,7 @@ def _fault(error: Exception) -> _Fault | None:
     line = str(first["input"])
     if not line.strip():
         return None
-    found = message_in(line.encode(errors="surrogatepass"))
+    found = parse_message(line.encode(errors="surrogatepass"))
     why = "This is not JSON. Send one message a line."
     if found is not UNREADABLE:
         why = "A string holds half a character (a lone surrogate), or a number is too long."

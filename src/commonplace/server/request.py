@@ -25,7 +25,7 @@ from commonplace.access.rates import block_of
 from commonplace.dialects.contract import Dialect, RequestInfo
 from commonplace.dialects.rest import Rejected, Rest
 from commonplace.errors import CommonplaceError, InvalidInput
-from commonplace.server.calls import message_in, named
+from commonplace.server.calls import named, parse_message
 from commonplace.server.refusals import Called
 from commonplace.server.settings import Settings, is_loopback
 
@@ -544,7 +544,7 @@ async def read_body(
 def parse_body(body: bytes) -> Any:
     """The JSON of a body, or UNREADABLE. Rejected if it is nested too deep, or in too much."""
     check_nesting(body)
-    return message_in(body)
+    return parse_message(body)
 
 
 def check_nesting(body: bytes) -> None:
