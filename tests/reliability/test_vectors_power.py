@@ -1,45 +1,48 @@
-"""Vectors are written without a sync of their own; those that a power cut undoes are made again."""
+"""Vectors are written without a sync of their own: a power cut undoes such a write as a whole."""
 
 from __future__ import annotations
 
 import random
 from pathlib import Path
 
-import pytest
-
 from commonplace import Commonplace
-from commonplace.engine.binding import engine_call
-from commonplace.engine.maintenance import upkeep
-from conftest import WordVectors, texts
-from reliability.faulty_vfs import LOSSES, Recorder, Replay, mounted
+from commonplace.engine.binding import lease
+from commonplace.storage import outbox
+from reliability.faulty_vfs import Recorder, Replay, mounted
 from reliability.test_power_loss import lay_out
 
-MEANINGS = {"car": "vehicle", "auto": "vehicle"}
 
-
-@pytest.mark.parametrize("loss", LOSSES)
-def test_vectors_cost_no_sync_and_are_made_again_after_a_power_cut(
-    quick_disk: Path, loss: str
+def test_a_write_that_is_not_durable_costs_no_sync_and_is_lost_as_a_whole(
+    quick_disk: Path,
 ) -> None:
-    disk, near = Recorder(), WordVectors(meanings=MEANINGS)
+    disk = Recorder()
     with (
         mounted(disk),
-        Commonplace(quick_disk / "before", embedding=near, embed="later") as memory,
+        Commonplace(quick_disk / "before", embedding="none") as memory,
+        lease(memory) as space,
     ):
-        near.gate.clear()
         memory.remember("the car is red")
+        with space.store.maintain() as rows:
+            outbox.add(rows, space.name, 1)
         stored = disk.position
-        near.gate.set()
-        engine_call(memory, upkeep.settle)
-        embedded = disk.position
-        assert memory.backlog() == (0, 0)
-    since = disk.steps[stored:embedded]
-    assert {step.kind for step in since} == {"write"}, "the batch is written, and nothing synced"
+        with space.store.maintain(durable=False) as rows:
+            outbox.remove(rows, space.name, 1)
+            outbox.add(rows, space.name, 2)
+        written = disk.position
+        with space.store.maintain() as rows:
+            outbox.add(rows, space.name, 3)
+        synced = disk.position
+    assert {step.kind for step in disk.steps[stored:written]} == {"write"}
+    assert disk.steps[synced - 1].kind == "sync"
     replay = Replay(disk)
-    replay.advance(embedded)
-    lay_out(replay.image(loss, random.Random(1)), quick_disk / "after")  # type: ignore[arg-type]
-    with Commonplace(quick_disk / "after", embedding=near, embed="later") as memory:
-        if loss == "drop":
-            assert memory.backlog()[0] == 1, "the batch is lost as a whole"
-        engine_call(memory, upkeep.settle)
-        assert texts(memory.recall("auto")) == ["the car is red"]
+    for cut, requests in ((stored, [1]), (written, [1]), (synced, [2, 3])):
+        replay.advance(cut)
+        place = quick_disk / str(cut)
+        lay_out(replay.image("drop", random.Random(1)), place)
+        with (
+            Commonplace(place, embedding="none") as memory,
+            lease(memory) as space,
+            space.store.read() as rows,
+        ):
+            asked = [n for n in (1, 2, 3) if outbox.error_of(rows, space.name, n) is not None]
+            assert asked == requests
