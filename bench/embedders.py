@@ -56,6 +56,16 @@ class Remembering:
         rows = [row for row in found if row is not None]
         return np.stack(rows) if rows else np.empty((0, self.dimensions), np.float32)
 
+    def embed_quickly(self, texts: Sequence[str]) -> NDArray[np.float32]:
+        """The built-in model's quick part, which is computed anew."""
+        assert isinstance(self._model, BuiltIn)
+        return self._model.embed_quickly(texts)
+
+    def knows_english(self, text: str) -> bool:
+        """What the built-in model says."""
+        assert isinstance(self._model, BuiltIn)
+        return self._model.knows_english(text)
+
     def _find(self, key: bytes) -> NDArray[np.float32] | None:
         row = self._kept.execute("SELECT vector FROM vectors WHERE key = ?", (key,)).fetchone()
         return None if row is None else np.frombuffer(row[0], "<f4")

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from commonplace import Commonplace, Draft
-from commonplace.engine.finding.recall import PARTS, prompt_parts
+from commonplace.engine.finding.recall import PROMPT_WORDS, prompt_query
 from commonplace.errors import InvalidInput
 from conftest import texts
 
@@ -77,5 +77,7 @@ def test_any_prompt_can_be_asked(beliefs: Commonplace) -> None:
     assert beliefs.recall_for_prompt("") == []
     assert beliefs.recall_for_prompt("?!") == []
     long = "Refactor this function. " * 5_000 + "Which dog does the family have?"
-    assert len(prompt_parts(long)) <= PARTS
+    assert len(prompt_query(long).split()) <= PROMPT_WORDS
+    assert len(prompt_query("word " * 5_000).split()) == PROMPT_WORDS
+    assert prompt_query("One two. Three four. Five six.") == "One two. Three four. Five six."
     assert BELIEFS[5] in texts(beliefs.recall_for_prompt(long))

@@ -13,6 +13,7 @@ translations.
 from __future__ import annotations
 
 import contextlib
+import functools
 import hashlib
 import json
 import mmap
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 MODEL_DIRECTORY = Path(__file__).parent / "model"
+USUAL_INFORMATION = 16.0  # of a rare word, in nats, where there is no vocabulary to tell
 REBUILD = (
     "Reinstall the package, or in a source tree run `python tools/build_model.py` "
     "(it needs hatchling, numpy, onnx and safetensors)."
@@ -95,6 +97,17 @@ class BuiltIn:
             return self._queries.embed(texts, self._compute)
         return self._compute(texts)
 
+    def embed_quickly(self, texts: Sequence[str]) -> NDArray[np.float32]:
+        """The same without the English part, which takes three times as long, so it is zero."""
+        import numpy as np
+
+        none = np.zeros((len(texts), self.english.dimensions), np.float32)
+        return np.concatenate([none, self.multilingual.embed(texts)], axis=1)
+
+    def knows_english(self, text: str) -> bool:
+        """Whether the English encoder knows a text, so that its words mean what they say."""
+        return self.english.knows(text)
+
     def count_tokens(self, text: str) -> int:
         """The number of the English encoder's tokens of a text, with the two special ones."""
         return self.english.count_tokens(text)
@@ -119,6 +132,21 @@ class BuiltIn:
 
         english = self.english.embed(texts, known_only=True)
         return np.concatenate([english, self.multilingual.embed(texts)], axis=1)
+
+
+@functools.lru_cache(maxsize=8_192)
+def information(word: str) -> float:
+    """How much a word says, in nats: little if it is common in any language, much if it is rare."""
+    known = _vocabulary()
+    return known.information(word) if known is not None else USUAL_INFORMATION
+
+
+@functools.cache
+def _vocabulary() -> Pieces | None:
+    try:
+        return _open_pieces(MODEL_DIRECTORY, _read_about(MODEL_DIRECTORY)["multilingual"])
+    except EmbeddingUnavailable:
+        return None
 
 
 def _read_about(directory: Path) -> dict[str, Any]:
@@ -191,6 +219,11 @@ class English(_Encoder):
                 inputs = {"input_ids": ids, "attention_mask": mask}
                 vectors[batch] = _run(session, inputs)
         return vectors
+
+    def knows(self, text: str) -> bool:
+        """Whether a text is in a language that the model knows."""
+        with _failures_named():
+            return bool(_english_tokens(self._load()[0], text, known_only=True))
 
     def count_tokens(self, text: str) -> int:
         """The number of tokens of a text, including the two special ones."""
@@ -296,9 +329,7 @@ class Multilingual(_Encoder):
         import numpy as np
 
         about = self._about
-        pieces = Pieces(
-            self._directory / "multilingual.pieces", int(about["slots"]), int(about["pieces"])
-        )
+        pieces = _open_pieces(self._directory, about)
         table = np.memmap(self._directory / "multilingual.table", np.uint8, "r")
         session = _open_session(self._directory / "multilingual.onnx", self._threads)
         return pieces, table.reshape(-1, int(about["width"])), session
@@ -336,10 +367,17 @@ class Pieces:
         words = unicodedata.normalize("NFKC", text[:MULTILINGUAL_CHARS].translate(_SPACES)).split()
         if not words:
             return [BEGIN, UNKNOWN, END]
-        return [BEGIN, *self._best_split("\u2581" + "\u2581".join(words)), END]
+        return [BEGIN, *self._best_split("\u2581" + "\u2581".join(words))[0], END]
 
-    def _best_split(self, text: str) -> list[int]:
-        """The Viterbi algorithm: the best split of each prefix, from the shortest to the whole."""
+    def information(self, word: str) -> float:
+        """How much a word says, in nats: its negative log probability; capitals do not count."""
+        return -max(self._best_split("\u2581" + each)[1] for each in {word, word.lower()})
+
+    def _best_split(self, text: str) -> tuple[list[int], float]:
+        """The likeliest split of a text, and its log probability.
+
+        The Viterbi algorithm: the best split of each prefix, from the shortest to the whole.
+        """
         keys, pieces, scores = self._keys, self._pieces, self._scores
         slots, shift = self._slots, self._shift
         codes = list(map(ord, text))
@@ -367,10 +405,16 @@ class Pieces:
                 best[begin + 1] = before + self._unknown_score
                 begins[begin + 1], chosen[begin + 1] = begin, UNKNOWN
         split = []
+        score = best[length]
         while length:
             split.append(chosen[length])
             length = begins[length]
-        return split[::-1]
+        return split[::-1], score
+
+
+def _open_pieces(directory: Path, about: dict[str, Any]) -> Pieces:
+    """The vocabulary of the model in a directory."""
+    return Pieces(directory / "multilingual.pieces", int(about["slots"]), int(about["pieces"]))
 
 
 @contextlib.contextmanager

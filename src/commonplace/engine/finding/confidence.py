@@ -2,8 +2,8 @@
 
 The score by which results are ranked compares them with each other only. The probability means the
 same in every space: it is a logistic function of how alike the query and the memory are, and of how
-much of the query the space has never heard of. `bench/choosing.py` fits its constants on questions
-asked in a space that holds the answer and in spaces that do not.
+much the query's words say that no memory of the space holds. Its constants were fitted on questions
+asked in a space that holds the answer and in spaces that do not (docs/benchmarks.md).
 """
 
 from __future__ import annotations
@@ -21,12 +21,16 @@ if TYPE_CHECKING:
 
 Floats = NDArray[np.float64]
 
-MINIMUM = 0.3  # nothing is returned if no result is as probable as this
-SHARE = 0.5  # of the best score, and of the minimum, which every other result must have
-FIT = {"constant": -6.0, "cosine": 21.0, "unknown": -3.9}
-# Multilingual vectors alone do not tell an answer from another statement, so they cut nothing.
+MINIMUM = 0.33  # nothing is returned if no result is as probable as this
+SHARE = 0.45  # of the best score, and of the minimum, which every other result must have
+FIT = {"constant": -1.8, "cosine": 11.6, "unheard": -0.08}
+# The same for cosines of the multilingual part alone: of an English query in a hurry, and of a
+# memory that is in another language than most, where words tell nothing.
+QUICK_FIT = {"constant": -1.3, "cosine": 9.9, "unheard": -0.084}
+ODD_FIT = {"constant": -5.1, "cosine": 9.9, "unheard": 0.0}
+# For other queries, and where most memories are in other languages, they do not tell an answer from
+# another statement, so they cut nothing.
 UNSURE = 0.35
-SMALL = 100  # in a space of so many memories an unknown word counts half
 BY_WORDS = {"constant": -1.6, "covered": 8.0}
 ALL_WORDS = 0.6  # the least probability of a memory that holds all words of the query
 EXACT = 0.9  # the same for a rare name or code that the query and the memory share
@@ -56,11 +60,13 @@ def probabilities(search: Search, top: NDArray[np.int64], linked: NDArray[np.flo
     found = _logistic(BY_WORDS["constant"] + BY_WORDS["covered"] * heard)
     if search.meaning:
         cosine = _heard(search, top, search.cosine)
-        live = np.count_nonzero(search.snapshot.live)
-        unknown = search.unknown * live / (live + SMALL)
-        by_meaning = _logistic(FIT["constant"] + FIT["cosine"] * cosine + FIT["unknown"] * unknown)
+        by_meaning = _answering(QUICK_FIT if search.quick else FIT, cosine, search.unheard)
+        alone = _multilingual_alone(search, top)
+        if 2 * np.count_nonzero(alone) > len(top) and not (search.quick and search.english):
+            by_meaning = np.where(alone, np.maximum(by_meaning, UNSURE), by_meaning)
+        elif alone.any() and not search.quick:
+            by_meaning = np.where(alone, _answering(ODD_FIT, cosine, 0.0), by_meaning)
         found = np.where(search.embedded[top], by_meaning, found)
-        found = np.where(_unsure(search, top), np.maximum(found, UNSURE), found)
     found = np.where(covered > 0.999, np.maximum(found, ALL_WORDS), found)
     for positions in distinctive(search):
         found = np.where(np.isin(top, positions), np.maximum(found, EXACT), found)
@@ -71,7 +77,11 @@ def probabilities(search: Search, top: NDArray[np.int64], linked: NDArray[np.flo
     return np.asarray(found, np.float64)
 
 
-def _unsure(search: Search, top: NDArray[np.int64]) -> NDArray[np.bool_]:
+def _answering(fit: dict[str, float], cosine: Floats, unheard: float) -> Floats:
+    return _logistic(fit["constant"] + fit["cosine"] * cosine + fit["unheard"] * unheard)
+
+
+def _multilingual_alone(search: Search, top: NDArray[np.int64]) -> NDArray[np.bool_]:
     """Return which results have no vector that can be compared in the model's first part."""
     snapshot = search.snapshot
     if len(snapshot.parts) < 2 or search.vector is None or not len(snapshot.owner):

@@ -12,11 +12,13 @@ import math
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Literal, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
+from commonplace.embedding.builtin import information
 from commonplace.embedding.provider import knows_script
 from commonplace.engine import checks
 from commonplace.engine.content.projects import Project, is_labelled
@@ -40,6 +42,7 @@ Flags = NDArray[np.bool_]
 Number = TypeVar("Number", float, NDArray[np.float64])
 
 DAY = 86_400_000_000
+_WORD = re.compile(r"[\w'’.@/-]+")
 _WEIGHTS = (
     "lexical", "dense", "coverage", "k1", "b", "neighbours", "session", "session_words", "speaker",
     "answers", "graph", "spread", "recency", "recency_days", "importance", "credit",
@@ -115,8 +118,8 @@ class Search:
     mask: Flags
     query: str
     terms: list[str]
-    unknown: float
-    """The share of the query, by the rarity of its terms, that no live memory holds."""
+    unheard: float
+    """The information, in nats, of the query's words that no memory holds."""
     bm25: Floats
     covered: Floats
     holding: list[NDArray[np.int32]]
@@ -138,12 +141,19 @@ class Search:
     """With `as_of`: the operation after which the past is read."""
     project: Project | None = None
     """The project whose memories are preferred to global ones."""
+    quick: bool = False
+    """The vector of the query has only the part that is computed quickly."""
+    english: bool = True
+    """With `quick`: the query is in English."""
 
 
 class Question:
-    """A query's terms, and its vectors if there is an embedder and it answers."""
+    """A query's terms, and its vectors if there is an embedder and it answers.
 
-    def __init__(self, space: OpenSpace, query: str) -> None:
+    With `quick`, a vector has only the part that is computed quickly, if the model has one.
+    """
+
+    def __init__(self, space: OpenSpace, query: str, *, quick: bool = False) -> None:
         self.query = query
         self.terms = list(dict.fromkeys(analyse_query(query)))
         self.script = "latin" if query.isascii() else dominant_script(query)
@@ -152,13 +162,30 @@ class Question:
         if self._embedder is None:
             self.degraded = "There is no embedding provider; only words were searched."
         self.usable = self._embedder is not None and knows_script(self._embedder.id, self.script)
+        self.quick = quick and hasattr(self._embedder, "embed_quickly")
+
+    @cached_property
+    def words(self) -> dict[str, list[str]]:
+        """The terms of each word, as the query writes it."""
+        found = {word.strip("'’.-") for word in _WORD.findall(self.query)}
+        known = set(self.terms)
+        return {word: [t for t in analyse_query(word) if t in known] for word in sorted(found)}
+
+    @property
+    def english(self) -> bool:
+        """Whether the query is in English; only a model with a quick part can tell."""
+        return bool(self._embedder.knows_english(self.query))  # type: ignore[union-attr]
 
     def vector(self, text: str) -> tuple[NDArray[np.int8], float] | None:
         """Return (vector, scale) of a text, or None if it cannot be embedded."""
         if self._embedder is None or not self.usable:
             return None
         try:
-            packed = quantise(self._embedder.embed([text], query=True))[0]
+            if self.quick:
+                rows = self._embedder.embed_quickly([text])  # type: ignore[attr-defined]
+            else:
+                rows = self._embedder.embed([text], query=True)
+            packed = quantise(rows)[0]
         except EmbeddingUnavailable as error:
             self.degraded, self.usable = error.message, False
             return None
@@ -179,9 +206,9 @@ def search_legs(
     seen = visible(space, connection, snapshot, filters, as_of)
     snapshot = seen.snapshot
     named, spoken = _named_speakers(snapshot, asked.query)
-    bm25, covered, holding, times, unknown = lexical(snapshot, asked.terms, weighting)
+    bm25, covered, holding, times = lexical(snapshot, asked.terms, weighting)
     search = Search(
-        snapshot, seen.mask, asked.query, asked.terms, unknown, bm25, covered, holding, times,
+        snapshot, seen.mask, asked.query, asked.terms, 0.0, bm25, covered, holding, times,
         np.zeros(snapshot.size, np.float32), snapshot.embedded, named,
         [derived.term_number(term) for name in sorted(_names(snapshot, named))
          for term in analyse_query(name)],
@@ -190,6 +217,8 @@ def search_legs(
     vector = asked.vector(asked.query) if weighting.dense > 0 else None
     if vector is not None:
         search.meaning, search.vector = True, vector[0]
+        search.unheard = _unheard(search, asked)
+        search.quick, search.english = asked.quick, asked.quick and asked.english
         lines = snapshot.session >= 0 if named else None
         also = None
         if snapshot.chooses:  # what has the best words is scored by meaning, too
@@ -206,10 +235,10 @@ def search_legs(
 
 def lexical(
     snapshot: Snapshot, terms: Sequence[str], weighting: Weighting
-) -> tuple[Floats, Floats, list[NDArray[np.int32]], list[NDArray[np.uint8]], float]:
+) -> tuple[Floats, Floats, list[NDArray[np.int32]], list[NDArray[np.uint8]]]:
     """Compute BM25 and the covered share of the query for every position.
 
-    Also return where and how often each term occurs, and the share of the query found nowhere.
+    Also return where and how often each term occurs.
     """
     scores = np.zeros(snapshot.size, np.float32)
     covered = np.zeros(snapshot.size, np.float32)
@@ -218,7 +247,7 @@ def lexical(
     mean = float(snapshot.length[live].mean()) if documents else 1.0
     holding: list[NDArray[np.int32]] = []
     counts: list[NDArray[np.uint8]] = []
-    rarities: list[float] = []
+    mass = 0.0
     for term in terms:
         positions, times = snapshot.postings(derived.term_number(term))
         rare = rarity(documents, int(np.count_nonzero(live[positions])))
@@ -230,12 +259,27 @@ def lexical(
         covered[positions] += np.float32(rare)
         holding.append(positions)
         counts.append(times)
-        rarities.append(rare)
-    mass = sum(rarities)
+        mass += rare
     if mass > 0:
         covered /= np.float32(mass)
-    missing = sum(rare for rare, found in zip(rarities, holding, strict=True) if not len(found))
-    return scores, covered, holding, counts, missing / mass if mass > 0 else 0.0
+    return scores, covered, holding, counts
+
+
+def _unheard(search: Search, asked: Question) -> float:
+    """Return the information of the query's words that no memory holds, not even a replaced one."""
+    alive = search.snapshot.alive
+    held = {
+        term: bool(alive[positions].any())
+        for term, positions in zip(search.terms, search.holding, strict=True)
+    }
+    if all(held.values()):
+        return 0.0
+    total = 0.0
+    for word, terms in asked.words.items():
+        missing = sum(not held[term] for term in terms)
+        if missing:
+            total += information(word) * missing / len(terms)
+    return total
 
 
 def fuse(search: Search, weighting: Weighting) -> Floats:

@@ -56,10 +56,9 @@ __all__ = [
 QUERY_CHARS = 10_000
 WAIT_SECONDS = 0.15  # for the vectors of what was stored just before
 SESSION_WORDS = np.float32(0.6)  # of a session as a whole, beside its best messages
-PROMPT_MINIMUM = 0.9  # a hook adds to every prompt, so it needs better reasons than a search
-PARTS = 6
-PART_CHARS = 600
-PART_TERMS = 2
+PROMPT_MINIMUM = 0.55  # a hook adds to every prompt, so it needs better reasons than a search
+PROMPT_CHARS = 2_000  # so much of the beginning and of the end of a prompt is looked at
+PROMPT_WORDS = 32  # of those so many are asked, since embedding takes time
 _SENTENCE = re.compile(r"(?<=[.!?。！？])\s+|\n+")
 
 
@@ -159,6 +158,7 @@ def recall(
     count: bool,
     minimum: float | None = None,
     share: float | None = None,
+    quick: bool = False,
 ) -> Hits:
     """Return the best live memories for a query, or those that were live at a time."""
     if not isinstance(weighting, Weighting | None):
@@ -170,7 +170,7 @@ def recall(
     checks.flag(count, "count")
     checks.limit(limit)
     checks.text(query, "query", max_chars=QUERY_CHARS)
-    asked = Question(space, query)
+    asked = Question(space, query, quick=quick)
     seconds = WAIT_SECONDS if weighting.dense > 0 else 0.0
     now_only = as_of is None
     with space.view_with_vectors(seconds, partial=now_only) as (connection, snapshot, missing):
@@ -206,6 +206,8 @@ def _hits(
     probability = _probabilities(search, found, top, linked)
     kept = confidence.worthwhile(search, top, probability, score, linked, least)
     top, probability = top[kept], probability[kept]
+    if not len(top):
+        return Hits()
     words = _words_held(asked, search, top)
     likeness = _similarities(space, search, top)
     best = float(search.bm25[search.mask].max(initial=0.0)) or 1.0
@@ -274,9 +276,9 @@ def _row(search: Search, found: Arranged, at: int) -> Row:
 def _words_held(asked: Question, search: Search, top: NDArray[np.int64]) -> list[tuple[str, ...]]:
     """Return the words of the query that each result contains, as the query writes them."""
     written: dict[str, str] = {}
-    for word in re.findall(r"[\w'’.@/-]+", asked.query):
-        for term in analyse_query(word):
-            written.setdefault(term, word.strip("'’.-"))
+    for word, terms in asked.words.items():
+        for term in terms:
+            written.setdefault(term, word)
     held: list[dict[str, None]] = [{} for _ in top]
     for term, positions in zip(search.terms, search.holding, strict=True):
         if len(positions):
@@ -328,43 +330,41 @@ def recall_for_prompt(
 ) -> Hits:
     """Return the memories that help with a prompt, of any length; usually few, often none.
 
-    A prompt may raise several topics, so its parts are asked one by one; a memory keeps the best
-    of its results.
+    A person waits for each prompt, so only the quick part of the model is used.
     """
     checks.flag(count, "count")
     checks.limit(limit)
     checks.optional(prompt, "prompt", max_chars=checks.TEXT_CHARS)
     least = PROMPT_MINIMUM if minimum is None else minimum
     confidence.bounds(least, None)
-    found: dict[str, Hit] = {}
-    degraded = ""
-    for part in prompt_parts(prompt):
-        hits = recall(
-            space, part, filters, None, limit=limit, as_of=None, count=False, minimum=least
-        )
-        degraded = degraded or hits.degraded
-        for hit in hits:
-            known = found.get(hit.memory.id)
-            if hit.probability < least:
-                continue
-            if known is None or known.probability < hit.probability:
-                found[hit.memory.id] = hit
-    best = Hits(sorted(found.values(), key=lambda hit: (-hit.probability, -hit.score))[:limit])
-    best.degraded = degraded
+    query = prompt_query(prompt)
+    if not analyse_query(query):
+        return Hits()
+    found = recall(
+        space, query, filters, None, limit=limit, as_of=None, count=False, minimum=least, quick=True
+    )
+    best = Hits(hit for hit in found if hit.probability >= least)
+    best.degraded = found.degraded
     if count and best:
         space.count_reads([hit.memory.num for hit in best], now())
     return best
 
 
-def prompt_parts(prompt: str) -> list[str]:
-    """Return what is asked for a prompt: the whole if it is short, else its ends and sentences."""
-    text = " ".join(prompt.split())
-    if not analyse_query(text[:QUERY_CHARS]):
-        return []
-    whole = [text] if len(text) <= PART_CHARS else [text[:PART_CHARS], text[-PART_CHARS:]]
-    pieces = (piece.strip() for piece in _SENTENCE.split(" ".join(whole)))
-    sentences = [piece for piece in pieces if len(analyse_query(piece)) >= PART_TERMS]
-    return list(dict.fromkeys([*whole, *sentences]))[:PARTS]
+def prompt_query(prompt: str) -> str:
+    """Return what is asked for a prompt: its last and its first sentences, in few words."""
+    text = prompt.strip()
+    if len(text) > 2 * PROMPT_CHARS:
+        text = f"{text[:PROMPT_CHARS]}\n{text[-PROMPT_CHARS:]}"
+    pieces = dict.fromkeys(" ".join(piece.split()) for piece in _SENTENCE.split(text))
+    sentences = [piece.split() for piece in pieces]
+    first: list[str] = []
+    last: list[str] = []
+    while sentences and (room := PROMPT_WORDS - len(first) - len(last)) > 0:
+        if len(last) <= len(first):
+            last = [*sentences.pop()[:room], *last]
+        else:
+            first += sentences.pop(0)[:room]
+    return " ".join([*first, *last])
 
 
 def recall_sessions(
