@@ -293,12 +293,21 @@ class Table(Hashed):
         if without is not None:
             clause += "AND num <> ? "
             values.append(without)
-        return self.fetch(connection, space, clause + "ORDER BY num" * in_order, *values)
+        rows = self.fetch(connection, space, clause + "ORDER BY num" * in_order, *values)
+        return self._that_have(rows, equal)
 
     def first(self, connection: Rows, space: str, /, **equal: Any) -> Row | None:
         """A verified row with these values, or None."""
         clause = "".join([f"AND {name} = ? " for name in equal])
-        return self.fetch_one(connection, space, clause, *equal.values())
+        row = self.fetch_one(connection, space, clause, *equal.values())
+        return None if row is None else self._that_have([row], equal)[0]
+
+    def _that_have(self, rows: list[Row], equal: Mapping[str, Any]) -> list[Row]:
+        """The rows; StorageCorrupt if one has other values, to which a damaged index has led."""
+        for name, value in equal.items():
+            if any(row[name] != value for row in rows):
+                raise self._damaged_index(name)
+        return rows
 
     def is_empty(self, connection: Rows, space: str) -> bool:
         """Whether a space has no row in this table."""
@@ -316,13 +325,16 @@ class Table(Hashed):
             marks = ", ".join("?" * len(part))
             whole = f"{clause}AND {column} IN ({marks})"
             found += self.fetch(connection, space, whole, *equal.values(), *part)
-        return found
+        wanted = set(values)
+        if any(row[column] not in wanted for row in found):
+            raise self._damaged_index(column)
+        return self._that_have(found, equal)
 
     def by_id(self, connection: Rows, space: str, identity: str) -> Row | None:
         """The verified row with an id, or None; StorageCorrupt if the index is damaged."""
         row = self.fetch_one(connection, space, "AND id = ?", identity)
         if row is not None and row["id"] != identity:
-            raise self._damaged_by_id()
+            raise self._damaged_index("id")
         return row
 
     def by_ids(self, connection: Rows, space: str, identities: Sequence[str]) -> dict[str, Row]:
@@ -333,13 +345,13 @@ class Table(Hashed):
             clause = f"AND id IN ({', '.join('?' * len(wanted))})"
             rows = self.fetch(connection, space, clause, *wanted)
             if not {row["id"] for row in rows} <= set(wanted):
-                raise self._damaged_by_id()
+                raise self._damaged_index("id")
             found.update((row["id"], row) for row in rows)
         return found
 
-    def _damaged_by_id(self) -> StorageCorrupt:
+    def _damaged_index(self, column: str) -> StorageCorrupt:
         return StorageCorrupt(
-            f"The index of {self.name} by id is damaged.",
+            f"The index of {self.name} by {column} is damaged.",
             hint="Run 'commonplace doctor --repair' to rebuild it from the rows.",
         )
 

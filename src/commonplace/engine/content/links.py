@@ -237,15 +237,14 @@ class _Edges:
         """Return the links of any of the nodes, each once, oldest first."""
         ends = _ENDS[direction]
         wanted = list(dict.fromkeys(nodes))
-        known = set(wanted)
         if self._seq is not None:
+            known = set(wanted)
             every = self.everything
             return [each for each in every if any(getattr(each, end) in known for end in ends)]
         found: dict[int, Row] = {}
         for end in ends:
             rows = LINKS.among(self._connection, self._space, end, wanted)
-            # A damaged index leads to rows of other memories.
-            found.update((row["num"], row) for row in rows if row[end] in known)
+            found.update((row["num"], row) for row in rows)
         return self._links(found[num] for num in sorted(found))
 
 
