@@ -444,22 +444,37 @@ def _show_result(
     room = terminal.columns() - 10
     text = f"{memory.title}: {memory.text}" if memory.title else memory.text
     say(f"{bold(memory.id[:8])}  {one_line(snippet(text, query, room), room)}")
-    known = () if here is None else here.labels
-    shown = [tag for tag in memory.tags if tag not in known]
-    parts = [memory.kind, local(memory.occurred_at or memory.created_at), ", ".join(shown)]
-    if here is not None and (branch := here.other_branch(memory.tags)):
-        parts.append(f"stored on another branch: {branch}")
-    if memory.trust != "stated":
-        parts.append(memory.trust)
-    if hit is not None:
-        parts.append(f"{hit.probability:.0%} probable")
-        if hit.replaced_by or hit.newer:
-            surely = "replaced" if hit.replaced_by else "perhaps replaced"
-            parts.append(f"{surely} by {(hit.replaced_by or hit.newer)[:8]}")
-    told = one_line(" · ".join(part for part in parts if part), room)
-    say(dim("          " + told))
+    marks = _marks(memory, here, hit)
+    first = [memory.kind, local(memory.occurred_at or memory.created_at)]
+    # Tags get the room that is left: what marks a result is never cut.
+    left = room - terminal.width(" · ".join([*first, *marks, ""]))
+    tags = one_line(_other_tags(memory, here), max(left, 1))
+    say(dim("          " + " · ".join(part for part in [*first, tags, *marks] if part)))
     if hit is not None and why:
         say(dim(f"          {visible(str(hit.why))}"))
+
+
+def _marks(memory: Memory, here: Project | None, hit: Hit | None) -> list[str]:
+    """What a reader must know of a result before believing it."""
+    marks = []
+    if here is not None and (branch := here.other_branch(memory.tags)):
+        marks.append(f"stored on another branch: {branch}")
+    if memory.trust != "stated":
+        marks.append(memory.trust)
+    if hit is not None:
+        marks.append(f"{hit.probability:.0%} probable")
+        if hit.replaced_by or hit.newer:
+            surely = "replaced" if hit.replaced_by else "perhaps replaced"
+            marks.append(f"{surely} by {(hit.replaced_by or hit.newer)[:8]}")
+    return marks
+
+
+def _other_tags(memory: Memory, here: Project | None) -> str:
+    """The tags of a result, without the labels of the project one is in, and of its branches."""
+    if here is None:
+        return ", ".join(memory.tags)
+    known = {*here.labels, f"branch:{here.other_branch(memory.tags)}"}
+    return ", ".join(tag for tag in memory.tags if tag not in known)
 
 
 def _show_session(found: SessionHit, query: str, here: Project | None) -> None:
