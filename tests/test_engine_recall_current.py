@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 
 import pytest
 
@@ -113,6 +114,15 @@ def test_a_negation_or_a_change_makes_a_replacement_more_probable() -> None:
         )
     ]
     assert chances[0] < chances[1]
+
+
+def test_without_vectors_a_replacement_is_suggested_and_not_claimed(tmp_path: Path) -> None:
+    with Commonplace(tmp_path, embedding="none") as memory:
+        older = memory.remember("heron at large", occurred_at="2026-01-01")
+        newer = memory.remember("heron at home", occurred_at="2026-02-01")
+        marked = {hit.memory.id: hit for hit in memory.recall("heron")}
+        assert marked[older.id].newer == newer.id
+        assert not marked[older.id].replaced_by
 
 
 def test_results_come_from_several_sessions(memory: Commonplace) -> None:
