@@ -475,13 +475,13 @@ def newest_operation(connection: Rows, space: str) -> tuple[int, str]:
 
     A number can be used again after a file was replaced by an older one; an id cannot.
     """
-    seq, _, identity, _ = read_head(connection, space)
-    return seq, identity or operation_id(connection, space, seq)
+    return newest_change(connection, space)[:2]
 
 
 def newest_change(connection: Rows, space: str) -> tuple[int, str, int]:
     """(number, id) of the newest operation, and the number of the newest change of vectors."""
-    return (*newest_operation(connection, space), read_head(connection, space).derived)
+    seq, _, identity, derived = read_head(connection, space)
+    return seq, identity or operation_id(connection, space, seq), derived
 
 
 def operation_id(connection: Rows, space: str, seq: int) -> str:

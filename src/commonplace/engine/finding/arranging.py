@@ -6,6 +6,7 @@ what was superseded explicitly brings its replacement.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
@@ -22,6 +23,7 @@ from commonplace.engine.finding.current import (
     POOL,
     SHORTEST,
     Statement,
+    names_of,
     replacing_asked,
 )
 from commonplace.engine.finding.filters import Filters
@@ -38,7 +40,7 @@ from commonplace.engine.finding.ranking import (
 from commonplace.engine.library import OpenSpace
 from commonplace.engine.model import LIVE_STATES
 from commonplace.storage.fields import STATES
-from commonplace.storage.index import NEVER, Snapshot
+from commonplace.storage.index import NEVER, Flags, Snapshot
 from commonplace.storage.ports import Rows
 from commonplace.storage.tables import LINKS, MEMORIES, Row
 
@@ -110,8 +112,6 @@ def _newer(
     """Return for the first results the newer statement that probably replaces each."""
     snapshot = search.snapshot
     alike = _alike(space, snapshot, pool)
-    occurred, created = snapshot.occurred[pool], snapshot.created[pool]
-    happened = np.where(occurred == NEVER, created, occurred)
     statements: dict[int, Statement | None] = {}
 
     def statement(at: int) -> Statement | None:
@@ -122,26 +122,43 @@ def _newer(
             statements[at] = Statement.of(text) if fits else None
         return statements[at]
 
+    names = names_of(search.query)
     named = [set(positions.tolist()) for positions in confidence.distinctive(search)]
     found: dict[int, tuple[int, float]] = {}
-    for i, older in enumerate(pool[:leaders]):
-        for j, newer in enumerate(pool):
-            if any(older in holding and newer not in holding for holding in named):
-                continue  # the query names a code that the older statement has and this one has not
-            near = alike[i, j]
-            ratio = float(score[newer]) / max(float(score[older]), 1e-6)
-            if happened[j] <= happened[i] or near < LEAST_ALIKE or ratio < LEAST_RATIO:
-                continue
-            if snapshot.session[older] >= 0 and snapshot.session[older] == snapshot.session[newer]:
-                continue
-            one, other = statement(older), statement(newer)
-            if one is None or other is None:
-                continue
-            measured = None if np.isnan(near) else float(near)
-            chance = replacing_asked(one, other, measured, search.query, search.terms)
-            if chance >= max(FIRST, found.get(older, (0, 0.0))[1]):
-                found[older] = newer, chance
+    for i, j in np.argwhere(_comparable(snapshot, pool, leaders, alike, score)).tolist():
+        older, newer = pool[i], pool[j]
+        if any(older in holding and newer not in holding for holding in named):
+            continue  # the query names a code that the older statement has and this one has not
+        one, other = statement(older), statement(newer)
+        if one is None or other is None:
+            continue
+        near = float(alike[i, j])
+        measured = None if math.isnan(near) else near
+        chance = replacing_asked(one, other, measured, names, search.terms)
+        if chance >= max(FIRST, found.get(older, (0, 0.0))[1]):
+            found[older] = newer, chance
     return found
+
+
+def _comparable(
+    snapshot: Snapshot,
+    pool: Sequence[int],
+    leaders: int,
+    alike: NDArray[np.float32],
+    score: Floats,
+) -> Flags:
+    """Return for each leading result which of the pool are newer, similar and score well."""
+    at = np.asarray(pool, np.int64)
+    occurred, created, session = (
+        each[at] for each in (snapshot.occurred, snapshot.created, snapshot.session)
+    )
+    happened = np.where(occurred == NEVER, created, occurred)
+    scores, first = score[at], np.s_[:leaders, None]
+    flags: Flags = happened > happened[first]
+    flags &= ~(alike[:leaders] < LEAST_ALIKE)  # also where there is no vector
+    flags &= scores >= LEAST_RATIO * np.maximum(scores[first], 1e-6)
+    flags &= (session[first] < 0) | (session != session[first])
+    return flags
 
 
 def _alike(space: OpenSpace, snapshot: Snapshot, pool: Sequence[int]) -> NDArray[np.float32]:

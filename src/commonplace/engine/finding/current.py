@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 from commonplace.text.analysis import analyse
 
@@ -22,6 +23,7 @@ POOL = 20  # so many of the best results are compared
 LEADERS = 5  # a newer statement is looked for to so many of the best results
 FIRST = 0.4  # from this probability on, the newer one ranks first
 CLAIM = 0.9  # from this one on, it is said to replace the older
+KEPT = 4_096  # so many analysed statements are kept, since searches find the same ones again
 
 # Fitted on the pairs with their questions, on the pairs alone, and on the pairs without vectors.
 ASKED = {
@@ -52,30 +54,38 @@ _PAST = re.compile(
     re.IGNORECASE,
 )
 _NAME = re.compile(r"(?<=[^.!?] )[A-Z]\w+")
+_WORD = re.compile(r"\w+")
 
 
 @dataclass(frozen=True, slots=True)
 class Statement:
     """A text with what is compared of it."""
 
-    text: str
+    sequence: tuple[str, ...]
+    """Its words as they follow each other."""
     words: frozenset[str]
     names: frozenset[str]
     negated: bool
     changes: bool
     past: bool
 
-    @classmethod
-    def of(cls, text: str) -> Statement:
+    @staticmethod
+    @lru_cache(KEPT)
+    def of(text: str) -> Statement:
         """Analyse a text."""
-        return cls(
-            text,
+        return Statement(
+            tuple(_WORD.findall(text.lower())),
             frozenset(analyse(text)),
-            frozenset(_NAME.findall(text)),
+            names_of(text),
             _NEGATION.search(text) is not None,
             _CHANGE.search(text) is not None,
             _PAST.search(text) is not None,
         )
+
+
+def names_of(text: str) -> frozenset[str]:
+    """Return the words of a text that are names, by their capitals inside sentences."""
+    return frozenset(_NAME.findall(text))
 
 
 def replacing(older: Statement, newer: Statement, alike: float | None) -> float:
@@ -90,36 +100,41 @@ def replacing(older: Statement, newer: Statement, alike: float | None) -> float:
 
 
 def replacing_asked(
-    older: Statement, newer: Statement, alike: float | None, query: str, terms: Collection[str]
+    older: Statement,
+    newer: Statement,
+    alike: float | None,
+    names: Collection[str],
+    terms: Collection[str],
 ) -> float:
-    """Return the same for a query that both answer; `terms` are the terms of the query.
+    """Return the same for a query that both answer, with the names and terms of the query.
 
     The same sentence with another value replaces the older one, unless the query asks for what
     differs: "The lamp cost 40" and "The rug cost 120" are both true. Without vectors this is never
     probable enough for a claim.
     """
     parts = _differences(older, newer)
-    parallel = _parallel(older.text, newer.text)
+    parallel = _parallel(older.sequence, newer.sequence)
     asked_for = any(term in older.words and term not in newer.words for term in terms)
     parts |= {
         "alike": parts["shared"] if alike is None else alike,
         "parallel": parallel,
         "new_value": float(parallel >= PARALLEL and not asked_for),
-        "name_lost": float(bool(older.names.difference(_NAME.findall(query))) and not newer.names),
+        "name_lost": float(bool(older.names.difference(names)) and not newer.names),
     }
     chance = _logistic(ASKED, parts)
     # Words alone do not tell "heron at large" and "heron at home" from a fact and its update.
     return chance if alike is not None else min(chance, CLAIM - 0.01)
 
 
-def _parallel(one: str, other: str) -> float:
+def _parallel(words: Sequence[str], others: Sequence[str]) -> float:
     """Return the share of words that two texts have in common at their beginning and end."""
-    words, others = (re.findall(r"\w+", text.lower()) for text in (one, other))
     fewer = min(len(words), len(others))
+    if not fewer or (words[0] != others[0] and words[-1] != others[-1]):
+        return 0.0
     first = next((at for at in range(fewer) if words[at] != others[at]), fewer)
     left = range(1, fewer - first + 1)
     last = next((at - 1 for at in left if words[-at] != others[-at]), fewer - first)
-    return (first + last) / (max(len(words), len(others)) or 1)
+    return (first + last) / max(len(words), len(others))
 
 
 def _differences(older: Statement, newer: Statement) -> dict[str, float]:
@@ -134,5 +149,8 @@ def _differences(older: Statement, newer: Statement) -> dict[str, float]:
 
 
 def _logistic(weights: Mapping[str, float], parts: Mapping[str, float]) -> float:
-    total = weights["constant"] + sum(weights.get(name, 0.0) * v for name, v in parts.items())
+    total = weights["constant"]
+    for name, value in parts.items():
+        if value:
+            total += weights.get(name, 0.0) * value
     return 1 / (1 + math.exp(-total))
