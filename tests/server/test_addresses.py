@@ -187,6 +187,23 @@ def test_what_is_ours_follows_from_the_settings(
     assert refused.value.status == status
 
 
+@pytest.mark.parametrize(
+    ("site", "accepted"),
+    [("same-origin", True), ("none", True), ("same-site", False), ("cross-site", False)],
+)
+def test_a_page_of_another_host_of_the_site_is_another_page(
+    tmp_path: Path, site: str, accepted: bool
+) -> None:
+    known = Addresses(Settings.load({}, data=tmp_path))
+    headers = [(b"host", b"localhost:3847"), (b"sec-fetch-site", site.encode())]
+    if accepted:
+        known.check(headers)
+        return
+    with pytest.raises(Rejected) as refused:
+        known.check(headers)
+    assert refused.value.status == 403
+
+
 @pytest.mark.parametrize("text", ["", "a b", "a:b", "http://x", "[::1", "x/", "*"])
 def test_a_setting_that_is_no_address_is_refused_at_the_start(tmp_path: Path, text: str) -> None:
     with pytest.raises(InvalidInput, match="is not a host"):

@@ -85,6 +85,7 @@ def test_anything_else_is_not_there(url: str) -> None:
         ({"host": "127.0.0.1"}, 421),
         ({"origin": "http://evil.example"}, 403),
         ({"sec-fetch-site": "cross-site"}, 403),
+        ({"sec-fetch-site": "same-site"}, 403),
     ],
 )
 def test_other_hosts_and_pages_are_refused(url: str, headers: dict[str, str], status: int) -> None:

@@ -101,7 +101,8 @@ class _Handler(BaseHTTPRequestHandler):
         port = self.server.server_address[1]
         if self.headers.get_all("host", []) not in [[f"{name}:{port}"] for name in NAMES]:
             raise _HttpError(421, "Host name not allowed: use 127.0.0.1 or localhost.")
-        if "origin" in self.headers or self.headers.get("sec-fetch-site") == "cross-site":
+        sites = self.headers.get_all("sec-fetch-site", [])
+        if "origin" in self.headers or any(site != "none" for site in sites):
             raise _HttpError(403, "Requests from pages are not accepted.")
 
     def _health(self) -> dict[str, Any]:
