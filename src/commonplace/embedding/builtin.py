@@ -170,6 +170,7 @@ class _Encoder:
         self._directory = directory
         self._about = about
         self._threads = threads
+        self.id = str(about["id"])
         self.dimensions = int(about["dimensions"])
         self._loaded: Any = None
         self._lock = threading.Lock()
