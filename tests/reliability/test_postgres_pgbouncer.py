@@ -124,8 +124,10 @@ def test_a_setting_of_the_session_is_detected(
     of_transaction = store._settings
     known: set[tuple[int, str]] = set()
 
-    def of_session(rows: object, part: store.Part, space: str, *, writes: bool) -> object:
-        statement, values = of_transaction(rows, part, space, writes=writes)  # type: ignore[arg-type]
+    def of_session(
+        rows: object, part: store.Part, space: str, writes: bool, durable: bool = True
+    ) -> object:
+        statement, values = of_transaction(rows, part, space, writes, durable)  # type: ignore[arg-type]
         me = (id(rows.connection), space)  # type: ignore[attr-defined]
         if me in known and not writes:
             return "SELECT set_config('search_path', $1, true)", (f"{part.schema}, pg_temp",)
