@@ -80,6 +80,12 @@ async function changing(method, path, body) {
   }
 }
 
+/** Tell that the server does not answer, also when a file of the application cannot be fetched. */
+export function unreachable() {
+  document.dispatchEvent(new CustomEvent("unreachable"));
+  throw new Unreachable();
+}
+
 async function fetched(path, {method = "GET", body, key, signal} = {}, absent = false) {
   const headers = {accept: "application/json"};
   const isForm = body instanceof FormData; // whose type the browser says
@@ -95,8 +101,7 @@ async function fetched(path, {method = "GET", body, key, signal} = {}, absent = 
     text = await response.text();
   } catch (error) {
     if (error.name === "AbortError") throw error;
-    document.dispatchEvent(new CustomEvent("unreachable"));
-    throw new Unreachable();
+    unreachable();
   }
   let value = null;
   try {

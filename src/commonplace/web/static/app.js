@@ -53,6 +53,9 @@ async function enter() {
   });
 }
 
+// Whether a file of the application could not be fetched: browsers do not ask for it again.
+let incomplete = false;
+
 /** Show the room of the address. */
 async function route({focus = false} = {}) {
   leaving.abort();
@@ -79,7 +82,8 @@ async function route({focus = false} = {}) {
   await loading(async () => {
     let made;
     try {
-      made = await (await room.load()).render(context);
+      const module = await room.load().catch(() => { incomplete = true; return api.unreachable(); });
+      made = await module.render(context);
     } catch (error) {
       if (signal.aborted) return;
       if (error.status === 401) { await enter(); return; }
@@ -250,7 +254,8 @@ document.addEventListener("unreachable", async () => {
   looking = false;
   banner.remove();
   toast("The server is back.");
-  if (me === null || main.querySelector(".failed")) await enter();
+  if (incomplete) location.reload();
+  else if (me === null || main.querySelector(".failed")) await enter();
 });
 
 if ("serviceWorker" in navigator) {
