@@ -122,10 +122,13 @@ def _newer(
             statements[at] = Statement.of(text) if fits else None
         return statements[at]
 
+    pairs = np.argwhere(_comparable(snapshot, pool, leaders, alike, score)).tolist()
+    if not pairs:
+        return {}
     names = names_of(search.query)
     named = [set(positions.tolist()) for positions in confidence.distinctive(search)]
     found: dict[int, tuple[int, float]] = {}
-    for i, j in np.argwhere(_comparable(snapshot, pool, leaders, alike, score)).tolist():
+    for i, j in pairs:
         older, newer = pool[i], pool[j]
         if any(older in holding and newer not in holding for holding in named):
             continue  # the query names a code that the older statement has and this one has not
