@@ -42,7 +42,7 @@ FOREIGN = {
 }
 # Statements that copy or compare all columns of a table, `space` among them, from one engine to
 # another; the condition on it is appended.
-COPYING = ("storage/postgres/copying.py", "storage/moving.py")
+COPYING = ("storage/postgres/copying.py", "storage/comparing.py")
 COPIED = {
     "SELECT {} FROM {}{}",
     "SELECT {} FROM {}",

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import islice
 from pathlib import Path
+from typing import Any
 
 import psycopg
 import pytest
 
 from commonplace import Commonplace
-from commonplace.errors import Conflict, NotFound, StorageUnavailable
+from commonplace.errors import Conflict, NotFound, StorageCorrupt, StorageUnavailable
+from commonplace.storage.database import Connection
+from commonplace.storage.postgres import copying
 from conftest import texts
 
 
@@ -54,6 +59,57 @@ def test_a_backup_of_a_database_is_restored_as_files_and_back(
     assert _answers(team.at("other")) == before
     team.at("other").remember("goes on")
     assert "goes on" in texts(team.at("other").recall("goes on"))
+
+
+def _drop_a_row(count: int) -> Callable[[Iterable[object], int], Iterator[object]]:
+    """A slice that loses one row, once `count` rows have passed."""
+    passed = 0
+
+    def careless(rows: Iterable[object], most: int) -> Iterator[object]:
+        nonlocal passed
+        for row in islice(rows, most):
+            passed += 1
+            if passed != count:
+                yield row
+
+    return careless
+
+
+@pytest.mark.parametrize("lost", [1, 20])
+def test_a_restore_that_loses_a_row_changes_nothing(
+    team: Commonplace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lost: int
+) -> None:
+    """The mutant: one row of a table, whichever it is, is left out."""
+    _filled(team)
+    team.library.maintenance.backup(tmp_path / "backup")
+    team.remember("after the backup")
+    before = _answers(team)
+    monkeypatch.setattr(copying, "islice", _drop_a_row(lost))
+    with pytest.raises(StorageCorrupt, match="were not copied"):
+        team.library.maintenance.restore(tmp_path / "backup", overwrite=True)
+    assert _answers(team) == before
+    monkeypatch.setattr(copying, "islice", _drop_a_row(lost))
+    with pytest.raises(StorageCorrupt, match="were not copied"):
+        team.library.maintenance.restore(tmp_path / "backup", spaces=["team"], into="other")
+    assert team.library.spaces() == ["team"]
+
+
+def test_a_backup_that_loses_a_row_is_refused(
+    team: Commonplace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The mutant: the last row of each batch is not written."""
+    _filled(team)
+    whole = Connection.executemany
+
+    def careless(file: Connection, statement: str, rows: Sequence[Sequence[Any]]) -> Any:
+        return whole(file, statement, rows[:-1])
+
+    monkeypatch.setattr(Connection, "executemany", careless)
+    with pytest.raises(StorageCorrupt, match="were not copied"):
+        team.library.maintenance.backup(tmp_path / "backup")
+    assert not (tmp_path / "backup").exists()
+    with pytest.raises(StorageCorrupt, match="were not copied"):
+        team.library.maintenance.check("team")
 
 
 def test_a_sound_space_is_healthy_and_a_changed_row_is_found(

@@ -8,7 +8,6 @@ move that was interrupted has moved whole spaces, and the next one goes on with 
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import shutil
 import tempfile
 from collections.abc import Iterator, Sequence
@@ -16,7 +15,7 @@ from pathlib import Path
 from typing import Protocol
 
 from commonplace.errors import Conflict, StorageCorrupt
-from commonplace.storage.database import Connection
+from commonplace.storage.comparing import Total, totals
 from commonplace.storage.ports import Coordination, Maintenance
 from commonplace.storage.reports import MoveReport, Progress
 from commonplace.storage.sqlite.backup import SHARED_FOLDER, Steps, chosen
@@ -25,10 +24,6 @@ from commonplace.storage.sqlite.shared_files import SYSTEM
 
 LOCK_SECONDS = 60.0  # longer than the lock of a killed move lasts, by default
 _PREFIX = "move-"
-_BY_DATABASE = {("outbox", "num")}
-"""Columns whose values each database assigns itself."""
-_DERIVED = "grams"
-"""The index of substrings, which holds no rows of its own."""
 _BY_READING = ("counters",)
 """Tables that also change when somebody reads."""
 _ALWAYS = ("head", "audit_head")
@@ -167,28 +162,9 @@ def _file(backup: Path, name: str | None) -> Path:
     return backup / SHARED_FOLDER / SYSTEM if name is None else backup / f"{name}.db"
 
 
-def _tables(file: Path) -> dict[str, tuple[int, int]]:
-    """For each table the number of its rows, and a sum of their hashes, in whatever order."""
+def _tables(file: Path) -> dict[str, Total]:
     with contextlib.closing(connect_immutable(file)) as connection:
-        names = connection.execute(
-            "SELECT name FROM sqlite_schema WHERE type = 'table' AND name NOT LIKE 'sqlite_%'"
-        ).fetchall()
-        return {
-            str(name): _sum(connection, str(name))
-            for (name,) in names
-            if not str(name).startswith(_DERIVED)
-        }
-
-
-def _sum(connection: Connection, table: str) -> tuple[int, int]:
-    columns = [str(row[1]) for row in connection.execute(f"PRAGMA table_info({table})")]
-    kept = sorted(name for name in columns if (table, name) not in _BY_DATABASE)
-    count = total = 0
-    for values in connection.execute(f"SELECT {', '.join(kept)} FROM {table}"):  # noqa: S608
-        hashed = hashlib.sha256(ascii(tuple(zip(kept, values, strict=True))).encode())
-        total = (total + int.from_bytes(hashed.digest())) % (1 << 256)
-        count += 1
-    return count, total
+        return totals(connection)
 
 
 def _is_empty(file: Path) -> bool:

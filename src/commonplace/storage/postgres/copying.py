@@ -9,13 +9,15 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator, Sequence
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any
 
 import apsw
 
+from commonplace.errors import StorageCorrupt
 from commonplace.storage import schema
+from commonplace.storage.comparing import columns_of, compared, total
 from commonplace.storage.database import Connection, connect, create, typed
 from commonplace.storage.derived import Findable
 from commonplace.storage.postgres.rows import PostgresRows
@@ -45,18 +47,6 @@ def _file(path: Path, steps: Sequence[schema.Step]) -> Iterator[Connection]:
         raise typed(error) from error
 
 
-def _tables(connection: Connection) -> dict[str, list[str]]:
-    """The columns of every table, without those of the index of substrings."""
-    names = connection.execute(
-        "SELECT name FROM sqlite_schema WHERE type = 'table' AND name NOT LIKE 'sqlite_%'"
-        " AND name NOT LIKE 'grams%' ORDER BY name"
-    ).fetchall()
-    return {
-        str(name): [str(row[1]) for row in connection.execute(f"PRAGMA table_info({name})")]
-        for (name,) in names
-    }
-
-
 def _batches(rows: PostgresRows, statement: str) -> Iterator[list[tuple[Any, ...]]]:
     """All rows of a statement, some at a time, so that they need not fit into memory."""
     rows.execute(f"DECLARE copied NO SCROLL CURSOR FOR {statement}")
@@ -65,12 +55,25 @@ def _batches(rows: PostgresRows, statement: str) -> Iterator[list[tuple[Any, ...
     rows.execute("CLOSE copied")
 
 
+def _compare(rows: PostgresRows, file: Connection, clause: str) -> None:
+    """Refuse a copy if a table does not have the same rows on both sides."""
+    for table, columns in columns_of(file).items():
+        statement = f"SELECT {', '.join(compared(table, columns))} FROM {table}"
+        there = chain.from_iterable(_batches(rows, statement + clause))
+        if total(there) != total(file.execute(statement)):
+            raise StorageCorrupt(
+                f"The rows of the table {table} were not copied as they are.",
+                hint="Nothing was changed. Please report this.",
+            )
+
+
 def _copy_out(rows: PostgresRows, file: Connection, clause: str) -> None:
-    for table, columns in _tables(file).items():
+    for table, columns in columns_of(file).items():
         names = ", ".join(columns)
         marks = ", ".join("?" * len(columns))
         for some in _batches(rows, f"SELECT {names} FROM {table}{clause}"):
             file.executemany(f"INSERT INTO {table} ({names}) VALUES ({marks})", some)
+    _compare(rows, file, clause)
 
 
 def write_space(rows: PostgresRows, space: str, path: Path) -> None:
@@ -88,15 +91,15 @@ def write_system(rows: PostgresRows, path: Path) -> None:
 
 
 def _copy_in(rows: PostgresRows, file: Connection, clause: str) -> None:
-    for table, columns in _tables(file).items():
-        # The database assigns the row numbers of the outbox.
-        kept = [name for name in columns if (table, name) != ("outbox", "num")]
+    for table, columns in columns_of(file).items():
+        kept = compared(table, columns)  # the database assigns the numbers of the outbox
         names, marks = ", ".join(kept), ", ".join("?" * len(kept))
         statement = f"INSERT INTO {table} ({names}) VALUES ({marks})"
         rows.execute(f"DELETE FROM {table}{clause}")
         found = file.execute(f"SELECT {names} FROM {table}")
         while some := list(islice(found, BATCH)):
             rows.executemany(statement, some)
+    _compare(rows, file, clause)
 
 
 def read_space(rows: PostgresRows, space: str, file: Connection, derive: Derive) -> None:
