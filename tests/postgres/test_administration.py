@@ -153,6 +153,23 @@ def test_tables_of_another_version_are_refused_at_the_start_and_while_running(
         assert texts(running.browse()) == ["before"]
 
 
+@pytest.mark.parametrize("change", [1, -1])
+def test_the_tables_of_credentials_must_have_this_version_too(address: str, change: int) -> None:
+    with psycopg.connect(address.replace("//commonplace@", "//admin@"), autocommit=True) as admin:
+        update = (
+            "UPDATE commonplace_system.schema_version"
+            " SET version = version + %s, oldest = version + %s"
+        )
+        admin.execute(update, (change, change))
+        try:
+            (message,) = _problems(address)
+            assert "schema version" in message
+            assert _refused(address).message == message
+        finally:
+            admin.execute(update, (-change, -change))
+    assert _problems(address) == []
+
+
 def test_a_server_without_fsync_is_refused() -> None:
     server = postgres_engine.start(fsync="off")
     try:

@@ -155,10 +155,7 @@ def check(pool: Pool) -> list[Problem]:
         assert facts is not None
         found = [*_server_problems(*facts[:9]), *_table_problems(*facts[9:])]
         if not any(each.severity == "error" for each in found):
-            try:
-                found += _versions(connection)
-            except (StorageUnavailable, psycopg.Error) as error:
-                raise typed(error) if isinstance(error, psycopg.Error) else error from error
+            found += _versions(connection)
     except psycopg.Error as error:
         raise typed(error) from error
     finally:
@@ -176,11 +173,15 @@ def problems(address: str) -> list[Problem]:
 
 
 def _versions(connection: psycopg.Connection[tuple[Any, ...]]) -> Iterator[Problem]:
-    row = connection.execute(version_sql(SPACES)).fetchone()
-    version = 0 if row is None else int(row[0])
-    if version != len(STEPS[SPACES]):
-        error = version_mismatch(version, len(STEPS[SPACES]))
-        yield Problem("error", error.message, error.hint)
+    for name, steps in STEPS.items():
+        with connection.transaction():
+            if name == SYSTEM:
+                connection.execute("SELECT set_config('role', session_user || '_system', true)")
+            row = connection.execute(version_sql(name)).fetchone()
+        version = 0 if row is None else int(row[0])
+        if version != len(steps):
+            error = version_mismatch(version, len(steps))
+            yield Problem("error", error.message, error.hint)
 
 
 def _version(connection: psycopg.Connection[tuple[Any, ...]], name: str) -> int:
