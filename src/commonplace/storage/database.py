@@ -276,12 +276,17 @@ def version_of(connection: apsw.Connection) -> int:
         raise StorageCorrupt(
             "The file is a SQLite database of another program.", hint="Choose another path."
         )
-    return int(connection.pragma("user_version"))
+    return _user_version(connection)
+
+
+def _user_version(connection: apsw.Connection) -> int:
+    # Half of what `Connection.pragma` takes; every transaction that writes asks for it.
+    return int(connection.execute("PRAGMA user_version").get)
 
 
 def refuse_newer(connection: apsw.Connection, steps: Sequence[Step] = MIGRATIONS) -> None:
     """Raise UnsupportedVersion if a newer release has migrated the file, even while it is open."""
-    version = version_of(connection)
+    version = _user_version(connection)
     if version > len(steps):
         raise UnsupportedVersion(
             f"The file has schema version {version}; this release supports up to {len(steps)}.",
@@ -291,8 +296,8 @@ def refuse_newer(connection: apsw.Connection, steps: Sequence[Step] = MIGRATIONS
 
 def migrate(connection: apsw.Connection, steps: Sequence[Step] = MIGRATIONS) -> None:
     """Migrate the file to the newest version; each step is a transaction and can be resumed."""
-    refuse_newer(connection, steps)
     version = version_of(connection)
+    refuse_newer(connection, steps)
     while version < len(steps):
         connection.execute("BEGIN IMMEDIATE")
         try:
