@@ -6,6 +6,7 @@ import contextlib
 import json
 import os
 import re
+import shutil
 import socket
 import stat
 import subprocess
@@ -252,3 +253,21 @@ def test_status_stop_and_restart(tmp_path: Path) -> None:
         agent.call("remember", text="z")
         assert do("backup", str(tmp_path / "copy"))[0] == 0
         assert str(tmp_path / "copy") in do("status")[1]
+
+
+def test_a_data_directory_that_was_deleted_ends_its_server(tmp_path: Path) -> None:
+    """What is acknowledged afterwards is in the directory that has the name then."""
+    code, message = documented("the data directory was deleted or replaced")
+    data = tmp_path / "data"
+    with Agent(data) as agent:
+        agent.call("remember", text="before")
+        former = Path(place_of(data).socket)
+        shutil.rmtree(data)
+        wait_until(lambda: not former.exists())
+        agent.call("remember", text="after")
+        assert [
+            each["text"] for each in agent.call("recall", query="before after")["memories"]
+        ] == ["after"]
+        assert agent.end() == (code, "") and message.startswith("none")
+    with Agent(data) as agent:
+        assert len(agent.call("recall", query="after")["memories"]) == 1

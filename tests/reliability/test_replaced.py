@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,6 +16,7 @@ from commonplace.engine.binding import engine_call, lease
 from commonplace.engine.content.facts import Room
 from commonplace.engine.finding.filters import Filters
 from commonplace.engine.finding.substrings import locate
+from commonplace.errors import StorageUnavailable
 from commonplace.storage import index
 from commonplace.storage.database import copy_database
 
@@ -127,3 +129,30 @@ def test_without_the_ids_two_histories_would_be_mixed(
             other.remember(f"New compass {i}.", ref=f"new-{i}")
     told = {hit.memory.ref for hit in opened.recall("compass", limit=50)}
     assert len(told) != 3 * LOST
+
+
+@pytest.mark.parametrize("how", ["directory", "file", "replaced"])
+def test_nothing_is_acknowledged_into_a_file_that_lost_its_name(
+    opened: Commonplace, quick_disk: Path, how: str
+) -> None:
+    """SQLite goes on writing to a file that was deleted."""
+    file = quick_disk / "data" / "spaces" / "default.db"
+    if how == "directory":
+        shutil.rmtree(quick_disk / "data")
+    elif how == "file":
+        file.unlink()
+    else:
+        (quick_disk / "older.db").replace(file)
+    for _ in range(2):  # the second time with a new connection
+        with pytest.raises(StorageUnavailable):
+            opened.remember("A write that would be lost.")
+    with pytest.raises(StorageUnavailable), opened.unit("several"):
+        opened.remember("Another one.")
+        opened.facts.add("lantern", "is", "lost")
+    if how == "replaced":
+        opened.close()
+        for log in ("-wal", "-shm"):
+            file.with_name(f"default.db{log}").unlink(missing_ok=True)
+        with Commonplace(quick_disk / "data", embedding="none") as other:
+            assert other.remember("Stored.").id
+            assert not other.recall("lost")

@@ -232,7 +232,9 @@ class Pipe:
 
     def _connected(self) -> connection.ServerConnection:
         """A connection to a server that accepts this client; one is started if none runs."""
-        place = self._options.place
+        given = self._options.place
+        # The directory may have been deleted or replaced since; then it has another server.
+        place = connection.place_of(given.data, given.database)
         hello = {"kind": "mcp", **self._options.hello}
         starting = connection.Starting(place, self._options.server)
         try:
@@ -240,7 +242,7 @@ class Pipe:
                 made = connection.connect(place)
                 if made is not None:
                     found = connection.ServerConnection(made)
-                    if found.greet(hello) and not self._replaces(found.answer):
+                    if found.greet(hello) and not self._replaces(place, found.answer):
                         self._check(found.answer)
                         return found
                     found.close()
@@ -248,12 +250,12 @@ class Pipe:
         finally:
             starting.close()
 
-    def _replaces(self, answer: Mapping[str, Any]) -> bool:
+    def _replaces(self, place: connection.Place, answer: Mapping[str, Any]) -> bool:
         """Ask an older server that was started in the background to stop; whether it does."""
         ours, theirs = self._options.hello["version"], str(answer.get("version", ""))
         if "error" in answer or answer.get("kind") != "background" or not _older(theirs, ours):
             return False
-        stopped = connection.ask(self._options.place, {"kind": "stop"})
+        stopped = connection.ask(place, {"kind": "stop"})
         return stopped is not None and bool(stopped.get("stops"))
 
     def _check(self, answer: Mapping[str, Any]) -> None:

@@ -41,6 +41,7 @@ from commonplace.server.gate import Gate
 from commonplace.server.loading import without_garbage_collection
 from commonplace.server.refusals import Refusals
 from commonplace.server.session import Session
+from commonplace.storage.database import file_identity
 
 if TYPE_CHECKING:
     from mcp.server.lowlevel import Server
@@ -186,8 +187,13 @@ class LocalServer:
         self._server = await how(self._connected, sock=listening, limit=LINE_BYTES)
 
     async def until_idle(self, seconds: float) -> None:
-        """Wait until nobody was connected for that long, or a client asks to stop."""
-        while not self.asked_to_stop.is_set():
+        """Wait until nobody was connected for that long, or a client asks to stop.
+
+        It also ends when the data directory was deleted or replaced: what clients send next belongs
+        to the directory that has its name then, with a server of its own.
+        """
+        directory = file_identity(self._place.data)
+        while not self.asked_to_stop.is_set() and file_identity(self._place.data) == directory:
             if self._pipes:
                 self._last_used = time.monotonic()
             if time.monotonic() - self._last_used >= seconds:

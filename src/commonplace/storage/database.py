@@ -180,6 +180,15 @@ def connect(path: Path, *, create: bool = False) -> Connection:
     return connection
 
 
+def file_identity(path: str | Path) -> tuple[int, int] | None:
+    """The device and inode of a file or directory; None if it is not there."""
+    try:
+        found = os.stat(path)  # noqa: PTH116
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino
+
+
 def create(path: Path, steps: Sequence[Step]) -> None:
     """Create a file with all tables under a temporary name, and then link it to its name.
 

@@ -31,6 +31,7 @@ from commonplace.storage.database import (
     create,
     damaged,
     disk_full_error,
+    file_identity,
     migrate,
     recognised,
     refuse_newer,
@@ -114,13 +115,14 @@ class Store(Units[Connection]):
     """One space's file. Thread-safe; several processes may each open a Store of it."""
 
     def __init__(self, path: Path, space: str, steps: Sequence[schema.Step] | None = None) -> None:
-        self._session = _Session(self._writable, self._refuse_newer)
+        self._session = _Session(self._writable, self._check_file)
         super().__init__(space, self._session)
         self.path = path
         self._steps = schema.MIGRATIONS if steps is None else steps
         self._idle: list[Connection] = []
         self._ballast = Ballast(path)
         self._sealed: readonly.ReadOnlyFile | None = None
+        self._identity: tuple[int, int] | None = None
         while True:
             try:
                 self._idle.append(self._first_connection())
@@ -137,6 +139,7 @@ class Store(Units[Connection]):
                 readonly.ReadOnlyFile(self.path) if readonly.is_read_only(self.path) else None
             )
             connection = self._connect()
+            self._identity = file_identity(self.path)
             try:
                 version = recognised(connection)
                 if version == 0:
@@ -165,12 +168,15 @@ class Store(Units[Connection]):
         return self._sealed is not None
 
     def _connect(self) -> Connection:
-        return connect(self.path) if self._sealed is None else self._sealed.connect()
+        if self._sealed is not None:
+            return self._sealed.connect()
+        self._refuse_other_file()  # with the log of the former file, SQLite would mix the two
+        return connect(self.path)
 
     def _writable(self) -> Connection:
         if self._sealed is not None:
             raise readonly.write_refused(self.path)
-        return connect(self.path)
+        return self._connect()
 
     def _find(self) -> None:
         """Create the file if it is missing; refuse an empty one, which SQLite takes for new."""
@@ -213,6 +219,19 @@ class Store(Units[Connection]):
 
     def _refuse_newer(self, connection: Connection) -> None:
         refuse_newer(connection, self._steps)
+
+    def _check_file(self, connection: Connection) -> None:
+        """Refuse to write to a newer file, or to one that no longer has its name."""
+        self._refuse_newer(connection)
+        self._refuse_other_file()
+
+    def _refuse_other_file(self) -> None:
+        """Raise if the file was deleted or replaced; SQLite would go on writing to the former."""
+        if self._identity is not None and file_identity(self.path) != self._identity:
+            raise StorageUnavailable(
+                f"{self.path.name} was deleted or replaced while it was open.",
+                hint="Nothing was stored. Open the memory again, or restart the server.",
+            )
 
     @contextlib.contextmanager
     def read(self) -> Iterator[Connection]:
