@@ -1,4 +1,4 @@
-"""Talking with a being: from a terminal, with a real model service on loopback."""
+"""Talking with a being, from a terminal and over REST; its model service is on loopback."""
 
 from __future__ import annotations
 
@@ -10,10 +10,13 @@ from typing import Any
 import pytest
 
 from commonplace import Commonplace
+from commonplace.access.caller import EVERYTHING
+from commonplace.access.credentials import Grant
 from commonplace.cli.app import run
-from commonplace.dialects.being import sight
+from commonplace.dialects.being import bridges, sight
 from commonplace.engine.finding.filters import Filters
 
+from .conftest import serving
 from .model_server import ModelServer
 
 
@@ -104,3 +107,23 @@ def test_a_being_is_named_by_its_name_or_the_beginning_of_its_id(
     assert run(["being", "delete", "Vega"]) == 3
     assert "no being" in capsys.readouterr().err
     assert run(["being", "delete", identity[:8]]) == 0
+
+
+def test_over_rest_a_being_is_given_what_was_said_before_and_what_it_has_sensed(
+    tmp_path: Path, with_model: ModelServer
+) -> None:
+    with serving(tmp_path / "served") as served:
+        being = served.being()
+        memory = Commonplace(library=served.made.parts.library)
+        memory.events.record(bridges.SENSE, being, {"data": "It rains in Brighton."})
+        grant = Grant(scopes=EVERYTHING, dialects=frozenset({"being"}))
+        token = served.made.parts.tokens.credentials.create(grant).token
+        for text in ("Do you like the sea?", "And walks?"):
+            told = served.request("POST", f"/v1/beings/{being}/talk", token, {"message": text})
+            assert told.json() == {"being_id": being, "reply": "I like walks."}
+        first, second = (shown for what, shown in with_model.asked if what == "other")
+        assert "It rains in Brighton." in first and "It rains" not in second
+        assert "user: Do you like the sea?\n\nassistant: I like walks.\n\n" in second
+        assert second.endswith("user: And walks?")
+        assert memory.browse(filters=Filters(tags_all=[sight.SAID]))[1] == 4
+        assert memory.events.count(kind="being.llm", subject=being) == 2

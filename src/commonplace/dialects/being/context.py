@@ -51,12 +51,11 @@ _SOUL = (
 
 def get_context(call: Call) -> dict[str, Any]:
     """The being's system prompt and snapshot."""
-    return context(call, being_of(call), mark="write" in call.caller.scopes)
+    return context(call.memory, being_of(call), mark="write" in call.caller.scopes)
 
 
-def context(call: Call, being: str, *, mark: bool) -> dict[str, Any]:
+def context(memory: Commonplace, being: str, *, mark: bool) -> dict[str, Any]:
     """The context of a being; `mark` marks its pending senses as shown."""
-    memory = call.memory
     soul = beings.soul(memory, being)
     name = str(soul.attrs.get("name") or "") if soul else ""
     built: dict[str, Any] = {
@@ -215,7 +214,7 @@ def recent_nodes(memory: Commonplace, being: str) -> list[Memory]:
 
 def rest_context(call: Call, being: str, tools: list[dict[str, Any]]) -> dict[str, Any]:
     """The context with pinned nodes, notes and tools."""
-    built = context(call, being, mark="write" in call.caller.scopes)
+    built = context(call.memory, being, mark="write" in call.caller.scopes)
     preferences = {row.title: row.text for row in records.PREFERENCES.all(call.memory, being)}
     listed = [*notes.open_notes(call.memory, being), *notes.waiting_scenes(call.memory, being)]
     built["pinned_context"] = [

@@ -14,9 +14,9 @@ from commonplace.dialects.being import (
     history,
     recalling,
     records,
-    replying,
     running,
     sight,
+    talking,
     tools,
 )
 from commonplace.dialects.being import notes as noting
@@ -352,8 +352,8 @@ _operation("write", "messages", messages=array(tools.MESSAGE, 1_000, minItems=1)
 )
 _operation(
     "write", "message", options={"stepwise": True, "open_world": True},
-    message={**TEXT, "maxLength": replying.MESSAGE_CHARS},
-)(replying.talk)  # fmt: skip
+    message={**TEXT, "maxLength": talking.MESSAGE_CHARS},
+)(talking.talk)  # fmt: skip
 _operation("write", called="bridge_connect")(bridges.may_connect)
 _operation(
     "write", "capability_id", "data", called="bridge_sense", capability_id=TEXT, data={},

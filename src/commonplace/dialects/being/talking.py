@@ -1,23 +1,92 @@
-"""A conversation with a being: each turn is given its context and what it recalls."""
+"""Talking with a being: a language model with its context, and with what it recalls."""
 
 from __future__ import annotations
 
-from commonplace.dialects.being import context, history, patrol, recalling, sight
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from commonplace.access.caller import FULL, Caller, NotPermitted
+from commonplace.dialects.agent_calls import AgentCalls
+from commonplace.dialects.being import context, history, patrol, recalling, running, sight, tools
 from commonplace.dialects.being.thinking import Thinking
+from commonplace.dialects.contract import Call, as_json
 from commonplace.engine.commonplace import Commonplace
+from commonplace.errors import InvalidInput
 from commonplace.platform import agents, llm
 from commonplace.storage.locking import Busy
+from commonplace.text.prose import neutral
 
+NAME = "being"
+SPENT = "being.llm"
 TURN_SECONDS = 120.0
 AFTER_SECONDS = 60.0
 BUSY_SECONDS = 10.0
+MESSAGE_CHARS = 20_000
 KEPT_TURNS = 40
 """How many messages of the conversation the model is shown again."""
+LINE_CHARS = 2_000
+TOOLS = tuple(
+    tool for tool in tools.TOOLS if tool.name not in ("get_context", "trigger_patrol")
+)  # the context comes with the prompt
 _HOW = (
     "\n\nYou are in a conversation, whose last lines you are given. Answer the last message, as"
-    " yourself, with nothing but your words. You have no tools here: what you recall is in"
-    " <memory-recall>, and what was said is recorded for you."
+    " yourself, with nothing but your words. What you recall of it is in <memory-recall>, and what"
+    " is said is recorded for you."
 )
+
+
+def reply(
+    memory: Commonplace,
+    being: str,
+    text: str,
+    access: llm.Access,
+    abilities: Sequence[agents.Ability] = (),
+    unstored: Sequence[Mapping[str, str]] = (),
+) -> str:
+    """The being's answer, or AgentFailed; `unstored` is what was said after its history."""
+    known = context.context(memory, being, mark=True)
+    shown = [known["snapshot"], known.get("recent_nodes", "")]
+    if senses := known.get("pending_senses"):
+        shown.append(f"<senses>\n{neutral(as_json(senses))}\n</senses>")
+    shown.append(recalling.related_pieces(memory, being, text))
+    stored = memory.conversations.history(sight.tag(being), limit=KEPT_TURNS)
+    lines = [f"{line.speaker}: {neutral(line.memory.text[:LINE_CHARS])}" for line in stored]
+    lines += [f"{each['role']}: {each['content']}" for each in unstored]
+    shown += [*lines[-KEPT_TURNS:], f"user: {text}"]
+    return agents.run(
+        access, known["system_prompt"] + _HOW, "\n\n".join(filter(None, shown)), abilities,
+        seconds=TURN_SECONDS,
+        spent=lambda spent: memory.events.record(SPENT, being, spent.as_dict()),
+    )  # fmt: skip
+
+
+def talk(call: Call, being: str, *, message: str) -> dict[str, Any]:
+    """Send a message to a being, and get its reply; both are kept in its history."""
+    if not message.strip():
+        raise InvalidInput("The message is empty.", field="message")
+    if "admin" not in call.caller.scopes:  # it may use the operator's model, which costs money
+        raise NotPermitted("Talking to a being needs the scope 'admin'.")
+    runtime = running.of(call.memory.library)
+    setting = runtime.setting
+    access = runtime.model(call)
+    if access is None or setting is None or setting.perform is None:
+        raise InvalidInput(
+            "No language model is configured.",
+            hint="Set COMMONPLACE_LLM_KEY, or store a key with PUT /v1/llm-key.",
+        )
+    caller = Caller(
+        space=call.memory.name, user=call.caller.user, scopes=FULL, credential=f"being:{being}",
+        dialects=frozenset({NAME}), subject=being,
+    )  # fmt: skip
+    key = f"talk:{call.retry_key}" if call.retry_key else ""
+    abilities = AgentCalls(setting, caller, NAME, key).abilities(TOOLS)
+    answer = reply(call.memory, being, message, access, abilities)
+    history.keep(call.memory, being, _turn(message, answer), new=True)
+    return {"being_id": being, "reply": answer}
+
+
+def _turn(text: str, answer: str) -> list[dict[str, str]]:
+    return [{"role": "user", "content": text}, {"role": "assistant", "content": answer}]
 
 
 class Conversation:
@@ -31,15 +100,8 @@ class Conversation:
 
     def say(self, text: str) -> str:
         """Say something, and return the being's answer; AgentFailed if the model has none."""
-        told = context.system_prompt(self._memory, self._being) + _HOW
-        shown = [context.snapshot(self._memory, self._being)]
-        shown.append(recalling.related_pieces(self._memory, self._being, text))
-        asked = [*self.messages, {"role": "user", "content": text}]
-        shown += [f"{each['role']}: {each['content']}" for each in asked[-KEPT_TURNS:]]
-        answer = agents.run(
-            self._access, told, "\n\n".join(shown), (), seconds=TURN_SECONDS, requests=1
-        )
-        self.messages = [*asked, {"role": "assistant", "content": answer}]
+        answer = reply(self._memory, self._being, text, self._access, unstored=self.messages)
+        self.messages += _turn(text, answer)
         return answer
 
     def end(self) -> patrol.Report | None:
