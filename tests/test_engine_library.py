@@ -53,6 +53,24 @@ def test_each_space_is_a_file_of_its_own_that_only_its_owner_reads(memory: Commo
     assert memory.library.spaces() == ["one", "two"]
 
 
+def test_a_removed_space_leaves_nothing_and_is_empty_when_it_is_made_again(
+    memory: Commonplace,
+) -> None:
+    other = memory.at("other")
+    kept = memory.remember("kept")
+    other.remember("xylophone-4711", tags=["a"])
+    with memory.library.lease("other"), pytest.raises(StorageUnavailable):
+        memory.library.remove("other")  # a call uses it
+    assert other.browse()[1] == 1
+    memory.library.remove("other")
+    assert "other" not in memory.library.spaces()
+    left = [path.name for path in memory.library.path.rglob("other*")]
+    assert left == []
+    assert other.browse() == ([], 0) and other.history.operations() == []
+    other.remember("new")
+    assert memory.get(kept.id).text == "kept"
+
+
 def test_a_space_ranks_the_same_whatever_others_hold(tmp_path: Path) -> None:
     lines = [f"the {a} {b} of {c}" for a in ("old", "new") for b in ("house", "boat")
              for c in ("Rome", "Oslo", "Lima")]  # fmt: skip

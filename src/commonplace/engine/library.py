@@ -550,6 +550,11 @@ class Library:
         for future in closing:
             future.result()
 
+    def remove(self, space: str) -> None:
+        """Delete a space with all that it holds; StorageUnavailable while it is used."""
+        self.drop(space)
+        self._spaces.remove(space)
+
     def _wake_upkeep(self, hurry: bool = False) -> None:
         """Start the upkeep thread, if it does not run, and let it look for work."""
         if hurry:

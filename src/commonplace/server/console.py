@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import logging
 from typing import Any
 
 from commonplace.access.caller import NotPermitted
@@ -14,13 +15,15 @@ from commonplace.dialects.tool_schemas import TEXT, array, integer, takes
 from commonplace.engine.commonplace import Commonplace
 from commonplace.engine.library import Library
 from commonplace.engine.model import Origin
-from commonplace.errors import Conflict, InvalidInput, NotFound
+from commonplace.errors import Conflict, InvalidInput, NotFound, StorageUnavailable
 from commonplace.storage.database import now
 from commonplace.storage.fields import STATES
 
 DAY = 86_400.0
 DEMO_CLIENT = "commonplace demo"
 PURGED_AT_ONCE = 200
+
+log = logging.getLogger(__name__)
 
 
 def operations(credentials: Credentials, library: Library) -> tuple[Tool, ...]:
@@ -36,7 +39,7 @@ def operations(credentials: Credentials, library: Library) -> tuple[Tool, ...]:
         ),
         Tool(
             name="console_demo_end", title="Remove the sample memories", scope="admin",
-            handler=lambda call: end_demo(call, credentials), input=takes(), stepwise=True,
+            handler=lambda call: end_demo(call, credentials, library), input=takes(), stepwise=True,
             description="Delete the sample memories for good, and sign out of their space.",
             destructive=True,
         ),
@@ -124,19 +127,23 @@ def begin_demo(call: Call, credentials: Credentials, library: Library) -> dict[s
     return {"space": memory.name, "code": credentials.create_code(grant)}
 
 
-def end_demo(call: Call, credentials: Credentials) -> dict[str, Any]:
-    """Delete everything in the demo space that the caller is in, and end its sessions."""
+def end_demo(call: Call, credentials: Credentials, library: Library) -> dict[str, Any]:
+    """Delete the demo space that the caller is in, and end its sessions."""
     if not sample.is_demo(call.caller.space):
         raise InvalidInput("This space has no sample memories.")
     while found := call.memory.browse(states=STATES, limit=PURGED_AT_ONCE)[0]:
         call.memory.purge(*(one.id for one in found))
     space = call.caller.space
-    call.afterwards.append(lambda: _revoke(credentials, space))
+
+    def remove() -> None:
+        credentials.revoke_all(space=space)
+        try:
+            library.remove(space)
+        except StorageUnavailable as error:  # another tab or process looks at it
+            log.warning("the empty space stays", extra={"space": space, "why": error.message})
+
+    call.afterwards.append(remove)
     return {"space": space}
-
-
-def _revoke(credentials: Credentials, space: str) -> None:
-    credentials.revoke_all(space=space)
 
 
 def demo_space(user: str) -> str:

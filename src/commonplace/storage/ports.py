@@ -312,6 +312,9 @@ class Spaces(Protocol):
     def open(self, name: str) -> Store:
         """The store of a space, which is created if it does not exist."""
 
+    def remove(self, name: str) -> None:
+        """Delete a space that no process uses, with all that it holds."""
+
     def watch(self, name: str) -> Watch:
         """A watch for changes in a space."""
 

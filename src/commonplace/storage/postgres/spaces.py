@@ -113,6 +113,18 @@ class PostgresSpaces:
                 create_space(rows, name)
         return PostgresStore(self._pool, SPACES_PART, name, self._data / "spaces" / f"{name}.db")
 
+    def remove(self, name: str) -> None:
+        """Delete a space with all that it holds."""
+        with transaction(self._pool, SPACES_PART, name, writes=True) as rows:
+            rows.lock(SPACES_PART.lock, name)
+            tables = rows.execute(
+                "SELECT table_name FROM information_schema.columns"
+                " WHERE table_schema = current_schema() AND column_name = 'space'"
+            ).fetchall()
+            for (table,) in tables:
+                rows.execute(f"DELETE FROM {table} WHERE space = ?", (name,))  # noqa: S608
+            rows.execute("DELETE FROM spaces WHERE name = ?", (name,))
+
     def watch(self, name: str) -> Watch:
         """A watch that notices new operations in a space."""
         return PostgresStore(self._pool, SPACES_PART, name, self._data).watch()

@@ -11,7 +11,7 @@ from commonplace.storage.ports import Contents, Maintenance
 from commonplace.storage.sqlite.coordination import FileCoordination
 from commonplace.storage.sqlite.readonly import writable
 from commonplace.storage.sqlite.store import Store
-from commonplace.storage.sqlite.swap import recover
+from commonplace.storage.sqlite.swap import delete, recover
 from commonplace.storage.sqlite.watching import Watch
 
 
@@ -67,6 +67,10 @@ class SqliteSpaces:
     def open(self, name: str) -> Store:
         """The store of a space, which is created if it does not exist."""
         return Store(self.file(name), name)
+
+    def remove(self, name: str) -> None:
+        """Delete a space that no process uses, with all that it holds."""
+        delete(self.file(name))
 
     def watch(self, name: str) -> Watch:
         """A watch for changes in a space."""

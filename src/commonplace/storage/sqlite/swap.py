@@ -209,6 +209,15 @@ def _read(data: Path, stream: IO[str]) -> list[Swap] | None:
     return swaps if inside else None
 
 
+def delete(live: Path) -> None:
+    """Delete a file that no process has open, and those that belong to it."""
+    with _exclusive(live):
+        live.unlink()
+    for each in live.parent.glob(f"{live.name}-*"):
+        each.unlink(missing_ok=True)
+    sync_directory(live.parent)
+
+
 def close_space(library: Contents, space: str) -> None:
     """Close the space in this process, and wait a little for calls that use it."""
     until = time.monotonic() + EXCLUSIVE_SECONDS
