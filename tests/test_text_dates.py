@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from commonplace.text.dates import period, periods_named
+from commonplace.text.dates import moment, period, periods_named
 
 NOW = datetime(2026, 11, 17, 15, 30, tzinfo=UTC)  # a Tuesday
 
@@ -47,6 +47,23 @@ def test_a_phrase_names_a_period(phrase: str) -> None:
     found = period(phrase, NOW)
     expected = tuple(datetime.fromisoformat(each).replace(tzinfo=UTC) for each in PERIODS[phrase])
     assert found == expected
+
+
+@pytest.mark.parametrize(
+    ("phrase", "first", "last"),
+    [
+        ("7d", "2026-11-10T15:30", "2026-11-10T15:30"),
+        ("3 months", "2026-08-17T15:30", "2026-08-17T15:30"),
+        ("one hour ago", "2026-11-17T14:30", "2026-11-17T14:30"),
+        ("Two  weeks ago", "2026-11-03T15:30", "2026-11-03T15:30"),
+        ("a month ago", "2026-10-17T15:30", "2026-10-17T15:30"),
+        ("3 days ago", "2026-11-14", "2026-11-15"),
+        ("last month", "2026-10-01", "2026-11-01"),
+    ],
+)
+def test_what_counts_back_from_now_is_a_moment(phrase: str, first: str, last: str) -> None:
+    assert moment(phrase, NOW, 0) == datetime.fromisoformat(first).replace(tzinfo=UTC)
+    assert moment(phrase, NOW, 1) == datetime.fromisoformat(last).replace(tzinfo=UTC)
 
 
 @pytest.mark.parametrize(

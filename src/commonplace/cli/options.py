@@ -330,10 +330,10 @@ def _how_to_create(space: str) -> str:
 def moment(value: str | None, name: str) -> datetime | str | None:
     """A time as people type it, local without a time zone: a date, `yesterday`, `7d`.
 
-    A date means its end for `until`, and noon for `at`. A period means its start, and its end for
-    `until` and `as_of`.
+    A date means its end for `until`, and noon for `at`. A period means its start, its end for
+    `until` and `as_of`, and its middle for `at`.
     """
-    from commonplace.text.dates import period
+    from commonplace.text import dates
 
     if value is None:
         return value
@@ -345,7 +345,9 @@ def moment(value: str | None, name: str) -> datetime | str | None:
         elif len(value) <= 10 and name == "at":
             at = at.replace(hour=12)  # noon is the same day in UTC for nearly every time zone
     except ValueError:
-        found = period(value, datetime.now())
+        last = timedelta(microseconds=1) if name in ("until", "as_of") else timedelta()
+        share = 1 if last else 0.5 if name == "at" else 0
+        found = dates.moment(value, datetime.now(), share)
         if found is None:
             raise InvalidInput(
                 f"{option} is not a date or time.",
@@ -353,10 +355,7 @@ def moment(value: str | None, name: str) -> datetime | str | None:
                 " 7d, 'last tuesday' or 'two weeks ago'.",
                 field=name,
             ) from None
-        start, end = found
-        at = end - timedelta(microseconds=1) if name in ("until", "as_of") else start
-        if name == "at":
-            at = start + (end - start) / 2
+        at = found - last
     try:
         return at.astimezone()
     except (OverflowError, OSError, ValueError):

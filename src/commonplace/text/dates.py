@@ -62,11 +62,14 @@ def _back(number: int, unit: str, now: datetime) -> datetime:
     return now - timedelta(**{f"{unit}s": number})
 
 
+def _length_ago(match: re.Match[str], now: datetime) -> datetime:
+    word = match["number"] or "1"
+    return _back(NUMBERS[word] if word in NUMBERS else int(word), match["unit"], now)
+
+
 def _ago(match: re.Match[str], now: datetime) -> Period:
-    word = match["number"]
-    number = NUMBERS[word] if word in NUMBERS else int(word)
     unit = match["unit"]
-    at = _back(number, unit, now)
+    at = _length_ago(match, now)
     if unit in ("minute", "hour"):
         return at, at + timedelta(**{f"{unit}s": 1})
     if unit == "day":
@@ -76,9 +79,7 @@ def _ago(match: re.Match[str], now: datetime) -> Period:
 
 
 def _within(match: re.Match[str], now: datetime) -> Period:
-    word = match["number"] or "1"
-    number = NUMBERS[word] if word in NUMBERS else int(word)
-    return _back(number, match["unit"], now), now
+    return _length_ago(match, now), now
 
 
 def _short(match: re.Match[str], now: datetime) -> Period:
@@ -166,6 +167,22 @@ def period(words: str, now: datetime) -> Period | None:
         if match := rule.fullmatch(phrase):
             return _read(read, match, now)
     return None
+
+
+def moment(words: str, now: datetime, share: float) -> datetime | None:
+    """Return the moment that a phrase means, seen from `now`; None if it means none.
+
+    What counts back from now, such as `7d` or `a month ago`, is a moment by itself. Of other
+    periods, also of `3 days ago`, it is the moment when `share` of it is over.
+    """
+    found = period(words, now)
+    if found is None:
+        return None
+    start, end = found
+    ago = re.fullmatch(rf"{_NUMBER} {_UNIT} ago", " ".join(words.lower().split()))
+    if ago and ago["unit"] != "day":
+        return _length_ago(ago, now)
+    return start if end == now else start + (end - start) * share
 
 
 def periods_named(text: str, now: datetime) -> Iterator[Period]:
