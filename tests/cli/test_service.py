@@ -18,7 +18,7 @@ from commonplace.cli.app import run
 # A service manager that writes down how it was called, and fails when it is told to.
 PROGRAM = """#!/bin/sh
 echo "$@" >> "$LOG"
-[ "$2" = "$FAIL" ] && { echo "Failed to connect to bus" >&2; exit 1; }
+case " $1 $2 " in *" ${FAIL:-none} "*) echo "Failed to connect to bus" >&2; exit 1;; esac
 exit 0
 """
 
@@ -79,6 +79,36 @@ def test_a_service_that_does_not_run_is_told(
     monkeypatch.setenv("FAIL", "enable")
     code, _, err = do("install")
     assert code == 2 and "Failed to connect to bus" in err
+
+
+def test_a_failed_installation_leaves_the_file_as_it_was(
+    log: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    do: Callable[..., tuple[int, str, str]],
+) -> None:
+    unit = tmp_path / "config" / "systemd" / "user" / "commonplace.service"
+    monkeypatch.setenv("FAIL", "enable")
+    assert do("install")[0] == 2 and not unit.exists()
+    monkeypatch.delenv("FAIL")
+    assert do("install")[0] == 0
+    former = unit.read_text()
+    monkeypatch.setenv("FAIL", "enable")
+    assert do("install", "--data", "elsewhere")[0] == 2 and unit.read_text() == former
+
+
+def test_what_no_session_can_stop_is_removed_unless_it_runs(
+    log: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    do: Callable[..., tuple[int, str, str]],
+) -> None:
+    unit = tmp_path / "config" / "systemd" / "user" / "commonplace.service"
+    do("install")
+    monkeypatch.setenv("FAIL", "disable")
+    assert do("uninstall")[0] == 2 and unit.exists()
+    monkeypatch.setenv("FAIL", "--user")  # nobody answers
+    assert do("uninstall")[0] == 0 and not unit.exists()
 
 
 def test_a_file_of_somebody_else_is_left_alone(

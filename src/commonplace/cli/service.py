@@ -150,15 +150,25 @@ def install(
         say(*(subprocess.list2cmdline(each) for each in starting))
         return
     _check_present(known)
+    former = None
     if known.file is not None:
-        if known.file.exists() and MARK not in known.file.read_text(encoding="utf-8"):
-            raise InvalidInput(
-                f"{known.file} was not made by Commonplace.", hint="Move it away first."
-            )
+        if known.file.exists():
+            former = known.file.read_text(encoding="utf-8")
+            if MARK not in former:
+                raise InvalidInput(
+                    f"{known.file} was not made by Commonplace.", hint="Move it away first."
+                )
         known.file.parent.mkdir(parents=True, exist_ok=True)
         known.file.write_text(text, encoding="utf-8")
-    for each in starting:
-        _run(each)
+    try:
+        for each in starting:
+            _run(each)
+    except ServiceFailed:
+        if known.file is not None and former is None:
+            known.file.unlink()
+        elif known.file is not None and former is not None:
+            known.file.write_text(former, encoding="utf-8")
+        raise
     place = "" if known.file is None else str(known.file)
     tell(as_json, {"installed": True, "file": place, "command": words}, "the server is running")
     if not as_json:
@@ -201,8 +211,13 @@ def uninstall(as_json: AsJson = False) -> None:
         raise InvalidInput(
             f"{known.file} was not made by Commonplace.", hint="It is left as it is."
         )
-    for each in known.stop:
-        _run(each)
+    try:
+        for each in known.stop:
+            _run(each)
+    except ServiceFailed:
+        # without a session of the user nothing runs, and the file alone has to go
+        if known.file is None or _result(known.query).returncode == 0:
+            raise
     if known.file is not None:
         known.file.unlink()
     if as_json:
