@@ -11,7 +11,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -422,6 +422,16 @@ def test_imported_notes_are_learned_by_meaning(do: Callable[..., Ended], tmp_pat
     assert do("search", "weather", "--embedding", "builtin").err == ""
 
 
+def test_a_backup_names_the_key_that_is_not_in_it(
+    do: Callable[..., Ended], data: Path, tmp_path: Path
+) -> None:
+    do("remember", "a heron")
+    assert "master.key" not in do("backup", str(tmp_path / "one")).err
+    do("token", "create")
+    assert str(data / "master.key") in do("backup", str(tmp_path / "two")).err
+    assert not list((tmp_path / "two").rglob("master.key"))
+
+
 def test_backup_restore_and_doctor(do: Callable[..., Ended], tmp_path: Path) -> None:
     identity = do("remember", "keep me safe", "--json").json["id"]
     target = tmp_path / "backup"
@@ -640,6 +650,27 @@ def test_days_on_the_command_line_are_days_here(
     time.tzset()
 
 
+def test_a_text_is_purged_wherever_it_is_or_was(data: Path, do: Callable[..., Ended]) -> None:
+    number = "5550199"
+    revised = do("remember", f"Call {number}", "--json").json["id"]
+    do("revise", revised, "Write a letter")
+    hidden = do("remember", f"At home: {number}.", "--json").json["id"]
+    do("forget", hidden)
+    live = do("remember", "unrelated, and it stays", "--json").json["id"]
+    assert do("search", number, "--text").code == 1  # nothing shows it
+    refused = do("purge", "--text", number)
+    assert refused.code == 2 and "former version" in refused.err and hidden[:8] in refused.err
+    done = do("purge", "--text", number, "--yes", "--json").json
+    assert done["memories"] == 2 and done["traces"] == 0
+    for file in data.rglob("*"):
+        assert file.is_dir() or number.encode() not in file.read_bytes(), file
+    assert do("show", live).code == 0 and do("show", revised).code == 3
+    assert do("purge", "--text", number, "--yes").code == 3
+    assert do("purge", "--text", "555").code == 2  # too short
+    assert do("purge", "--text", number, live, "--yes").code == 2
+    assert do("purge").code == 2
+
+
 def test_undo_passes_over_what_was_purged(do: Callable[..., Ended]) -> None:
     kept = do("remember", "stays for now", "--json").json["id"]
     gone = do("remember", "goes for good", "--json").json["id"]
@@ -760,6 +791,22 @@ def test_help_is_a_command_and_every_command_is_in_one_section(do: Callable[...,
     assert set(sections) <= set(commands)
 
 
+def test_every_summary_fits_its_line(
+    do: Callable[..., Ended], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+
+    def groups(command: Any, *names: str) -> Iterator[tuple[str, ...]]:
+        if found := getattr(command, "commands", None):
+            yield names
+            for name, each in found.items():
+                yield from groups(each, *names, name)
+
+    for names in groups(typer.main.get_command(app)):
+        page = do(*names, "--help").out.splitlines()[1:]
+        assert [line for line in page if line.endswith("...") or len(line) > 80] == []
+
+
 def test_times_may_be_words(do: Callable[..., Ended]) -> None:
     do("remember", "an old heron", "--at", "two weeks ago")
     do("remember", "a new heron")
@@ -767,5 +814,8 @@ def test_times_may_be_words(do: Callable[..., Ended]) -> None:
     early = do("search", "heron", "--until", "last week", "--json").json
     assert late["memory"]["text"] == "a new heron"
     assert early["memory"]["text"] == "an old heron"
+    # neither was stored then, whatever it is about
+    for then in ("1h", "an hour ago", "7d", "a month ago"):
+        assert do("search", "heron", "--as-of", then).code == 1
     refused = do("search", "heron", "--since", "soon")
     assert refused.code == 2 and "yesterday" in refused.err

@@ -298,6 +298,17 @@ def test_a_purge_leaves_the_chain_whole_and_no_trace(tmp_path: Path, text: str) 
             assert grep(tmp_path, needle.encode()) == []
 
 
+def test_a_purged_word_is_removed_from_calls_that_asked_for_it(tmp_path: Path) -> None:
+    with Commonplace(tmp_path / "data", embedding="none") as memory, lease(memory) as space:
+        stored = memory.remember("Call 5550199")
+        audit.append(space.store, entry(tool="recall", arguments='{"query": "who has 5550199?"}'))
+        memory.events.record("audit", "other", {"arguments": {"text": "5550199"}})
+        memory.purge(stored.id, words=["5550199"])
+        assert audit.verify(space.store).faults == ()
+        assert [each.payload for each in memory.events.all(kind="audit")] == [None]
+    assert grep(tmp_path, b"5550199") == []
+
+
 # Retention
 
 

@@ -25,16 +25,18 @@ from commonplace.cli.options import (
 )
 from commonplace.cli.terminal import bold, counted, dim, emit, local, note, one_line, say, tell
 from commonplace.dialects import registry
-from commonplace.errors import InvalidInput
+from commonplace.errors import InvalidInput, NotFound
 from commonplace.text.hidden import visible
 
 if TYPE_CHECKING:
     from commonplace.engine.commonplace import Commonplace
     from commonplace.engine.content.projects import Project
     from commonplace.engine.finding.recall import Hit, SessionHit
+    from commonplace.engine.library import OpenSpace
     from commonplace.engine.model import Link, Memory, Version
 
 NOTHING_FOUND = 1
+SHORTEST = 4  # characters of a text whose memories are purged
 
 AsOf = Annotated[str | None, option("--as-of WHEN", "Show the state at that time.")]
 
@@ -340,7 +342,11 @@ def promote(
 
 
 def purge(
-    ids: Ids,
+    ids: Annotated[list[str] | None, argument("ID...", "IDs, or their first characters.")] = None,
+    text: Annotated[
+        str | None,
+        option("--text TEXT", "All memories that hold or held this text, hidden ones too."),
+    ] = None,
     yes: Annotated[bool, option("--yes", "Delete without asking.")] = False,
     data: Data = None,
     space: Space = "default",
@@ -349,19 +355,33 @@ def purge(
     """Delete memories permanently.
 
     Their history is deleted too, and a scan of the files verifies it. Earlier backups and exports
-    still contain them.
+    still contain them. Facts and documents that hold a text are listed, and not deleted.
+
+    \b
+      commonplace purge 3f2a
+      commonplace purge --text "0173 5550199"
     """
-    with options.memory(data, space) as memory:
-        named = _all_named(memory, ids)
+    from commonplace.engine.binding import lease
+
+    if bool(ids) == (text is not None) or (text is not None and len(text.strip()) < SHORTEST):
+        raise InvalidInput(
+            "Name the memories by their IDs, or a text that they hold.",
+            hint=f"Give IDs, or --text with at least {SHORTEST} characters.",
+        )
+    with options.memory(data, space) as memory, lease(memory) as opened:
+        named, other = _all_named(memory, ids or []), list[str]()
+        if text is not None:
+            named, other = _holding(opened, text, told=not yes)
         if not yes:
             if not sys.stdin.isatty():
                 raise InvalidInput("A purge cannot be undone.", hint="Add --yes to continue.")
-            for identity in named:
-                text = memory.get(identity, count=False).text
-                note(f"{identity[:8]}  {one_line(text, terminal.columns() - 10)}")
+            for identity in named if text is None else ():
+                shown = memory.get(identity, count=False).text
+                note(f"{identity[:8]}  {one_line(shown, terminal.columns() - 10)}")
             typer.confirm("Delete permanently?", abort=True, err=True)
         try:
-            proof = memory.purge(*named)
+            words = () if text is None else (text,)
+            proof = memory.purge(*named, words=words)
         except KeyboardInterrupt:
             note("\ninterrupted; either all of them are deleted or none, and the scan did not end:"
                  f" check with 'commonplace show {named[0][:8]}'")  # fmt: skip
@@ -380,6 +400,27 @@ def purge(
         if proof.copies:
             note("these copies of the file, made by a restore or an upgrade, may still contain it;"
                  f" delete them: {', '.join(proof.copies)}")  # fmt: skip
+    if other:
+        note(f"this is not deleted, and holds the text too: {', '.join(map(visible, other))}")
+
+
+def _holding(space: OpenSpace, text: str, *, told: bool) -> tuple[list[str], list[str]]:
+    """The IDs of memories that hold a text in any version, and the names of other holders."""
+    from commonplace.engine.maintenance import secret_scan
+
+    found = secret_scan.scan(space, secret_scan.occurrences(text))
+    for each in found if told else ():
+        where = each.id[:8] if each.what == "memory" else f"{each.what} {each.id}"
+        former = "  (a former version)" if each.former else ""
+        note(f"{visible(where)}{former}  {visible(each.excerpt)}")
+    named = dict.fromkeys(each.id for each in found if each.what == "memory")
+    other = dict.fromkeys(f"{each.what} {each.id}" for each in found if each.what != "memory")
+    if not named:
+        raise NotFound(
+            "No memory holds this text, nor did.",
+            hint=f"It is in: {', '.join(other)}." if other else "",
+        )
+    return list(named), list(other)
 
 
 COMMANDS = (

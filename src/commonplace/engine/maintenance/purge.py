@@ -48,8 +48,14 @@ class Proof:
     """Copies that a restore or a migration left next to the file; they may still hold the texts."""
 
 
-def purge(space: OpenSpace, *identities: str, origin: Origin | None = None) -> Proof:
-    """Delete memories for good, with their history, and prove it by a scan of the files."""
+def purge(
+    space: OpenSpace, *identities: str, origin: Origin | None = None, words: Sequence[str] = ()
+) -> Proof:
+    """Delete memories for good, with their history, and prove it by a scan of the files.
+
+    Of `words`, which may be short, no trace may be left either: calls in the audit log that hold
+    them lose their arguments and answers.
+    """
     texts: list[str] = []
     referring: list[str] = []  # texts of links, facts and others that refer to the memories
     names: set[str] = set()
@@ -64,10 +70,11 @@ def purge(space: OpenSpace, *identities: str, origin: Origin | None = None) -> P
                 rows += _erase(unit, num, ids, referring)
                 names |= ids
                 purged += 1
-        rows += _redact_events(unit, texts)
-        rows += _redact_calls(space, unit, texts + referring, names)
+        rows += _redact_events(unit, texts, words)
+        pieces = _windows(texts + referring) | {form for word in words for form in _written(word)}
+        rows += _redact_calls(space, unit, pieces, names)
     try:
-        swept = space.store.sweep(_windows(texts + referring))
+        swept = space.store.sweep(pieces)
     except (StorageFull, StorageUnavailable) as error:
         raise StorageUnavailable(
             UNPROVED, hint=f"Free disk space if it ran out. {SWEEP}"
@@ -178,7 +185,7 @@ def _erase_rows(
     return rows
 
 
-def _redact_events(unit: Unit, texts: Sequence[str]) -> int:
+def _redact_events(unit: Unit, texts: Sequence[str], words: Sequence[str]) -> int:
     """Remove the payloads of events that quote a purged text; their hashes stay."""
     redacted = 0
     for num, payload in events.payloads(unit.connection, unit.space):
@@ -188,19 +195,19 @@ def _redact_events(unit: Unit, texts: Sequence[str]) -> int:
             (len(text) >= WINDOW // 2 and text in quote) or (len(quote) >= WINDOW and quote in text)
             for text in texts
             for quote in quoted
-        ):
+        ) or any(word in quote for word in words for quote in quoted):
             events.clear_payload(unit.connection, unit.space, num)
             redacted += 1
     return redacted
 
 
-def _redact_calls(space: OpenSpace, unit: Unit, texts: Sequence[str], names: Iterable[str]) -> int:
+def _redact_calls(space: OpenSpace, unit: Unit, pieces: set[bytes], names: Iterable[str]) -> int:
     """Remove the payloads of audit entries, and stored answers, that name or quote a memory."""
     from commonplace.engine.history import audit
     from commonplace.storage import audit as stored_audit
 
     # By its id, too: a text of a few characters is too short to be searched for.
-    windows = _windows(texts) | {json.dumps(name, ensure_ascii=False).encode() for name in names}
+    windows = pieces | {json.dumps(name, ensure_ascii=False).encode() for name in names}
     windows |= {window.replace(b'"', b'\\"') for window in windows if window[:1] == b'"'}
     audited = [
         num

@@ -1,8 +1,9 @@
-"""Finding secrets that were stored before they were masked, and deleting them for good."""
+"""Finding what must not be stored, in former versions too, and deleting it for good."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import re
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, fields
 
 from commonplace.engine.content import memories
@@ -18,7 +19,7 @@ EXCERPT = 40
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """A secret in something that is stored."""
+    """A secret, or a text that was asked for, in something that is stored."""
 
     what: str
     """memory, artifact or fact."""
@@ -30,13 +31,27 @@ class Found:
     """Whether only former versions hold it."""
 
 
-def scan(space: OpenSpace) -> list[Found]:
+Find = Callable[[str], list[secrets.Secret]]
+
+
+def occurrences(wanted: str) -> Find:
+    """Return a function that finds a text in others, whatever the case of its letters."""
+    pattern = re.compile(re.escape(wanted), re.IGNORECASE)
+
+    def find(text: str) -> list[secrets.Secret]:
+        found = pattern.finditer(text)
+        return [secrets.Secret(match.start(), match.end(), "text") for match in found]
+
+    return find
+
+
+def scan(space: OpenSpace, find: Find = secrets.find) -> list[Found]:
     """Return the secrets in all memories, artifacts and facts, and in their former versions."""
     found: dict[tuple[str, str, str, str], Found] = {}
 
     def add(what: str, identity: str, texts: Iterable[str], former: bool) -> None:
         for text in texts:
-            for secret in secrets.find(text):
+            for secret in find(text):
                 excerpt = _excerpt(text, secret)
                 each = Found(what, identity, secret.kind, excerpt, former)
                 found.setdefault((what, identity, secret.kind, excerpt), each)
