@@ -528,6 +528,20 @@ def test_all_else_stays_and_removing_gives_the_very_bytes_back(
     assert config.read_bytes() == original
 
 
+@pytest.mark.parametrize(
+    ("given", "written"),
+    [
+        (("http://10.0.0.7:3847",), "http://10.0.0.7:3847/mcp/commonplace"),
+        (("https://memory.example/", "--dialect", "mama"), "https://memory.example/mcp/mama"),
+        (("http://10.0.0.7:3847/proxy/mcp",), "http://10.0.0.7:3847/proxy/mcp"),
+    ],
+)
+def test_the_address_of_a_server_is_enough(
+    do: Callable[..., Ended], given: tuple[str, ...], written: str
+) -> None:
+    assert f'"{written}"' in do("cursor", "--url", *given, "--dry-run").out
+
+
 @pytest.mark.parametrize(("client", "original"), CASES)
 def test_without_the_backup_removing_still_leaves_all_else(
     client: str, original: bytes, tmp_path: Path

@@ -225,19 +225,25 @@ def _server(
             "A running server has its own data directory and spaces.",
             hint="Leave out --data and --space.",
         )
-    if url is not None and dialect != DIALECT:
-        raise InvalidInput("The URL says which dialect.", hint="Leave out --dialect or --url.")
+    base = SERVER
     if url is not None:
-        return Http(_valid_url(url))
+        parts = urlsplit(_valid_url(url))
+        if parts.path not in ("", "/") or parts.query:
+            if dialect != DIALECT:
+                raise InvalidInput(
+                    "The URL says which dialect.", hint="Leave out --dialect, or the URL's path."
+                )
+            return Http(url)
+        base = f"{parts.scheme}://{parts.netloc}"  # a server's address: the dialect says the path
     chosen = registry.load(dialect)
     if chosen.subject is not None and not with_token:
         noun = chosen.subject.title.lower()
         raise InvalidInput(
             f"Over HTTP, the URL or the token must name the {noun}.",
-            hint=f"Give --url {SERVER}/mcp/ID, or its token with --token-env.",
+            hint=f"Give --url {base}/mcp/ID, or its token with --token-env.",
             field="dialect",
         )
-    return Http(SERVER + chosen.paths[0])
+    return Http(base + chosen.paths[0])
 
 
 def _valid_url(url: str) -> str:
