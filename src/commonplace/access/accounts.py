@@ -105,7 +105,8 @@ class Accounts:
             if known is not None and known.removed_at is None:
                 raise Conflict(
                     f"There is a user {name} already.",
-                    hint="Change the password with 'commonplace user password'.",
+                    hint=f"For a new password: commonplace user password {name}. For another token:"
+                    f" commonplace token create --user {name}.",
                     field="name",
                 )
             at = now()

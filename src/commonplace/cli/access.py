@@ -218,7 +218,7 @@ def invite(
     data: Data = None,
     as_json: AsJson = False,
 ) -> None:
-    """Invite a person: an account, a token, and the commands to connect an agent.
+    """Invite a person: an account, a token, and how to connect.
 
     The password and the token are shown once. `commonplace user remove NAME` takes both back.
 
@@ -440,7 +440,7 @@ def end_before(
     data: Data = None,
     as_json: AsJson = False,
 ) -> None:
-    """Invalidate every token of a space that was created before a given time.
+    """Invalidate a space's tokens made before a given time.
 
     A signed token without a timestamp is invalidated unless its key was created later.
     """

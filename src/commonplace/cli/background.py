@@ -24,7 +24,7 @@ STOP_SECONDS = 45.0
 
 
 def status(data: Data = None, as_json: AsJson = False) -> None:
-    """Show the server of the data directory, who is connected, and what is stored.
+    """Show the server, who is connected, and what is stored.
 
     The exit code is 0 if a server runs, and 1 if none does.
     """
@@ -55,7 +55,7 @@ def stop(data: Data = None, as_json: AsJson = False) -> None:
 
 
 def restart(data: Data = None, as_json: AsJson = False) -> None:
-    """Stop the server of the data directory, and start one in the background."""
+    """Stop the server, and start one in the background."""
     from commonplace.client import connection
 
     place = _place(data)

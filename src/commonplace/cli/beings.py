@@ -87,7 +87,7 @@ def delete_being(
     data: Data = None,
     as_json: AsJson = False,
 ) -> None:
-    """Delete a being and its own memories; 'commonplace undo' restores them."""
+    """Delete a being and its own memories; `undo` restores them."""
     from commonplace.dialects.being import beings
 
     with memory(data, space) as opened:
@@ -202,7 +202,7 @@ def keep_key(
     data: Data = None,
     as_json: AsJson = False,
 ) -> None:
-    """Store the LLM key for the beings of a space; it is read from standard input.
+    """Store the LLM key of a space's beings, read from stdin.
 
     It is stored encrypted, used only for their patrols, and never shown.
     """

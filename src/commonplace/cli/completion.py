@@ -23,7 +23,7 @@ class Level:
 def completion(
     shell: Annotated[str, argument("bash|zsh|fish", "The shell.")],
 ) -> None:
-    """Print the script that completes our commands and options in a shell.
+    """Print the script that completes our commands in a shell.
 
     \b
       eval "$(commonplace completion bash)"      # in ~/.bashrc

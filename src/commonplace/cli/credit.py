@@ -10,9 +10,7 @@ from commonplace.cli.options import AsJson, Data, Space, memory, option
 from commonplace.cli.terminal import note, tell
 from commonplace.text.hidden import visible
 
-credit = typer.Typer(
-    help="Rate an agent's last turn, which changes the credit of the memories it used."
-)
+credit = typer.Typer(help="Rate an agent's last turn, and so the memories it used.")
 Session = Annotated[str | None, option("--session", "The session; by default the newest one.")]
 
 

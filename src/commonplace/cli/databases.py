@@ -27,7 +27,7 @@ def init(
     print_sql: Annotated[bool, option("--print-sql", "Print the SQL, and change nothing.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Make or migrate the tables, their policies and the role that servers use.
+    """Make or migrate the tables, policies and the servers' role.
 
     A new role gets a generated password, and the address to use is shown once. Run again, it takes
     the steps that are missing and changes nothing else.

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from commonplace.importers.native_memories import Guarded
 
 guard = typer.Typer(
-    help="Guard agents' own memory files: every version is kept, and deleted ones come back.",
+    help="Keep every version of agents' own memory files.",
     no_args_is_help=True,
 )
 GROUPS = {"guard": guard}
@@ -48,7 +48,7 @@ def _files(paths: list[Path] | None) -> list[Path]:
 def look(
     paths: Paths = None, data: Data = None, space: Space = "default", as_json: AsJson = False
 ) -> None:
-    """Store what is new or changed in the files, and note which are gone. Undo takes it back.
+    """Store what is new or changed in the files, or gone. Undo takes it back.
 
     \b
       commonplace guard look
@@ -76,7 +76,7 @@ def _show(report: Guarded) -> None:
 
 @guard.command("watch")
 def watch(paths: Paths = None, data: Data = None, space: Space = "default") -> None:
-    """Look at the files now, and whenever one of them changes, until Ctrl-C."""
+    """Look at the files whenever one changes, until Ctrl-C."""
     from watchfiles import watch as changes
 
     from commonplace.importers import native_memories

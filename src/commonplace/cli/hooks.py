@@ -14,9 +14,7 @@ from commonplace.errors import CommonplaceError, NotFound
 INPUT_BYTES = 1_048_576
 STARTS = ("SessionStart", "before_agent_start")
 
-hook = typer.Typer(
-    help="Commands for the hooks of agents, which read an event from standard input."
-)
+hook = typer.Typer(help="Commands for the hooks of agents.")
 
 
 @hook.callback()

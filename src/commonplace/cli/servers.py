@@ -215,7 +215,7 @@ def mcp(
         bool, option("--in-process", "Serve in this process, without a server in the background.")
     ] = False,
 ) -> None:
-    """Serve one dialect over standard input and output, for a client that starts it.
+    """Serve one dialect over stdio, for a client that starts it.
 
     Calls are answered by the server of the data directory; if none runs, one is started in the
     background. What is stored belongs to the project of the working directory, if it is a
@@ -259,7 +259,7 @@ def mcp(
     )  # fmt: skip
 
 
-audit = typer.Typer(help="List calls from the audit log, and verify that none was changed.")
+audit = typer.Typer(help="List the calls in the audit log, and verify it.")
 
 
 @audit.command("list")
@@ -275,7 +275,7 @@ def list_calls(
     since: Annotated[str | None, option("--since WHEN", "Only calls from that time on.")] = None,
     until: Annotated[str | None, option("--until WHEN", "Only calls up to that time.")] = None,
     before: Annotated[int | None, option("--before", "Only rows before this number.")] = None,
-    limit: Annotated[int, option("--limit", "At most this many.")] = 50,
+    limit: Annotated[int, option("--limit -n N", "At most this many.")] = 50,
     system: Annotated[bool, option("--system", "Calls that reached no space.")] = False,
     as_json: AsJson = False,
 ) -> None:
@@ -346,7 +346,7 @@ def cut_audit(
     system: Annotated[bool, option("--system", "Calls that reached no space.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Remove the oldest rows for ever; an anchor row keeps the rest verifiable."""
+    """Remove the oldest rows for ever; the rest stays verifiable."""
     from commonplace.engine.history import audit as engine
 
     with _store(data, space, system) as store:

@@ -57,7 +57,7 @@ def start(
     space: Space = "default",
     as_json: AsJson = False,
 ) -> None:
-    """Set up this memory for the agents of this machine, with what they already know.
+    """Set it up for this machine's agents, with their histories.
 
     Finds the agents, shows what it would import and change, asks once, does it, and recalls
     something from an old conversation. Running it again adds only what is new.
@@ -283,7 +283,7 @@ def _show_next(plan: _Plan, done: list[Imported]) -> None:
     if any(report.added for report in done):
         say("  commonplace undo                      take the import back")
     if plan.agents:
-        say(f"  commonplace stop-using {plan.agents[0].name:<15} undo the configuration")
+        say(f"  commonplace stop-using {plan.agents[0].name:<14} undo the configuration")
 
 
 def _report(

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 UNHEALTHY = 6
 LAST_BACKUP = "last-backup"
+MASTER_KEY = "master.key"
 
 Overwrite = Annotated[bool, option("--overwrite", "Replace existing data.")]
 Spaces = Annotated[list[str] | None, option("--space NAME", "Only this space; repeatable.")]
@@ -38,7 +39,7 @@ def backup(
     data: Data = None,
     as_json: AsJson = False,
 ) -> None:
-    """Copy all spaces, tokens, accounts and workflows, and verify the copy. With --space, copy only
+    """Copy all spaces, tokens and accounts, and verify the copy. With --space, copy only
     those spaces. Other processes may write meanwhile.
 
     A backup holds hashes of tokens and passwords, and stored keys as they were sealed. It does not
@@ -58,6 +59,10 @@ def backup(
         rows = sum(report.spaces.values())
         held = ", ".join([*report.spaces, *report.files])
         say(f"backed up {held} ({rows:,} rows) to {visible(str(report.path))}")
+        key = library.path / MASTER_KEY
+        if report.files and key.exists():
+            note(f"Not in it: {visible(str(key))}, which its tokens and stored keys need."
+                 " Keep a copy elsewhere.")  # fmt: skip
 
 
 def _note_backup(data: Path, target: Path) -> None:
@@ -139,7 +144,7 @@ def move(
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Copy all spaces, tokens and accounts from files to a database, or back. With --space, copy
+    """Copy everything from files to a database, or back. With --space, copy
     only those spaces. All rows are compared afterwards, and the source is left as it was.
 
     Stop the servers of the source first. Run again, it goes on where it was. A target that holds

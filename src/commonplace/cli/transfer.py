@@ -159,7 +159,8 @@ def import_(
         ),
     ],
     from_: Annotated[
-        str | None, option("--from FORMAT", "Its format; by default recognised by its content.")
+        str | None,
+        option("--from FORMAT", "Its format, such as obsidian; an unknown name lists all."),
     ] = None,
     dry_run: Annotated[
         bool, option("--dry-run", "Only count, and show three samples; store nothing.")
@@ -180,9 +181,9 @@ def import_(
     as_json: AsJson = False,
     embedding: Embedding = "builtin",
 ) -> None:
-    """Import the history of an agent, the store of another memory, an export, or notes.
+    """Import agents' histories, other memories, exports or notes.
 
-    The format is recognised: see docs/importing.md. Importing the same again changes nothing, an
+    The format is recognised, or named with --from. Importing the same again changes nothing, an
     interrupted import goes on where it was, and 'commonplace undo' takes all of it back.
 
     Of our own formats, a .jsonl file has one object per line with "text", and optionally kind,

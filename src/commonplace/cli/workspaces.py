@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from commonplace.engine.commonplace import Commonplace
 
 workspace = typer.Typer(
-    help="Workspaces of the orchestrator: their people, agents and conversations.",
+    help="Manage the orchestrator's workspaces.",
     rich_markup_mode=None,
 )
 GROUPS = {"workspace": workspace}
@@ -224,7 +224,7 @@ def say_something(
 def list_messages(
     identity: Workspace,
     conversation: Annotated[str, argument("CONVERSATION", "Its id.")],
-    limit: Annotated[int, option("--limit", "Maximum number of messages.")] = 50,
+    limit: Annotated[int, option("--limit -n N", "Maximum number of messages.")] = 50,
     data: Data = None,
     as_json: AsJson = False,
 ) -> None:
@@ -249,7 +249,7 @@ def import_palace(
     data: Data = None,
     as_json: AsJson = False,
 ) -> None:
-    """Import a MemPalace: drawers, diaries, the knowledge graph, its identity.
+    """Import a MemPalace with its diaries and knowledge graph.
 
     The source is not changed. Importing again adds only what is new.
 

@@ -59,7 +59,7 @@ def _postgres(module: str) -> Any:
             raise
         raise StorageUnavailable(
             "The driver for PostgreSQL is not installed.",
-            hint="Install Commonplace with its extra 'postgres'.",
+            hint="Install it: pip install 'commonplace-memory[postgres]'.",
         ) from error
 
 
