@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -114,3 +115,38 @@ def test_a_command_says_what_is_wrong_with_the_database(
     where = ["--data", str(tmp_path), "--database", "postgresql://127.0.0.1:1/none"]
     assert run(["remember", "x", *where]) == 5
     assert "does not answer" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "raised",
+    [
+        "ModuleNotFoundError(\"No module named 'psycopg'\", name='psycopg')",
+        "ImportError('no pq wrapper available')",  # psycopg without libpq
+    ],
+)
+def test_a_driver_that_is_not_there_is_one_clear_error(
+    raised: str,
+    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for name in [*sys.modules]:
+        if name.startswith(("psycopg.", "commonplace.storage.postgres.")) or name == "psycopg":
+            monkeypatch.delitem(sys.modules, name)
+    (tmp_path / "psycopg").mkdir()
+    (tmp_path / "psycopg" / "__init__.py").write_text(f"raise {raised}")
+    monkeypatch.syspath_prepend(tmp_path)
+    address, files = "postgresql://commonplace@db.example.com/commonplace", tmp_path / "files"
+    machine = ["--data", str(tmp_path / "machine")]
+    with Commonplace(files, embedding="none") as memory:
+        memory.remember("an otter")
+    for command in (
+        ["remember", "x", "--database", address, *machine],
+        ["serve", "--port", "0", "--database", address, *machine],
+        ["mcp", "--in-process", "--database", address, *machine],
+        ["move", str(files), address, *machine],
+        ["database", "init", address],
+        ["database", "check", address],
+    ):
+        assert run(command) == 5, command
+        assert "commonplace-memory[postgres]" in capsys.readouterr().err

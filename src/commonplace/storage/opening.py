@@ -54,11 +54,12 @@ def administration() -> Any:
 def _postgres(module: str) -> Any:
     try:
         return importlib.import_module(f"commonplace.storage.postgres.{module}")
-    except ModuleNotFoundError as error:
-        if (error.name or "").partition(".")[0] != "psycopg":
+    except ImportError as error:
+        # psycopg without the C library that it needs raises one without a name.
+        if (error.name or "psycopg").partition(".")[0] != "psycopg":
             raise
         raise StorageUnavailable(
-            "The driver for PostgreSQL is not installed.",
+            "The driver for PostgreSQL is not installed, or not completely.",
             hint="Install it: pip install 'commonplace-memory[postgres]'.",
         ) from error
 
