@@ -12,9 +12,11 @@ import pytest
 import loop_guard
 import postgres_engine
 from commonplace import Commonplace
+from commonplace.engine import library
 from commonplace.engine.binding import lease
+from commonplace.engine.library import Library
 from commonplace.errors import StorageUnavailable
-from conftest import texts
+from conftest import texts, wait_until
 
 
 def _end_backends(address: str) -> int:
@@ -118,3 +120,25 @@ def test_the_guard_finds_a_connection_in_a_loops_thread(address: str) -> None:
     asyncio.run(serve(True))
     stacks, loop_guard.found[:] = list(loop_guard.found), []
     assert len(stacks) >= 3  # opening, the statement, and the commit
+
+
+def test_a_database_keeps_many_spaces_open_until_their_indexes_are_large(
+    address: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(library, "OPEN_SPACES", 2)
+    monkeypatch.setattr(library, "OPEN_IN_DATABASE", 5)
+    opened = Library(tmp_path, embedder=None, database=address)
+    spaces = [Commonplace(space=f"s{number}", library=opened) for number in range(8)]
+    for number, space in enumerate(spaces):
+        space.remember(f"number {number} walrus")
+
+    def open_after_a_round() -> int:
+        for number, space in enumerate(spaces):
+            assert texts(space.recall("walrus")) == [f"number {number} walrus"]
+        return len(opened._opened)
+
+    # One that the background work uses at this moment stays open for a while.
+    wait_until(lambda: open_after_a_round() == 5)
+    monkeypatch.setattr(library, "RESIDENT", 3)
+    wait_until(lambda: open_after_a_round() == 4)  # the last one had loaded nothing when it opened
+    opened.close()

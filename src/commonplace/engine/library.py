@@ -40,6 +40,10 @@ if TYPE_CHECKING:
 C = TypeVar("C")
 
 OPEN_SPACES = 64
+OPEN_IN_DATABASE = 1_024
+"""An open space of a database is only its index: no file and no connection."""
+RESIDENT = 1_000_000
+"""Beyond OPEN_SPACES, so many memories are held in the indexes of all open spaces."""
 UPKEEP_SECONDS = 0.5
 EXPECTED_SECONDS = 10.0
 POLL_SECONDS = 0.01  # between two looks at what other processes have embedded
@@ -188,7 +192,7 @@ class OpenSpace:
                 self.store.open_unit.show_head()
                 return self.index.private_snapshot(connection)
             chosen = self.index
-            if partial and not chosen.loaded:
+            if partial and chosen.size is None:
                 chosen = self._load_newest(connection) or chosen
             index = chosen.snapshot(connection)
         except OtherHistory:
@@ -224,6 +228,12 @@ class OpenSpace:
             pass  # the next search meets it
         finally:
             self._newest = None
+
+    @property
+    def resident(self) -> int:
+        """How many memories are held in its index."""
+        index = self._index
+        return 0 if index is None else index.size or 0
 
     def forget_index(self) -> None:
         """Drop all caches, so that the next use loads them again."""
@@ -388,7 +398,7 @@ class Library:
         path: str | Path | None = None,
         *,
         embedder: Embedder | None,
-        open_spaces: int = OPEN_SPACES,
+        open_spaces: int | None = None,
         database: str | None = None,
         allow_secrets: bool = False,
         auto_accept: bool = False,
@@ -411,6 +421,8 @@ class Library:
         self.auto_accept = checks.flag(auto_accept, "auto_accept")
         """Whether proposals are accepted as soon as they are made (`platform/review.py`)."""
         self.embed_later = checks.one_of(embed, "embed", ("now", "later")) == "later"
+        if open_spaces is None:
+            open_spaces = OPEN_SPACES if database is None else OPEN_IN_DATABASE
         self._open_spaces = checks.limit(open_spaces, "open_spaces", 10_000)
         self._lock = threading.Lock()
         self._opened: OrderedDict[str, OpenSpace] = OrderedDict()
@@ -529,11 +541,14 @@ class Library:
     def _surplus(self) -> list[OpenSpace]:
         """Remove and return the least recently used open spaces that are not in use."""
         surplus = []
+        resident = sum(space.resident for space in self._opened.values())
         for name in list(self._opened):
-            if len(self._opened) <= self._open_spaces:
+            count = len(self._opened)
+            if count <= self._open_spaces and (count <= OPEN_SPACES or resident <= RESIDENT):
                 break
             if self._opened[name].pins == 0:
                 surplus.append(self._opened.pop(name))
+                resident -= surplus[-1].resident
         return surplus
 
     def drop(self, space: str) -> None:

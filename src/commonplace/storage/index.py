@@ -271,9 +271,9 @@ class SpaceIndex:
         self._snapshot: Snapshot | None = None
 
     @property
-    def loaded(self) -> bool:
-        """Whether it has been read."""
-        return self._snapshot is not None
+    def size(self) -> int | None:
+        """The number of positions, including dead ones; None until it has been read."""
+        return None if self._snapshot is None else self._snapshot.size
 
     def stop(self) -> None:
         """Let a thread that loads it end with an error."""
