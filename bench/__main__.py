@@ -24,7 +24,7 @@ from bench import (
 )
 
 QUALITY = ("locomo", "postgres-locomo", "meaning", "languages")
-SPEED = {**speed.PARTS, "store-slow-disk": slow_disk.measure, "postgres": postgres.times}
+SPEED = {**speed.PARTS, "store-slow-disk": slow_disk.measure, **postgres.PARTS}
 MEASURED = {**SPEED, **server.PARTS, **warm.PARTS, **console.PARTS}
 GROUPS = {"speed": tuple(SPEED), "server": (*server.PARTS, *warm.PARTS), "quality": QUALITY}
 

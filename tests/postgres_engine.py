@@ -32,12 +32,15 @@ _ROLE = "commonplace"
 _server: PostgresServer | None = None
 
 
-def start(standby_of: PostgresServer | None = None, **settings: str) -> PostgresServer:
+def start(
+    standby_of: PostgresServer | None = None, *, on_disk: bool = False, **settings: str
+) -> PostgresServer:
     """A server of its own, or a standby, which ends with the run at the latest."""
     from postgres_server import PostgresServer
 
     # A sync costs nothing in memory, and nothing here survives the run.
-    place = "/dev/shm" if Path("/dev/shm").is_dir() else None
+    in_memory = Path("/dev/shm").is_dir() and not on_disk
+    place = "/dev/shm" if in_memory else None
     folder = Path(tempfile.mkdtemp(prefix="commonplace-postgres-", dir=place))
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     started = PostgresServer(folder, standby_of, **settings)
