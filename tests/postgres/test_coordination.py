@@ -21,6 +21,7 @@ from commonplace.platform import durable
 from commonplace.storage.locking import Busy, LockLost
 from commonplace.storage.postgres import store
 from commonplace.storage.postgres.connections import Pool
+from commonplace.storage.postgres.coordination import LockRow, RowCoordination
 from conftest import texts, wait_until
 
 WORKER = Path(__file__).with_name("worker.py")
@@ -55,6 +56,20 @@ def test_one_server_holds_a_lock_and_lets_it_go(libraries: tuple[Library, Librar
     assert taken is not None
     taken.release()
     other.release()
+
+
+def test_a_renewal_that_comes_after_the_release_does_not_take_the_lock_again(
+    libraries: tuple[Library, Library],
+) -> None:
+    one, two = (each.coordination for each in libraries)
+    assert isinstance(one, RowCoordination)
+    held = one.try_lock("patrol")
+    assert isinstance(held, LockRow)
+    held.release()
+    one._renew_one(held)  # it was in the list of those to renew
+    taken = two.try_lock("patrol")
+    assert taken is not None and taken.is_held and not held.is_held
+    taken.release()
 
 
 def test_who_waits_for_a_lock_gets_it_or_is_told(libraries: tuple[Library, Library]) -> None:

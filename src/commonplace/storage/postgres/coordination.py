@@ -39,7 +39,11 @@ _RENEW = """
 UPDATE locks SET until = clock_timestamp() + CAST(? AS DOUBLE PRECISION) * interval '1 second'
 WHERE name = ? AND fence = ? RETURNING fence
 """.strip()
-_RELEASE = "UPDATE locks SET until = clock_timestamp() WHERE name = ? AND fence = ? RETURNING fence"
+# The fence grows, so that a renewal which is under way finds nothing to renew.
+_RELEASE = """
+UPDATE locks SET until = clock_timestamp(), fence = fence + 1
+WHERE name = ? AND fence = ? RETURNING fence
+""".strip()
 _REQUESTS = """
 SELECT in_space, identity, turn,
   CAST(extract(epoch FROM clock_timestamp() - requested_at) AS DOUBLE PRECISION)
@@ -138,15 +142,18 @@ class RowCoordination:
                     return
                 held = list(self._held)
             for lock in held:
-                try:
-                    with self._transaction() as rows:
-                        lease = (self._pool.lease, *lock.fence[1:])
-                        lock.is_held = rows.execute(_RENEW, lease).fetchone() is not None
-                except CommonplaceError as error:
-                    log.warning("a lock was not renewed", extra={"why": error.message})
-                if not lock.is_held:
-                    with self._changed:
-                        self._held.discard(lock)
+                self._renew_one(lock)
+
+    def _renew_one(self, lock: LockRow) -> None:
+        try:
+            with self._transaction() as rows:
+                lease = (self._pool.lease, *lock.fence[1:])
+                lock.is_held = rows.execute(_RENEW, lease).fetchone() is not None
+        except CommonplaceError as error:
+            log.warning("a lock was not renewed", extra={"why": error.message})
+        if not lock.is_held:
+            with self._changed:
+                self._held.discard(lock)
 
     def expect_work(self) -> None:
         """Do nothing: the holder of the lock looks for requests in any case."""
