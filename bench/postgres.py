@@ -6,7 +6,6 @@ The server is the one of the tests, on this machine, so there is no network betw
 from __future__ import annotations
 
 import contextlib
-import itertools
 import shutil
 import sys
 import tempfile
@@ -14,6 +13,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
+from itertools import cycle, islice
 from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING, Any
@@ -32,17 +32,19 @@ if TYPE_CHECKING:
 
 SIZE = 10_000
 THREADS = 16
+ON_DISK = True
+"""Whether the database lies on the disk of /tmp, where a sync takes as long as SQLite's."""
 NOTES = ("the database is on the same machine, on the same disk", speed.READY)
 
 
 @contextlib.contextmanager
 def _database() -> Iterator[tuple[str, PostgresServer]]:
-    """The address of an empty database on a server of its own, on the disk that /tmp lies on."""
+    """The address of an empty database on a server of its own."""
     sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
     import postgres_engine
     from commonplace.storage.postgres import administration
 
-    server = postgres_engine.start(on_disk=True)
+    server = postgres_engine.start(on_disk=ON_DISK)
     try:
         administration.prepare(server.admin(), "commonplace")
         yield server.admin().replace("//admin@", "//commonplace@"), server
@@ -131,7 +133,7 @@ def times(plan: speed.Plan) -> Section:
         queries = [query for _ in range(plan.rounds) for query in corpus.queries]
         recalls = _in_turn(memories, Commonplace.recall, queries)
         substrings = {
-            name: _in_turn(memories, _substring, needles * plan.rounds)
+            name: _in_turn(memories, _substring, [*islice(cycle(needles), plan.queries)])
             for name, needles in speed._needles(corpus).items()
         }
         drafts = [corpus.drafts(at, at + 1) for at in range(plan.writes)]
@@ -254,7 +256,7 @@ def _over(memories: list[Commonplace], queries: Sequence[str]) -> list[float]:
     """The seconds of one recall in each space, one after the other."""
     return [
         speed._timed(partial(memory.recall, query))
-        for memory, query in zip(memories, itertools.cycle(queries), strict=False)
+        for memory, query in zip(memories, cycle(queries), strict=False)
     ]
 
 

@@ -82,17 +82,21 @@ def _note(path: Path) -> Path:
 
 def address_for(path: Path) -> str:
     """The app's address of the database that belongs to a data directory, made if need be."""
+    import fcntl
+
     if _FOLDER not in os.environ:
         server()
     note = _note(path)
-    try:
-        name = note.read_text()
-    except FileNotFoundError:
-        name = _free.pop() if _free else f"test_{note.name}"
-        if name == f"test_{note.name}":
-            _run("postgres", f"CREATE DATABASE {name} TEMPLATE {TEMPLATE}")
-        note.write_text(name)
-        _used[path] = name
+    with (note.parent / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # several processes may begin with a directory at once
+        if note.exists():
+            name = note.read_text()
+        else:
+            name = _free.pop() if _free else f"test_{note.name}"
+            if name == f"test_{note.name}":
+                _run("postgres", f"CREATE DATABASE {name} TEMPLATE {TEMPLATE}")
+            note.write_text(name)
+            _used[path] = name
     return _admin(name).replace("//admin@", f"//{_ROLE}@")
 
 

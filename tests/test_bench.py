@@ -121,7 +121,10 @@ def test_locomo_is_measured_through_the_public_api(tmp_path: Path) -> None:
     assert set(json.loads(lines[0])["ranks"]) == {"D1:1", "D2:1"}
 
 
-def test_both_engines_answer_alike_and_are_measured_in_turn(tmp_path: Path) -> None:
+def test_both_engines_answer_alike_and_are_measured_in_turn(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(postgres, "ON_DISK", False)
     path = tmp_path / "talk.json"
     path.write_text(json.dumps([_talk()]))
     (row,) = postgres.equality(path).rows
