@@ -6,11 +6,13 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 import apsw
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 
 import fake_embeddings_server as fake
 from commonplace import Commonplace, Draft
@@ -424,3 +426,22 @@ def test_a_unit_that_is_not_stored_is_not_waited_for(tmp_path: Path) -> None:
         with lease(memory) as space:
             assert space.expected_vectors() == set()
         assert memory.recall("stored") == []
+
+
+def test_a_fault_of_an_embedder_does_not_end_the_work_in_the_background(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    class Faulty(WordVectors):
+        faults = 2
+
+        def embed(self, texts: Sequence[str], *, query: bool = False) -> NDArray[np.float32]:
+            if not query and self.faults:
+                self.faults -= 1
+                raise KeyError("a fault of its own")
+            return super().embed(texts, query=query)
+
+    with Commonplace(tmp_path, embedding=Faulty(), embed="later") as memory:
+        memory.remember("the walrus")
+        wait_until(lambda: memory.backlog() == (0, 0))
+        assert sum(count for model, count in vectors_by_model(memory).items() if model) == 1
+    assert "work in the background failed" in caplog.text

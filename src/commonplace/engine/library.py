@@ -52,6 +52,13 @@ RETRY_SECONDS = 1.0
 LOOK_SECONDS = 0.02
 
 
+def _log_fault(space: str) -> None:
+    import logging  # rarely needed
+
+    log = logging.getLogger(__name__)
+    log.exception("work in the background failed and is tried again", extra={"space": space})
+
+
 def default_path() -> Path:
     """Return the data directory that is used if none is given."""
     return Path(os.environ.get("COMMONPLACE_DATA") or "~/.commonplace")
@@ -610,8 +617,10 @@ class Library:
                             elif upkeep.find_work(space):
                                 space.has_work = waiting = True
                                 break
-                except CommonplaceError:
+                except Exception as error:
                     waiting = True  # a full disk, an unavailable provider: try again later
+                    if not isinstance(error, CommonplaceError):  # a fault, such as an embedder's
+                        _log_fault(name)
                     with self._lock:
                         if name in self._opened:
                             self._opened[name].has_work = True
