@@ -113,11 +113,11 @@ def test_the_bits_follow_the_vectors(tmp_path: Path) -> None:
         for step in range(12):
             with lease(memory) as space, space.view() as (_, snapshot):
                 assert snapshot.chooses
-                assert (snapshot.signs == np.packbits(snapshot.vectors > 0, axis=1)).all()
+                assert (snapshot.signs == np.packbits(snapshot.vectors[:] > 0, axis=1)).all()
             with memory.unit("inside"):
                 memory.remember(f"another {step} {WORDS[step % 6]}")
                 with lease(memory) as space, space.view() as (_, inside):
-                    assert (inside.signs == np.packbits(inside.vectors > 0, axis=1)).all()
+                    assert (inside.signs == np.packbits(inside.vectors[:] > 0, axis=1)).all()
             memory.revise(made[step].id, text=f"changed {step} {WORDS[step % 6]}")
 
 

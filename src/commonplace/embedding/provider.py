@@ -199,6 +199,33 @@ def parts(model_id: str, dimensions: int) -> tuple[Part, ...]:
     return known if sum(part.dimensions for part in known) == dimensions else (Part(dimensions),)
 
 
+class Vectors:
+    """The vectors of a space, by rows; each part of the model has a matrix of its own.
+
+    A scan of some columns of one wide matrix takes as long as a scan of all of it.
+    """
+
+    def __init__(self, parts: tuple[NDArray[np.int8], ...]) -> None:
+        self.parts = parts
+
+    @classmethod
+    def split(cls, rows: NDArray[np.int8], parts: Sequence[Part]) -> Vectors:
+        """The same rows, in parts."""
+        import numpy as np
+
+        ends = np.cumsum([part.dimensions for part in parts])[:-1]
+        return cls(tuple(np.split(rows, ends, axis=1)))
+
+    def __len__(self) -> int:
+        return len(self.parts[0]) if self.parts else 0
+
+    def __getitem__(self, rows: Any) -> NDArray[np.int8]:
+        """Whole vectors."""
+        import numpy as np
+
+        return np.concatenate([matrix[rows] for matrix in self.parts], axis=-1)
+
+
 def joined(cosines: Sequence[NDArray[Any]], parts: Sequence[Part]) -> NDArray[np.float32]:
     """One cosine of those of each part: their weighted mean, or that of the last part alone.
 
@@ -211,11 +238,14 @@ def joined(cosines: Sequence[NDArray[Any]], parts: Sequence[Part]) -> NDArray[np
     if len(parts) == 1:
         return first
     total = sum(part.weight for part in parts)
-    mean = np.zeros_like(first)
-    for own, part in zip(cosines, parts, strict=True):
+    mean = first * np.float32(parts[0].weight / total)
+    for own, part in zip(cosines[1:], parts[1:], strict=True):
         mean += own * np.float32(part.weight / total)
-    alone = np.minimum(cosines[-1] * np.float32(parts[-1].alone), np.float32(1))
-    return np.where(first == 0, alone, mean)
+    lacking = first == 0
+    if lacking.any():
+        alone = cosines[-1][lacking] * np.float32(parts[-1].alone)
+        mean[lacking] = np.minimum(alone, np.float32(1))
+    return mean
 
 
 def cosines(model_id: str, rows: NDArray[Any], others: NDArray[Any]) -> NDArray[np.float32]:

@@ -1,4 +1,4 @@
-"""Arrays that can be extended while others read them."""
+"""Arrays that can be extended while others read them, and how they are joined and sorted."""
 
 from __future__ import annotations
 
@@ -51,3 +51,28 @@ class Growing:
     def view(self) -> NDArray[Any]:
         """The present values."""
         return self._buffer[: self.size]
+
+
+def concatenated(parts: list[NDArray[Any]], growing: Growing) -> NDArray[Any]:
+    """Concatenate arrays, with the type of the target."""
+    return parts[0] if len(parts) == 1 else np.concatenate([growing.view[:0], *parts])
+
+
+def by_term(terms: NDArray[np.uint64]) -> tuple[NDArray[np.int64], NDArray[np.uint64]]:
+    """Sort terms stably: return their order, and the sorted terms.
+
+    Numbers are sorted several times quicker than their order is found. So the low bits of each
+    term give way to its place: what is sorted is (rest of the term, place).
+    """
+    low = np.uint64((1 << max(len(terms) - 1, 1).bit_length()) - 1)
+    keys = np.arange(len(terms), dtype=np.uint64)
+    keys |= terms & ~low
+    keys.sort()
+    keys &= low
+    order = keys.view(np.int64)
+    ordered = terms.take(order)
+    # the short keys collided: two terms differ only in their low bits
+    if (ordered[1:] < ordered[:-1]).any():
+        order = np.argsort(terms, kind="stable")
+        ordered = terms.take(order)
+    return order, ordered

@@ -18,11 +18,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from commonplace.embedding.provider import Part, joined, parts
+from commonplace.embedding.provider import Part, Vectors, joined, parts
 from commonplace.errors import StorageCorrupt, StorageUnavailable
 from commonplace.storage import derived
 from commonplace.storage.fields import STATES
-from commonplace.storage.growing import Growing as _Growing
+from commonplace.storage.growing import Growing, by_term, concatenated
 from commonplace.storage.ports import Rows
 from commonplace.storage.signs import CHOOSE_ABOVE, CHOSEN, CHOSEN_OF, Signs, nearest
 from commonplace.storage.writing import newest_change, operation_id
@@ -86,7 +86,7 @@ class Snapshot:
     tail_terms: NDArray[np.uint64]
     tail_positions: NDArray[np.int32]
     tail_times: NDArray[np.uint8]
-    vectors: NDArray[np.int8]
+    vectors: Vectors
     scales: Floats
     owner: NDArray[np.int32]
     vectored: int
@@ -116,6 +116,12 @@ class Snapshot:
         return flags
 
     @cached_property
+    def documents(self) -> tuple[int, float]:
+        """The number of live memories, and their mean length."""
+        lengths = self.length[self.live]
+        return len(lengths), float(lengths.mean()) if len(lengths) else 1.0
+
+    @cached_property
     def embedded(self) -> Flags:
         """Positions that have a vector."""
         flags: Flags = np.zeros(self.size, np.bool_)
@@ -125,8 +131,7 @@ class Snapshot:
     @cached_property
     def neighbours(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """(previous, next) line of each line in its session; the line itself if there is none."""
-        before = np.arange(self.size)
-        after = np.arange(self.size)
+        before, after = np.arange(self.size), np.arange(self.size)
         lines = np.flatnonzero(self.live & (self.session >= 0))
         lines = lines[np.lexsort((self.place[lines], self.session[lines]))]
         same = self.session[lines[1:]] == self.session[lines[:-1]]
@@ -183,21 +188,21 @@ class Snapshot:
         best = np.zeros(self.size, np.float32)
         if not len(self.owner):
             return best
-        vectors, scales, owner = self.vectors, self.scales, self.owner
+        matrices, scales, owner = self.vectors.parts, self.scales, self.owner
         if among is not None and self.chooses and query[: self.parts[0].dimensions].any():
             rows = self._worth_scoring(query, among, also)
-            vectors, scales, owner = vectors[rows], scales[rows], owner[rows]
+            matrices = tuple(matrix[rows] for matrix in matrices)
+            scales, owner = scales[rows], owner[rows]
         import simsimd
 
         found, start = list[Floats](), 0
-        for part in self.parts:
-            here = slice(start, start + part.dimensions)
-            start += part.dimensions
+        for part, matrix in zip(self.parts, matrices, strict=True):
+            here = slice(start, start := start + part.dimensions)
+            cosines = np.zeros(len(owner), np.float32)
             if query[here].any() and len(owner):
-                raw = simsimd.cdist(query[None, here], vectors[:, here], metric="dot")
-                found.append((np.asarray(raw)[0] * (scales * scale)).astype(np.float32))
-            else:
-                found.append(np.zeros(len(owner), np.float32))
+                raw = simsimd.cdist(query[None, here], matrix, metric="dot")
+                np.multiply(np.asarray(raw, np.float32)[0], scales * scale, out=cosines)
+            found.append(cosines)
         scores = joined(found, self.parts)
         if len(self.owner) == self.vectored:
             best[owner] = scores
@@ -246,13 +251,13 @@ class SpaceIndex:
         dimensions = self.model[2] if self.model else 0
         self._newest = (0, "", 0)
         self._columns = {
-            "num": _Growing(np.int64), "row_seq": _Growing(np.int64), "kind": _Growing(np.int32),
-            "state": _Growing(np.int8), "importance": _Growing(np.float32),
-            "credit": _Growing(np.float32), "pinned": _Growing(np.bool_),
-            "occurred": _Growing(np.int64), "created": _Growing(np.int64),
-            "length": _Growing(np.float32), "session": _Growing(np.int32),
-            "place": _Growing(np.int64), "speaker": _Growing(np.int32),
-            "project": _Growing(np.int32),
+            "num": Growing(np.int64), "row_seq": Growing(np.int64), "kind": Growing(np.int32),
+            "state": Growing(np.int8), "importance": Growing(np.float32),
+            "credit": Growing(np.float32), "pinned": Growing(np.bool_),
+            "occurred": Growing(np.int64), "created": Growing(np.int64),
+            "length": Growing(np.float32), "session": Growing(np.int32),
+            "place": Growing(np.int64), "speaker": Growing(np.int32),
+            "project": Growing(np.int32),
         }  # fmt: skip
         self._alive = np.empty(0, np.bool_)
         self._kinds: dict[str, int] = {}
@@ -262,10 +267,10 @@ class SpaceIndex:
         self._loaded = 0  # the first positions, whose numbers are in order
         self._moved: dict[int, int] = {}  # the positions of memories that were written since
         self._base: _Sorted | None = None
-        self._tail = (_Growing(np.uint64), _Growing(np.int32), _Growing(np.uint8))
-        self._vectors = _Growing(np.int8, dimensions)
-        self._scales = _Growing(np.float32)
-        self._owner = _Growing(np.int32)
+        self._tail = (Growing(np.uint64), Growing(np.int32), Growing(np.uint8))
+        self._vectors = [Growing(np.int8, part.dimensions) for part in self._parts]
+        self._scales = Growing(np.float32)
+        self._owner = Growing(np.int32)
         self._signs = Signs(dimensions)
         self._vectored = 0
         self._snapshot: Snapshot | None = None
@@ -343,7 +348,8 @@ class SpaceIndex:
             fork._loaded, fork._moved = self._loaded, dict(self._moved)
             terms, positions, times = self._tail
             fork._tail = (terms.fork(), positions.fork(), times.fork())
-            fork._vectors, fork._scales = self._vectors.fork(), self._scales.fork()
+            fork._vectors = [growing.fork() for growing in self._vectors]
+            fork._scales = self._scales.fork()
             fork._owner, fork._signs = self._owner.fork(), self._signs.fork()
             return fork
 
@@ -473,7 +479,7 @@ class SpaceIndex:
                         parts[name].append(np.fromiter(column, dtype, len(rows)))
                 except (ArithmeticError, TypeError, ValueError) as error:
                     raise _damaged(f"a value that {name} cannot have") from error
-        columns = {name: _joined(each, self._columns[name]) for name, each in parts.items()}
+        columns = {name: concatenated(each, self._columns[name]) for name, each in parts.items()}
         numbers = columns["num"]
         if (numbers[1:] < numbers[:-1]).any():
             order = np.argsort(numbers, kind="stable")
@@ -521,7 +527,7 @@ class SpaceIndex:
         if count != len(where):
             raise _damaged(f"{len(where)} memories have {count} lists of terms")
         for growing, some in zip(self._tail, parts, strict=True):
-            growing.extend(_joined(some, growing))
+            growing.extend(concatenated(some, growing))
         if self._tail[0].size > max(
             SORT_POSTINGS, 0 if self._base is None else self._base.times.size // 4
         ):
@@ -534,12 +540,12 @@ class SpaceIndex:
             terms = np.concatenate([np.repeat(self._base.terms, spans), terms])
             positions = np.concatenate([self._base.positions, positions])
             times = np.concatenate([self._base.times, times])
-        order, terms = _by_term(terms)
+        order, terms = by_term(terms)
         starts = np.flatnonzero(np.concatenate([[True], terms[1:] != terms[:-1]]))
         self._base = _Sorted(
             terms[starts], np.append(starts, len(terms)), positions.take(order), times.take(order)
         )
-        self._tail = (_Growing(np.uint64), _Growing(np.int32), _Growing(np.uint8))
+        self._tail = (Growing(np.uint64), Growing(np.int32), Growing(np.uint8))
 
     def _append_messages(
         self, connection: Rows, nums: list[int] | None, where: Ints, first: int
@@ -594,7 +600,7 @@ class SpaceIndex:
         size = 4 + self.model[2]
         begun = self._owner.size
         if nums is None:
-            for growing in (self._vectors, self._scales, self._owner):
+            for growing in (*self._vectors, self._scales, self._owner):
                 growing.reserve(len(where))
         for rows in self._select(
             connection,
@@ -617,13 +623,18 @@ class SpaceIndex:
             packed = np.frombuffer(b"".join(blobs), np.uint8).reshape(-1, size)
             at = _positions_of(where, numbers, "a vector", self._owner.size - begun)
             self._scales.extend(np.ascontiguousarray(packed[:, :4]).view("<f4")[:, 0])
-            self._vectors.extend(packed[:, 4:].view(np.int8))
+            rows_of_parts = Vectors.split(packed[:, 4:].view(np.int8), self._parts).parts
+            for growing, matrix in zip(self._vectors, rows_of_parts, strict=True):
+                growing.extend(matrix)
             self._owner.extend(positions[at].astype(np.int32))
         if self._owner.size > CHOOSE_ABOVE:
-            self._signs.follow(self._vectors.view, self._parts)
+            self._signs.follow(self._all_vectors(), self._parts)
         owners = self._owner.view[begun:]  # equal owners are adjacent
         if len(owners):
             self._vectored += 1 + int(np.count_nonzero(owners[1:] != owners[:-1]))
+
+    def _all_vectors(self) -> Vectors:
+        return Vectors(tuple(growing.view for growing in self._vectors))
 
     def _freeze(self) -> Snapshot:
         columns = {name: growing.view for name, growing in self._columns.items()}
@@ -642,7 +653,7 @@ class SpaceIndex:
             tail_terms=terms,
             tail_positions=positions,
             tail_times=times,
-            vectors=self._vectors.view,
+            vectors=self._all_vectors(),
             scales=self._scales.view,
             owner=self._owner.view,
             vectored=self._vectored,
@@ -651,31 +662,6 @@ class SpaceIndex:
             partial=self._signs.partial.view,
             since=self.since,
         )
-
-
-def _joined(parts: list[NDArray[Any]], growing: _Growing) -> NDArray[Any]:
-    """Concatenate arrays, with the type of the target."""
-    return parts[0] if len(parts) == 1 else np.concatenate([growing.view[:0], *parts])
-
-
-def _by_term(terms: NDArray[np.uint64]) -> tuple[NDArray[np.int64], NDArray[np.uint64]]:
-    """Sort terms stably: return their order, and the sorted terms.
-
-    Numbers are sorted several times quicker than their order is found. So the low bits of each
-    term give way to its place: what is sorted is (rest of the term, place).
-    """
-    low = np.uint64((1 << max(len(terms) - 1, 1).bit_length()) - 1)
-    keys = np.arange(len(terms), dtype=np.uint64)
-    keys |= terms & ~low
-    keys.sort()
-    keys &= low
-    order = keys.view(np.int64)
-    ordered = terms.take(order)
-    # the short keys collided: two terms differ only in their low bits
-    if (ordered[1:] < ordered[:-1]).any():
-        order = np.argsort(terms, kind="stable")
-        ordered = terms.take(order)
-    return order, ordered
 
 
 def _positions_of(where: Ints, numbers: Ints, what: str, likely: int = 0) -> NDArray[np.intp]:

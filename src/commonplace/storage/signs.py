@@ -11,7 +11,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from commonplace.embedding.provider import Part
+from commonplace.embedding.provider import Part, Vectors
 from commonplace.storage.growing import Growing
 
 CHOOSE_ABOVE = 300_000
@@ -37,7 +37,7 @@ class Signs:
         self.partial = Growing(np.int64)
         """The vectors whose first part is zero, if the model has several parts."""
 
-    def follow(self, vectors: NDArray[np.int8], parts: Sequence[Part]) -> None:
+    def follow(self, vectors: Vectors, parts: Sequence[Part]) -> None:
         """Append the bits of the vectors that came since."""
         self.bits.reserve(len(vectors))
         first = parts[0].dimensions

@@ -86,11 +86,10 @@ def _multilingual_alone(search: Search, top: NDArray[np.int64]) -> NDArray[np.bo
     snapshot = search.snapshot
     if len(snapshot.parts) < 2 or search.vector is None or not len(snapshot.owner):
         return np.zeros(len(top), np.bool_)
-    first = snapshot.parts[0].dimensions
-    if not search.vector[:first].any():
+    if not search.vector[: snapshot.parts[0].dimensions].any():
         return np.asarray(search.embedded[top], np.bool_)
     at = np.minimum(np.searchsorted(snapshot.owner, top), len(snapshot.owner) - 1)
-    known = np.any(snapshot.vectors[at, :first], axis=1)
+    known = np.any(snapshot.vectors.parts[0][at], axis=1)
     return np.asarray(search.embedded[top] & ~known, np.bool_)
 
 

@@ -118,7 +118,7 @@ def _texts_and_vectors(
 
 def _vectors(snapshot: Snapshot, nums: Sequence[int]) -> tuple[Matrix, NDArray[np.bool_]]:
     """Return the first passage's vector of each memory, and whether it has one."""
-    found = np.zeros((len(nums), snapshot.vectors.shape[1] if snapshot.vectors.ndim > 1 else 0))
+    found = np.zeros((len(nums), sum(part.dimensions for part in snapshot.parts)))
     has = np.zeros(len(nums), np.bool_)
     first = np.flatnonzero(np.diff(snapshot.owner, prepend=-1))
     first = first[snapshot.alive[snapshot.owner[first]]]

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from commonplace.embedding.provider import Vectors
 from commonplace.engine.content.memories import analysed, usable_vectors
 from commonplace.engine.content.projects import labels_of
 from commonplace.engine.library import OpenSpace
@@ -66,8 +67,9 @@ def snapshot_at(
         joined[name] = np.concatenate([column, more])
     if blobs and space.embedder is not None:
         matrix, scales = unpack_many(b"".join(blobs), space.embedder.dimensions)
-        known = snapshot.vectors.reshape(-1, space.embedder.dimensions)
-        joined["vectors"] = np.concatenate([known, matrix])
+        added = Vectors.split(matrix, snapshot.parts).parts
+        known = zip(snapshot.vectors.parts, added, strict=True)
+        joined["vectors"] = Vectors(tuple(np.concatenate(pair) for pair in known))
         joined["scales"] = np.concatenate([snapshot.scales, scales])
         joined["owner"] = np.concatenate([snapshot.owner, np.array(owners, np.int32)])
         joined["vectored"] = snapshot.vectored + len(set(owners))

@@ -242,9 +242,7 @@ def lexical(
     """
     scores = np.zeros(snapshot.size, np.float32)
     covered = np.zeros(snapshot.size, np.float32)
-    live = snapshot.live
-    documents = int(np.count_nonzero(live))
-    mean = float(snapshot.length[live].mean()) if documents else 1.0
+    live, (documents, mean) = snapshot.live, snapshot.documents
     holding: list[NDArray[np.int32]] = []
     counts: list[NDArray[np.uint8]] = []
     mass = 0.0
@@ -549,10 +547,12 @@ def to_best(scores: Floats, among: Flags, fair: float = 0.0) -> Floats:
 
     If the best is below `fair`, `fair` counts as 1 instead, so that weak matches stay weak.
     """
-    full = max(float(scores[among].max(initial=0.0)), fair)
+    scaled: Floats = scores * among
+    full = max(float(scaled.max(initial=0.0)), fair)
     if full <= 0:
         return np.zeros_like(scores)
-    return np.where(among, np.clip(scores / np.float32(full), 0, 1), 0).astype(np.float32)
+    scaled /= np.float32(full)
+    return np.maximum(scaled, np.float32(0), out=scaled)
 
 
 def reciprocal_rank(rank: Number, k: int) -> Number:

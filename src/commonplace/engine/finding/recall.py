@@ -211,6 +211,7 @@ def _hits(
     words = _words_held(asked, search, top)
     likeness = _similarities(space, search, top)
     best = float(search.bm25[search.mask].max(initial=0.0)) or 1.0
+    by_words, by_meaning = (_ranks(leg, search.mask, top) for leg in (search.bm25, search.cosine))
     there = set(top.tolist())
     hits = Hits()
     for i, at in enumerate(top.tolist()):
@@ -221,9 +222,9 @@ def _hits(
         why = Why(
             words=words[i],
             lexical=float(search.bm25[at]) / best,
-            lexical_rank=_rank(search.bm25, search.mask, at) if search.bm25[at] > 0 else None,
+            lexical_rank=by_words[i] if search.bm25[at] > 0 else None,
             similarity=float(likeness[i]),
-            dense_rank=_rank(search.cosine, search.mask, at) if embedded else None,
+            dense_rank=by_meaning[i] if embedded else None,
             context=max(0.0, float(context[at])),
             graph=float(linked[at]),
             as_it_was=at in search.former,
@@ -315,8 +316,11 @@ def _similarities(space: OpenSpace, search: Search, top: NDArray[np.int64]) -> N
     return np.where(search.embedded[top], likeness, shared)
 
 
-def _rank(leg: Floats, mask: Flags, at: int) -> int:
-    return int(np.count_nonzero((leg > leg[at]) & mask)) + 1
+def _ranks(leg: Floats, mask: Flags, top: NDArray[np.int64]) -> list[int]:
+    """Return the rank of each result by one leg."""
+    own = leg[top]
+    better = leg[(leg > own.min()) & mask]  # few, so that all results are counted among them
+    return [int(np.count_nonzero(better > each)) + 1 for each in own]
 
 
 def recall_for_prompt(
