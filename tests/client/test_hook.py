@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -12,9 +13,12 @@ from typing import Any
 import pytest
 
 from commonplace import Commonplace
-from commonplace.client import files, hook
+from commonplace.cli import agent_hooks
+from commonplace.client import files, hook, pipe
 from commonplace.platform import hooks
 from commonplace.storage import locking
+
+from .harness import Agent, place_of
 
 PROGRAM = [sys.executable, "-c", "from commonplace.client.hook import main; main()"]
 
@@ -57,10 +61,6 @@ def test_a_wrong_command_line_is_no_error(data: Path, options: tuple[str, ...]) 
 def test_cursor_is_answered_in_its_own_words(data: Path, tmp_path: Path) -> None:
     start = {"hook_event_name": "sessionStart", "conversation_id": "c1",
              "workspace_roots": [str(tmp_path)], "transcript_path": None}  # fmt: skip
-    told = json.loads(ran(data, json.dumps(start).encode()).stdout)
-    assert set(told) == {"additional_context"} and "Half way" in told["additional_context"]
-    prompt = {**start, "hook_event_name": "beforeSubmitPrompt", "prompt": "what now?"}
-    assert json.loads(ran(data, json.dumps(prompt).encode()).stdout)["continue"] is True
     stop = {**start, "hook_event_name": "stop", "transcript_path": str(tmp_path / "t.jsonl")}
     odd = {"hook_event_name": "stop", "workspace_roots": 5, "conversation_id": []}
     inbox = data / files.INBOX
@@ -72,6 +72,10 @@ def test_cursor_is_answered_in_its_own_words(data: Path, tmp_path: Path) -> None
         event = json.loads(spooled.read_bytes())["event"]
     assert (event["hook_event_name"], event["session_id"]) == ("Stop", "c1")
     assert event["cwd"] == str(tmp_path)
+    told = json.loads(ran(data, json.dumps(start).encode()).stdout)
+    assert set(told) == {"additional_context"} and "Half way" in told["additional_context"]
+    prompt = {**start, "hook_event_name": "beforeSubmitPrompt", "prompt": "what now?"}
+    assert json.loads(ran(data, json.dumps(prompt).encode()).stdout)["continue"] is True
 
 
 def test_without_a_server_a_session_starts_with_the_prepared_context(
@@ -83,6 +87,23 @@ def test_without_a_server_a_session_starts_with_the_prepared_context(
     assert "Half way" in hooks.context_of(json.loads(done.stdout))
 
 
+@pytest.mark.parametrize("connected", [True, False])
+def test_a_session_starts_when_its_agent_is_connected_or_does_not_connect(
+    data: Path, tmp_path: Path, connected: bool
+) -> None:
+    event = {"hook_event_name": "SessionStart", "source": "startup", "cwd": str(tmp_path)}
+    with Agent(data) as agent:
+        agent.call("recall", query="x")
+        ready = Path(place_of(data).ready)
+        assert not ready.exists()
+        if connected:
+            agent.ask("tools/list")
+            assert ready.exists()
+        done = ran(data, json.dumps(event).encode(), hook.UNTIL_CONNECTED)
+    assert "Half way" in json.loads(done.stdout)["hookSpecificOutput"]["additionalContext"]
+    assert (done.returncode, done.stderr) == (0, b"")
+
+
 def test_without_a_server_the_end_of_a_session_is_spooled(data: Path, tmp_path: Path) -> None:
     event = {"hook_event_name": "SessionEnd", "session_id": "s", "reason": "exit"}
     done = ran(tmp_path / "else", json.dumps(event).encode(), "--data", str(data), "--space=work")
@@ -90,6 +111,32 @@ def test_without_a_server_the_end_of_a_session_is_spooled(data: Path, tmp_path: 
     (file,) = (data / files.INBOX).iterdir()
     assert json.loads(file.read_bytes()) == {"version": 1, "space": "work", "event": event}
     assert file.stat().st_mode & 0o077 == 0
+
+
+def test_it_waits_less_for_the_server_than_agents_wait_for_it() -> None:
+    for file in agent_hooks.HOOK_FILES.values():
+        for event, groups in file.hooks("x").items():
+            for one in (each for group in groups for each in group.get("hooks", [group])):
+                seconds = one["timeout"] / (1_000 if one["timeout"] >= 1_000 else 1)
+                ends = event in ("SessionEnd", "sessionEnd")
+                waits = hook.END_SECONDS if ends else hook.ANSWER_SECONDS
+                by_tool = one.get("type") == "mcp_tool"
+                assert (pipe.HOOK_SECONDS if by_tool else waits) < seconds, (event, one)
+
+
+def test_a_server_that_hangs_does_not_lose_the_end_of_a_session(data: Path, tmp_path: Path) -> None:
+    with Agent(data) as agent:
+        agent.call("recall", query="x")
+        pid = int(Path(place_of(data).lock).read_text())
+        os.kill(pid, signal.SIGSTOP)
+        try:
+            event = {"hook_event_name": "SessionEnd", "cwd": str(tmp_path)}
+            done = ran(data, json.dumps(event).encode())
+        finally:
+            os.kill(pid, signal.SIGCONT)
+    assert (done.returncode, done.stdout, done.stderr) == (0, b"", b"")
+    (spooled,) = (data / files.INBOX).glob("*.json")
+    assert json.loads(spooled.read_bytes())["event"] == event
 
 
 def test_nothing_is_created_where_there_is_no_memory(tmp_path: Path) -> None:

@@ -98,6 +98,30 @@ def test_a_killed_server_is_replaced_and_the_client_sees_nothing(tmp_path: Path)
     assert texts(tmp_path) == ["line 0", "line 1"]
 
 
+@pytest.mark.parametrize("killed", [False, True])
+def test_an_event_is_answered_while_the_server_hangs_and_handled_once_it_is_back(
+    tmp_path: Path, killed: bool
+) -> None:
+    transcript = tmp_path / "one.jsonl"
+    said = {"role": "user", "content": "we use tabs here"}
+    line = {"type": "user", "uuid": "u1", "sessionId": "s1", "message": said}
+    transcript.write_text(json.dumps({**line, "timestamp": "2026-11-17T10:00:00Z"}) + "\n")
+    event = {"event": "Stop", "session": "s1", "cwd": str(tmp_path), "transcript": str(transcript)}
+    data = tmp_path / "data"
+    with Agent(data) as agent:
+        agent.call("recall", query="x")
+        pid = int(Path(place_of(data).lock).read_text())
+        os.kill(pid, signal.SIGSTOP)
+        try:
+            found = agent.call("hook", **event)
+        finally:
+            os.kill(pid, signal.SIGKILL if killed else signal.SIGCONT)
+        assert found["content"] == [{"type": "text", "text": ""}]
+        assert agent.call("recall", query="tabs", everywhere=True)  # `ask` compares the ids
+        assert agent.end() == (0, "")
+    assert texts(data) == ["we use tabs here"]
+
+
 def test_kept_answers_do_not_grow(tmp_path: Path) -> None:
     with Agent(tmp_path) as agent:
         for number in range(12):
@@ -286,6 +310,31 @@ def test_unusual_requests_are_left_to_the_server() -> None:
         {"method": ["initialize"], "params": usual}, {"method": "initialize", "params": [usual]},
     ):  # fmt: skip
         assert answer(**message) is None
+
+
+@pytest.mark.parametrize("client", [
+    ("2025-11-25", {"name": "claude-code", "title": "Claude Code", "version": "2.1.197",
+                    "description": "Anthropic's agentic coding tool",
+                    "websiteUrl": "https://claude.com/claude-code"}, {}),
+    ("2025-06-18", {"name": "codex-mcp-client", "title": "Codex", "version": "0.166.0"},
+     {"params": {"_meta": {"progressToken": 0}}}),
+    ("2025-11-25", {"name": "gemini-cli-mcp-client-commonplace", "version": "0.61.0"},
+     {"params": {}}),
+])  # fmt: skip
+def test_what_the_agents_ask_first_is_answered_without_the_server(
+    client: tuple[str, dict[str, str], dict[str, Any]],
+) -> None:
+    """An agent skips hooks that call a tool while its server is not connected."""
+    version, info, listing = client
+    asked = {"protocolVersion": version, "capabilities": {"roots": {}}, "clientInfo": info}
+    found = StaticAnswers.load("commonplace", "", False)
+    first = found.answer({"jsonrpc": "2.0", "id": 0, "method": "initialize", "params": asked})
+    assert first is not None and first["result"]["protocolVersion"] == version
+    listed = found.answer({"jsonrpc": "2.0", "id": 1, "method": "tools/list", **listing})
+    assert listed is not None and listed["result"]["tools"]
+    for odd in ({"progressToken": []}, {"progressToken": 1, "more": 1}, []):
+        unusual = {"method": "tools/list", "params": {"_meta": odd}}
+        assert found.answer({"jsonrpc": "2.0", "id": 2, **unusual}) is None
 
 
 def test_it_imports_only_the_standard_library(tmp_path: Path) -> None:

@@ -67,6 +67,11 @@ class Place:
         return f"{self.base}.lock"
 
     @property
+    def ready(self) -> str:
+        """A file whose time is when an agent last connected through a pipe."""
+        return f"{self.base}.ready"
+
+    @property
     def log(self) -> str:
         """What a background server writes to standard error."""
         return f"{self.base}.log"
@@ -236,16 +241,6 @@ class Starting:
         if self._lock is not None:
             os.close(self._lock)
             self._lock = None
-
-
-def start_if_none(place: Place) -> None:
-    """Start a server without waiting for it, unless another process does."""
-    lock = try_lock(f"{place.base}.starting")
-    if lock is not None:
-        try:
-            spawn(place, {})
-        finally:
-            os.close(lock)
 
 
 def try_lock(path: str) -> int | None:

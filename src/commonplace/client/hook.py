@@ -9,14 +9,20 @@ from __future__ import annotations
 import json
 import os
 import sys
+import time
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from commonplace.client import files
+
+if TYPE_CHECKING:
+    from commonplace.client.connection import Place
 
 INPUT_BYTES = 4_194_304
 EVENT_NAMES = ("hook_event_name", "hookEventName", "event")
 START, END = "SessionStart", "SessionEnd"
+PROMPTS = ("UserPromptSubmit", "BeforeAgent")
+WITHIN = ("clear", "compact")  # sources of a start inside of a session
 # Events that name a transcript, which is read later if no server runs now.
 READING = (START, END, "Stop", "AfterAgent", "PreCompact", "PreCompress")
 # Cursor's events, and what they are called elsewhere.
@@ -25,8 +31,13 @@ CURSOR = {
     "preCompact": "PreCompact", "sessionEnd": END,
 }  # fmt: skip
 OPTIONS = ("--data", "--space")
+# For agents whose later hooks call a tool, and skip it while the server is not connected.
+UNTIL_CONNECTED = "--until-connected"
+RECENT_SECONDS = 10.0
+SETTLED_SECONDS = 0.4  # what an agent needs until its hooks see the tools, on a busy machine
 DATABASE = "COMMONPLACE_DATABASE"
 ANSWER_SECONDS = 4.0
+END_SECONDS = 1.0  # agents that end wait less; what is not answered is spooled
 # The tool's arguments, and the names that agents give them.
 FIELDS = {
     "session": ("session", "session_id", "sessionId"),
@@ -70,8 +81,31 @@ def run(arguments: Sequence[str], given: bytes) -> str:
     space = options.get("--space", "default")
     if not os.path.isdir(os.path.join(data, "spaces")) and not os.environ.get(DATABASE):  # noqa: PTH112, PTH118
         return ""  # there is no memory yet
+    until = time.monotonic() + ANSWER_SECONDS
     answered = _from_server(data, space, event)
-    return _from_files(data, space, event) if answered is None else answered
+    if answered is None:
+        answered = _from_files(data, space, event)
+    if UNTIL_CONNECTED in options and event.get("source") not in WITHIN:
+        _wait_for_agent(data, until)
+    return answered
+
+
+def _wait_for_agent(data: str, until: float) -> None:
+    """Wait until the agent that starts has connected to the server, but not for long."""
+    from commonplace.client import command, connection
+
+    try:
+        ready = command.place_of(data, None).ready
+    except (OSError, connection.Unusable):
+        return
+    since = time.time() - RECENT_SECONDS  # it may have connected before this process was started
+    while time.monotonic() < until:
+        try:
+            if since < os.stat(ready).st_mtime < time.time() - SETTLED_SECONDS:  # noqa: PTH116
+                return
+        except OSError:
+            pass  # none has ever connected
+        time.sleep(connection.RETRY_SECONDS)
 
 
 def _of_cursor(event: Mapping[str, Any]) -> dict[str, Any]:
@@ -115,6 +149,9 @@ def _options(arguments: Sequence[str]) -> dict[str, str] | None:
     rest = list(arguments)
     while rest:
         name, separator, value = rest.pop(0).partition("=")
+        if name == UNTIL_CONNECTED and not separator:
+            found[name] = ""
+            continue
         if name not in OPTIONS or not (separator or rest):
             return None
         found[name] = value if separator else rest.pop(0)
@@ -122,7 +159,7 @@ def _options(arguments: Sequence[str]) -> dict[str, str] | None:
 
 
 def _from_server(data: str, space: str, event: Mapping[str, Any]) -> str | None:
-    """What the server answers; None if there is none. One is then started for the next event."""
+    """What the server answers; None if there is none."""
     from commonplace.client import command, connection
 
     try:
@@ -131,14 +168,31 @@ def _from_server(data: str, space: str, event: Mapping[str, Any]) -> str | None:
             **command.identity(), "kind": "call", "space": space, "tool": "hook",
             "arguments": _arguments(event),
         }  # fmt: skip
-        answer = connection.ask(place, hello, ANSWER_SECONDS)
-        if answer is None and name_of(event) != END:
-            connection.start_if_none(place)
+        answer = _asked(place, hello, name_of(event))
     except (OSError, connection.Unusable):
         return None
     if answer is None or "result" not in answer:
         return None
     return str(answer["result"]["content"][0]["text"])
+
+
+def _asked(place: Place, hello: Mapping[str, Any], name: str) -> dict[str, Any] | None:
+    """The server's answer; where none runs, one is started, and a prompt waits for it."""
+    from commonplace.client import connection
+
+    until = time.monotonic() + ANSWER_SECONDS
+    answer = connection.ask(place, hello, END_SECONDS if name == END else ANSWER_SECONDS)
+    if answer is not None or name == END:
+        return answer
+    starting = connection.Starting(place, {})
+    try:
+        starting.wait()
+        while name in PROMPTS and answer is None and (left := until - time.monotonic()) > 0:
+            starting.wait()
+            answer = connection.ask(place, hello, left)
+    finally:
+        starting.close()
+    return answer
 
 
 def _arguments(event: Mapping[str, Any]) -> dict[str, str]:

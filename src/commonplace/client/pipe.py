@@ -26,7 +26,10 @@ PIPE_KEY = "commonplace-pipe:"
 OWN_ID = "commonplace-pipe-initialize"
 CANCELLED = "notifications/cancelled"
 INITIALIZED = "notifications/initialized"
+LISTING = "tools/list"  # the last thing that agents ask before they count a server as connected
 END_SECONDS = 45.0  # how long the end of the input waits for answers
+HOOK = "hook"
+HOOK_SECONDS = 2.5  # less than agents wait for a hook before they report an error
 INTERNAL_ERROR = -32603
 UNKNOWN_OUTCOME = -32002
 
@@ -54,6 +57,8 @@ class _Pending:
     confirms: list[str] = field(default_factory=list)
     """Keys of earlier calls whose kept answers it lets the server forget."""
     sent: bool = False
+    answered: bool = False
+    """Whether the pipe has answered it itself; the server still handles it."""
 
 
 @dataclass
@@ -87,6 +92,7 @@ class Pipe:
         self._state = _State()
         hello = options.hello
         self._static = StaticAnswers.load(hello["dialect"], hello["prefix"], hello["read_only"])
+        self._hook = hello["prefix"] + HOOK if hello["dialect"] == "commonplace" else None
         self._calls = 0
         self._nonce = os.urandom(12).hex()
         self._told: set[str] = set()
@@ -122,6 +128,8 @@ class Pipe:
                 self._state.initialize = message
         if (answer := self._static.answer(message)) is not None:
             self._write(json.dumps(answer, ensure_ascii=False).encode() + b"\n")
+            if method == LISTING:
+                self._note_ready()
             return
         if method == INITIALIZED:
             self._note_initialized(line)
@@ -131,6 +139,12 @@ class Pipe:
             self._request(message, line)
         else:
             self._pass_on(line)
+
+    def _note_ready(self) -> None:
+        """Let `commonplace-hook` know that hooks of the agent can call tools from now on."""
+        with suppress(OSError):
+            os.close(os.open(self._options.place.ready, os.O_CREAT | os.O_WRONLY, 0o600))
+            os.utime(self._options.place.ready)
 
     def _note_initialized(self, line: bytes) -> None:
         with self._changed:
@@ -162,6 +176,20 @@ class Pipe:
         with self._changed:
             self._state.pending.append(pending)
             self._send_waiting()
+        if pending.tool == self._hook:
+            late = threading.Timer(HOOK_SECONDS, self._answer_hook, (pending,))
+            late.daemon = True
+            late.start()
+
+    def _answer_hook(self, pending: _Pending) -> None:
+        """Say nothing to an event while the server starts: the agent goes on without an error."""
+        with self._changed:
+            if pending.answered or pending not in self._state.pending:
+                return
+            pending.answered = True
+        result = {"content": [{"type": "text", "text": ""}], "isError": False}
+        answer = {"jsonrpc": "2.0", "id": pending.identity, "result": result}
+        self._write(json.dumps(answer).encode() + b"\n")
 
     def _add_key(self, message: dict[str, Any], params: dict[str, Any], pending: _Pending) -> None:
         """Give a call an idempotency key, unless its client has; and confirm earlier answers."""
@@ -314,9 +342,12 @@ class Pipe:
         with self._changed:
             same = [each for each in self._state.pending if answer and each.identity == identity]
             first = same[0] if same else None
+            late = first is not None and first.answered
             if first is not None:  # before the client can send its next call
+                first.answered = True
                 self._confirm(first, message)
-        self._write(line)
+        if not late:
+            self._write(line)
         if first is not None:
             with self._changed:
                 self._state.pending.remove(first)
@@ -332,8 +363,9 @@ class Pipe:
 
     def _give_up_unrepeatable(self) -> None:
         """Answer calls that may have had an effect outside, and are not sent again."""
+        again = {*self._static.repeatable, self._hook}  # an event may come twice
         for each in list(self._state.pending):
-            if each.sent and each.tool and each.tool not in self._static.repeatable:
+            if each.sent and each.tool and each.tool not in again:
                 self._state.pending.remove(each)
                 self._refuse(
                     each, UNKNOWN_OUTCOME,
@@ -352,7 +384,8 @@ class Pipe:
         _complain(why + "\n")
         with suppress(OSError):
             for each in self._state.pending:
-                self._refuse(each, INTERNAL_ERROR, why)
+                if not each.answered:
+                    self._refuse(each, INTERNAL_ERROR, why)
         os._exit(code)
 
     def _write(self, line: bytes) -> None:

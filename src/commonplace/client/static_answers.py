@@ -18,6 +18,9 @@ META = frozenset(
 ) | {"io.modelcontextprotocol/clientCapabilities"}
 
 
+CLIENT = frozenset({"name", "version", "title", "description", "websiteUrl"})
+
+
 class StaticAnswers:
     """What a dialect answers whoever asks."""
 
@@ -67,7 +70,7 @@ class StaticAnswers:
             params.keys() == {"protocolVersion", "capabilities", "clientInfo"}
             and isinstance(params["capabilities"], dict)
             and isinstance(client, dict)
-            and client.keys() <= {"name", "version", "title"}
+            and client.keys() <= CLIENT
             and {"name", "version"} <= client.keys()
             and all(isinstance(value, str) for value in client.values())
         )
@@ -83,10 +86,16 @@ class StaticAnswers:
         return self._discover.get(_version(params))
 
     def _listed(self, params: Mapping[str, Any]) -> Any:
-        version = _version(params) if params else self._version
-        if params.keys() - {"_meta"} or (self._version and params.get("_meta")):
+        meta = params.get("_meta", {})
+        if params.keys() - {"_meta"} or not isinstance(meta, dict):
             return None
-        found = self._tools.get(version)
+        # A token for progress does not change the answer.
+        bare = not meta.keys() - {"progressToken"} and isinstance(
+            meta.get("progressToken", 0), int | str
+        )
+        if self._version and not bare:
+            return None
+        found = self._tools.get(self._version if bare else _version(params))
         if isinstance(found, str):  # the name of a version that has the same list
             found = self._tools[found]
         if found is None:
