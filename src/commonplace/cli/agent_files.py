@@ -169,9 +169,12 @@ def _files(
 ) -> list[tuple[Client, Settings, list[_Edit]]]:
     """(client, file, edits) for each file of an agent that we change."""
     chosen, settings = opened(client, name)
+    hook_file = HOOK_FILES.get(client.name)
+    needed = hook_file.server if hook_file is not None else {}
 
     def entry(former: Any) -> dict[str, Any]:
-        return clients.entry(chosen, server, former=former if isinstance(former, dict) else None)
+        known = former if isinstance(former, dict) else None
+        return {**needed, **clients.entry(chosen, server, former=known)}
 
     own = _Entry((*chosen.container, name), entry, lambda value: value is not None, lambda _: None)
     found: list[tuple[Client, Settings, list[_Edit]]] = [(chosen, settings, [own])]
@@ -179,7 +182,6 @@ def _files(
         text = agent_plugins.text(plugin, hook_command)
         file = settings_files.open_settings(plugin.file(settings.path), agent_hooks.FORMAT)
         found.append((chosen, file, [_WholeFile(text)]))
-    hook_file = HOOK_FILES.get(client.name)
     if hook_file is None:
         return found
     edits = _hook_edits(hook_file, agent_hooks.command_line(hook_command))

@@ -8,12 +8,13 @@ from __future__ import annotations
 import os
 import shlex
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from commonplace.cli import clients
 from commonplace.cli.clients import Client, Format
+from commonplace.client.hook import UNTIL_CONNECTED
 
 HOOKS = ("hooks",)
 SERVER, TOOL = "commonplace", "hook"
@@ -32,6 +33,8 @@ class HookFile:
     then: str = ""
     version: int | None = None
     """The number of the format, where a file has to name it."""
+    server: Mapping[str, Any] = field(default_factory=dict)
+    """More keys of the server's entry, which the hooks need."""
 
 
 def _beside(name: str) -> Callable[[Client], Path]:
@@ -54,9 +57,10 @@ def _tool(event: str, seconds: int, **more: str) -> dict[str, Any]:
 def _by_tool(command: str) -> Groups:
     """For agents whose hooks can call a tool of a running server."""
     transcript = "${transcript_path}"
+    first = f"{command} {UNTIL_CONNECTED}"
     return {
         "SessionStart": [{"matcher": "startup|resume|clear|compact",
-                          "hooks": [{"type": "command", "command": command, "timeout": 5}]}],
+                          "hooks": [{"type": "command", "command": first, "timeout": 5}]}],
         "UserPromptSubmit": [{"hooks": [_tool("UserPromptSubmit", 3, prompt="${prompt}")]}],
         "Stop": [{"hooks": [_tool("Stop", 5, transcript=transcript)]}],
         "PreCompact": [{"hooks": [_tool("PreCompact", 5, transcript=transcript)]}],
@@ -89,7 +93,8 @@ def _copilot_file(_: Client) -> Path:
 
 
 HOOK_FILES: Mapping[str, HookFile] = {
-    "claude-code": HookFile(_beside("settings.json"), _by_tool),
+    # Claude Code then waits until the server is connected, and skips no hook at the first prompt.
+    "claude-code": HookFile(_beside("settings.json"), _by_tool, server={"alwaysLoad": True}),
     "codex": HookFile(
         _beside("hooks.json"), _by_tool, "Codex asks once whether it may run the hooks: /hooks."
     ),
