@@ -107,7 +107,7 @@ def send(server: Running, space: str, way: str, sent: Any, count: int = 1) -> No
         older.close()
         return
     called = sent if isinstance(sent, dict) else {}
-    name = calls.named(called.get("params"))[0]
+    name = calls.tool_and_arguments(called.get("params"))[0]
     server.client(token).request("POST", MCP, sent, headers_of(era, "tools/call", name))
 
 

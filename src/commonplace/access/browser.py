@@ -79,7 +79,7 @@ class BrowserSessions:
     def begin_by_token(self, token: str, former: str = "") -> tuple[str, Credential]:
         """A new session that allows what an API token does, and ends with it.
 
-        A token that the operator has set in the environment is one, too.
+        A token that the operator has set in the environment is accepted, too.
         """
         cookie = _new_cookie()
         if (found := self._tokens.session_of_configured(token, cookie)) is not None:
@@ -108,7 +108,8 @@ class BrowserSessions:
     def find(self, cookie: str) -> Credential:
         """The live session of a cookie; otherwise Unauthenticated."""
         credential = self._credentials.find_session(cookie)
-        if " " in credential.client:  # no id has one
+        # not a credential's id, which has no space: the mark of an environment token
+        if " " in credential.client:
             if not self._tokens.is_configured(credential.client, cookie):
                 raise Unauthenticated("the token is no longer set in the environment")
         elif credential.client:
@@ -167,11 +168,11 @@ Begin = Callable[[str, str], tuple[str, Credential]]
 
 
 def routes(oauth: OAuth, sessions: BrowserSessions, address: Address) -> list[Route]:
-    """Sign in and who is signed in, open to anybody; and sign out, for who has signed in.
+    """Routes to sign in, to see who is signed in, and to sign out.
 
-    `SIGN_OUT` relies on `check_change` having been made for the session of the cookie.
+    `SIGN_OUT` relies on the door, which has called `check_change` for the cookie's session.
     """
-    signing = _Signing(oauth, sessions, address)
+    signing = _SignInEndpoints(oauth, sessions, address)
     return [
         Route("/session", _answered(signing.show), methods=["GET"]),
         Route("/sign-in", _answered(signing.sign_in), methods=["POST"]),
@@ -179,7 +180,7 @@ def routes(oauth: OAuth, sessions: BrowserSessions, address: Address) -> list[Ro
     ]
 
 
-class _Signing:
+class _SignInEndpoints:
     def __init__(self, oauth: OAuth, sessions: BrowserSessions, address: Address) -> None:
         self._oauth = oauth
         self._sessions = sessions

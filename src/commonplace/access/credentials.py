@@ -160,14 +160,14 @@ class Issued:
 
 
 @dataclass(frozen=True, slots=True)
-class _Known:
+class _CachedCredential:
     """A credential, cached with the version of system.db at which it was read."""
 
     version: tuple[int, int]
     credential: Credential
     caller: Caller
     refusal: str
-    """Why it is refused, expiry apart; empty if it is not."""
+    """Why it is refused, other than expiry; empty if it is accepted."""
 
 
 class Credentials:
@@ -178,7 +178,7 @@ class Credentials:
         self._vault = vault
         self.forms = forms
         self.watch = store.watch()
-        self._known: dict[bytes, _Known] = {}
+        self._known: dict[bytes, _CachedCredential] = {}
         self._ids: dict[str, bytes] = {}
         self._used: dict[str, int] = {}
         self._flushing = threading.Lock()
@@ -236,7 +236,7 @@ class Credentials:
         return code
 
     def use_code(self, code: str) -> Credential:
-        """The credential of a one-time code, which ends by this; otherwise Unauthenticated."""
+        """The credential of a one-time code, which ends its use; otherwise Unauthenticated."""
         with self._store.maintain() as rows:
             row = stored.by_digest(rows, token_digest(code))
             if row is None or row.sort != CODE or not self._mac_matches(row):
@@ -375,7 +375,7 @@ class Credentials:
         """
         return self._find(token, repeated=repeated).credential
 
-    def _find(self, token: str, *, repeated: bool = False) -> _Known:
+    def _find(self, token: str, *, repeated: bool = False) -> _CachedCredential:
         if len(token) > TOKEN_CHARS or not token.isascii():
             raise Unauthenticated("malformed")
         digest = token_digest(token)
@@ -438,7 +438,7 @@ class Credentials:
         self._admit(known)
         return known.credential
 
-    def _admit(self, known: _Known) -> None:
+    def _admit(self, known: _CachedCredential) -> None:
         """Accept a credential and record its use; Unauthenticated if it is refused or expired."""
         if known.refusal:
             raise Unauthenticated(known.refusal)
@@ -448,7 +448,9 @@ class Credentials:
         if at - credential.last_used >= USED_SECONDS * SECOND:
             self._used.setdefault(credential.id, at)
 
-    def _at(self, digest: bytes, version: tuple[int, int] | None = None) -> _Known | None:
+    def _at(
+        self, digest: bytes, version: tuple[int, int] | None = None
+    ) -> _CachedCredential | None:
         """The credential of a digest; it is read again only if system.db has changed."""
         # Read the version before the row, so that a cached row is never older than its version.
         version = version or self.watch.version()
@@ -472,7 +474,7 @@ class Credentials:
             refusal = "user removed"
         elif credential.created_at < ended:
             refusal = "not before"
-        known = _Known(version, credential, credential.caller, refusal)
+        known = _CachedCredential(version, credential, credential.caller, refusal)
         if len(self._known) >= CACHED:
             self._known = {}
         self._known[digest] = known

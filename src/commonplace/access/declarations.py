@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from commonplace.access.caller import EVERYTHING, READ_ONLY, Scope
 
 OFFLINE = "offline_access"
-"""Asked for by clients that want a refresh token; where a contract does not say, all get one."""
+"""The scope that asks for a refresh token; unless a contract requires it, every client gets one."""
 CHECKSUM_CHARS = 6
 
 
@@ -21,7 +21,7 @@ class TokenForm:
     """How a token looks: what it begins with, and whether it ends with a checksum of itself."""
 
     prefix: str
-    """Up to the first underscore it must be no other form's; `{space}` stands for the space."""
+    """The part up to the first underscore must be unique; `{space}` stands for the space."""
     checked: bool = True
 
     def make(self, space: str) -> str:
@@ -131,16 +131,16 @@ class Resource:
     ignored: frozenset[str] = frozenset()
     """Scopes that clients of its contract ask for and that allow nothing here."""
     offline: bool = False
-    """Whether a refresh token is given only to who asks for `offline_access`."""
+    """Whether a refresh token is given only to clients that ask for `offline_access`."""
     devices: bool = False
-    """Whether it is meant by a device that names no resource."""
+    """Whether a device that names no resource gets a token for this one."""
     refresh: str = "cpr_"
     """The prefix of its refresh tokens; set when the dialects are collected."""
     access_seconds: int = 3_600
     """How long its access tokens live."""
 
     def refreshes(self, scopes: Collection[str]) -> bool:
-        """Whether who was allowed these scopes gets a refresh token."""
+        """Whether a client that was allowed these scopes gets a refresh token."""
         return not self.offline or OFFLINE in scopes
 
 

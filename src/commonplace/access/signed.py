@@ -394,7 +394,7 @@ class JwtTokens(_SignedTokens):
 
 
 @dataclass(frozen=True, slots=True)
-class _Configured:
+class _ConfiguredToken:
     digest: bytes = field(repr=False)
     caller: Caller
 
@@ -405,7 +405,7 @@ class _Configured:
         return f"{self.caller.credential} {bound.hex()}"
 
 
-def configured(environ: Mapping[str, str], forms: Forms) -> list[_Configured]:
+def configured(environ: Mapping[str, str], forms: Forms) -> list[_ConfiguredToken]:
     """The tokens that an operator has set in the environment, as the dialects declare them."""
     found = []
     for dialect, each in forms.dialects.items():
@@ -419,7 +419,7 @@ def configured(environ: Mapping[str, str], forms: Forms) -> list[_Configured]:
                 user=user, scopes=declared.scopes, credential=f"environment:{name}",
                 dialects=frozenset({dialect}),
             )  # fmt: skip
-            found.append(_Configured(_sha256(environ[name]), caller))
+            found.append(_ConfiguredToken(_sha256(environ[name]), caller))
     return found
 
 
@@ -444,7 +444,7 @@ class Tokens:
         self.credentials = Credentials(store, vault, forms)
         self.keys = SigningKeys(store, vault, self.credentials)
         self.hmac: dict[str, HmacTokens] = {}
-        """By dialect, as `jwt`."""
+        """Recognisers of HMAC-signed tokens by dialect; `jwt` likewise for JWTs."""
         self.jwt: dict[str, JwtTokens] = {}
         for name, each in forms.dialects.items():
             if each.signed is not None:
@@ -475,7 +475,7 @@ class Tokens:
                 refused = error
         raise refused
 
-    def _as_configured(self, token: str) -> _Configured | None:
+    def _as_configured(self, token: str) -> _ConfiguredToken | None:
         given = _sha256(token)
         found = None
         for each in self._configured:

@@ -52,11 +52,12 @@ MOST_CONFIRMED = 100
 WORKERS = 64
 OUTSIDE_WORKERS = 128  # threads for calls that wait for something outside
 RECOGNISERS = 4  # threads that look up credentials, so that slow calls never delay that
-# The versions whose results have all fields that dialects give them, and no others.
+# The protocol versions whose results have all fields that dialects give them, and no others.
 VERSIONS = frozenset({"2025-06-18", "2025-11-25"})
-_UNLIKE = (b"\\ud", b"\\uD", b"NaN", b"Infinity")  # half a character, perhaps, or no number
+# perhaps a lone surrogate, or not a finite number
+_READ_DIFFERENTLY = (b"\\ud", b"\\uD", b"NaN", b"Infinity")
 RESERVED_META = "io.modelcontextprotocol/"
-TRACED = is_traced(os.environ)  # the SDK makes the spans, and so handles all calls then
+TRACED = is_traced(os.environ)  # with tracing the SDK handles all calls, since it makes the spans
 NESTED = 100  # brackets in a line: more may be nested too deeply, which the SDK refuses
 
 ACCEPTED = (b"application/json", b"text/event-stream")
@@ -69,7 +70,7 @@ def client_name(name: object, version: object) -> str:
     return f"{name} {version}".strip()[:200] if isinstance(name, str) else ""
 
 
-def named(params: object) -> tuple[str, Mapping[str, Any]]:
+def tool_and_arguments(params: object) -> tuple[str, Mapping[str, Any]]:
     """The tool name and arguments of an unchecked call; empty if they have the wrong type."""
     given = params if isinstance(params, Mapping) else {}
     name, arguments = given.get("name"), given.get("arguments")
@@ -158,7 +159,7 @@ class _Pool:
         self._waiting: list[tuple[Caller, Callable[[], None]]] = []
 
     def submit(self, caller: Caller, work: Callable[[], None]) -> None:
-        """Run it in a thread now, or when the caller's share allows; `done` must follow."""
+        """Run `work` in a thread now, or when the caller's share allows; call `done` after it."""
         self._waiting.append((caller, work))
         self._start_waiting()
 
@@ -170,7 +171,7 @@ class _Pool:
         return withdrawn
 
     def done(self, caller: Caller) -> None:
-        """One of the caller's is over."""
+        """Count one of the caller's running calls as finished."""
         for key in self._keys(caller):
             self._running[key] -= 1
             if not self._running[key]:
@@ -198,7 +199,7 @@ class Workers:
     """Threads that run calls, so that a slow one does not hold up the others.
 
     Calls that wait for something outside (a bridge, a language model, a push service) have threads
-    of their own, so that those that do not never wait for them.
+    of their own, so that they never delay other calls.
     """
 
     def __init__(self, gate: Gate, seconds: float) -> None:
@@ -338,7 +339,7 @@ def _timed_out(operation: Operation | None, seconds: float) -> Outcome:
     return Outcome(operation.dialect.fail(operation.tool, late) if operation else {}, late)
 
 
-async def called(
+async def call_permitted(
     dialect: Dialect,
     workers: Workers,
     quota: Quota | None,
@@ -384,7 +385,8 @@ def _confirmed(meta: object) -> tuple[str, ...]:
 def is_plain(text: bytes) -> bool:
     """Whether the SDK reads this JSON in the same way as `json.loads`."""
     return (
-        not any(each in text for each in _UNLIKE) and text.count(b"[") + text.count(b"{") <= NESTED
+        not any(each in text for each in _READ_DIFFERENTLY)
+        and text.count(b"[") + text.count(b"{") <= NESTED
     )
 
 
@@ -434,14 +436,14 @@ def usual_over_http(scope: Mapping[str, Any]) -> UsualCall | None:
     """The usual call that a request makes, whose body the door has parsed; else None."""
     if TRACED or JSON_BODY not in scope:
         return None
-    named: dict[bytes, bytes] = {}
+    headers: dict[bytes, bytes] = {}
     for name, value in scope["headers"]:
         if name in (b"accept", VERSION_HEADER):
-            if name in named:
+            if name in headers:
                 return None
-            named[name] = value
-    accepted = named.get(b"accept", b"")
-    version = named.get(VERSION_HEADER, b"").decode("latin-1")
+            headers[name] = value
+    accepted = headers.get(b"accept", b"")
+    version = headers.get(VERSION_HEADER, b"").decode("latin-1")
     if version not in VERSIONS or not all(each in accepted for each in ACCEPTED):
         return None
     return UsualCall.read(scope[JSON_BODY])
@@ -452,7 +454,7 @@ async def answer(
 ) -> dict[str, Any]:
     """The response to a call."""
     try:
-        result = await called(dialect, workers, quota, admitted, call.tool, call.arguments)
+        result = await call_permitted(dialect, workers, quota, admitted, call.tool, call.arguments)
     except NotFound as error:
         code, why = INVALID_PARAMS, str(error)
     except NotPermitted as error:

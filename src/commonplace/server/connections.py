@@ -107,7 +107,7 @@ def _address(connection: Connection) -> str:
 
 
 class HttpConnection(H11Protocol):
-    """An HTTP connection that is counted, and waits for the head of a request only so long."""
+    """An HTTP connection that is counted, with a time limit for the headers of a request."""
 
     def __init__(self, *arguments: Any, connections: Connections, **options: Any) -> None:
         super().__init__(*arguments, **options)
@@ -131,12 +131,14 @@ class HttpConnection(H11Protocol):
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
-        """Stop the timer when the head of a request is complete."""
+        """Stop the timer when the headers of a request are complete."""
         super().data_received(data)
         self._watch()
 
     def handle_websocket_upgrade(self, event: Any) -> None:
-        """Hand the connection over: from here on it is a WebSocket, which waits for no head."""
+        """Hand the connection over: from here on it is a WebSocket, which has no time limit for
+        headers.
+        """
         self._upgraded = True
         self._stop_timer()
         self._counted.discard(self)
@@ -263,7 +265,7 @@ async def _end_with_credential(
 
 
 def until(ended: asyncio.Event, receive: Receive, last: Message) -> Receive:
-    """What the client sends, and `last` as soon as the stream must end."""
+    """What the client sends; `last` as soon as the stream must end."""
 
     async def receive_or_end() -> Message:
         received, over = asyncio.ensure_future(receive()), asyncio.ensure_future(ended.wait())

@@ -27,7 +27,7 @@ log = logging.getLogger(__name__)
 
 
 def operations(credentials: Credentials, library: Library) -> tuple[Tool, ...]:
-    """The operations; a caller sees, makes and ends credentials of the own space alone."""
+    """The operations; a caller sees, makes and ends credentials of their own space only."""
     return (
         *_token_operations(credentials),
         Tool(
@@ -102,7 +102,7 @@ def granted(
     if caller.dialects is not None and not (wanted or frozenset()) <= caller.dialects:
         raise NotPermitted("Your own credential is not for all of these contracts.")
     if not SCOPE_NAMES[scope] <= caller.scopes:
-        raise NotPermitted("Your own credential has not all of these rights.")
+        raise NotPermitted("Your own credential does not have all of these rights.")
     return Grant(
         user=caller.user, space=caller.space, scopes=SCOPE_NAMES[scope], dialects=wanted,
         name=name, subject=caller.subject, lifetime=None if days is None else days * DAY,
@@ -113,14 +113,14 @@ def begin_demo(call: Call, credentials: Credentials, library: Library) -> dict[s
     """Fill the caller's demo space, unless it is filled, and make a code to sign in with."""
     caller = call.caller
     if sample.is_demo(caller.space):
-        raise Conflict("These are the sample memories already.")
+        raise Conflict("This space already holds the sample memories.")
     if caller.dialects is not None or caller.subject:
         raise NotPermitted("Your credential is for one contract only, and the demo is for all.")
     memory = Commonplace(library=library, space=demo_space(caller.user))
     memory = memory.at(memory.name, Origin(user=caller.user, client=DEMO_CLIENT))
     found, total = memory.browse(states=STATES, limit=1)
     if found and found[0].origin.client != DEMO_CLIENT:
-        raise Conflict(f"The space {memory.name} holds memories that are no samples.")
+        raise Conflict(f"The space {memory.name} holds memories that are not samples.")
     if not total:
         sample.fill(memory)
     grant = Grant(user=caller.user, space=memory.name, scopes=caller.scopes, name="demo")

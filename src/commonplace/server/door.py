@@ -1,9 +1,9 @@
 """The door: decides whether a request is let in, before anything acts on it.
 
 Host and Origin, who calls, how often, size and depth, and whether their scope reaches, in this
-order: no body is read before it is known who calls. What passes carries its caller, and for a tool
-the gate's decision, in the ASGI scope; nothing behind the door looks at a header to learn who
-calls. Nothing here reads a database on the event loop.
+order: no body is read before it is known who calls. A request that passes carries its caller, and
+for a tool the gate's decision, in the ASGI scope; nothing behind the door looks at a header to
+learn who calls. Nothing here reads a database on the event loop.
 """
 
 from __future__ import annotations
@@ -195,7 +195,9 @@ class Door:
         await app(request.scope, receive, send)
 
     def _app_of(self, scope: Scope) -> ASGIApp:
-        """What answers a request; a tool call needs no routing, a tenth of its time if small."""
+        """The application that answers a request; tool calls skip the router, which takes a tenth
+        of a small call.
+        """
         if scope["method"] == "POST" and not scope["query_string"]:
             return self._straight.get((scope["path"], scope.get(DIALECT, "")), self._app)
         return self._app
@@ -239,7 +241,9 @@ class Door:
             await self._refusals.audit_unknown(info, dialect.name, request.name, error)
 
     async def _admit(self, request: HttpRequest, receive: Receive) -> Receive:
-        """Run the checks in order, and raise the first error; what is to be received after them."""
+        """Run the checks in order and raise the first error; return the `receive` to use behind the
+        door.
+        """
         scope = request.scope
         visited = request.method in ("GET", "HEAD") and request.entrance.visited
         self._addresses.check(scope["headers"], visited=visited)
@@ -318,7 +322,7 @@ class Door:
         async with contextlib.AsyncExitStack() as stack:
             try:
                 if not request.entrance.websocket:
-                    raise NotFound("There is no WebSocket here.")
+                    raise NotFound("No WebSocket is served at this path.")
                 self._addresses.check(scope["headers"])
                 request.address_allowed = True
                 if wait := self._rates.take(f"address {request.sender}"):
@@ -341,7 +345,9 @@ class Door:
     async def _close(
         self, request: HttpRequest, error: CommonplaceError, receive: Receive, send: Send
     ) -> None:
-        """Refuse a WebSocket: with a message, unless nothing of the server may be shown."""
+        """Refuse a WebSocket: with an error message, unless the caller may see nothing of the
+        server.
+        """
         if (await receive())["type"] != "websocket.connect":
             return
         if not isinstance(error, NotFound):
@@ -390,7 +396,7 @@ class Door:
     async def _body(self, request: HttpRequest, receive: Receive) -> bytes:
         """The body, within its limits.
 
-        What a message of MCP calls is then known, and JSON for a route is parsed.
+        Afterwards the calls of an MCP message are known, and the JSON for a route is parsed.
         """
         if request.method in BODILESS:
             return b""
@@ -453,7 +459,7 @@ class Door:
         """The caller of a session cookie; None if there is no valid one.
 
         Cookies are for pages, REST and the WebSockets of pages: a client of MCP has a token. A
-        request that must not change anything has no right to.
+        request with a safe method (GET, HEAD) may only read.
         """
         scope = request.scope
         if self._sessions is None or request.entrance.mcp:
@@ -462,7 +468,7 @@ class Door:
         if not cookie:
             return None
         is_socket = scope["type"] == "websocket"
-        if is_socket:  # a page of any site can open one, and the browser sends the cookie along
+        if is_socket:  # any site's page can open a WebSocket, and the browser adds the cookie
             self._sessions.check_origin(scope["headers"])
         sessions, safe = self._sessions, not is_socket and request.method in SAFE_METHODS
 

@@ -35,8 +35,8 @@ from commonplace.text.hidden import visible
 RESPONSE_BYTES = 1_048_576
 IGNORED_META = "commonplace/ignored-arguments"
 MASKED_META = "commonplace/masked-secrets"
-PIPE_KEY = "commonplace-pipe:"  # the beginning of the idempotency keys that our pipe makes
-MOST_IGNORED = 20  # unknown arguments that the log and the answer name
+PIPE_KEY = "commonplace-pipe:"  # prefix of the idempotency keys that our stdio pipe makes
+MOST_IGNORED = 20  # so many unknown arguments are named in the log and the answer
 
 log = logging.getLogger(__name__)
 
@@ -260,7 +260,9 @@ class Gate:
         return dialect.subject.identify(self._memory.at(caller.space), caller, named)
 
     def visible(self, caller: Caller, dialect: Dialect) -> list[Tool]:
-        """The tools that the caller may use, in their fixed order. Dynamic ones need a read."""
+        """The tools that the caller may use, in their fixed order. Dynamic ones are read from the
+        memory.
+        """
         tools = (*dialect.tools, *self._dynamic_tools(caller, dialect))
         return [tool for tool in tools if not tool.hidden and _allows(caller, dialect.name, tool)]
 
@@ -334,7 +336,7 @@ class Gate:
         operation, caller, request_info = running.operation, running.caller, running.request_info
         ignored: list[str] | None = [] if operation.dialect.contract else None
         checked = operation.checker.check(operation.without_nulls(arguments), ignored)
-        if ignored and not operation.tool.withheld:  # such a name may be the secret itself
+        if ignored and not operation.tool.withheld:  # an unknown name may itself be the secret
             running.ignored = tuple(_one_line(name) for name in ignored[:MOST_IGNORED])
             names = {"tool": operation.tool.name, "arguments": ", ".join(running.ignored)}
             log.info("unknown arguments are ignored", extra=names)
@@ -558,7 +560,7 @@ def _retry_key(running: _RunningCall, call: Call) -> bytes:
 
 
 def _pipe_key(caller: Caller, key: str) -> bytes:
-    """A digest of a key that a pipe made for one call; its answer is dropped by the key alone."""
+    """A digest of a key that a pipe made for one call; the stored answer is deleted by it alone."""
     parts = (caller.credential, caller.user, caller.subject, key)
     return hashlib.sha256(as_json(parts).encode()).digest()
 
@@ -570,7 +572,7 @@ def _as_value(tool: Tool, value: Any) -> Wire:
 
 
 def _visible(wire: Wire) -> Wire:
-    """A failure whose text shows hidden characters: it may repeat an argument."""
+    """The error result with hidden characters made visible: it may repeat an argument."""
     if "content" not in wire:
         return wire
     blocks = [{**block, "text": visible(block["text"])} for block in wire["content"]]

@@ -1,4 +1,6 @@
-"""The HTTP application: every dialect at its paths, in both protocol eras and the oldest."""
+"""The HTTP application: every dialect at its paths, by streamable HTTP or by the older HTTP with
+SSE.
+"""
 
 from __future__ import annotations
 
@@ -62,7 +64,8 @@ from commonplace.web import pages as web
 
 USE_SECONDS = 60.0
 CUT_SECONDS = 6 * 3600.0  # how often old audit entries are looked for
-# Where a person arrives from a client's own site, by a link that a device shows, or by any link.
+# Paths that a person opens from another site: from a client's site, by a link that a device shows,
+# or by any link.
 VISITED = ("/oauth/authorize", "/oauth/device", *web.VISITED)
 
 log = logging.getLogger(__name__)
@@ -112,7 +115,7 @@ class Endpoint:
         self.posts = {
             name: answers(name, manager.asgi_app) for name, manager in self.managers.items()
         }
-        """What answers a POST, for each dialect."""
+        """The application that answers a POST, for each dialect."""
         self._older = SseServerTransport(path, max_request_body_size=body_bytes)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -415,7 +418,7 @@ def _own_operations(parts: Parts, metrics: Metrics) -> Dialect:
         del call
         return metrics.text()
 
-    anything = {"type": "object"}  # a query parameter does no harm
+    anything = {"type": "object"}  # unknown query parameters are accepted
     return Dialect(
         name="server",
         title="Commonplace",

@@ -71,7 +71,7 @@ class Hosted:
     store_settings: Mapping[str, str]
     """The settings that belong to the store, by which clients see a difference."""
     running: frozenset[str] = frozenset()
-    """The dialects whose background work somebody else has started."""
+    """The dialects whose background work has already been started elsewhere."""
     kind: str = "background"
     """`background`, or `serve`."""
     http: str = ""
@@ -113,7 +113,7 @@ class Hello:
 
     @classmethod
     def read(cls, line: bytes) -> Hello:
-        """The greeting of a line; InvalidInput if it is none."""
+        """The greeting in a line; InvalidInput if the line is not a greeting."""
         try:
             given = json.loads(line)
             if given.pop("commonplace") != connection.PROTOCOL:
@@ -214,7 +214,7 @@ class LocalServer:
         for writer, (_, reader) in list(self._pipes.items()):
             with contextlib.suppress(RuntimeError):
                 writer.transport.pause_reading()  # type: ignore[attr-defined]
-            reader.feed_eof()  # lines that came are answered, then the connection is closed
+            reader.feed_eof()  # lines already received are answered, then the connection is closed
         if self._tasks:
             await asyncio.wait(self._tasks, timeout=seconds)
         await asyncio.to_thread(self._end)
@@ -261,7 +261,7 @@ class LocalServer:
                 "give way": self._give_way, "call": self._call, "embed": self._embed,
             }.get(hello.kind)  # fmt: skip
             if handle is None:
-                raise InvalidInput(f"There is no kind of client {hello.kind[:40]!r}.")
+                raise InvalidInput(f"Unknown kind of client: {hello.kind[:40]!r}.")
             await handle(hello, reader, writer)
         except CommonplaceError as error:
             await _say(writer, {"error": error.as_dict(), "exit": USAGE, **self._identity()})
@@ -306,7 +306,7 @@ class LocalServer:
     async def _call(
         self, hello: Hello, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
     ) -> None:
-        """One call of a tool, answered in one line, for programs that make no other."""
+        """One call of a tool, answered in one line, for programs that make only one call."""
         self._pipes[writer] = (hello, reader)
         served, admitted = await self._admit(hello)
         outcome = await served.workers.outcome(
@@ -321,7 +321,7 @@ class LocalServer:
         del reader
         texts, embedder = hello.arguments.get("texts"), self._hosted.library.embedder
         if not isinstance(texts, list) or not all(isinstance(text, str) for text in texts):
-            raise InvalidInput("texts must be a list of texts.", field="texts")
+            raise InvalidInput("texts must be a list of strings.", field="texts")
         answer = self._identity()
         if embedder is not None and embedder.weights == hello.arguments.get("weights"):
             rows = await asyncio.to_thread(embedder.embed, texts)
@@ -436,11 +436,11 @@ def _listening(place: connection.Place) -> tuple[socket.socket, bytes]:
 def _same_user(peer: Any) -> bool:
     """Whether a connection comes from a process of this user."""
     if connection.LOOPBACK:
-        return True  # the secret tells
+        return True  # the client must know the secret instead
     if sys.platform == "linux":
         found = peer.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
         return bool(struct.unpack("3i", found)[1] == os.geteuid())
     if sys.platform == "darwin":  # struct xucred: its version, the user, groups
         found = peer.getsockopt(0, 1, 76)
         return bool(struct.unpack("2I", found[:8])[1] == os.geteuid())
-    return True  # the directory's mode tells
+    return True  # only this user can open the socket's directory

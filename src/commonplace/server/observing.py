@@ -17,7 +17,7 @@ from commonplace.access.caller import request_id
 _STANDARD = set(vars(logging.makeLogRecord({}))) | {"message", "asctime"}
 
 
-class _Lines(logging.Formatter):
+class _LogFormatter(logging.Formatter):
     """Formats exceptions."""
 
     def formatException(self, ei: Any) -> str:
@@ -31,7 +31,7 @@ class _Lines(logging.Formatter):
         return text.rstrip()
 
 
-class JsonLines(_Lines):
+class JsonLines(_LogFormatter):
     """One JSON object a line."""
 
     def format(self, record: logging.LogRecord) -> str:
@@ -49,7 +49,7 @@ class JsonLines(_Lines):
         return json.dumps(line, ensure_ascii=True, default=str)
 
 
-class TextLines(_Lines):
+class TextLines(_LogFormatter):
     """One line of text for a person at a terminal."""
 
     def format(self, record: logging.LogRecord) -> str:
@@ -81,9 +81,9 @@ def set_up_logging(form: str, level: int = logging.INFO) -> None:
 
 
 def log_lines() -> logging.Formatter:
-    """The format of the server's log; text if the log was set up by somebody else."""
+    """The format of the server's log; text if the log was set up by another program."""
     formatters = (handler.formatter for handler in logging.getLogger().handlers)
-    return next((each for each in formatters if isinstance(each, _Lines)), TextLines())
+    return next((each for each in formatters if isinstance(each, _LogFormatter)), TextLines())
 
 
 def quieten(level: int = logging.INFO) -> None:

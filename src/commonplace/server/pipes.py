@@ -31,8 +31,8 @@ from commonplace.server.calls import (
     calls_in,
     fault_of,
     identity_of,
-    named,
     parse_message,
+    tool_and_arguments,
 )
 from commonplace.server.refusals import Called, Refusals
 
@@ -164,14 +164,14 @@ class Pipes:
         """Answer a malformed line, and audit what it calls."""
         if fault is None or self._local is None:  # over HTTP the door has already answered it
             return
-        calls = [named(call.get("params")) for call in calls_in(fault.found)]
+        calls = [tool_and_arguments(call.get("params")) for call in calls_in(fault.found)]
         if fault.found is UNREADABLE or len(calls) > MOST_CALLS:
             calls = [(UNREAD, {})]
         await self._audit(replace(self._local, audited=[]), calls, fault.why)
         await self._sink.send(SessionMessage(fault.answer()))
 
     async def _audit(self, admitted: Admitted | None, calls: list[Called], why: str) -> None:
-        """Write audit entries for calls that are not carried out, unless there are some."""
+        """Write audit entries for calls that are not carried out, unless they have entries."""
         if admitted is None or admitted.audited:
             return
         admitted.audited.append(InvalidInput.code)
@@ -197,7 +197,7 @@ def _admitted(item: SessionMessage) -> Admitted | None:
 
 def _called(message: types.JSONRPCMessage) -> Called | None:
     is_call = getattr(message, "method", "") == "tools/call"
-    return named(getattr(message, "params", None)) if is_call else None
+    return tool_and_arguments(getattr(message, "params", None)) if is_call else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -253,7 +253,7 @@ def _escaped(line: str) -> Any:
 
 
 def _message(error: Exception) -> Any:
-    """The whole message, which an error about a part of it does not show."""
+    """The whole message that an error is about; the error itself may show only a part of it."""
     if isinstance(error, ValidationError):
         for each in error.errors(include_url=False):
             if each["type"] == "missing" or len(each["loc"]) < 2:

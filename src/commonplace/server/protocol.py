@@ -22,9 +22,9 @@ from commonplace.server.calls import (
     FORBIDDEN,
     Admitted,
     Workers,
-    called,
+    call_permitted,
     client_name,
-    named,
+    tool_and_arguments,
     with_details,
 )
 from commonplace.server.quotas import Quota
@@ -56,7 +56,10 @@ def build(dialect: Dialect, workers: Workers, quota: Quota | None = None) -> Ser
     ) -> dict[str, Any]:
         who, given = _calling.get(), params.arguments or {}
         try:
-            return {**COMPLETE, **await called(dialect, workers, quota, who, params.name, given)}
+            return {
+                **COMPLETE,
+                **await call_permitted(dialect, workers, quota, who, params.name, given),
+            }
         except NotFound as error:
             raise MCPError(code=types.INVALID_PARAMS, message=str(error)) from error
         except NotPermitted as error:
@@ -79,7 +82,7 @@ def build(dialect: Dialect, workers: Workers, quota: Quota | None = None) -> Ser
         finally:
             if not who.audited:
                 wrong = InvalidInput("Invalid tools/call request.")
-                await workers.refuse(who, dialect, *named(ctx.params), wrong)
+                await workers.refuse(who, dialect, *tool_and_arguments(ctx.params), wrong)
 
     lasts = 0 if dialect.dynamic_tools is not None else LIST_MILLISECONDS
     server: Server[Any] = Server(

@@ -71,7 +71,7 @@ class Refusals:
     ) -> None:
         """Write an entry at once, or count it for the entry at the end of the second.
 
-        `request` must be one of few, whatever is sent: each distinct one is an entry.
+        `request` must not depend on what a client chooses: each distinct value gets an entry.
         """
         key = (block_of(request_info.address), dialect, request, error.code)
         if key not in self._floods and len(self._floods) >= MOST_FLOODS:

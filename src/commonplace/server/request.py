@@ -25,7 +25,7 @@ from commonplace.access.rates import block_of
 from commonplace.dialects.contract import Dialect, RequestInfo
 from commonplace.dialects.rest import Rejected, Rest
 from commonplace.errors import CommonplaceError, InvalidInput
-from commonplace.server.calls import named, parse_message
+from commonplace.server.calls import parse_message, tool_and_arguments
 from commonplace.server.refusals import Called
 from commonplace.server.settings import Settings, is_loopback
 
@@ -91,7 +91,7 @@ class Entrance:
     forms: bool = False
     """Whether a page of ours may post a form there."""
     visited: bool = False
-    """Whether a person may come there by a link on another site."""
+    """Whether a person may open it by a link on another site."""
 
 
 class Paths:
@@ -387,7 +387,7 @@ class HttpRequest:
         return found
 
     def answer_as_documented(self) -> None:
-        """Answer an unknown caller in the dialect that the path is documented for."""
+        """Use the dialect that documents this path for errors to an unknown caller."""
         if self.entrance.of_subjects is not None:
             self.entrance = replace(self.entrance, dialect=self.entrance.of_subjects)
 
@@ -415,7 +415,7 @@ class HttpRequest:
             return [(self.name, {})]
         if self.calls is None:
             return [(self.name, {})] if self.method == "POST" else []
-        return [named(call.get("params")) for call in self.calls]
+        return [tool_and_arguments(call.get("params")) for call in self.calls]
 
     def info(self) -> RequestInfo:
         """The request's data for the origin and the audit."""
@@ -542,7 +542,9 @@ async def read_body(
 
 
 def parse_body(body: bytes) -> Any:
-    """The JSON of a body, or UNREADABLE. Rejected if it is nested too deep, or in too much."""
+    """The JSON of a body, or UNREADABLE. Rejected if it is nested too deep or has too many
+    containers.
+    """
     check_nesting(body)
     return parse_message(body)
 

@@ -97,7 +97,7 @@ class _Adapter:
             response = _response(await self._answer(exchange))
         except Rejected as error:
             response = refusal(error.status, error.code, error.message, self.dialect)
-        except HTTPException as error:  # Starlette's, for a form
+        except HTTPException as error:  # raised by Starlette for a malformed form
             unread = "The form cannot be read, or has too many parts."
             response = refusal(error.status_code, "BAD_REQUEST", unread, self.dialect)
         except CommonplaceError as error:
@@ -273,7 +273,7 @@ class _Exchange(Exchange):
 
 
 def _typed(text: str, kind: Any) -> Any:
-    """A text of a query in the type that is wanted; as it is if it cannot be one."""
+    """A query parameter converted to the schema's type; unchanged if that is impossible."""
     if kind == "integer" and _WHOLE.fullmatch(text):
         return int(text)
     if kind == "number" and _NUMBER.fullmatch(text):

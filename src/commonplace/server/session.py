@@ -52,9 +52,9 @@ class Session:
         self._seconds = seconds
         self._client = ""
         self._direct = False
-        """Whether calls are answered here, since `initialize` was usual and of a usual version."""
+        """Whether calls are answered here: the client's `initialize` had nothing unusual in it."""
         self._heard: list[bytes] = []
-        """What the SDK has to be told first."""
+        """Messages that the SDK must receive first."""
         self._calls: dict[str, asyncio.Task[None]] = {}
         self._lines: asyncio.Queue[bytes] | None = None
         self._speaking: asyncio.Task[None] | None = None
@@ -147,7 +147,7 @@ class Session:
     async def _write(self, line: bytes) -> None:
         if not self._writer.is_closing():
             self._writer.write(line)
-            with contextlib.suppress(OSError):  # the client has gone; the call counts
+            with contextlib.suppress(OSError):  # the client has gone, but the call was carried out
                 await self._writer.drain()
 
     # What the SDK answers

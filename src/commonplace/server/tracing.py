@@ -1,7 +1,8 @@
 """Spans for OpenTelemetry, when an operator asks for them by its own OTEL_* variables.
 
 The protocol's SDK opens a span for each message that it handles, with the method and the tool but
-no argument and no result; here it is only decided where they go. It handles all messages then.
+no argument and no result; this module only decides where spans are sent. While tracing is on, the
+SDK handles all messages.
 """
 
 from __future__ import annotations

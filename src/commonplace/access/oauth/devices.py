@@ -97,7 +97,7 @@ class Devices:
         self._mac_rows = mac_rows
         self._families = families
         self._most = most
-        self._pace = _Pace(most, clock)
+        self._pace = _PollingPace(most, clock)
 
     def begin(self, device: Device) -> DeviceCodes:
         """Begin a device request."""
@@ -193,14 +193,14 @@ class Devices:
         row = self._mac_rows.get(rows, "oauth_devices", digest)
         if row is None:
             return invalid_grant(_REFUSED)
-        if row["answer"] == "used":  # the code was copied
+        if row["answer"] == "used":  # a second use: somebody has copied the code
             self._families.revoke_in_transaction(rows, row["family"])
             return invalid_grant(_REFUSED)
         self._mac_rows.put(rows, "oauth_devices", row, answer="used")
         return self._families.issue_first_in_transaction(rows, row["family"])
 
 
-class _Pace:
+class _PollingPace:
     """When each device last polled, and its polling interval."""
 
     def __init__(self, most: int, clock: Callable[[], float]) -> None:

@@ -67,9 +67,9 @@ def routes(oauth: OAuth, address: Address = peer) -> list[Route]:
     Rate limits count by `address`: behind a proxy it must return the address that the proxy saw,
     since otherwise all clients count as one.
     """
-    machine = _Machine(oauth, address)
-    people = _People(oauth, address)
-    typing = _Typing(oauth, address)
+    machine = _JsonEndpoints(oauth, address)
+    people = _ConsentPages(oauth, address)
+    typing = _DevicePages(oauth, address)
     return [
         Route("/.well-known/oauth-authorization-server", machine.authorization_server),
         Route("/.well-known/openid-configuration", machine.authorization_server),
@@ -90,7 +90,7 @@ def routes(oauth: OAuth, address: Address = peer) -> list[Route]:
 # JSON endpoints
 
 
-class _Machine:
+class _JsonEndpoints:
     def __init__(self, oauth: OAuth, address: Address) -> None:
         self._oauth = oauth
         self._address = address
@@ -192,7 +192,7 @@ class _Post:
 Action = Callable[[_Post], Awaitable[Response]]
 
 
-class _People:
+class _ConsentPages:
     """The pages on which a person logs in and allows or denies a client."""
 
     def __init__(self, oauth: OAuth, address: Address) -> None:
@@ -338,7 +338,7 @@ class _People:
         return value if _COOKIE_VALUE.fullmatch(value) else ""
 
 
-class _Typing(_People):
+class _DevicePages(_ConsentPages):
     """The pages on which a person enters a device's code and decides."""
 
     def __init__(self, oauth: OAuth, address: Address) -> None:

@@ -108,7 +108,7 @@ def refusal(message: str) -> str:
         f"""
 <p>{escape(message)}</p>
 <p class="note">Nothing was allowed. Go back to the program that sent you here and start again. If
-it happens again, its makers need to know what is written above.</p>
+it happens again, report the message above to its developers.</p>
 """,
     )
 

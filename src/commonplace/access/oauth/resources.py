@@ -133,7 +133,7 @@ class Resources:
     def insufficient(self, path: str, needed: Set[str], held: Set[str]) -> str:
         """The value of WWW-Authenticate for a caller who lacks a scope.
 
-        It names the caller's own scopes, too: a client that asks for what is named keeps them.
+        It also names the scopes that the caller has, since clients request exactly the named ones.
         """
         audience = self.at(path.rstrip("/"))
         permissions = audience.resource.permissions if audience else {}

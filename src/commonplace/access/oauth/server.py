@@ -265,7 +265,7 @@ class OAuth:
     ) -> str:
         """Store the person's consent; return the redirect URL with the code.
 
-        Empty for a device, which learns it by itself.
+        Empty for a device, which polls for the result.
         """
         allowed = tuple(s for s in request.scopes if s in scopes or s == OFFLINE)
         if not set(allowed) - {OFFLINE}:
