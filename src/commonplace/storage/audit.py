@@ -98,7 +98,7 @@ def _is_whole(written: str) -> bool:
 def append(store: Store, entry: Entry) -> int:
     """Write a row in the open unit of work, or in its own transaction; return its number.
 
-    Outside a unit it may use the room that is set aside for a full disk.
+    Outside a unit it may use the disk space that is reserved for a full disk.
     """
     operation = store.open_unit.seq if store.open_unit and store.open_unit.changed else 0
 
@@ -202,8 +202,8 @@ def clear_payloads(rows: Rows, space: str, nums: Sequence[int]) -> None:
 def oldest_before(rows: Rows, space: str, before: int, most: int) -> tuple[int, int, bytes] | None:
     """(first number, last number, hash of the last) of the oldest rows, written before a moment.
 
-    At most so many; None if there are none. Rows after one that is newer stay, whatever their
-    clock said. An anchor alone is not worth another one.
+    At most `most` rows; None if there are none. Removal stops at the first row that is not older,
+    even if later ones have an earlier time. None also if the only row is an anchor.
     """
     first, tool = rows.execute(
         "SELECT num, tool FROM audit WHERE space = ? ORDER BY num LIMIT 1", (space,)

@@ -28,9 +28,11 @@ from commonplace.storage.schema import APPLICATION_ID, MIGRATIONS, Step
 BUSY_SECONDS = 30.0
 WAL_BYTES = 64 * 1024 * 1024
 WAL_PAGES = (
-    4_000  # 16 MB: with the default of 1,000, every fourth commit of 32 writers is a checkpoint
+    # 16 MB: with SQLite's default of 1,000 pages, one of four commits of 32 writers makes a
+    # checkpoint
+    4_000
 )
-OLDEST_SQLITE = (3, 51, 3)  # before it, two writers could corrupt a WAL file
+OLDEST_SQLITE = (3, 51, 3)  # in older versions two writers can corrupt a WAL file
 _FIELD = re.compile(r"[a-z][a-z0-9_.-]*")
 NETWORK_FILESYSTEMS = {"nfs", "nfs4", "cifs", "smb3", "smbfs", "afs", "ncpfs", "fuse.sshfs"}
 

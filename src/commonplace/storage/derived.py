@@ -53,7 +53,9 @@ def _chunk_codes(read: Reader) -> Memo[bytes]:
 
 
 def _english_code(chunk: str) -> bytes | tuple[()]:
-    """The codes of a chunk of an English text; `b""` for a word that shows the language."""
+    """The codes of a chunk of an English text; `b""` for a word that shows that the text is not
+    English.
+    """
     terms, shows_it = read_english(chunk)
     codes = _codes[terms[0]] if len(terms) == 1 else b"".join([_codes[t] for t in terms])
     return codes if codes or shows_it else ()
@@ -182,7 +184,7 @@ def write_entries(
     entries: Sequence[Findable],
     model: int | None,
 ) -> None:
-    """Store what is derived from new memories, a table at a time; vectors are of the model."""
+    """Store the derived rows of new memories, table after table; `model` made the vectors."""
     # Generators: no second list of all rows is built.
     pairs = list(zip(nums, entries, strict=True))
     write_rows(connection, "lexemes", (lexeme_row(space, num, e.terms) for num, e in pairs))
@@ -304,7 +306,8 @@ SCALE_BYTES = 4  # a stored vector is a float32 scale and one int8 per dimension
 
 
 def quantise(vectors: NDArray[np.float32]) -> list[bytes]:
-    """One packed vector per row. Multiplied by its scale, it gives the row back within half of it.
+    """One packed vector per row. Multiplied by its scale, it equals the row to within half the
+    scale.
 
     Raises `InvalidInput` for a row that is zero or not finite: it has no direction to search by.
     """

@@ -49,8 +49,8 @@ def replacing(path: Path, *, mode: int = 0o600, only_new: bool = False) -> Itera
 
 
 def remove_unfinished(directory: Path) -> None:
-    """Delete what `replacing` left below a directory when its process was killed."""
-    if sys.platform == "win32":  # os.kill(process, 0) would end the process there
+    """Delete temporary files of `replacing` below a directory whose process was killed."""
+    if sys.platform == "win32":  # on Windows os.kill(process, 0) would end the process
         return
     for folder, _, names in os.walk(directory):
         for name in names:
@@ -65,6 +65,6 @@ def _is_running(process: int) -> bool:
         os.kill(process, 0)
     except (ProcessLookupError, OverflowError):
         return False
-    except PermissionError:  # of another user
+    except PermissionError:  # it runs, as another user
         return True
     return True

@@ -46,9 +46,9 @@ class Field:
 
     type: Type
     chars: int = 0
-    """The maximum length of a text."""
+    """The maximum length of a string."""
     empty: bool = False
-    """Whether a text may be empty."""
+    """Whether a string may be empty."""
     optional: bool = False
     """Whether it may be None."""
     choices: tuple[str, ...] = ()

@@ -1,8 +1,8 @@
 """The index of a space in memory: searchable columns, terms and vectors, kept up to date.
 
 Positions only grow: a changed memory gets a new one and its old one dies, so that a reader's
-snapshot never changes under it. What changed is asked of the change counter, so that writes of
-other processes are seen too.
+snapshot never changes under it. The change counter in the database tells what is new, so that
+writes of other processes are seen too.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ _CODES = " ".join(f"WHEN '{name}' THEN {code}" for code, name in enumerate(STATE
 LIVE = 2  # the first two states are live
 NEVER = np.iinfo(np.int64).min
 SORT_POSTINGS = 100_000  # with fewer, comparing all postings is as fast as a search
-# Rows read at once: what they take is used again while the CPU's cache holds it, and they are fewer
-# than what makes Python look for garbage (700 new objects), which takes a tenth of the time.
+# Rows read at once. A small batch stays in the CPU's cache, and is below the 700 new objects after
+# which Python collects garbage, which would take a tenth of the time.
 READ_ROWS = 500
 RELOAD_DEAD = 0.3
 ROLES = {"user", "assistant", "system", "human", "ai", "bot", "tool", "agent"}
@@ -76,7 +76,7 @@ class Snapshot:
     place: Ints
     speaker: NDArray[np.int32]
     project: NDArray[np.int32]
-    """The number of a memory's labels of project and branch in `projects`; -1 without any."""
+    """The index in `projects` of a memory's project and branch; -1 if it has neither."""
     alive: Flags
     kinds: dict[str, int]
     speakers: dict[str, int]
@@ -91,17 +91,19 @@ class Snapshot:
     owner: NDArray[np.int32]
     vectored: int
     parts: tuple[Part, ...]
-    """The parts of the vectors."""
+    """How many parts each vector has, and their sizes."""
     signs: NDArray[np.uint8]
     """The sign bits of the vectors in a large space; else empty."""
     partial: Ints
-    """Vectors without a first part, where there are sign bits."""
+    """Which vectors have a zero first part; used with sign bits only."""
     since: int
     """While a large space is being loaded: the number of the oldest memory that counts; else 0."""
 
     @property
     def newest(self) -> tuple[int, str, int]:
-        """The operation, its id, and the change of vectors: what the index was read at."""
+        """(number, id) of the newest operation, and the newest change of vectors, that the index
+        includes.
+        """
         return self.seq, self.operation, self.change
 
     @property
@@ -141,7 +143,7 @@ class Snapshot:
 
     @cached_property
     def called(self) -> dict[str, list[tuple[str, int]]]:
-        """Speakers by the first word of their name, folded: (name as words, code)."""
+        """Speakers by the first word of their name in folded case: (words of the name, code)."""
         found: dict[str, list[tuple[str, int]]] = {}
         for name, code in self.speakers.items():
             words = " ".join(name.casefold().split())
@@ -169,7 +171,7 @@ class Snapshot:
 
     @property
     def chooses(self) -> bool:
-        """Whether the space is so large that not every vector is scored."""
+        """Whether the space is so large that only a part of the vectors is scored exactly."""
         return len(self.owner) == len(self.signs) > CHOOSE_ABOVE
 
     def cosine(
@@ -281,7 +283,7 @@ class SpaceIndex:
         return None if self._snapshot is None else self._snapshot.size
 
     def stop(self) -> None:
-        """Let a thread that loads it end with an error."""
+        """Make a thread that is loading the index stop with an error."""
         self._stopped = True
 
     def snapshot(self, connection: Rows) -> Snapshot:
@@ -322,7 +324,7 @@ class SpaceIndex:
             same = operation_id(connection, self.space, current.seq) == current.operation
         elif current.seq == seq:
             same = current.operation == operation
-        else:  # a snapshot that began after the index got there cannot be behind it
+        else:  # a snapshot that began after the index reached this operation cannot be behind it
             same = moved
         if current.change > change:
             same = same and moved
@@ -453,7 +455,8 @@ class SpaceIndex:
         )  # fmt: skip
         kinds = self._kinds
         parts: dict[str, list[NDArray[Any]]] = {name: [] for name in names}
-        # Not in order: an index holds all of this by operation, so that SQLite would sort it.
+        # Not ordered: SQLite would have to sort, since the covering index of these columns is in
+        # the order of operations.
         for rows in self._select(
             connection,
             f"SELECT num, seq, kind, CASE state {_CODES} END, importance, credit, pinned,"  # noqa: S608
@@ -467,7 +470,7 @@ class SpaceIndex:
             for name in set(kind) - kinds.keys():
                 kinds[name] = len(kinds)
             if None in state:
-                raise _damaged("an unknown state")
+                raise _damaged("a row has an unknown state")
             values = (
                 num, seq, [kinds[name] for name in kind], state, importance, credit, pinned,
                 [NEVER if at is None else at for at in occurred], created,
@@ -478,7 +481,7 @@ class SpaceIndex:
                     with np.errstate(over="raise", invalid="raise"):
                         parts[name].append(np.fromiter(column, dtype, len(rows)))
                 except (ArithmeticError, TypeError, ValueError) as error:
-                    raise _damaged(f"a value that {name} cannot have") from error
+                    raise _damaged(f"a row has a value that is not valid for {name}") from error
         columns = {name: concatenated(each, self._columns[name]) for name, each in parts.items()}
         numbers = columns["num"]
         if (numbers[1:] < numbers[:-1]).any():
@@ -665,10 +668,9 @@ class SpaceIndex:
 
 
 def _positions_of(where: Ints, numbers: Ints, what: str, likely: int = 0) -> NDArray[np.intp]:
-    """The place of each number; a number that is not there shows that an index has rotted.
-
-    Both are in order, unless one has rotted. Mostly the numbers are all that there are from the
-    likely place on.
+    """The place of each number in `where`; StorageCorrupt if one is missing, since an index is
+    damaged then. Both arrays are sorted in an intact file. The numbers are usually consecutive
+    from `likely` on, which is tried first.
     """
     end = likely + len(numbers)
     if end <= len(where) and (where[likely:end] == numbers).all():

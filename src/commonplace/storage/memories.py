@@ -134,9 +134,11 @@ def purged_since(rows: Rows, space: str, seq: int) -> bool:
 
 
 def newest_part(rows: Rows, space: str) -> int:
-    """The number from which on to load the index of a large space first; 0 for another space."""
+    """The number of the first memory to load when a large space is loaded in part; 0 for a smaller
+    space.
+    """
     row = rows.execute("SELECT next_num FROM head WHERE space = ?", (space,)).fetchone()
-    if row is None or row[0] <= LARGE_SPACE:  # no more memories than numbers that were given
+    if row is None or row[0] <= LARGE_SPACE:  # there are at most as many memories as row numbers
         return 0
     row = rows.execute("SELECT count(*) FROM memories WHERE space = ?", (space,)).fetchone()
     if row is None or row[0] <= LARGE_SPACE:

@@ -22,10 +22,10 @@ from commonplace.storage.sqlite.backup import SHARED_FOLDER, Steps, chosen
 from commonplace.storage.sqlite.readonly import connect_immutable
 from commonplace.storage.sqlite.shared_files import SYSTEM
 
-LOCK_SECONDS = 60.0  # longer than the lock of a killed move lasts, by default
+LOCK_SECONDS = 60.0  # longer than the lock of a killed move stays held by default
 _PREFIX = "move-"
 _BY_READING = ("counters",)
-"""Tables that also change when somebody reads."""
+"""Tables that reads change too."""
 _ALWAYS = ("head", "audit_head")
 """Tables that have a row in an empty space too."""
 
@@ -99,7 +99,7 @@ def _folder(path: Path) -> Iterator[Path]:
 
 
 class _Mover:
-    """Copies one thing after another: a space, or what belongs to no space (None)."""
+    """Copies spaces by name; the name None means the tables that belong to no space."""
 
     def __init__(
         self, source: Maintenance, target: Maintenance, folder: Path, part: Progress
@@ -111,7 +111,9 @@ class _Mover:
 
     @contextlib.contextmanager
     def _copied(self, side: Maintenance, name: str | None) -> Iterator[Path]:
-        """A backup of one thing in a directory that is removed at the end."""
+        """A backup of one space, or of the system tables, in a directory that is removed at the
+        end.
+        """
         with tempfile.TemporaryDirectory(dir=self._folder) as made:
             folder = Path(made) / "backup"
             wanted = [] if name is None else [name]
@@ -124,7 +126,7 @@ class _Mover:
             return _file(folder, None).exists() and not _is_empty(_file(folder, None))
 
     def is_there(self, name: str | None) -> bool:
-        """Whether the target has all rows; a Conflict if it has others."""
+        """Whether the target already has the same rows; Conflict if it has other rows."""
         with self._copied(self._target, name) as folder:
             found = _file(folder, name)
             if not found.exists() or _is_empty(found):
@@ -142,7 +144,7 @@ class _Mover:
         )
 
     def copy(self, name: str | None) -> int:
-        """Copy one thing, and compare all rows; returns how many there are."""
+        """Copy one space, or the system tables, and compare all rows; return their number."""
         with self._copied(self._source, name) as own:
             wanted = None if name is None else [name]
             self._target.restore(

@@ -16,7 +16,7 @@ SCHEMES = ("postgresql://", "postgres://")
 
 
 def is_address(value: object) -> TypeGuard[str]:
-    """Whether something is the address of a database, and no path."""
+    """Whether a value is the address of a database, not a path."""
     return isinstance(value, str) and value.startswith(SCHEMES)
 
 

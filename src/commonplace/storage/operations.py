@@ -123,7 +123,8 @@ def newest_at(rows: Rows, space: str, at: int) -> int:
     return num
 
 
-# The label of an operation; older ones have it as `url`, and one that has none stands for itself.
+# SQL for the label of an operation: older ones have it as `url`; without one, the operation's own
+# id is used.
 _LABEL = f"coalesce({json_field('origin', 'label')}, {json_field('origin', 'url')}, id)"
 
 
@@ -138,7 +139,7 @@ class Labelled(NamedTuple):
 
 
 def by_label(rows: Rows, space: str, name: str, limit: int, before: int) -> list[Labelled]:
-    """Operations of a name, together by their label, the newest first and before a number."""
+    """Operations of a name grouped by label, the newest first, before an operation number."""
     groups = rows.execute(
         f"SELECT {_LABEL}, min(num), max(num) FROM operations"  # noqa: S608
         f" WHERE space = ? AND name = ? GROUP BY {_LABEL} HAVING max(num) < ?"

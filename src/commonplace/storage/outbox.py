@@ -15,7 +15,7 @@ _OF = "kind = 'embed' AND subject = ?"
 
 
 FIRST, SECOND = 0, 1
-"""The lanes: what calls stored, and what an import brought or has to be embedded again."""
+"""The lanes: memories that calls stored; imported ones, and ones to be embedded again."""
 
 
 def add(rows: Rows, space: str, num: int, lane: int = FIRST) -> None:
@@ -56,7 +56,7 @@ def error_of(rows: Rows, space: str, num: int) -> str | None:
 
 
 def newest_of_calls(rows: Rows, space: str, most: int) -> set[int]:
-    """Memories of the first lane that were not tried yet, among so many of the newest requests."""
+    """Memories of the first lane not tried yet, among the newest `most` requests."""
     found = rows.execute(
         "SELECT subject FROM (SELECT subject, lane, attempts FROM outbox WHERE space = ?"
         " AND kind = 'embed' ORDER BY num DESC LIMIT ?) newest WHERE lane = ? AND attempts = 0",
@@ -107,7 +107,7 @@ def postpone(rows: Rows, space: str, num: int, due: int, error: str) -> None:
 
 
 def unasked(rows: Rows, space: str, model: int | None, most: int) -> list[int]:
-    """Memories with a passage without a vector of the model, and without a request."""
+    """Memories that lack a vector of the model and have no request for it."""
     found = rows.execute(
         "SELECT DISTINCT memory FROM passages p WHERE space = ?1"
         " AND (model IS NULL OR model < ?2 OR model > ?2) AND NOT EXISTS"

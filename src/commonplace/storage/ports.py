@@ -45,11 +45,11 @@ class Rows(Protocol):
     ) -> Iterator[tuple[Any, ...]]:
         """The rows of a space that have one of some numbers in a column, in their order.
 
-        The statement ends with its WHERE, and its one mark is for the space.
+        The statement ends with its WHERE clause, and its only placeholder is for the space.
         """
 
     def stream(self, statement: str, bindings: Sequence[Any], /) -> Iterator[tuple[Any, ...]]:
-        """The rows of a query that may give very many: they are never all in memory."""
+        """The rows of a query with a large result, which is never held in memory as a whole."""
 
     def columns(self, table: str, /) -> set[str]:
         """The names of a table's columns."""
@@ -72,10 +72,11 @@ class Swept(NamedTuple):
     files: tuple[str, ...]
     scanned: int
     traces: int | None
-    """How many stretches are still in the files, and in no remaining row; None if that is unknown,
-    since the files are not ours to look through."""
+    """How many of the searched byte strings are still in the files, though no remaining row has
+    them; None if unknown, since the files belong to a database server.
+    """
     copies: tuple[str, ...]
-    """Copies by a restore or a migration, next to the file, which may still contain them."""
+    """Copies that a restore or a migration left next to the file, which may still contain them."""
 
 
 class Store(Protocol):
@@ -124,9 +125,8 @@ class Store(Protocol):
         """Count a change of vectors, inside `maintain`; returns its number (`head.derived`)."""
 
     def with_reserve(self, work: Callable[[], T]) -> T:
-        """Do something that must go on when the disk is full, with room set aside for it.
-
-        It may be done several times, and must leave nothing behind when it raises StorageFull.
+        """Call `work`, which must succeed even on a full disk, with reserved disk space. It may be
+        called several times, and must have no effect when it raises StorageFull.
         """
 
     def watch(self) -> Watch:
@@ -239,7 +239,7 @@ class ProcessLock(Protocol):
         """False once another process is known to have taken the lock."""
 
     def guard_writes(self) -> AbstractContextManager[None]:
-        """Refuse what this thread writes in the block once another process has the lock.
+        """Refuse this thread's writes in the block once another process has the lock.
 
         A refused unit of work raises `locking.LockLost`.
         """
@@ -272,7 +272,7 @@ class Coordination(Protocol):
         """Whether the process that holds the lock for work must look for requests."""
 
     def expect_work(self) -> None:
-        """Let processes look for requests from now on."""
+        """Make processes look for requests from now on."""
 
     def request(self, store: Store, identity: str, turn: int) -> None:
         """Request work of a space; it is durable once the store's open unit is."""
@@ -287,7 +287,7 @@ class Coordination(Protocol):
         """Where DBOS keeps its tables, as settings of DBOS."""
 
     def replace_damaged_dbos(self) -> bool:
-        """Put the tables of DBOS aside if they are damaged; whether that was so."""
+        """Put the tables of DBOS aside if they are damaged; return whether they were."""
 
 
 class Spaces(Protocol):

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 Progress = Callable[[int, int], None]
-"""Called with how much is done, and how much there is."""
+"""Called with the number of steps done and the total."""
 Severity = Literal["error", "warning", "note"]
 MOST_LISTED = 100
 """How many rows of a finding, and how many findings of a check, are listed."""

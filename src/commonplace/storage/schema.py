@@ -196,7 +196,7 @@ CREATE INDEX answers_at ON answers (space, at);
 """
 
 # Files that are copies of memories, as they were when row and file last agreed. `root` is the
-# directory's own id; a row whose `sum` does not fit is as if it were not there.
+# directory's own id; a row whose `sum` does not match is ignored.
 _FILES = """
 CREATE TABLE files (
   space TEXT NOT NULL, root TEXT NOT NULL, memory BIGINT NOT NULL, path TEXT NOT NULL,
@@ -205,7 +205,7 @@ CREATE TABLE files (
 ) WITHOUT ROWID;
 """
 
-# Models belong to a space, as all else does. One without any operation has no vectors either.
+# Models belong to a space like everything else. A space without operations has no vectors.
 MODELS = """
 ALTER TABLE models ADD COLUMN space TEXT NOT NULL DEFAULT '';
 DELETE FROM models WHERE NOT EXISTS (SELECT 1 FROM head);

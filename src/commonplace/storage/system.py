@@ -1,8 +1,8 @@
 """The small file above the spaces: who may come in, and the calls that reached no space.
 
 `open_system(DATA)` gives a `Store` on DATA/system.db. Writes go through `maintain()`, reads through
-`read()`; neither may be opened inside a block of `maintain()`, whose connection is to be handed on.
-`Store.watch` tells cheaply whether anything in the file changed since the last look.
+`read()`; neither may be opened inside a block of `maintain()`, whose connection must be passed on
+instead. `Store.watch` tells cheaply whether anything in the file changed since the last look.
 """
 
 from __future__ import annotations

@@ -80,8 +80,8 @@ _MADE_PLAIN: tuple[tuple[type, Callable[[Any], Any]], ...] = (
 def digest(*values: Any) -> bytes:
     """A SHA-256 over values, unambiguous about where one ends and the next begins.
 
-    `ascii` writes texts, bytes, numbers and None the same on every version of Python; `repr`
-    does not, since what is printable changes with Unicode.
+    `ascii` writes texts, bytes, numbers and None the same on every version of Python; `repr` does
+    not, since it escapes characters that the Unicode version of Python does not know.
     """
     return sha256(ascii(plain(values)).encode()).digest()
 
@@ -238,7 +238,7 @@ class Table(Hashed):
         self._update = f"UPDATE {name} SET {settings} WHERE space = ? AND num = ?"
         self._delete = f"DELETE FROM {name} WHERE space = ? AND num = ?"
         self._values = itemgetter(*self.fields)
-        self._needed = len(self.fields) - len(self.added)  # without added columns
+        self._needed = len(self.fields) - len(self.added)  # the columns of format 1
 
     def verified(self, space: str, stored: Sequence[Any]) -> Row:
         """The row as a dictionary; StorageCorrupt if it does not match its hash."""
@@ -294,16 +294,16 @@ class Table(Hashed):
             clause += "AND num <> ? "
             values.append(without)
         rows = self.fetch(connection, space, clause + "ORDER BY num" * in_order, *values)
-        return self._that_have(rows, equal)
+        return self._checked_values(rows, equal)
 
     def first(self, connection: Rows, space: str, /, **equal: Any) -> Row | None:
         """A verified row with these values, or None."""
         clause = "".join([f"AND {name} = ? " for name in equal])
         row = self.fetch_one(connection, space, clause, *equal.values())
-        return None if row is None else self._that_have([row], equal)[0]
+        return None if row is None else self._checked_values([row], equal)[0]
 
-    def _that_have(self, rows: list[Row], equal: Mapping[str, Any]) -> list[Row]:
-        """The rows; StorageCorrupt if one has other values, to which a damaged index has led."""
+    def _checked_values(self, rows: list[Row], equal: Mapping[str, Any]) -> list[Row]:
+        """The rows; StorageCorrupt if one has other values, which shows a damaged index."""
         for name, value in equal.items():
             if any(row[name] != value for row in rows):
                 raise self._damaged_index(name)
@@ -328,7 +328,7 @@ class Table(Hashed):
         wanted = set(values)
         if any(row[column] not in wanted for row in found):
             raise self._damaged_index(column)
-        return self._that_have(found, equal)
+        return self._checked_values(found, equal)
 
     def by_id(self, connection: Rows, space: str, identity: str) -> Row | None:
         """The verified row with an id, or None; StorageCorrupt if the index is damaged."""
@@ -452,8 +452,8 @@ class Table(Hashed):
     ) -> list[tuple[Row, int, bytes | None]]:
         """Former rows as (row, replaced by operation, vectors), each verified.
 
-        Selected by the row's number, or by operation: current `at` it, written `after` or by it
-        (`since`), replaced by it (`until`).
+        Selected by the row's number, or by an operation: current at operation `at`, written after
+        operation `after`, written by operation `since`, replaced by operation `until`.
         """
         given = (
             ("num = ?", num), ("since <= ?", at), ("until > ?", at), ("since > ?", after),

@@ -337,7 +337,7 @@ class _Scope(threading.local):
         self.origin: Mapping[str, Any] = {}
         self.unit: Unit | None = None
         self.afterwards: list[Callable[[], None]] = []
-        """What is to be done once the unit is stored."""
+        """Functions to call once the unit is committed."""
         self.on_reserve = False
         """Whether this thread may use the disk space reserved for a full disk."""
 

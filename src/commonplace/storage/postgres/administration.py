@@ -1,4 +1,4 @@
-"""Setting a database up, and seeing whether it can keep what we promise."""
+"""Sets up a database, and checks whether its configuration is safe."""
 
 from __future__ import annotations
 
@@ -124,7 +124,7 @@ def _table_problems(
         yield Problem(
             "error",
             "The database lacks tables of ours, or this role may not use them.",
-            "An administrator runs 'commonplace database init ADMIN_URL'; it loses nothing.",
+            "An administrator runs 'commonplace database init ADMIN_URL'; no data is lost.",
         )
         return
     if open_tables:
@@ -190,7 +190,7 @@ def _version(connection: psycopg.Connection[tuple[Any, ...]], name: str) -> int:
 
 
 def refuse_unfit(pool: Pool) -> None:
-    """Raise what keeps a server from using a database."""
+    """Raise the first problem that prevents a server from using the database."""
     for problem in check(pool):
         if problem.severity == "error":
             raise StorageUnavailable(problem.message, hint=problem.hint)
@@ -244,7 +244,7 @@ def script(address: str, role: str) -> str:
 
 
 def prepare(address: str, role: str, password: str | None = None) -> Prepared:
-    """Make or migrate schemas, policies and the app's role; run again, it finds nothing to do."""
+    """Make or migrate schemas, policies and the app's role; a second run changes nothing."""
     role = _checked_role(role)
     with _admin(address) as connection:
         try:
@@ -261,7 +261,7 @@ def prepare(address: str, role: str, password: str | None = None) -> Prepared:
             taken = 0
             while True:
                 with connection.transaction():
-                    # One administrator at a time; the others find the step taken.
+                    # One administrator at a time; the others then find the step already done.
                     connection.execute(f"LOCK TABLE {SPACES}.schema_version IN EXCLUSIVE MODE")
                     steps = _pending(connection)
                     if not steps:

@@ -26,17 +26,17 @@ from commonplace.storage.opening import is_address
 from commonplace.storage.postgres.errors import unreachable
 
 MOST = 16
-"""Connections of one process; a thread that has one already may take more."""
+"""Connections of one process; a thread that already holds one may exceed it."""
 WAIT_SECONDS = 30.0
 CONNECT_SECONDS = 10
 _OPTIONS = {"pool": str(MOST), "prepare": "on", "lease": "30"}
-"""What an address may say to us and not to libpq, with the defaults."""
+"""Our own options in an address, which libpq does not get, with their defaults."""
 
 Connection = psycopg.Connection[tuple[Any, ...]]
 
 
 class _Number(Dumper):
-    """A number as text of no type, so that one plan serves small and large ones."""
+    """Sends a number as untyped text, so that one query plan serves small and large numbers."""
 
     oid = 0
 
@@ -51,7 +51,7 @@ class _Float(Dumper):
         return float.__repr__(obj).encode()
 
 
-class _Sum(NumericBinaryLoader):
+class _IntegerSum(NumericBinaryLoader):
     """A sum of whole numbers, which PostgreSQL gives as `numeric`, as the whole number it is."""
 
     def load(self, data: Buffer) -> Any:
@@ -65,7 +65,7 @@ def _adapt(connection: Connection) -> None:
         adapters.register_dumper(kind, _Number)
     adapters.register_dumper(float, _Float)
     adapters.register_dumper(str, StrDumperUnknown)
-    adapters.register_loader("numeric", _Sum)
+    adapters.register_loader("numeric", _IntegerSum)
 
 
 def _split(address: str) -> tuple[str, dict[str, str]]:
@@ -162,7 +162,8 @@ class Pool:
     def give_back(self, connection: Connection, *, sound: bool = True, ending: bytes = b"") -> None:
         """Let others use a connection; one that is not sound is closed.
 
-        What ends its transaction is sent; the next one to take it waits for the answer.
+        `ending` is the command that ends its transaction: it is sent, and the next taker waits for
+        the answer.
         """
         self._held.count = getattr(self._held, "count", 1) - 1
         if ending:
@@ -238,7 +239,7 @@ def _sent(connection: Connection, command: bytes) -> bool:
 
 
 def _finish(connection: Connection) -> None:
-    """Read the answer to what was sent last; a dead connection shows it at its first use."""
+    """Read the answer to what was sent last; a dead connection is noticed at its next use."""
     with contextlib.suppress(psycopg.Error):
         connection.wait(generators.fetch_many(connection.pgconn))
 
@@ -248,7 +249,7 @@ _SHARED: dict[str, Pool] = {}
 
 
 def shared(address: str) -> Pool:
-    """The pool of an address in this process; each who asks for it closes it once."""
+    """The pool of an address in this process; each caller must close it once."""
     with _LOCK:
         pool = _SHARED.get(address)
         if pool is None:

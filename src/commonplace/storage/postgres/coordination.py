@@ -63,7 +63,7 @@ class LockRow:
 
     @contextlib.contextmanager
     def guard_writes(self) -> Iterator[None]:
-        """Refuse what this thread writes in the block once another server has the lock."""
+        """Refuse this thread's writes in the block once another server has the lock."""
         before = guarding.set((*guarding.get(), self.fence))
         try:
             yield
@@ -71,7 +71,7 @@ class LockRow:
             guarding.reset(before)
 
     def release(self) -> None:
-        """Let others have the lock; if the database does not answer, its time runs out."""
+        """Let others have the lock; if the database does not answer, the lock expires."""
         self._owner.release(self)
 
 

@@ -48,7 +48,7 @@ def _file(path: Path, steps: Sequence[schema.Step]) -> Iterator[Connection]:
 
 
 def _batches(rows: PostgresRows, statement: str) -> Iterator[list[tuple[Any, ...]]]:
-    """All rows of a statement, some at a time, so that they need not fit into memory."""
+    """All rows of a statement, in batches, so that they need not fit into memory."""
     rows.execute(f"DECLARE copied NO SCROLL CURSOR FOR {statement}")
     while some := rows.execute(f"FETCH {BATCH} FROM copied").fetchall():
         yield some
@@ -103,7 +103,7 @@ def _copy_in(rows: PostgresRows, file: Connection, clause: str) -> None:
 
 
 def read_space(rows: PostgresRows, space: str, file: Connection, derive: Derive) -> None:
-    """Put the rows of a file into a transaction of the space, in place of those that it has."""
+    """Replace the rows of a space, in its transaction, by those of a file."""
     _copy_in(rows, file, _OWN)
     rows.execute("DELETE FROM grams WHERE space = ?", (space,))
     named = ", ".join(MEMORIES.fields)
@@ -116,5 +116,5 @@ def read_space(rows: PostgresRows, space: str, file: Connection, derive: Derive)
 
 
 def read_system(rows: PostgresRows, file: Connection) -> None:
-    """Put the rows of a file into the tables above the spaces, in place of those there."""
+    """Replace the rows of the system tables by those of a file."""
     _copy_in(rows, file, "")

@@ -1,4 +1,4 @@
-"""What errors of PostgreSQL mean for the caller."""
+"""Translates errors of PostgreSQL to typed errors."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ _BY_STATE: dict[str, tuple[type[CommonplaceError], str, str]] = {
 
 
 def typed(error: psycopg.Error) -> CommonplaceError:
-    """What an error of PostgreSQL means for the caller."""
+    """The typed error for an error of PostgreSQL."""
     state = error.sqlstate or ""
     found = _BY_STATE.get(state) or _BY_STATE.get(state[:2])
     if found is not None:
@@ -81,7 +81,7 @@ def typed(error: psycopg.Error) -> CommonplaceError:
 
 
 def unreachable(error: psycopg.Error, where: str) -> CommonplaceError:
-    """The error for a connection that could not be made. libpq tells some refusals as text only."""
+    """The error for a connection that could not be made; libpq explains some as text only."""
     said = str(error)
     if "authentication failed" in said or "no password supplied" in said:
         kind, message, hint = _BY_STATE["28"]

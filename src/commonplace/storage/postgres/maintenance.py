@@ -1,7 +1,7 @@
 """Backups and checks of a database: its spaces are written into SQLite files first.
 
-So a backup is the same directory on both engines, and every check of a row is the same code. What
-cannot be seen in a copy is PostgreSQL's own: its pages and indexes.
+So a backup is the same directory on both engines, and every check of a row is the same code. A copy
+does not show damage in PostgreSQL's own pages and indexes.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from commonplace.storage.postgres import copying
 from commonplace.storage.postgres.connections import Pool
 from commonplace.storage.postgres.rows import PostgresRows
 from commonplace.storage.postgres.schema import SPACES_PART, SYSTEM_PART
-from commonplace.storage.postgres.store import go_on, transaction
+from commonplace.storage.postgres.store import switch_space, transaction
 from commonplace.storage.reports import (
     BackupReport,
     Diagnosis,
@@ -111,7 +111,7 @@ class PostgresMaintenance:
         system: bool | None = None,
         progress: Progress | None = None,
     ) -> BackupReport:
-        """A backup as one of files, and restored by either engine."""
+        """Make a backup in the same format as for SQLite files; either engine can restore it."""
         names = chosen(self._names(), spaces, "the database")
         system = spaces is None if system is None else system
         with self._copied(names, system=system) as files:
@@ -129,7 +129,7 @@ class PostgresMaintenance:
         system: bool | None = None,
         progress: Progress | None = None,
     ) -> RestoreReport:
-        """Restore into files first, which verifies all of it, and then into the database."""
+        """Restore the backup into temporary files, which verifies it, then into the database."""
         with tempfile.TemporaryDirectory(prefix="copy-", dir=self._contents.path) as folder:
             files = _Files(Path(folder), self._contents)
             report = SqliteMaintenance(files).restore(
@@ -149,22 +149,22 @@ class PostgresMaintenance:
             return report
 
     def _put(self, rows: PostgresRows, files: _Files) -> None:
-        """All that was restored, in one transaction."""
+        """Write all restored files into the database, in one transaction."""
         for name in files.spaces():
             rows.execute(
                 "INSERT INTO spaces (name, created_at) VALUES (?, ?) ON CONFLICT DO NOTHING",
                 (name, now()),
             )
-            go_on(rows, SPACES_PART, name)
+            switch_space(rows, SPACES_PART, name)
             with contextlib.closing(connect_immutable(files.file(name))) as file:
                 copying.read_space(rows, name, file, self._contents.derive)
         if system_file(files.path).exists():
-            go_on(rows, SYSTEM_PART, NAME)
+            switch_space(rows, SYSTEM_PART, NAME)
             with contextlib.closing(connect_immutable(system_file(files.path))) as file:
                 copying.read_system(rows, file)
 
     def check(self, space: str, *, progress: Progress | None = None) -> Diagnosis:
-        """Compare all rows of a space with what they must be; nothing is changed."""
+        """Check all rows of a space in a copy; nothing is changed."""
         with self._copied([space], system=False) as files:
             return SqliteMaintenance(files).check(space, progress=progress)
 

@@ -1,7 +1,7 @@
 """A connection inside a transaction, as the statements of `storage/` use it.
 
-Statements are written once, for SQLite; here their marks and the few things that PostgreSQL spells
-otherwise are rewritten, once for each text.
+Statements are written once, for SQLite; here their placeholders and the few parts that differ in
+PostgreSQL are rewritten, once for each distinct statement.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _JSON = re.compile(r"json_extract\((\w+(?:\.\w+)?), '\$\.([a-z0-9_.-]+)'\)")
 
 
 LONG = ("subject_key", "predicate_key", "object_key", "path")
-"""Columns that can be longer than the key of an index, which holds a hash of them instead."""
+"""Columns whose values can be too long for an index, so that a hash of them is indexed instead."""
 _COLUMN = rf"((?:\w+\.)?\b(?:{'|'.join(LONG)}))"
 _EQUAL = re.compile(rf"{_COLUMN} = (\$\d+)")
 _AMONG = re.compile(rf"{_COLUMN} IN \((\$\d+(?:, \$\d+)*)\)")
@@ -33,7 +33,7 @@ _AMONG = re.compile(rf"{_COLUMN} IN \((\$\d+(?:, \$\d+)*)\)")
 
 @lru_cache(maxsize=4096)
 def rewritten(statement: str) -> str:
-    """The statement with $1, $2, … for its marks, and PostgreSQL's syntax for a JSON field."""
+    """The statement with $1, $2, … as placeholders, and PostgreSQL's syntax for JSON fields."""
     count = 0
 
     def number(found: re.Match[str]) -> str:
@@ -71,7 +71,7 @@ def _hash(value: str) -> str:
 
 Statement = tuple[str, Sequence[Any] | None]
 _ENDS = ("RELEASE", "ROLLBACK", "COMMIT")
-"""Commands after which it must be known whether all that came before them went well."""
+"""Commands that are sent at once, so that errors of postponed statements are raised here."""
 _MOST_WAITING = 5_000
 _STREAMED = 20_000
 """How many rows of a large query are in memory at a time."""
@@ -219,7 +219,7 @@ class PostgresRows:
         return iter(Result(self._run(rewritten(text), (space, list(values)))))
 
     def stream(self, statement: str, bindings: Sequence[Any]) -> Iterator[tuple[Any, ...]]:
-        """As `ports.Rows`. One query at a time can be read so."""
+        """As `ports.Rows`. Only one query of a transaction can be streamed at a time."""
         declared = f"DECLARE streamed NO SCROLL CURSOR FOR {rewritten(statement)}"
         self._waiting.append((declared, bindings))
         while True:

@@ -1,8 +1,8 @@
 """The tables in PostgreSQL, made of the same steps as SQLite's, with policies and roles.
 
 `spaces` and `system` are two schemas. In the first every table has row-level security: a
-transaction sees the rows of the space that it has named, and of no other. The second belongs to
-another role, which the app's role must take on for it.
+transaction sees only the rows of the space that it has set. The second belongs to another role, to
+which the app's role must switch (SET ROLE).
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ WORKFLOWS = "commonplace_workflows"
 ROLE = "commonplace"
 STEPS: dict[str, tuple[Step, ...]] = {SPACES: MIGRATIONS, SYSTEM: SYSTEM_MIGRATIONS}
 
-# Instead of a step that PostgreSQL cannot run as it is written. There are no rows yet that it
-# could be about: the first release that knows PostgreSQL knows all of these steps.
+# Replacements for steps that PostgreSQL cannot run as they are written. They need not convert rows:
+# the first release for PostgreSQL already has all of these steps.
 _INSTEAD = {
     schema.MODELS: """
 ALTER TABLE models ADD COLUMN space TEXT NOT NULL DEFAULT '';
@@ -34,8 +34,8 @@ DROP INDEX models_identity;
 CREATE UNIQUE INDEX models_identity ON models (space, id, weights);
 """,
 }
-# Columns that can be longer than what a key of an index may hold (2,704 bytes) are indexed by a
-# hash of them; `rows.rewritten` asks for it with every comparison.
+# Columns that can be longer than an index key may be (2,704 bytes) are indexed by their hash;
+# `rows.rewritten` adds the hash to every comparison.
 _LONG = re.compile(rf"\b({'|'.join(LONG)})\b")
 # Covering indexes: they hold more columns than their key, so that SQLite need not read the rows.
 _COVERING = re.compile(r"(CREATE INDEX (?:memories|messages)_seq ON \w+\s*\(space, seq)[^;]*\);")
@@ -106,12 +106,15 @@ def translated(step: Step) -> str:
 
 
 ADDING: frozenset[tuple[str, int]] = frozenset()
-"""Steps that only add tables, or columns with a constant default, which servers of the release
-before need not know: those go on writing until they are replaced."""
+"""Steps that only add tables, or columns with a constant default, so that servers of the previous
+release can go on writing until they are replaced.
+"""
 
 
 def version_sql(name: str) -> str:
-    """The query for the version of the tables; that of this release, if it may still write."""
+    """The query for the version of the tables; it gives this release's version if it may still
+    write.
+    """
     known = len(STEPS[name])
     return (
         f"SELECT CASE WHEN {known} BETWEEN oldest AND version THEN {known} ELSE version END"

@@ -17,7 +17,7 @@ from commonplace.storage.system import NAME, system_file
 from commonplace.storage.tables import VERSIONED
 
 TRUSTED_SECONDS = 5
-"""How long what was read of the tables above the spaces may count as current, at most."""
+"""How many seconds cached rows of the system tables may be used at most."""
 _SIZED = (*(table.name for table in VERSIONED), "versions", "events", "lexemes", "passages")
 
 
@@ -34,8 +34,8 @@ class SystemStore(PostgresStore):
     def watch(self) -> Watch:
         """A watch that notices changes in any space.
 
-        Its version also changes with time: a failover that has lost commits gives their numbers
-        again, and a revocation among them must not stay hidden.
+        Its version also changes with time: a failover may lose commits and reuse their numbers, and
+        a revocation under a reused number must still be noticed.
         """
         statement = (
             "SELECT number, CAST(floor(extract(epoch FROM clock_timestamp())"  # noqa: S608
@@ -45,14 +45,14 @@ class SystemStore(PostgresStore):
         return Watch(self._pool, self._part, self.space, statement)
 
     def close(self) -> None:
-        """Finish what runs, and let go of the pool."""
+        """Wait for running work, and release the pool."""
         if not self._closed:
             super().close()
             self._pool.close()
 
 
 def open_system(data: Path, address: str) -> SystemStore:
-    """The tables above the spaces; what belongs to the machine lies in the data directory."""
+    """The tables above the spaces; files of this machine are in the data directory."""
     _make_private(data)
     pool = shared(address)
     try:
@@ -85,7 +85,7 @@ class PostgresSpaces:
             return [row[0] for row in rows.execute("SELECT name FROM spaces ORDER BY name")]
 
     def file(self, name: str) -> Path:  # noqa: ARG002
-        """There is none."""
+        """Raise InvalidInput: a space in PostgreSQL is not a file."""
         raise StorageUnavailable(
             "A space in PostgreSQL is not a file.", hint="Use the tools of the database."
         )
@@ -136,6 +136,6 @@ class PostgresSpaces:
         return PostgresMaintenance(self._pool, self.names, contents)
 
     def close(self) -> None:
-        """Release locks, and let go of the pool."""
+        """Release locks, and release the pool."""
         self.coordination.close()
         self._pool.close()

@@ -24,16 +24,16 @@ UNKNOWN_SECONDS = 30.0
 
 
 class Part(NamedTuple):
-    """One of the two sets of tables, as a transaction is told of it."""
+    """One of the two sets of tables, and the settings that a transaction needs for it."""
 
     schema: str
     version: int
     """The version of its tables that this release knows."""
     lock: str
-    """The statement that lets one writer in. It gives the version that the tables have, the id of
+    """The statement that takes the write lock. It gives the version that the tables have, the id of
     the transaction, and the head's row if there is one."""
     own_role: bool = False
-    """Whether the tables are those of a role that the app's role must take on."""
+    """Whether the app's role must switch to the role that owns these tables."""
 
 
 class Fence(NamedTuple):
@@ -76,7 +76,7 @@ class _Session:
         return rows
 
     def commit(self, head: Head | None) -> None:
-        """See `writing.Session`. Where no answer came, what became of it is looked up."""
+        """See `writing.Session`. If the connection breaks, the outcome is looked up."""
         rows = self._rows
         assert rows is not None
         try:
@@ -96,7 +96,7 @@ class _Session:
         until = time.monotonic() + UNKNOWN_SECONDS
         while True:
             try:
-                # It is not committed: nothing is written, and a lost answer would ask again.
+                # This transaction is never committed, since it only reads.
                 rows = begun(self._pool, self._part, self._space, writes=True)
                 try:
                     return self._look_up(rows, head)
@@ -107,7 +107,7 @@ class _Session:
                     raise StorageUnavailable(
                         "The connection to the database was lost during the commit, and it does"
                         " not say whether this call was stored.",
-                        hint="Look for what it was to store before you try again.",
+                        hint="Check whether its data was stored before you try again.",
                     ) from error
                 time.sleep(0.2)
 
@@ -148,7 +148,7 @@ def begun(
     return rows
 
 
-def go_on(rows: PostgresRows, part: Part, space: str) -> None:
+def switch_space(rows: PostgresRows, part: Part, space: str) -> None:
     """Let a transaction that writes go on with another space, and lock it."""
     rows.execute(*_settings(rows, part, space, True))
     rows.lock(part.lock, space)
@@ -157,7 +157,7 @@ def go_on(rows: PostgresRows, part: Part, space: str) -> None:
 def _settings(
     rows: PostgresRows, part: Part, space: str, writes: bool, durable: bool = True
 ) -> Statement:
-    """The statement that tells a transaction whose rows it is about."""
+    """The statement that sets the space and the role of a transaction."""
     settings = {"search_path": f"{part.schema}, pg_temp", "commonplace.space": space}
     if writes:
         synced = "on" if durable else "off"
@@ -172,7 +172,7 @@ def _settings(
 def transaction(
     pool: Pool, part: Part, space: str, *, writes: bool = False
 ) -> Iterator[PostgresRows]:
-    """A transaction of its own; committed if it may write, and ended without an error."""
+    """A separate transaction; committed if `writes` and the block ends without an error."""
     rows = begun(pool, part, space, writes=writes)
     try:
         yield rows
@@ -191,7 +191,7 @@ def version_mismatch(version: int, known: int) -> CommonplaceError:
         )
     return StorageUnavailable(
         f"The database has schema version {version}, this release needs {known}.",
-        hint="An administrator runs 'commonplace database init ADMIN_URL' once; it loses nothing.",
+        hint="An administrator runs 'commonplace database init ADMIN_URL' once; no data is lost.",
     )
 
 
@@ -222,7 +222,7 @@ class PostgresStore(Units[PostgresRows]):
     def __init__(self, pool: Pool, part: Part, space: str, path: Path) -> None:
         super().__init__(space, _Session(pool, part, space))
         self.path = path
-        """Where what belongs to the machine, and is no row, lies."""
+        """The directory for files of this machine that are not rows."""
         self._pool = pool
         self._part = part
 
@@ -263,6 +263,6 @@ class PostgresStore(Units[PostgresRows]):
         return Watch(self._pool, self._part, self.space, statement)
 
     def close(self) -> None:
-        """Finish what runs."""
+        """Wait for running work."""
         self._closed = True
         self._writer.close()

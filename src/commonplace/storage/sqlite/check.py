@@ -33,11 +33,12 @@ from commonplace.text.analysis import ANALYSIS_VERSION, trigrams
 
 BATCH = 500
 DERIVED = ("lexemes", "labels", "passages")
-READ_ERRORS = (apsw.Error, UnicodeDecodeError)  # a damaged page, or bytes that are not UTF-8
+# errors that reading a damaged page, or text that is not UTF-8, can raise
+READ_ERRORS = (apsw.Error, UnicodeDecodeError)
 
 Derive = Callable[[Row, str], Findable]
 Grams = tuple[int, int, int]
-"""(trigrams of a text, distinct ones, a sum over the distinct ones)."""
+"""(number of trigrams in a text, of distinct ones, a sum over the distinct ones)."""
 
 
 def check_space(
@@ -296,7 +297,7 @@ def compare(
             if grams is not None:
                 grams[num] = None
             if row is None:
-                continue  # a damaged row: what is derived from it cannot be checked
+                continue  # derived rows of a damaged row cannot be checked
             prepared = derive(row, speakers.get(num, ""))
             memory = Compared(num, row, {}, prepared, stored.get("passages", {}).get(num, []))
             for table in tables:

@@ -68,7 +68,7 @@ class FileCoordination:
         return self._folder.exists()
 
     def expect_work(self) -> None:
-        """Make the folder."""
+        """Create the folder `workflows`, which tells processes to look for requests."""
         make_private(self._folder)
 
     def request(self, store: Store, identity: str, turn: int) -> None:
@@ -79,7 +79,7 @@ class FileCoordination:
             stream.write(json.dumps(asked).encode())
 
     def requests(self) -> list[WorkRequest]:
-        """All requests; files that are none are removed."""
+        """All requests; files that are not valid requests are removed."""
         return list(self._read_requests()) if self._due.exists() else []
 
     def _read_requests(self) -> Iterator[WorkRequest]:
@@ -100,7 +100,7 @@ class FileCoordination:
         return {"system_database_url": f"sqlite:///{self._dbos}"}
 
     def replace_damaged_dbos(self) -> bool:
-        """Rename the file of DBOS if it is damaged; whether it was."""
+        """Rename the file of DBOS if it is damaged; return whether it was."""
         from commonplace.storage.sqlite import foreign  # rarely used
 
         if foreign.is_sound(self._dbos):

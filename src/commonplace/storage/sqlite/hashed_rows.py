@@ -54,7 +54,7 @@ def read_rows(connection: Connection, table: Hashed) -> Iterator[tuple[Row, bool
             last = row
         return
     except UnicodeDecodeError:
-        pass  # invalid UTF-8 ends a cursor: read the remaining rows as bytes
+        pass  # a cursor ends at invalid UTF-8: the remaining rows are read as bytes
     skipping = last is not None
     for raw in connection.execute(
         _select(table, [f"CAST({name} AS BLOB)" for name in table.stored])

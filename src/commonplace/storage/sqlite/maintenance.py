@@ -125,7 +125,7 @@ class SqliteMaintenance:
         before = self.check(space, progress=progress)
         rebuilt: list[str] = []
         if before.findings:
-            # A page that cannot be read, freed or overwritten needs a new file, below.
+            # With a page that cannot be read, freed or overwritten, the file is rewritten below.
             unwritable = contextlib.suppress(StorageCorrupt, StorageUnavailable, Conflict)
             with unwritable, _opened(self._library, space, Diagnosis(space)) as store:
                 if store is not None:

@@ -32,7 +32,7 @@ def is_read_only(path: Path) -> bool:
 
 
 def write_refused(path: Path) -> StorageReadOnly:
-    """The error for a write."""
+    """The error for a write to a read-only directory."""
     return StorageReadOnly(
         f"{path.parent} can only be read; nothing was stored.",
         hint="Mount its disk for writing, change its permissions, or choose another directory with"

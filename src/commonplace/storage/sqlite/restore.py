@@ -84,7 +84,7 @@ def restore(
     except apsw.Error as error:
         raise typed(error) from error
     finally:
-        if not (library.path / JOURNAL).exists():  # else the recovery needs the staged files
+        if not (library.path / JOURNAL).exists():  # otherwise the recovery needs the staged files
             for copy in copies:
                 copy.staged.unlink(missing_ok=True)
     return RestoreReport(
@@ -100,7 +100,7 @@ def restore(
 def _replaced(
     copies: Sequence[_Copy], swaps: Sequence[Swap], overwrite: bool
 ) -> Iterator[dict[str, str]]:
-    """Replace the files in use; yields where the former ones are, by the names of the copies."""
+    """Replace the files in use; yields the new paths of the former files, by the copies' names."""
     former: dict[str, str] = {}
     swapped: list[_Copy] = []
     try:
@@ -110,7 +110,7 @@ def _replaced(
             swapped.append(copy)
         yield former
     except BaseException:
-        for copy in swapped:  # no file may be open here while it is put back
+        for copy in swapped:  # this process must not have the file open while it is put back
             with contextlib.suppress(CommonplaceError):
                 copy.close()
         raise

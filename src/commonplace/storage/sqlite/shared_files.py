@@ -95,14 +95,15 @@ def due_requests(data: Path) -> list[dict[str, Any]]:
     found = []
     folder = data / _DUE
     for file in sorted(folder.glob("*.json")) if folder.is_dir() else ():
-        with contextlib.suppress(OSError, ValueError):  # started meanwhile, or half written
+        # the request was started meanwhile, or is half written
+        with contextlib.suppress(OSError, ValueError):
             found.append(json.loads(file.read_text(encoding="utf-8")))
     return [each for each in found if isinstance(each, dict) and each.keys() >= {"space", "id"}]
 
 
 def started(connection: Connection) -> set[str]:
     """The keys of all workflow turns that DBOS has started."""
-    with contextlib.suppress(apsw.SQLError):  # nothing was started if the table is missing
+    with contextlib.suppress(apsw.SQLError):  # without the table, no workflow was ever started
         return {
             str(row[0]) for row in connection.execute("SELECT workflow_uuid FROM workflow_status")
         }

@@ -47,7 +47,7 @@ T = TypeVar("T")
 COPY_SECONDS = 600.0  # waiting for another process that copies the file before a migration
 _READ_ONLY = "PRAGMA query_only = ON"
 BALLAST_BYTES = 4 * 1024 * 1024
-BALLAST_STEP = 512 * 1024  # an audit entry and the pages of the log that it takes fit several times
+BALLAST_STEP = 512 * 1024  # a step holds several audit entries with their pages in the log
 _BALLAST = "-ballast"
 
 
@@ -127,7 +127,7 @@ class Store(Units[Connection]):
             try:
                 self._idle.append(self._first_connection())
                 return
-            except StorageFull:  # even reading creates a log and its index
+            except StorageFull:  # even reading creates the log file and its shared-memory index
                 if not self._ballast.give_up_step():
                     raise
 
@@ -388,7 +388,7 @@ class Ballast:
     def fill(self) -> bool:
         """Make it, or fill it up as far as there is room; False if the disk is too full for that.
 
-        Where there can be none for another reason, the file is removed.
+        If it cannot be made for another reason, the file is removed.
         """
         try:
             found = self.size()

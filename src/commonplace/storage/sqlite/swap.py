@@ -1,9 +1,9 @@
 """Replaces files that are in use by finished ones: all of them, or none.
 
 Before the first file is replaced, a journal in the data directory lists all replacements and the
-names under which the former files are kept. The journal is locked meanwhile. A process that finds
-an unlocked journal finds what a kill has left, and puts all former files back; if it is killed as
-well, the next one does it again.
+names under which the former files are kept. The journal is locked meanwhile. An unlocked journal
+was left by a killed process: the process that finds it puts all former files back; if it is killed
+as well, the next one does it again.
 """
 
 from __future__ import annotations
@@ -101,7 +101,8 @@ class Swap:
         if self.staged.exists():
             if not self.existed and self.live.exists() and self.live.samefile(self.staged):
                 self.live.unlink()
-            self.former.unlink(missing_ok=True)  # another name of the file that is still in place
+            # the kept file is a second link to the file that is still in place
+            self.former.unlink(missing_ok=True)
             self._move_logs_back()
             self.staged.unlink()
         elif self.former.exists():

@@ -49,7 +49,7 @@ def _scan(store: Store, windows: Set[bytes]) -> tuple[list[Path], int, set[bytes
 
 
 def _remaining(store: Store, windows: set[bytes]) -> set[bytes]:
-    """The windows that remaining rows contain as well: these are no traces."""
+    """The byte strings that remaining rows contain too: these are not traces of a purge."""
     if not windows:
         return set()
     held = {window for window in windows if window in _HEADER}
