@@ -35,7 +35,9 @@ async def _run(function: Callable[[], R]) -> R:
 
 
 async def _entered(block: contextlib.AbstractContextManager[None]) -> None:
-    """Enter a block; if the task is cancelled meanwhile, leave it again, so that no lock stays."""
+    """Enter a block; if the task is cancelled meanwhile, leave it again, so that no lock stays
+    held.
+    """
     entering = asyncio.ensure_future(_run(block.__enter__))
     try:
         await asyncio.shield(entering)

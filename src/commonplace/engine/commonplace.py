@@ -46,8 +46,9 @@ class Commonplace(Part):
 
     `embedding` is "builtin", "none", or the base URL of an OpenAI-compatible endpoint. With a
     `project`, what is stored is labelled with it, and only its memories and global ones are found.
-    Secrets in what is stored are masked, unless `allow_secrets`; a given library decides itself.
-    With `embed="later"`, a memory is stored before it is embedded, which is done right after.
+    Secrets in what is stored are masked, unless `allow_secrets`; a given `library` has its own
+    setting. With `embed="later"`, a memory is stored before it is embedded, which is done right
+    after.
     """
 
     def __init__(

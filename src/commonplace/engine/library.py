@@ -46,8 +46,8 @@ RESIDENT = 1_000_000
 """Beyond OPEN_SPACES, so many memories are held in the indexes of all open spaces."""
 UPKEEP_SECONDS = 0.5
 EXPECTED_SECONDS = 10.0
-POLL_SECONDS = 0.01  # between two looks at what other processes have embedded
-MOST_AWAITED = 200  # of the newest requests to embed, those that a search looks at
+POLL_SECONDS = 0.01  # between two checks for vectors that other processes wrote
+MOST_AWAITED = 200  # how many of the newest embedding requests a search looks at
 RETRY_SECONDS = 1.0
 LOOK_SECONDS = 0.02
 
@@ -113,7 +113,7 @@ class OpenSpace:
     pins: int = 0
     has_work: bool = False
     embed_later: bool = False
-    """Whether what calls store is embedded after they have returned."""
+    """Whether memories are embedded after the call that stores them has returned."""
     searched: float = float("-inf")
     """When it was last searched for memories without vectors that nobody asked to embed."""
     caches: dict[type, object] = field(default_factory=dict)
@@ -210,8 +210,8 @@ class OpenSpace:
     def _load_newest(self, connection: Rows) -> SpaceIndex | None:
         """Return the index of a large space's newest memories, and load all in the background.
 
-        None for a space that is not large, and if the background has failed: then the caller
-        loads it, and meets the error.
+        None for a space that is not large, and if the background has failed: then the caller loads
+        it, and gets the error.
         """
         from commonplace.storage.index import SpaceIndex
 
@@ -232,7 +232,7 @@ class OpenSpace:
             with self.store.read() as connection:
                 self.index.snapshot(connection)
         except CommonplaceError:
-            pass  # the next search meets it
+            pass  # the next search gets the error
         finally:
             self._newest = None
 

@@ -224,7 +224,7 @@ def analysed(values: dict[str, Any], speaker: str = "") -> Prepared:
     searched = whole
     if values["tags"] != "[]":
         tags = json.loads(values["tags"])
-        # All memories of a project have its labels: as words of the text, they would only blur it.
+        # The labels of a project are not indexed as words of the text: all its memories have them.
         words = [tag for tag in tags if not tag.startswith((PROJECT, BRANCH))]
         searched, whole = ("\n".join(filter(None, (whole, *some))) for some in (words, tags))
         labels += [f"tag:{tag}" for tag in tags]

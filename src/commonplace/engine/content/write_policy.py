@@ -230,7 +230,7 @@ def mask_row(space: OpenSpace, values: dict[str, Any]) -> None:
 
 
 def mask_content(space: OpenSpace, content: bytes) -> bytes:
-    """Return the content of a document as it may be stored; only text has secrets that are seen."""
+    """Return the content of a document as it may be stored; secrets are found in text only."""
     if space.allow_secrets or b"\0" in content[:8_000]:
         return content
     try:

@@ -1,7 +1,7 @@
 """The order in which the best results are returned: the current statement first.
 
-`current.py` judges two texts; here the results of one search are compared with each other, and
-what was superseded explicitly brings its replacement.
+`current.py` judges two texts; here the results of one search are compared with each other, and a
+result that was superseded explicitly is replaced by its successor.
 """
 
 from __future__ import annotations
@@ -44,9 +44,9 @@ from commonplace.storage.index import NEVER, Flags, Snapshot
 from commonplace.storage.ports import Rows
 from commonplace.storage.tables import LINKS, MEMORIES, Row
 
-WIDER = 5  # so many times the limit is looked at for results of other sessions
+WIDER = 5  # times the limit: how many results are looked at to find other sessions
 LEAST_ALIKE = 0.2  # less similar statements are not about the same thing
-LEAST_RATIO = 0.2  # nor is one that scores so much less
+LEAST_RATIO = 0.2  # nor is a result that scores below this share of the other
 SUPERSEDED = STATES.index("superseded")
 
 
@@ -185,7 +185,7 @@ def _bring_replacements(
     score: Floats,
     limit: int,
 ) -> None:
-    """Add what has replaced a superseded memory that answers the query better than the rest."""
+    """Add replacements of superseded memories that match the query better than the results."""
     snapshot = search.snapshot
     if not (snapshot.alive & (snapshot.state == SUPERSEDED)).any():
         return

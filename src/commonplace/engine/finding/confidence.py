@@ -22,14 +22,14 @@ if TYPE_CHECKING:
 Floats = NDArray[np.float64]
 
 MINIMUM = 0.33  # nothing is returned if no result is as probable as this
-SHARE = 0.45  # of the best score, and of the minimum, which every other result must have
-FIT = {"constant": -1.8, "cosine": 11.6, "unheard": -0.08}
-# The same for cosines of the multilingual part alone: of an English query in a hurry, and of a
-# memory that is in another language than most, where words tell nothing.
-QUICK_FIT = {"constant": -1.3, "cosine": 9.9, "unheard": -0.084}
-ODD_FIT = {"constant": -5.1, "cosine": 9.9, "unheard": 0.0}
-# For other queries, and where most memories are in other languages, they do not tell an answer from
-# another statement, so they cut nothing.
+SHARE = 0.45  # share of the best score, and of the minimum, that each other result must reach
+FIT = {"constant": -1.8, "cosine": 11.6, "unmatched": -0.08}
+# The same for cosines of the multilingual part alone: of an English query that must be quick, and
+# of a memory in another language than most, where words say nothing.
+QUICK_FIT = {"constant": -1.3, "cosine": 9.9, "unmatched": -0.084}
+ODD_FIT = {"constant": -5.1, "cosine": 9.9, "unmatched": 0.0}
+# For other queries, and where most memories are in other languages, these cosines do not separate
+# answers from other statements, so no result is left out because of them.
 UNSURE = 0.35
 BY_WORDS = {"constant": -1.6, "covered": 8.0}
 ALL_WORDS = 0.6  # the least probability of a memory that holds all words of the query
@@ -56,11 +56,11 @@ def bounds(minimum: float | None, share: float | None) -> tuple[float, float]:
 def probabilities(search: Search, top: NDArray[np.int64], linked: NDArray[np.float32]) -> Floats:
     """Return the probability of each result that it answers the query."""
     covered = search.covered[top]
-    heard = _heard(search, top, search.covered)
+    heard = _with_neighbours(search, top, search.covered)
     found = _logistic(BY_WORDS["constant"] + BY_WORDS["covered"] * heard)
     if search.meaning:
-        cosine = _heard(search, top, search.cosine)
-        by_meaning = _answering(QUICK_FIT if search.quick else FIT, cosine, search.unheard)
+        cosine = _with_neighbours(search, top, search.cosine)
+        by_meaning = _answering(QUICK_FIT if search.quick else FIT, cosine, search.unmatched)
         alone = _multilingual_alone(search, top)
         if 2 * np.count_nonzero(alone) > len(top) and not (search.quick and search.english):
             by_meaning = np.where(alone, np.maximum(by_meaning, UNSURE), by_meaning)
@@ -77,8 +77,8 @@ def probabilities(search: Search, top: NDArray[np.int64], linked: NDArray[np.flo
     return np.asarray(found, np.float64)
 
 
-def _answering(fit: dict[str, float], cosine: Floats, unheard: float) -> Floats:
-    return _logistic(fit["constant"] + fit["cosine"] * cosine + fit["unheard"] * unheard)
+def _answering(fit: dict[str, float], cosine: Floats, unmatched: float) -> Floats:
+    return _logistic(fit["constant"] + fit["cosine"] * cosine + fit["unmatched"] * unmatched)
 
 
 def _multilingual_alone(search: Search, top: NDArray[np.int64]) -> NDArray[np.bool_]:
@@ -93,8 +93,8 @@ def _multilingual_alone(search: Search, top: NDArray[np.int64]) -> NDArray[np.bo
     return np.asarray(search.embedded[top] & ~known, np.bool_)
 
 
-def _heard(search: Search, top: NDArray[np.int64], leg: NDArray[np.float32]) -> Floats:
-    """Return each result's value; a line of a conversation is heard with its neighbours."""
+def _with_neighbours(search: Search, top: NDArray[np.int64], leg: NDArray[np.float32]) -> Floats:
+    """Return each result's value; a message is scored with its neighbours."""
     own = leg[top]
     if search.snapshot.sessions:
         for side in search.snapshot.neighbours:
@@ -106,7 +106,7 @@ def _heard(search: Search, top: NDArray[np.int64], leg: NDArray[np.float32]) -> 
 def distinctive(search: Search) -> list[NDArray[np.int32]]:
     """Return where the rare names and codes of the query occur, such as GHA or E4417."""
     if search.query.isupper() and " " in search.query.strip():
-        return []  # written in capitals throughout: they tell nothing
+        return []  # in a query all in capitals, capitals say nothing
     codes = {word.casefold() for word in re.findall(r"\w+", search.query) if _CODE.fullmatch(word)}
     if not codes:
         return []

@@ -17,13 +17,13 @@ from functools import lru_cache
 from commonplace.text.analysis import analyse
 
 LONGEST = 600  # longer texts say more than one thing, so nothing is concluded from them
-SHORTEST = 2  # a single word states nothing
+SHORTEST = 2  # in words; a single word states nothing
 PARALLEL = 0.6  # two sentences with this share of their words in the same places are the same
-POOL = 20  # so many of the best results are compared
-LEADERS = 5  # a newer statement is looked for to so many of the best results
-FIRST = 0.4  # from this probability on, the newer one ranks first
-CLAIM = 0.9  # from this one on, it is said to replace the older
-KEPT = 4_096  # so many analysed statements are kept, since searches find the same ones again
+POOL = 20  # how many of the best results are compared
+LEADERS = 5  # for so many of the best results a newer statement is looked for
+FIRST = 0.4  # from this probability on, the newer statement ranks first
+CLAIM = 0.9  # from this probability on, it is reported to replace the older
+KEPT = 4_096  # analysed statements in the cache, since searches find the same ones again
 
 # Fitted on the pairs with their questions, on the pairs alone, and on the pairs without vectors.
 ASKED = {
@@ -59,10 +59,10 @@ _WORD = re.compile(r"\w+")
 
 @dataclass(frozen=True, slots=True)
 class Statement:
-    """A text with what is compared of it."""
+    """A text, and its parts that are compared."""
 
     sequence: tuple[str, ...]
-    """Its words as they follow each other."""
+    """Its words in order."""
     words: frozenset[str]
     names: frozenset[str]
     negated: bool

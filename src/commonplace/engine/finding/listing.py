@@ -34,7 +34,8 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 
-# The column of the index by which a listing is ordered, the highest values first but for `oldest`.
+# The column of the index by which a listing is ordered, the highest values first except for
+# `oldest`.
 ORDERS = {"newest": "created", "oldest": "created", "importance": "importance",
           "credit": "credit", "updated": "row_seq", "latest": "occurred"}  # fmt: skip
 TEXT_ORDERS = ("newest", "latest")
@@ -195,15 +196,17 @@ def memory_id(space: OpenSpace, name: str) -> str:
     """Return the id of the memory with an id, a ref or the beginning of an id; in any state."""
     with space.store.read() as connection:
         exact = stored.named(connection, space.name, name.lower(), name)
-    return exact or _only(space, "memories", "memory", name)
+    return exact or _only_match(space, "memories", "memory", name)
 
 
 def operation_id(space: OpenSpace, name: str) -> str:
     """Return the id of the operation with an id or its beginning."""
-    return _only(space, "operations", "operation", name)
+    return _only_match(space, "operations", "operation", name)
 
 
-def _only(space: OpenSpace, table: Literal["memories", "operations"], kind: str, name: str) -> str:
+def _only_match(
+    space: OpenSpace, table: Literal["memories", "operations"], kind: str, name: str
+) -> str:
     prefix = name.lower()
     if not _PREFIX.fullmatch(prefix):
         if len(name) < SHORTEST:

@@ -102,7 +102,7 @@ class _Codes:
             return {"session": -1, "place": 0, "speaker": -1}
         name = (message["conversation"], message["session"])
         if name not in self._sessions:
-            # A session that has messages now has a code, which any memory of it tells.
+            # A session that still has messages has a code, which is found by any memory of it.
             num = messages.any_memory(self._connection, self._space, *name)
             at = np.flatnonzero(self._snapshot.num == (-1 if num is None else num))
             if len(at):

@@ -47,10 +47,10 @@ _WEIGHTS = (
     "lexical", "dense", "coverage", "k1", "b", "neighbours", "session", "session_words", "speaker",
     "answers", "graph", "spread", "recency", "recency_days", "importance", "credit",
 )  # fmt: skip
-GLOBAL_SHARE = 0.95  # of its score, for a memory of no project when one is searched
+GLOBAL_SHARE = 0.95  # share of its score that a memory without project keeps in a project's search
 OTHER_BRANCH_SHARE = 0.97
 SESSION_K1, SESSION_B = 1.2, 0.75  # BM25 of whole sessions, which are long
-ANSWERING = ("assistant", "ai", "bot")  # speakers who talk most, and of whom little is asked
+ANSWERING = ("assistant", "ai", "bot")  # roles that speak most, and are rarely asked about
 FAIR_LIKENESS = 0.4  # the best cosine of a search counts as at least this much
 
 
@@ -118,7 +118,7 @@ class Search:
     mask: Flags
     query: str
     terms: list[str]
-    unheard: float
+    unmatched: float
     """The information, in nats, of the query's words that no memory holds."""
     bm25: Floats
     covered: Floats
@@ -217,11 +217,11 @@ def search_legs(
     vector = asked.vector(asked.query) if weighting.dense > 0 else None
     if vector is not None:
         search.meaning, search.vector = True, vector[0]
-        search.unheard = _unheard(search, asked)
+        search.unmatched = _unmatched_information(search, asked)
         search.quick, search.english = asked.quick, asked.quick and asked.english
         lines = snapshot.session >= 0 if named else None
         also = None
-        if snapshot.chooses:  # what has the best words is scored by meaning, too
+        if snapshot.chooses:  # the best matches by words are scored by meaning, too
             also = highest(bm25 * covered, seen.mask & (bm25 > 0), CHOSEN)
         if lines is None or not bool((lines | ~seen.mask).all()):
             search.cosine = snapshot.cosine(*vector, seen.mask, also)
@@ -263,7 +263,7 @@ def lexical(
     return scores, covered, holding, counts
 
 
-def _unheard(search: Search, asked: Question) -> float:
+def _unmatched_information(search: Search, asked: Question) -> float:
     """Return the information of the query's words that no memory holds, not even a replaced one."""
     alive = search.snapshot.alive
     held = {
@@ -396,7 +396,8 @@ def _with_properties(search: Search, weighting: Weighting, score: Floats) -> Flo
 
 def project_share(snapshot: Snapshot, project: Project) -> Floats:
     """Return what share of its score each memory keeps: all of it in this project and branch."""
-    shares = np.full(len(snapshot.projects) + 1, GLOBAL_SHARE, np.float32)  # -1 is the last
+    # the last entry is for code -1, no project
+    shares = np.full(len(snapshot.projects) + 1, GLOBAL_SHARE, np.float32)
     for tags, code in snapshot.projects.items():
         if is_labelled(tags):
             shares[code] = OTHER_BRANCH_SHARE if project.other_branch(tags) else 1.0

@@ -54,11 +54,11 @@ __all__ = [
 ]
 
 QUERY_CHARS = 10_000
-WAIT_SECONDS = 0.15  # for the vectors of what was stored just before
-SESSION_WORDS = np.float32(0.6)  # of a session as a whole, beside its best messages
+WAIT_SECONDS = 0.15  # to wait for vectors of memories stored just before
+SESSION_WORDS = np.float32(0.6)  # weight of the words of a whole session, beside its best messages
 PROMPT_MINIMUM = 0.55  # a hook adds to every prompt, so it needs better reasons than a search
-PROMPT_CHARS = 2_000  # so much of the beginning and of the end of a prompt is looked at
-PROMPT_WORDS = 32  # of those so many are asked, since embedding takes time
+PROMPT_CHARS = 2_000  # how much of the beginning and of the end of a prompt is used
+PROMPT_WORDS = 32  # how many of these words the query has, since embedding takes time
 _SENTENCE = re.compile(r"(?<=[.!?。！？])\s+|\n+")
 
 
@@ -271,7 +271,7 @@ def _order(found: Arranged, at: int, by: str, chance: float) -> str:
 
 
 def _row(search: Search, found: Arranged, at: int) -> Row:
-    return search.former.get(at) or _agreeing(search.snapshot, at, found.rows)
+    return search.former.get(at) or _row_like_index(search.snapshot, at, found.rows)
 
 
 def _words_held(asked: Question, search: Search, top: NDArray[np.int64]) -> list[tuple[str, ...]]:
@@ -289,7 +289,7 @@ def _words_held(asked: Question, search: Search, top: NDArray[np.int64]) -> list
     return [tuple(words) for words in held]
 
 
-def _agreeing(snapshot: Snapshot, at: int, rows: dict[int, Row]) -> Row:
+def _row_like_index(snapshot: Snapshot, at: int, rows: dict[int, Row]) -> Row:
     """Return the row of a position; StorageCorrupt if it differs from the index."""
     row = rows.get(int(snapshot.num[at]))
     if (
@@ -402,7 +402,7 @@ def recall_sessions(
         for i in ranked.tolist():
             at = int(leaders[i])
             num = int(snapshot.num[at])
-            row = search.former.get(at) or _agreeing(
+            row = search.former.get(at) or _row_like_index(
                 snapshot, at, MEMORIES.by_nums(connection, space.name, [num])
             )
             said = timeline.rows_at(connection, space.name, MESSAGES, search.seq, memory=num)

@@ -20,10 +20,10 @@ from numpy.typing import NDArray
 
 from commonplace.storage.growing import Growing
 
-KEPT_BYTES = 40_000_000  # of cached text in each open space
+KEPT_BYTES = 40_000_000  # bytes of cached text in each open space
 LONGEST = KEPT_BYTES // 100
 FEW = 300  # up to this many memories are compared one by one
-SORTED = 10_000  # uses of words that may be unsorted
+SORTED = 10_000  # so many uses of words may be unsorted
 CHUNK = 1 << 18  # bytes that fit into the processor's cache while they are compared
 APART = "\0"  # separator; no text contains it, so no needle matches across it
 TITLE, TAG, TEXT, NOWHERE = range(4)

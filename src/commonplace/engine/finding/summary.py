@@ -20,12 +20,12 @@ _DAY = 86_400_000_000
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """How many memories there are; of live ones unless it says otherwise."""
+    """How many memories there are; a count is of live ones unless it says otherwise."""
 
     total: int
     kinds: Mapping[str, int]
     states: Mapping[str, int]
-    """Of all memories."""
+    """By state, of all memories."""
     pinned: int
     days: Mapping[date, int]
     """How many were stored on each of the last `DAYS` days."""

@@ -30,7 +30,7 @@ class File:
     mtime: int
     inode: int
     digest: bytes
-    """Of the file's content."""
+    """Digest of the file's content."""
     rendered: bytes
     """Digest of the row as it would be written; a person may have formatted the file otherwise."""
     seq: int

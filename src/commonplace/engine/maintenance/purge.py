@@ -90,7 +90,7 @@ def purge(
 def expire(space: OpenSpace, *identities: str, origin: Origin | None = None) -> int:
     """Delete records that are out of date, with their history; return how many were deleted.
 
-    Their room is used again. Unlike a purge it proves nothing, so that it can run in the
+    Their disk space is used again. Unlike a purge it proves nothing, so that it can run in the
     background. A record that something refers to stays.
     """
     deleted = 0

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from commonplace.engine.library import OpenSpace
 
 BATCH = 32
-LOCAL_BATCH = 8  # for a local model: about a second between two checks whether to stop
+LOCAL_BATCH = 8  # for a local model: it takes about a second, then checks whether to stop
 SEARCH_SECONDS = 30  # between two searches for memories that nobody asked to embed
 FOUND = 10_000  # how many memories are put into the outbox at once
 CLAIM_SECONDS = 120
