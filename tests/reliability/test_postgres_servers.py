@@ -290,7 +290,7 @@ def _patrol_once(address: str, clients: list[Client], being: str) -> None:
     with Commonplace(address, embedding="none") as memory:
 
         def nodes() -> list[str]:
-            return [each.text for each in sight.every(memory, sight.own(being, sight.NODE))]
+            return [each.text for each in sight.every(memory, sight.own_rows(being, sight.NODE))]
 
         wait_until(lambda: len(nodes()) >= 10, PATIENCE)
         time.sleep(1)

@@ -196,7 +196,7 @@ def live(memory: Commonplace, word: str) -> dict[str, str]:
         kept.put(memory, being, f"{word} key", f"{word} text", "stated")
     records._relate(memory, being, f"{word} entity", "person", "upsert", f"{word} is", "stated")
     rule = records.add_rule(memory, being, word, f"{word} title", f"{word} rule", "stated")
-    (node,) = sight.every(memory, sight.own(being, sight.NODE))
+    (node,) = sight.every(memory, sight.own_rows(being, sight.NODE))
     (waiting,) = notes.waiting_scenes(memory, being)
     (note,) = notes.open_notes(memory, being, "note")
     friend = records.RELATIONSHIPS.find(memory, being, f"{word} key")

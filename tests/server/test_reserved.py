@@ -263,7 +263,7 @@ def test_a_being_cannot_write_into_another_by_a_theme(house: House) -> None:
         outcome = house.perform("being", "update_notes", being=other, scenes=[given])
         assert isinstance(outcome.error, InvalidInput) and "reserved" in outcome.error.message
     assert house.of_the_being() == before
-    assert list(sight.every(house.memory, sight.own(other, sight.SCENE))) == []
+    assert list(sight.every(house.memory, sight.own_rows(other, sight.SCENE))) == []
 
 
 def test_a_record_is_what_its_reader_takes_for_one(house: House) -> None:

@@ -18,8 +18,9 @@ from commonplace.platform.agents import Ability
 class AgentCalls:
     """An agent's calls of a dialect's tools.
 
-    With a key, a call is known by what it asks for, and by how often it was made before: an agent
-    that is run again may make its calls in another order, and still none acts twice.
+    With an idempotency key, each call gets a key of its own, made of its tool, its arguments and
+    how often it was made before: if the agent is run again and makes its calls in another order,
+    none acts twice.
     """
 
     setting: Setting

@@ -42,7 +42,7 @@ class RequestInfo:
     project: Project | None = None
     """The project that a client on this machine was started in."""
     environ: Mapping[str, str] | None = None
-    """What contracts read of the environment of a client over stdio; None for other clients."""
+    """Environment variables of a stdio client that contracts read; None for other clients."""
     confirmed: Sequence[str] = ()
     """Idempotency keys of a pipe whose answers have arrived, so that they need not be kept."""
 
@@ -60,7 +60,9 @@ class Call:
     retry_key: str = ""
     """Equal for a call and its retries; empty for a call without an idempotency key."""
     reads: bool = False
-    """As `Tool.reads`: a failure to write usage or credit must not fail the call."""
+    """Whether the tool is a read (`Tool.reads`): a failed write of usage or credit must not fail
+    it.
+    """
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -208,7 +210,7 @@ class Setting:
     prefix: str = ""
     """The prefix of the tools' names."""
     vault: Callable[[], Sealing] | None = None
-    """Returns what encrypts secrets at rest; opened on first use."""
+    """Returns the vault that encrypts stored secrets; opened on first use."""
     restart: Callable[[], None] | None = None
     """Shuts the server down gracefully and starts it again; None where that is not possible."""
     log_lines: logging.Formatter | None = None

@@ -95,7 +95,9 @@ def token_forms() -> Forms:
 
 
 def resources(loaded: Iterable[Dialect], default: str) -> dict[str, Resource]:
-    """The OAuth resources of these dialects by path; `/mcp` is the default's unless declared."""
+    """The OAuth resources of these dialects by path; `/mcp` is for the default dialect, unless one
+    declares it.
+    """
     from commonplace.access.declarations import Resource
 
     found: dict[str, Resource] = {}

@@ -182,7 +182,8 @@ def _alternatives(schema: Schema, said: set[str], where: str) -> _Node:
             if collected is not None:
                 collected += best[0]
             return best[1]
-        if len(failed) == 1:  # only one branch is for this type of value: its message says most
+        # only one branch allows this type of value, so its message is the best
+        if len(failed) == 1:
             raise failed[0]
         raise Wrong(f"must be {allowed}, not {value_text(value)}")
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from commonplace.dialects.being import sight
-from commonplace.dialects.being.beings import mine
+from commonplace.dialects.being.beings import clusters_of
 from commonplace.engine.model import Memory
 
 from .conftest import Desk, scene
@@ -52,12 +52,12 @@ def year(scenes: int, patrols: int, seed: int = 7) -> Iterator[list[dict[str, An
 
 def nodes(desk: Desk, *states: str) -> list[Memory]:
     every = states or ("active", "dying", "dead", "superseded")
-    return list(sight.every(desk.memory, sight.own(desk.being, sight.NODE, states=every)))
+    return list(sight.every(desk.memory, sight.own_rows(desk.being, sight.NODE, states=every)))
 
 
 def check_clusters(desk: Desk) -> int:
     """Between 2 and 200, none empty, no node that could be found without one."""
-    clusters = mine(desk.memory, desk.being)
+    clusters = clusters_of(desk.memory, desk.being)
     assert 2 <= len(clusters) <= 200
     sizes = desk.memory.clusters.sizes()
     parents = {cluster.parent for cluster in clusters}

@@ -10,7 +10,7 @@ import apsw
 import pytest
 
 from commonplace.dialects.being import patrol, records, running, sight
-from commonplace.dialects.being.beings import mine
+from commonplace.dialects.being.beings import clusters_of
 from commonplace.dialects.being.scenes import FAILED, scene_of
 from commonplace.engine.finding.ranking import faded_importance
 from commonplace.storage.locking import file_lock
@@ -64,7 +64,7 @@ def test_a_scene_becomes_a_node_with_all_it_told(desk: Desk) -> None:
 
 def test_a_scene_that_cannot_be_read_is_marked_once_and_kept(desk: Desk) -> None:
     desk.text("update_notes", scenes=[scene("one")])
-    (note,) = sight.every(desk.memory, sight.own(desk.being, sight.SCENE))
+    (note,) = sight.every(desk.memory, sight.own_rows(desk.being, sight.SCENE))
     assert desk.memo("notes", "update", key=note.id, content="{not json")["success"]
     done = desk.json("trigger_patrol", messages=[])
     assert (done["scenes_created"], done["nodes_created"]) == (1, 0)
@@ -78,7 +78,7 @@ def test_a_scene_that_cannot_be_read_is_marked_once_and_kept(desk: Desk) -> None
 
 def test_without_a_model_scenes_that_are_like_none_go_to_business(desk: Desk) -> None:
     desk.live(scene("one"), scene("two"))
-    roots = {each.name: each.id for each in mine(desk.memory, desk.being)}
+    roots = {each.name: each.id for each in clusters_of(desk.memory, desk.being)}
     assert set(roots) == {"Business", "Private"}
     assert len(desk.memory.clusters.members(roots["Business"])) == 2
 
@@ -90,9 +90,9 @@ def test_themes_of_three_or_more_leave_a_root_of_more_than_ten(desk: Desk) -> No
         for i in range(5)
     ]
     desk.live(*told[:10])
-    assert len(mine(desk.memory, desk.being)) == 2, "ten are not more than ten"
+    assert len(clusters_of(desk.memory, desk.being)) == 2, "ten are not more than ten"
     desk.live(told[10])
-    subs = [each for each in mine(desk.memory, desk.being) if not each.attrs.get("root")]
+    subs = [each for each in clusters_of(desk.memory, desk.being) if not each.attrs.get("root")]
     assert sorted(each.name for each in subs) == ["garden", "harbour"]
     assert all(each.digest.count(" / ") == 2 for each in subs)
     (garden,) = [each for each in subs if each.name == "garden"]
@@ -103,12 +103,12 @@ def test_themes_of_three_or_more_leave_a_root_of_more_than_ten(desk: Desk) -> No
 def test_a_cluster_of_two_joins_one_like_it_or_its_parent(desk: Desk) -> None:
     desk.live(*(scene(f"{GARDEN} nr{i}") for i in range(6)),
               *(scene(f"{HARBOUR} nr{i}", "2019-11-30") for i in range(5)))  # fmt: skip
-    harbour = next(e for e in mine(desk.memory, desk.being) if "harbour" in e.digest)
+    harbour = next(e for e in clusters_of(desk.memory, desk.being) if "harbour" in e.digest)
     for node in desk.memory.clusters.members(harbour.id)[2:]:
         desk.memory.revise(node.id, state="dead")
     desk.json("trigger_patrol", messages=[])
-    assert harbour.id not in [each.id for each in mine(desk.memory, desk.being)]
-    business = next(e for e in mine(desk.memory, desk.being) if e.name == "Business")
+    assert harbour.id not in [each.id for each in clusters_of(desk.memory, desk.being)]
+    business = next(e for e in clusters_of(desk.memory, desk.being) if e.name == "Business")
     held = desk.memory.clusters.members(business.id, states=["active", "dead"])
     assert len([node for node in held if "harbour" in node.text]) == 5, "all of them moved"
 
@@ -264,9 +264,9 @@ def test_a_whole_patrol_is_undone_at_once(desk: Desk) -> None:
     assert len(nodes(desk)) == 9
     desk.memory.undo()
     assert not nodes(desk)
-    assert len(list(sight.every(desk.memory, sight.own(desk.being, sight.SCENE)))) == 9
+    assert len(list(sight.every(desk.memory, sight.own_rows(desk.being, sight.SCENE)))) == 9
     assert sight.find(desk.memory, desk.being).attrs == before
-    assert not mine(desk.memory, desk.being)
+    assert not clusters_of(desk.memory, desk.being)
 
 
 def test_what_it_did_is_in_the_life_cycle_log(desk: Desk) -> None:
@@ -294,7 +294,7 @@ def test_scenes_in_a_script_the_model_does_not_know_find_their_cluster_by_words(
 ) -> None:
     told = [scene(f"庭でトマトを植えた 第{i}回") for i in range(11)]
     wordy.live(*told)
-    subs = [each for each in mine(wordy.memory, wordy.being) if not each.attrs.get("root")]
+    subs = [each for each in clusters_of(wordy.memory, wordy.being) if not each.attrs.get("root")]
     assert len(subs) == 1
     wordy.live(scene("庭でトマトを植えた また"))
     assert len(wordy.memory.clusters.members(subs[0].id)) == 12

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from commonplace.dialects.being import beings, patrol, records, running, sight
-from commonplace.dialects.being.beings import mine
+from commonplace.dialects.being.beings import clusters_of
 from commonplace.dialects.being.scenes import scene_of
 from commonplace.engine.finding.filters import Filters
 from commonplace.platform import llm
@@ -47,7 +47,7 @@ def test_both_wires_are_spoken(thinker: Desk, model: ModelServer, key: str) -> N
     thinker.text("update_notes", scenes=[scene("family cake letter")])
     thinker.json("trigger_patrol", {"x-llm-api-key": key}, messages=[])
     assert model.count("classify") == 1
-    homes = {each.name: each.id for each in mine(thinker.memory, thinker.being)}
+    homes = {each.name: each.id for each in clusters_of(thinker.memory, thinker.being)}
     assert len(thinker.memory.clusters.members(homes["Private"])) == 1
 
 
@@ -178,7 +178,7 @@ def test_a_model_that_fails_leaves_the_patrol_as_without_one(
     done = thinker.live(*(scene(f"garden soil spade nr{i}", themes=["garden"]) for i in range(9)))
     assert (done["status"], done["nodes_created"]) == ("ok", 9)
     done = thinker.live(scene("garden soil spade nr10"), scene("garden soil spade nr11"))
-    names = [each.name for each in mine(thinker.memory, thinker.being)]
+    names = [each.name for each in clusters_of(thinker.memory, thinker.being)]
     assert "garden" in names, "the mechanical split took over"
     assert all("error" in each for each in spending(thinker))
 
@@ -215,7 +215,7 @@ def test_a_write_while_the_model_thinks_is_never_lost(thinker: Desk, model: Mode
     changed = thinker.memory.get(two, count=False)
     assert (changed.state, changed.importance) == ("active", 0.9)
     assert thinker.memory.get(one, count=False).importance == 0.5
-    waiting = list(sight.every(thinker.memory, sight.own(thinker.being, sight.SCENE)))
+    waiting = list(sight.every(thinker.memory, sight.own_rows(thinker.being, sight.SCENE)))
     assert [scene_of(note).action for note in waiting] != []
     model.during = lambda what: None
     model.script = scripted
@@ -226,7 +226,7 @@ def test_a_scene_that_is_changed_while_the_model_thinks_waits_as_it_was_changed(
     thinker: Desk, model: ModelServer
 ) -> None:
     thinker.text("update_notes", scenes=[scene("one"), scene("two")])
-    changed, _ = sight.every(thinker.memory, sight.own(thinker.being, sight.SCENE), "oldest")
+    changed, _ = sight.every(thinker.memory, sight.own_rows(thinker.being, sight.SCENE), "oldest")
 
     def during(what: str) -> None:
         if what == "classify":
@@ -235,7 +235,7 @@ def test_a_scene_that_is_changed_while_the_model_thinks_waits_as_it_was_changed(
     model.script, model.during = scripted, during
     assert thinker.json("trigger_patrol", messages=[])["nodes_created"] == 1
     model.during = lambda what: None
-    (waiting,) = sight.every(thinker.memory, sight.own(thinker.being, sight.SCENE))
+    (waiting,) = sight.every(thinker.memory, sight.own_rows(thinker.being, sight.SCENE))
     assert waiting.id == changed.id
     assert thinker.json("trigger_patrol", messages=[])["nodes_created"] == 1
     assert {scene_of(node).action for node in nodes(thinker)} == {"other", "two"}
@@ -350,7 +350,9 @@ def test_a_split_by_the_model_needs_two_nodes_and_names_the_cluster(
     model.script = scripted
     told = [f"office budget nr{i}" for i in range(6)] + [f"school exam nr{i}" for i in range(5)]
     thinker.live(*(scene(each) for each in (*told, "chess clock")))
-    subs = {e.name: e.id for e in mine(thinker.memory, thinker.being) if not e.attrs.get("root")}
+    subs = {
+        e.name: e.id for e in clusters_of(thinker.memory, thinker.being) if not e.attrs.get("root")
+    }
     assert set(subs) == {"office", "school"}
     assert len(thinker.memory.clusters.members(subs["office"])) == 6
 
@@ -365,8 +367,11 @@ def test_a_split_that_is_nonsense_changes_no_cluster_by_it(
     model.script = lambda what, shown: answer if what == "split" else scripted(what, shown)
     thinker.live(*(scene(f"{'abcdefghijkl'[i] * 5} {i}", f"20{10 + i}-01-0{1 + i % 9}")
                    for i in range(12)))  # fmt: skip
-    assert {each.name for each in mine(thinker.memory, thinker.being)} >= {"Business", "Private"}
-    assert "x" not in {each.name for each in mine(thinker.memory, thinker.being)}
+    assert {each.name for each in clusters_of(thinker.memory, thinker.being)} >= {
+        "Business",
+        "Private",
+    }
+    assert "x" not in {each.name for each in clusters_of(thinker.memory, thinker.being)}
 
 
 def test_diary_and_thoughts_come_from_the_scenes_of_the_patrol(

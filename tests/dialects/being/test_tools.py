@@ -472,7 +472,7 @@ def test_a_notes_type_can_be_changed(desk: Desk) -> None:
 def test_a_scene_must_have_its_form(desk: Desk, change: dict[str, Any]) -> None:
     given = {k: v for k, v in {**scene("one"), **change}.items() if v is not None}
     assert desk.outcome("update_notes", scenes=[given]).wire["isError"]
-    assert not list(sight.every(desk.memory, sight.own(desk.being, sight.SCENE)))
+    assert not list(sight.every(desk.memory, sight.own_rows(desk.being, sight.SCENE)))
 
 
 @pytest.mark.parametrize("importance", [0, 0.0, 0.5, 1, 1.0])

@@ -115,7 +115,7 @@ def test_equal_tags_are_kept_once_in_their_order() -> None:
 def test_first_place_everywhere_scores_one() -> None:
     base = fusion.fused_score(Ranks(1, 1, 0.9), RECALL)
     assert base == pytest.approx(0.8)
-    assert fusion.final(base, 1, RECALL.graph, 0.5, 60) == pytest.approx(1.0)
+    assert fusion.final_score(base, 1, RECALL.graph, 0.5, 60) == pytest.approx(1.0)
 
 
 @pytest.mark.parametrize(
@@ -145,7 +145,7 @@ def test_scores_stay_within_nothing_and_one(
     bm25: int, vector: int, graph: int, importance: float, k: int
 ) -> None:
     base = fusion.fused_score(Ranks(bm25, vector, 1.0), RECALL, k)
-    assert 0 <= fusion.final(base, graph, RECALL.graph, importance, k) <= 1
+    assert 0 <= fusion.final_score(base, graph, RECALL.graph, importance, k) <= 1
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ from commonplace.engine.content.write_policy import NUMBER, Reserved
 
 RESERVED = Reserved(
     owner="the Being dialect",
-    reason="a Being takes its instructions and its context from what it marks",
+    reason="a Being takes its instructions and its context from such memories",
     kinds=("being", "being.*"),
     tags=("being:*", "being-history"),
     own_records=(

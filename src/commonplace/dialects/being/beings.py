@@ -47,12 +47,12 @@ def delete(memory: Commonplace, identity: str) -> None:
     with memory.unit("delete being"):
         own = Filters(tags_all=[sight.tag(being.id)], states=sight.ALL_STATES)
         rows = [row.id for row in sight.every(memory, own)]
-        for cluster in sorted(mine(memory, being.id), key=lambda each: each.parent is None):
+        for cluster in sorted(clusters_of(memory, being.id), key=lambda each: each.parent is None):
             memory.clusters.delete(cluster.id)
         memory.forget(*rows, being.id)
 
 
-def mine(memory: Commonplace, being: str) -> list[Cluster]:
+def clusters_of(memory: Commonplace, being: str) -> list[Cluster]:
     """The being's clusters, oldest first."""
     return [each for each in memory.clusters.all() if each.attrs.get("being") == being]
 
@@ -96,7 +96,7 @@ def change_soul(
 
 
 def lower(there: Memory, trust: str) -> str:
-    """The lower one of a memory's trust and another trust."""
+    """The lower of a memory's trust and another trust."""
     return max(there.trust, trust, key=_TRUSTS.index)
 
 

@@ -135,7 +135,7 @@ def connected(space: str, being: str) -> list[Bridge]:
 
 
 def capabilities(space: str, being: str, *kinds: str) -> list[tuple[Bridge, Capability]]:
-    """Capabilities of connected bridges; of several acts with one tool name, the first."""
+    """Capabilities of connected bridges; of acts with the same tool name, only the first."""
     found: dict[tuple[str, str], tuple[Bridge, Capability]] = {}
     for bridge in connected(space, being):
         for each in bridge.capabilities:
@@ -218,7 +218,7 @@ def _ref(being: str, each: Capability) -> str:
 
 
 def _registered(memory: Commonplace, being: str) -> list[Capability]:
-    rows = sight.every(memory, sight.own(being, sight.CAPABILITY), "oldest")
+    rows = sight.every(memory, sight.own_rows(being, sight.CAPABILITY), "oldest")
     names = ("id", "type", "name", "description", "config")
     return [Capability(*(row.attrs["capability"][name] for name in names)) for row in rows]
 
@@ -234,7 +234,7 @@ def register(
     """Store a bridge's capabilities."""
     given = {_ref(being_id, each): each for each in map(capability, capabilities)}
     with exclusive(call.memory, "register capabilities"):
-        known = sight.own(being_id, sight.CAPABILITY)
+        known = sight.own_rows(being_id, sight.CAPABILITY)
         there = {row.ref: row for row in sight.every(call.memory, known)}
         if len(there.keys() | given.keys()) > CAPABILITIES:
             raise InvalidInput(
@@ -257,7 +257,7 @@ def register(
 
 def unregister(call: Call, being_id: str, *, id: str) -> dict[str, Any]:
     """Delete a capability."""
-    known = sight.every(call.memory, sight.own(being_id, sight.CAPABILITY))
+    known = sight.every(call.memory, sight.own_rows(being_id, sight.CAPABILITY))
     rows = [row.id for row in known if row.attrs["capability"]["id"] == id]
     if not rows:
         raise NotFound("There is no such capability.")
@@ -272,7 +272,7 @@ def _waiting(what: Capability) -> Callable[..., dict[str, Any]]:
         del timeout_ms
         being = call.caller.subject
         with exclusive(call.memory, "queue act"):
-            _, there = call.memory.browse(filters=sight.own(being, sight.ACT), limit=1)
+            _, there = call.memory.browse(filters=sight.own_rows(being, sight.ACT), limit=1)
             if there >= WAITING_ACTS:
                 raise InvalidInput(
                     f"{there} acts are already waiting for a decision.",
@@ -295,7 +295,7 @@ def _waiting(what: Capability) -> Callable[..., dict[str, Any]]:
 
 def pending_acts(call: Call, being_id: str) -> dict[str, Any]:
     """Acts that wait for a decision, oldest first."""
-    rows = sight.every(call.memory, sight.own(being_id, sight.ACT), "oldest")
+    rows = sight.every(call.memory, sight.own_rows(being_id, sight.ACT), "oldest")
     return {"actions": [_act_shown(row) for row in rows]}
 
 

@@ -133,7 +133,7 @@ def snapshot(memory: Commonplace, being: str) -> str:
     """Block 1-B: sections of the being's memory that are not empty."""
     soul = beings.soul(memory, being)
     preference = str(soul.attrs.get("preference") or "") if soul else ""
-    waiting, _ = memory.browse(filters=sight.own(being, sight.SCENE), limit=notes.LISTED)
+    waiting, _ = memory.browse(filters=sight.own_rows(being, sight.SCENE), limit=notes.LISTED)
     sections = [
         ("Preference", [neutral(preference)] if preference else []),
         ("recent_scenes", [neutral(notes.content_of(scene)) for scene in waiting[::-1]]),
@@ -195,7 +195,7 @@ def recent_nodes(memory: Commonplace, being: str) -> list[Memory]:
     """The nodes that were recalled or created last."""
     from commonplace.engine.finding.listing import census
 
-    nodes = sight.own(being, NODE)
+    nodes = sight.own_rows(being, NODE)
     newest, _ = memory.browse(filters=nodes, limit=CONSIDERED)
     there = set(engine_call(memory, census, nodes).num.tolist())
     read = engine_call(memory, memories.used_since, "2000-01-01")
@@ -219,7 +219,7 @@ def rest_context(call: Call, being: str, tools: list[dict[str, Any]]) -> dict[st
     listed = [*notes.open_notes(call.memory, being), *notes.waiting_scenes(call.memory, being)]
     built["pinned_context"] = [
         {"id": node.id, "text": scene_of(node).line}
-        for node in sight.every(call.memory, sight.own(being, NODE, pinned=True))
+        for node in sight.every(call.memory, sight.own_rows(being, NODE, pinned=True))
     ]
     built["notes"] = [notes.to_dict(note) for note in listed]
     built["tools"] = tools

@@ -28,7 +28,9 @@ OVERLAP = 1_000
 def keep(
     memory: Commonplace, being: str, messages: Sequence[Mapping[str, Any]], *, new: bool = False
 ) -> list[Message]:
-    """Store messages; without `new`, leading ones that repeat the last stored ones are skipped."""
+    """Store messages; without `new`, the first messages are skipped if they repeat the last stored
+    ones.
+    """
     lines = [
         (str(each["role"]), str(each["content"]), each.get("created_at"))
         for each in messages

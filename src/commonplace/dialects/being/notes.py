@@ -53,14 +53,14 @@ def to_dict(note: Memory) -> dict[str, Any]:
 
 def open_notes(memory: Commonplace, being: str, *sorts: str) -> list[Memory]:
     """Notes that are not scenes, newest first."""
-    every = sight.every(memory, sight.own(being, NOTE))
+    every = sight.every(memory, sight.own_rows(being, NOTE))
     wanted = (note for note in every if note.attrs.get("type", "note") in (sorts or TYPES))
     return list(islice(wanted, LISTED))
 
 
 def listed(memory: Commonplace, being: str) -> list[dict[str, Any]]:
     """The newest notes and scenes."""
-    newest, _ = memory.browse(filters=sight.own(being, NOTE, SCENE), limit=LISTED)
+    newest, _ = memory.browse(filters=sight.own_rows(being, NOTE, SCENE), limit=LISTED)
     return [to_dict(note) for note in newest]
 
 
@@ -75,12 +75,12 @@ def add_note(
 
 def waiting_scenes(memory: Commonplace, being: str) -> list[Memory]:
     """Scenes that wait for a patrol, oldest first."""
-    return list(sight.every(memory, sight.own(being, SCENE), "oldest"))
+    return list(sight.every(memory, sight.own_rows(being, SCENE), "oldest"))
 
 
 def enough_scenes(memory: Commonplace, being: str) -> bool:
-    """Whether as many scenes wait as start a patrol."""
-    _, count = memory.browse(filters=sight.own(being, SCENE), limit=1)
+    """Whether enough scenes wait to start a patrol."""
+    _, count = memory.browse(filters=sight.own_rows(being, SCENE), limit=1)
     return count >= ENOUGH
 
 
@@ -113,7 +113,7 @@ def write(
     types: Sequence[Mapping[str, str]],
     trust: str = "inferred",
 ) -> str:
-    """Store scenes and notes; a message that lists the open notes."""
+    """Store scenes and notes; return a message that lists the open notes."""
     if not scene_dicts and not notes and not types:
         return "error: at least one of scenes, notes or note_type_updates is required."
     read = [scenes.from_dict(each) for each in scene_dicts]

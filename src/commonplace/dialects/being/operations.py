@@ -75,7 +75,7 @@ def _as_being(handler: Handler) -> Handler:
 
 
 def _refuse_tokens_of_a_being(call: Call, message: str) -> None:
-    """NotFound if a token for one being is used for what belongs to its owner."""
+    """NotFound if a token for one being is used for something of its owner."""
     if call.caller.subject:
         raise NotFound(message)
 
@@ -185,7 +185,7 @@ def get_rules(call: Call, being: str) -> Any:
 def put_rule(
     call: Call, being: str, *, content: str, title: str, id: str | None = None, **attrs: Any
 ) -> Any:
-    """A new rule, or other fields for an existing one."""
+    """Add a rule, or change the fields of an existing one."""
     if id is None:
         category = attrs.pop("category", "")
         rule = records.add_rule(call.memory, being, category, title, content, "stated", **attrs)
@@ -252,7 +252,7 @@ def _text_of(handler: Handler) -> Handler:
 
 
 def _by_owner(handler: Handler) -> Handler:
-    """A tool whose text is trusted as the owner's own."""
+    """The handler of a tool, called with the trust of text that the owner wrote."""
     return lambda call, _, **arguments: handler(call, **arguments, trust="stated")
 
 
@@ -391,7 +391,7 @@ def about_llm_key(call: Call) -> Any:
     provider={"enum": ["anthropic", "openai"], "default": "anthropic"}, model=TEXT,
 )  # fmt: skip
 def put_llm_key(call: Call, *, provider: str = "anthropic", model: str = "") -> Any:
-    """Store the key in the header X-LLM-API-Key; arguments in a body are audited."""
+    """Store the key in the header X-LLM-API-Key; not in the body, whose arguments are audited."""
     _refuse_tokens_of_a_being(call, "There is no such path.")
     key = call.request_info.headers.get(running.HEADER, "")
     if not key:

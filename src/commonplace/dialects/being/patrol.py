@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from commonplace.dialects.being import beings, grouping, history, notes, records, scenes, sight
-from commonplace.dialects.being.beings import mine
+from commonplace.dialects.being.beings import clusters_of
 from commonplace.dialects.being.scenes import Scene, scene_of
 from commonplace.dialects.being.sight import NODE
 from commonplace.dialects.being.thinking import SHOWN_NODES, Consolidation, Thinking
@@ -44,7 +44,7 @@ GROWN = 1.5
 """The growth of a cluster after which a model is asked again how to split it."""
 SHOWN_OF_EACH = 12
 SHOWN_DATES = 20
-"""How many of a node's dates a model is shown."""
+"""How many of a node's dates the model gets."""
 SMALL = 2
 ROOMY = 8
 MARKS = 500
@@ -145,7 +145,9 @@ class _Patrol:
             self.memory.events.record("being.llm", self.being, {"purpose": what, **cost})
 
     def _census(self, *states: str) -> Census:
-        return engine_call(self.memory, census, sight.own(self.being, NODE, states=list(states)))
+        return engine_call(
+            self.memory, census, sight.own_rows(self.being, NODE, states=list(states))
+        )
 
     def _numbered(self, numbers: Sequence[int]) -> list[Memory]:
         return list(engine_call(self.memory, memories.numbered, numbers))
@@ -189,7 +191,7 @@ class _Patrol:
         read = [(note, _scene_of(note)) for note in waiting]
         self._mark_unreadable([note for note, scene in read if scene is None])
         valid = [(note, scene) for note, scene in read if scene is not None]
-        clusters = mine(self.memory, self.being)
+        clusters = clusters_of(self.memory, self.being)
         roots = self._roots(clusters)
         if not valid:
             return
@@ -267,7 +269,7 @@ class _Patrol:
         """Without vectors, the cluster of the node that shares most words."""
         from commonplace.engine.finding.recall import WORDS_ONLY
 
-        nodes = sight.own(self.being, NODE)
+        nodes = sight.own_rows(self.being, NODE)
         hits = self.memory.recall(
             note.text[:1_000], limit=1, filters=nodes, weighting=WORDS_ONLY, count=False,
             minimum=0,
@@ -384,7 +386,7 @@ class _Patrol:
             known = {node.id for node in there}
             made = [each for each in self.fresh if cluster in homes[each] and each not in known]
             live = filter(None, (lookup.find_live(self.memory, each) for each in made))
-            nodes = self._shown_first([*there, *live])[:SHOWN_OF_EACH]
+            nodes = self._sorted_for_model([*there, *live])[:SHOWN_OF_EACH]
             if len(nodes) < 2:
                 self._mark_dead(cluster, [node for node in nodes if node.state == "dying"])
                 continue
@@ -404,8 +406,8 @@ class _Patrol:
             homes = {node.id: cluster for cluster, node in batch}
             self._apply(answer, {node.id: node for _, node in batch}, homes)
 
-    def _shown_first(self, nodes: Sequence[Memory]) -> list[Memory]:
-        """Fresh nodes first, then dying ones, then the most important."""
+    def _sorted_for_model(self, nodes: Sequence[Memory]) -> list[Memory]:
+        """The nodes in the order in which the model gets them: fresh, dying, then by importance."""
         new = set(self.fresh)
         return sorted(
             nodes,
@@ -496,7 +498,7 @@ class _Patrol:
     def split(self) -> None:
         """❻ Split clusters that have grown large."""
         sizes = self.sizes = self.memory.clusters.sizes()
-        every = mine(self.memory, self.being)
+        every = clusters_of(self.memory, self.being)
         room = MOST_CLUSTERS - len(every)
         for cluster in every:
             active = sizes.get(cluster.id, {}).get("active", 0)
@@ -523,7 +525,7 @@ class _Patrol:
     def _parts_by_model(self, nodes: Sequence[Memory]) -> list[tuple[str, list[Memory]]] | None:
         if self.thinking is None:
             return None
-        ranked = self._shown_first(nodes)
+        ranked = self._sorted_for_model(nodes)
         answer = self.thinking.split([self._described(node) for node in ranked])
         if answer is None:
             return None
@@ -563,7 +565,7 @@ class _Patrol:
     def shrink(self) -> None:
         """❼ Move the nodes of small clusters to a similar cluster, or to the parent."""
         sizes = self.memory.clusters.sizes() if self.sizes is None else self.sizes
-        every = {cluster.id: cluster for cluster in mine(self.memory, self.being)}
+        every = {cluster.id: cluster for cluster in clusters_of(self.memory, self.being)}
         parents = {cluster.parent for cluster in every.values()}
         active = {each: sizes.get(each, {}).get("active", 0) for each in every}
         for cluster in list(every.values()):

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from commonplace.dialects.being import scenes, sight
-from commonplace.dialects.being.beings import lowest, mine
+from commonplace.dialects.being.beings import clusters_of, lowest
 from commonplace.dialects.being.scenes import Scene, scene_of
 from commonplace.dialects.being.sight import ALL_STATES, NODE, being_of
 from commonplace.dialects.contract import Call
@@ -105,7 +105,7 @@ def recall_memory(
 def clusters_in_use(memory: Commonplace, being: str) -> list[Cluster]:
     """The being's clusters that are not empty."""
     sizes = memory.clusters.sizes()
-    every = mine(memory, being)
+    every = clusters_of(memory, being)
     parents = {each.parent for each in every}
     return [each for each in every if sizes.get(each.id) or each.id in parents]
 
@@ -236,7 +236,7 @@ def by_words(call: Call, query: str, limit: int, *, every: bool) -> list[tuple[M
         candidates.update((memory.id, memory) for memory in hits)
     found = []
     for memory in candidates.values():
-        where = [_fields(memory, term) for term in terms]
+        where = [_matching_fields(memory, term) for term in terms]
         if all(where) if every else any(where):
             fields = [name for name in _FIELDS if any(name in each for each in where)]
             found.append((memory, fields))
@@ -247,7 +247,7 @@ def by_words(call: Call, query: str, limit: int, *, every: bool) -> list[tuple[M
 _FIELDS = ("action", "feeling", "themes", "when")
 
 
-def _fields(memory: Memory, term: str) -> list[str]:
+def _matching_fields(memory: Memory, term: str) -> list[str]:
     scene = scene_of(memory)
     held: dict[str, Any] = {
         "action": term in scene.action.casefold(),

@@ -60,7 +60,8 @@ class Request:
 
 
 Action = Callable[[Request], str]
-"""Carries out a request and returns a message; InvalidInput and NotFound are refusals."""
+"""Carries out a request and returns a message; InvalidInput and NotFound mean that it is refused.
+"""
 
 
 def update_memory(
@@ -104,7 +105,7 @@ def _as_json(entries: Iterable[Mapping[str, Any]]) -> str:
     return json_text(list(entries))
 
 
-def _actions(entries: Keyed | ById) -> dict[str, Action]:
+def _actions(entries: KeyedTarget | IdTarget) -> dict[str, Action]:
     return {name: getattr(entries, name) for name in ACTIONS}
 
 
@@ -112,7 +113,7 @@ def _actions(entries: Keyed | ById) -> dict[str, Action]:
 
 
 @dataclass(frozen=True, slots=True)
-class Keyed:
+class KeyedTarget:
     """A target of update_memory whose entries have a key."""
 
     kind: str
@@ -172,7 +173,7 @@ class Keyed:
 
     def all(self, memory: Commonplace, being: str) -> list[Memory]:
         """All entries, sorted by key."""
-        found = sight.every(memory, sight.own(being, self.kind))
+        found = sight.every(memory, sight.own_rows(being, self.kind))
         return sorted(found, key=lambda each: each.title)
 
     def put(
@@ -211,14 +212,14 @@ def _location(request: Request) -> dict[str, Any]:
     return {} if request.location is None else {"location": request.location}
 
 
-PREFERENCES = Keyed(PREFERENCE, default=50)
-KNOWLEDGES = Keyed(KNOWLEDGE, default=80, joins=True)
-RELATIONSHIPS = Keyed(RELATIONSHIP, joins=True)
-TOOLS = Keyed(TOOL, default=80)
-MAPS = Keyed(MAP, default=80)
-DIARY_DAYS = Keyed(DIARY, joins=True)
-RELATIONS = Keyed(RELATION)
-THOUGHTS = Keyed(THOUGHT)
+PREFERENCES = KeyedTarget(PREFERENCE, default=50)
+KNOWLEDGES = KeyedTarget(KNOWLEDGE, default=80, joins=True)
+RELATIONSHIPS = KeyedTarget(RELATIONSHIP, joins=True)
+TOOLS = KeyedTarget(TOOL, default=80)
+MAPS = KeyedTarget(MAP, default=80)
+DIARY_DAYS = KeyedTarget(DIARY, joins=True)
+RELATIONS = KeyedTarget(RELATION)
+THOUGHTS = KeyedTarget(THOUGHT)
 THINK = "think_md"
 
 
@@ -241,7 +242,7 @@ def diary_entries(memory: Commonplace, being: str, count: int = DIARIES) -> list
     return DIARY_DAYS.all(memory, being)[::-1][:count]
 
 
-def _by_day(act: Action) -> Action:
+def _with_day_key(act: Action) -> Action:
     """An action whose key is a date, by default today."""
 
     def acted(request: Request) -> str:
@@ -255,7 +256,7 @@ def _by_day(act: Action) -> Action:
 
 def _get_diary(request: Request) -> str:
     if request.key:
-        return _by_day(DIARY_DAYS.get)(request)
+        return _with_day_key(DIARY_DAYS.get)(request)
     days = diary_entries(request.memory, request.being)
     return "\n\n".join(f"## {day.title}\n{day.text}" for day in days)
 
@@ -268,7 +269,7 @@ def _unsupported(request: Request) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class ById:
+class IdTarget:
     """A target of update_memory whose entries are found by their id."""
 
     noun: str
@@ -321,7 +322,7 @@ def _rewrite_note(request: Request, there: Memory) -> None:
 
 def rules(memory: Commonplace, being: str) -> list[Memory]:
     """The being's rules in their order."""
-    found = sight.every(memory, sight.own(being, RULE), "oldest")
+    found = sight.every(memory, sight.own_rows(being, RULE), "oldest")
     return sorted(found, key=lambda rule: rule.attrs.get("sort_order", RULE_ORDER))
 
 
@@ -366,11 +367,11 @@ def _rewrite_rule(request: Request, there: Memory) -> None:
     request.memory.revise(there.id, text=request.content, trust=lower(there, request.trust))
 
 
-NOTES = ById(
+NOTES = IdTarget(
     "note", (NOTE, SCENE), notes.listed, notes.content_of,
     lambda r: notes.add_note(r.memory, r.being, r.content, r.trust), _rewrite_note,
 )  # fmt: skip
-RULES = ById("rule", (RULE,), rules_shown, lambda rule: rule.text, _append_rule, _rewrite_rule)
+RULES = IdTarget("rule", (RULE,), rules_shown, lambda rule: rule.text, _append_rule, _rewrite_rule)
 
 
 # --- the soul ------------------------------------------------------------------------------------
@@ -401,7 +402,7 @@ def _update_soul(request: Request) -> str:
 
 def unread(memory: Commonplace, being: str) -> list[Memory]:
     """Unread messages to a being, oldest first."""
-    found = sight.every(memory, sight.own(being, PARTY), "oldest")
+    found = sight.every(memory, sight.own_rows(being, PARTY), "oldest")
     return [each for each in found if not each.attrs.get("read")]
 
 
@@ -457,8 +458,8 @@ TARGETS: dict[str, dict[str, Action]] = {
     "partner_tools": _actions(TOOLS),
     "partner_map": _actions(MAPS),
     "diary": {
-        "get": _get_diary, "append": _by_day(DIARY_DAYS.append),
-        "update": _by_day(DIARY_DAYS.update), "delete": _unsupported,
+        "get": _get_diary, "append": _with_day_key(DIARY_DAYS.append),
+        "update": _with_day_key(DIARY_DAYS.update), "delete": _unsupported,
     },
     "notes": _actions(NOTES),
     "party_message": {

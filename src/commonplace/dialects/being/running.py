@@ -73,7 +73,7 @@ class Runtime:
         return None if access is None else Thinking(access, seconds)
 
     def model(self, call: Call) -> Any:
-        """As for `thinking`, or else the model that the operator has configured for agents."""
+        """The model of `thinking`, or else the one that the operator has configured for agents."""
         from commonplace.platform import llm
 
         return self._access(call) or llm.of_operator(self.environ)
@@ -159,23 +159,23 @@ class Runtime:
             except Exception:
                 log.exception("a patrol failed")
             with self._lock:
-                if made is not None and self._again(call, name[1], made):
+                if made is not None and self._needs_another(call, name[1], made):
                     self._queue.append(name)
                 else:
                     del self._due[name]
 
-    def _again(self, call: Call, being: str, made: Report) -> bool:
-        """Whether scenes that came meanwhile start another patrol.
+    def _needs_another(self, call: Call, being: str, made: Report) -> bool:
+        """Whether scenes that were recorded meanwhile start another patrol.
 
         After a failure they wait for the next request.
         """
         try:
-            return "gather" not in made.failed and self._enough(call.memory, being)
+            return "gather" not in made.failed and self._enough_scenes(call.memory, being)
         except CommonplaceError:
             log.exception("a patrol failed")
             return False
 
-    def _enough(self, memory: Commonplace, being: str) -> bool:
+    def _enough_scenes(self, memory: Commonplace, being: str) -> bool:
         fit = [
             n for n in notes.waiting_scenes(memory, being) if not n.text.startswith(scenes.FAILED)
         ]

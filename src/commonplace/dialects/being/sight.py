@@ -1,4 +1,5 @@
-"""What a being can read: its own rows, rows its owner's beings share, other memories of the owner.
+"""What a being can read: its own rows, rows that all beings of its owner share, and the owner's
+other memories.
 
 Every row of a being has the being's tag. All filters that separate beings are made here.
 """
@@ -51,7 +52,7 @@ def tag(being: str) -> str:
     return f"being:{being}"
 
 
-def own(being: str, *kinds: str, **conditions: Any) -> Filters:
+def own_rows(being: str, *kinds: str, **conditions: Any) -> Filters:
     """The being's rows of some kinds; rows of shared kinds belong to all beings of the owner."""
     tags = () if set(kinds) <= set(SHARED) else (tag(being),)
     return Filters(kinds=kinds, tags_all=tags, **conditions)
@@ -68,7 +69,7 @@ _KNOWN = (*LIVE_STATES, "archived")
 
 
 def readable(memory: Memory) -> bool:
-    """Whether a row has valid attrs for its kind; `doctor` reports rows that have not."""
+    """Whether a row has valid attrs for its kind; `doctor` reports rows without them."""
     return RESERVED.readable(memory.kind, memory.attrs)
 
 

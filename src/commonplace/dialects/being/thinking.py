@@ -146,7 +146,9 @@ class Thinking:
         return answer.roots if set(answer.roots) <= set(names) else None
 
     def choose(self, message: str, names: Sequence[str]) -> list[str] | None:
-        """The clusters that are related to a message; None if one is named that was not shown."""
+        """The clusters that are related to a message; None if the model names a cluster that it was
+        not given.
+        """
         answer = self._ask(
             "choose",
             "Which of these themes of a memory does the message bring to mind, the nearest first?"

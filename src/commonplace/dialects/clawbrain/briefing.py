@@ -17,8 +17,8 @@ from commonplace.text.hidden import visible
 
 FILE = "MEMORY.md"
 EMPTY = "# Memory\n\nNothing is stored yet. Memories stored with memory_store will appear here.\n"
-ENTITY_SHARE = 0.7  # of the budget
-CONSIDERED = 1_000  # memories of each kind, by credit
+ENTITY_SHARE = 0.7  # share of the token budget
+CONSIDERED = 1_000  # so many memories of each kind, by credit
 SECTIONS = ("People", "Projects", "Preferences", "Recent Episodes")
 
 

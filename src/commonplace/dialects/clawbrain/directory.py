@@ -28,8 +28,8 @@ _ID = f"{STATE_FOLDER}/id"
 FILE_BYTES = 4_200_000  # a million characters, and the frontmatter
 FOLDERS = ("entities", "episodes", "archive/entities", "archive/episodes")
 SECOND = 1_000_000_000
-_TEMPORARY = ".tmp-"  # incomplete
-_SWAPPED = ".swap-"  # complete: about to be renamed, or just displaced
+_TEMPORARY = ".tmp-"  # suffix of a file that is not completely written
+_SWAPPED = ".swap-"  # suffix of a complete file: about to be renamed, or just displaced
 _NO_LINK = getattr(os, "O_NOFOLLOW", 0)
 _BYTES = getattr(os, "O_BINARY", 0)
 _FOLDER = os.O_RDONLY | getattr(os, "O_DIRECTORY", 0) | _NO_LINK
@@ -168,7 +168,7 @@ _Folder = _FolderByDescriptor | _FolderByPath
 
 
 def _is_junction(found: os.stat_result) -> bool:
-    """Whether it is a junction, which is no symbolic link for Windows."""
+    """Whether it is a junction, which Windows does not report as a symbolic link."""
     return getattr(found, "st_reparse_tag", 0) == _JUNCTION
 
 
@@ -323,7 +323,7 @@ class Directory:
             folder.unlink(name)
 
     def set_aside(self, path: str, new_name: str = "") -> str:
-        """Rename a file so that it is no memory's; return the new path."""
+        """Rename a file so that it no longer belongs to a memory; return the new path."""
         name = new_name or path.rpartition("/")[2]
         return self._rename(path, f"{name}.conflict-{secrets.token_hex(4)}")
 

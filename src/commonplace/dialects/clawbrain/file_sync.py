@@ -31,7 +31,7 @@ SESSION = "local-session"
 SMALL_FILES = 1_000  # a directory with at most so many files is scanned before every call
 TICK_SECONDS = 0.1
 WRITE_WAIT_SECONDS = 10.0
-IMPORT_WAIT_SECONDS = 3.0  # for the lock holder to import an edit
+IMPORT_WAIT_SECONDS = 3.0  # how long to wait for the lock holder to import an edit
 HOUR = 3600.0
 
 log = logging.getLogger(__name__)
@@ -65,7 +65,7 @@ class SpaceFiles:
         return [f"Ignored '{path}': {why}" for path, (_, why) in problems] + unwritten
 
     def acquire(self) -> bool:
-        """Take the lock unless another process holds it; whether this process has it now."""
+        """Take the lock unless another process holds it; return whether this process has it now."""
         if self._lock_descriptor is not None:
             return True
         with self._acquiring:
@@ -261,7 +261,8 @@ class FileSync:
         self._library = setting.library
         self._space = setting.space
         self.environ = setting.environ if setting.space is not None else None
-        """The variables of the only client of a stdio server; None for other servers."""
+        """The environment variables of the only client of a stdio server; None for other servers.
+        """
         self._spaces: dict[Path, SpaceFiles] = {}
         """The directories in use, by their path."""
         self._lock = threading.Lock()

@@ -18,7 +18,7 @@ from commonplace.engine.content import credit
 from commonplace.engine.model import TRUSTS, Memory, Origin
 from commonplace.platform.exclusive import exclusive
 
-MAX_PROMOTED_CREDIT = 0.69  # of a promoted episode: below the default threshold
+MAX_PROMOTED_CREDIT = 0.69  # credit of a promoted episode: below the default threshold
 MIN_FACT_CHARS = 10  # shorter bullet points are not promoted
 TAGS = checks.TAGS
 INTERVALS = {
@@ -140,7 +140,7 @@ class _Compaction:
         self._live = {one.id: one for one in records.live(memory)}
         self._ids = {records.public_id(one) for one in self._live.values()}
 
-    def _of(self, kind: str) -> list[Memory]:
+    def _memories_of(self, kind: str) -> list[Memory]:
         return [one for one in self._live.values() if one.kind == kind]
 
     def _score(self, one: Memory) -> float:
@@ -149,7 +149,7 @@ class _Compaction:
     def consolidate(self) -> None:
         """Merge episodes of one day that share tags, except pinned ones."""
         days: dict[date, list[Memory]] = defaultdict(list)
-        for episode in self._of("episode"):
+        for episode in self._memories_of("episode"):
             if not episode.pinned and episode.tags:
                 days[documents.created_at(episode).date()].append(episode)
         for day, episodes in sorted(days.items()):
@@ -197,9 +197,9 @@ class _Compaction:
 
     def promote(self) -> None:
         """Copy the facts of episodes with high credit to an entity."""
-        entities = {one.attrs["name"]: one for one in self._of("entity")}
-        names = [one.attrs["name"] for one in self._of("entity")]
-        for episode in self._of("episode"):
+        entities = {one.attrs["name"]: one for one in self._memories_of("entity")}
+        names = [one.attrs["name"] for one in self._memories_of("entity")]
+        for episode in self._memories_of("episode"):
             score = self._score(episode)
             if score <= self._strategy.promotion_threshold or episode.attrs.get("promoted"):
                 continue

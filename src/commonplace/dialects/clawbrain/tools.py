@@ -50,9 +50,9 @@ SNIPPET_CHARS = 180
 MAX_RESULTS = 20
 MAX_REPORTED = 100
 QUERY_CHARS = 10_000
-WORDS = 32  # of a query, if all its words are searched for
-FACTS = 20  # new facts that are checked for contradictions
-PEERS = 100  # memories that each fact is compared with
+WORDS = 32  # maximum words of a query whose words are searched one by one
+FACTS = 20  # so many new facts are checked for contradictions
+PEERS = 100  # so many memories is each fact compared with
 
 
 def succeed(tool: Tool, value: Any) -> Wire:

@@ -18,7 +18,7 @@ log = logging.getLogger(__name__)
 
 @contextlib.contextmanager
 def running(setting: Setting) -> Iterator[None]:
-    """Take in spooled events at the start, beside the first calls; wait for it at the end."""
+    """Handle spooled hook events in the background from the start; wait for that at the end."""
     taking = threading.Thread(target=_take_in, args=(setting,), name="commonplace-inbox")
     taking.start()
     try:

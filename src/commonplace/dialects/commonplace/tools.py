@@ -21,8 +21,9 @@ from commonplace.text.snippets import snippet
 if TYPE_CHECKING:
     from commonplace.engine.finding.recall import SessionHit
 
-PART_CHARS = 75_000  # what `read` gives of a text at once; fits a response in every script
-WHOLE_CHARS = fitting.WIDTHS[0]  # a longer text is an excerpt in lists; `read` has all of it
+PART_CHARS = 75_000  # characters that `read` returns at once; fit into a response in every script
+# longer texts are cut to an excerpt in lists; `read` returns all of it
+WHOLE_CHARS = fitting.WIDTHS[0]
 RECENT = 8
 PINNED = 20
 BRIEFING_TOKENS = 2_000
@@ -353,7 +354,7 @@ def hook(call: Call, **event: Any) -> str:
     """
     from commonplace.platform import hooks
 
-    # Paths of transcripts are those of this machine: a caller elsewhere has none to show.
+    # A transcript's path is only meaningful on this machine, so calls from elsewhere have none.
     local = not call.caller.credential
     envelope = hooks.answer(call.memory, event, capturing=local)
     return "" if envelope is None else as_json(envelope)

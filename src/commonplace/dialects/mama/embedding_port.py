@@ -1,4 +1,6 @@
-"""The embedding server of the contract: on loopback, for hooks that compare texts themselves."""
+"""The embedding server of the contract: on loopback, for hooks that compare the vectors of texts
+themselves.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The import of an original MAMA database: of the rows that are new in it, at every start."""
+"""Imports an original MAMA database: at every start, the rows that are new in it."""
 
 from __future__ import annotations
 
@@ -258,7 +258,7 @@ class _Linking:
             self._memory.revise(old.id, state="superseded", origin=ORIGIN)
 
     def _ends_in(self, start: str, end: str) -> bool:
-        """Whether going back from a decision leads to another."""
+        """Whether following a decision's predecessors leads to `end`."""
         here: str | None = start
         while here is not None and here != end:
             here = self._before.get(here)
@@ -294,7 +294,8 @@ class _Linking:
                 while root in self._before:
                     root = self._before[root]
                 self._follow(by_id[root], earlier, "Joined: both were saved on this topic")
-            if ends and ends[-1].state == "superseded":  # its successor was not imported
+            # the decision that replaced it was not imported
+            if ends and ends[-1].state == "superseded":
                 self._memory.revise(ends[-1].id, state="active", origin=ORIGIN)
 
 

@@ -11,9 +11,11 @@ from commonplace.text.snippets import opening
 
 SECONDS, MILLISECONDS = 1, 1_000
 KINDS = {"checkpoint": "checkpoint", "*": "decision"}
-"""How a memory of each kind is shown, whichever contract stored it."""
+"""The type under which a memory of each kind is shown, whichever contract stored it."""
 FOREIGN_CHARS = 10_000
-"""How much of another contract's memory a list shows, so that one cannot fill the answer."""
+"""How much of another contract's memory a list shows, so that a single one cannot fill the
+response.
+"""
 
 
 def identity(memory: Memory) -> str:
@@ -24,7 +26,7 @@ def identity(memory: Memory) -> str:
 
 
 def moment(memory: Memory, per_second: int) -> int:
-    """When it was stored, in such parts of a second."""
+    """When it was stored, in units of 1 / `per_second` seconds."""
     return microseconds(memory.created_at) * per_second // 1_000_000
 
 

@@ -60,7 +60,8 @@ def save_decision(
     reason = f"Newer decision on {stated.topic}"[:500]
     new, old = engine_call(call.memory, chains.extend, draft, tag, call.memory.origin, reason)
     if old is not None and old.id not in [each.id for each in newest]:
-        earlier = call.memory.browse(**on_topic)[1] - 1  # another was saved since they were counted
+        # another decision was saved after the count
+        earlier = call.memory.browse(**on_topic)[1] - 1
     _link(call, new, stated.reasoning)
     return Saved(new, similar, _advice(new, old, similar, earlier + 1, stated.topic))
 

@@ -22,11 +22,13 @@ if TYPE_CHECKING:
 
 LEAST = 0.5
 SHORT_WORDS = 3
-SHORT_QUERY, LONG_QUERY = 0.7, 0.6  # thresholds below three words, and from three on
+# thresholds for queries of one or two words, and of three or more
+SHORT_QUERY, LONG_QUERY = 0.7, 0.6
 TOPIC_SHARE = 0.35
-"""The weight of a topic against the whole text in a query of few words. Measured with the queries
-of tests/dialects/mama/test_topics.py: it loses none of the right decisions and adds no wrong one,
-and the contract's own "authentication approach" has .75 instead of .71."""
+"""The weight of a topic against the whole text in a query of few words, measured with the queries
+of tests/dialects/mama/test_topics.py: it loses no right decision and adds no wrong one, and the
+contract's own example "authentication approach" gets .75 instead of .71.
+"""
 BY_WORDS = 0.75
 ITS_TOPIC = 0.9
 SUPERSEDES = "supersedes"
@@ -283,7 +285,7 @@ def _visible(memory: Commonplace, identity: str) -> Memory | None:
 
 
 def _newest_first_in_chains(shown: Sequence[Found]) -> list[Found]:
-    """The results with the decisions of each topic newest first, at the ranks that they have."""
+    """The results; the decisions of one topic exchange their places so that the newest is first."""
     ordered = list(shown)
     topics: dict[str, list[int]] = {}
     for at, found in enumerate(ordered):

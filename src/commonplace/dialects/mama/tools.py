@@ -21,7 +21,7 @@ from commonplace.errors import CommonplaceError
 
 CONFIDENCE = 0.5
 LIMIT, MOST = 10, 100
-# A hook asks before an editor's tool changes code. Contracts are decisions on such topics.
+# Editors' hooks call it before a tool changes code. Contracts are decisions on these topics.
 EDITING = ("Edit", "Write", "apply_patch")
 CODE = (".js", ".ts", ".jsx", ".tsx", ".py", ".go", ".rs", ".java")
 CONTRACT_TOPICS = "contract_"

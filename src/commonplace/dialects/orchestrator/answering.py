@@ -62,7 +62,7 @@ def tool(
             if not own_caption:
                 given.pop(CAPTION, None)
             if any(_is_blank(given.get(name)) for name in required):
-                raise InvalidInput(needed(required))
+                raise InvalidInput(required_message(required))
             return {**answer_of(output), **function(call, **given)}
 
         output = object_of(
@@ -124,7 +124,7 @@ def _is_blank(value: Any) -> bool:
     return not value.strip() if isinstance(value, str) else value is None
 
 
-def needed(names: Sequence[str]) -> str:
+def required_message(names: Sequence[str]) -> str:
     """The message when a required parameter is missing or empty."""
     if len(names) == 1:
         return f"{names[0]} is required"
@@ -175,7 +175,7 @@ def fail(tool: Tool, error: CommonplaceError) -> Wire:
 def _message(tool: Tool, error: CommonplaceError) -> str:
     required = tool.input.get("required", [])
     if error.field in required and error.message.startswith(f"{error.field} is required"):
-        return needed(required)
+        return required_message(required)
     # The contract's own messages have no full stop and get no hint.
     return str(error) if error.message.endswith(".") else error.message
 

@@ -56,7 +56,7 @@ PROMPT_CHARS = 14_000
 ELSEWHERE = "shared"
 """The wing in which memories of other dialects are shown, each in the room of its kind."""
 
-# How a memory of another dialect's kind is shown.
+# The palace's type for memories of other dialects, by their kind.
 KINDS: Mapping[str, str] = {
     "decision": "decision",
     "preference": "preference",
@@ -135,12 +135,12 @@ def search(
         conditions["kinds"] = OWN
     hits = [*by_meaning(memory, query, limit=limit, **conditions)]
     if wing == ELSEWHERE:
-        hits += _elsewhere(memory, query, limit, room)
+        hits += _search_other_dialects(memory, query, limit, room)
         hits.sort(key=lambda hit: -hit.similarity)
     return [presented(hit.memory, hit.similarity) for hit in hits[:limit]]
 
 
-def _elsewhere(memory: Commonplace, query: str, limit: int, room: str) -> Sequence[Hit]:
+def _search_other_dialects(memory: Commonplace, query: str, limit: int, room: str) -> Sequence[Hit]:
     """Memories of other dialects; of one kind, if a room is given."""
     if not room:
         return by_meaning(memory, query, limit=limit, without_kinds=OWN)

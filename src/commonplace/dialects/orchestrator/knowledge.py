@@ -120,7 +120,7 @@ def memory_kg_invalidate(
 
 
 def _today(memory: Commonplace, subject: str, predicate: str, object: str) -> datetime:
-    """The start of today; or now, if the fact began later today."""
+    """The start of today as the end of a fact; or now, if the fact began today."""
     at = datetime.now(UTC)
     day = at.replace(hour=0, minute=0, second=0, microsecond=0)
     facts = memory.facts.query(

@@ -78,7 +78,7 @@ def _fade(memory: Commonplace, at: datetime) -> int:
         before = drawer.importance * drawers.SCALE
         after = decayed(before, days)
         if days >= STEP_DAYS and after < before:
-            with contextlib.suppress(Conflict):  # changed since it was read
+            with contextlib.suppress(Conflict):  # the drawer was changed since it was read
                 memory.revise(
                     drawer.id,
                     importance=after / drawers.SCALE,

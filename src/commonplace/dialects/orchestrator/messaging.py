@@ -39,7 +39,7 @@ TRUNCATED = "\n[truncated]"
 SECONDS = 300.0
 RECENT = 20
 RECENT_CHARS = 500
-LONGEST_RUN = timedelta(minutes=30)  # a message that still runs then was cut off with its process
+LONGEST_RUN = timedelta(minutes=30)  # a message that runs longer than this ended with its process
 
 
 @tool("write", {"created": False, "info": ""})
@@ -89,7 +89,7 @@ def send_message_to_agent(
     if record.attrs["status"] == COMPLETED:
         return {**answer, "success": True, "response": record.attrs["response"]}
     ask = runtimes.Ask(
-        agent=agent, prompt=prompted(call.memory, message, conversation),
+        agent=agent, prompt=prompt_for(call.memory, message, conversation),
         space=call.caller.space, user=call.caller.user, seconds=SECONDS,
         conversation_id=conversation, key=key,
     )  # fmt: skip
@@ -159,15 +159,15 @@ def _ended(memory: Commonplace, record: Memory, begun: float, **attrs: Any) -> N
 
 
 def capped(response: str) -> str:
-    """The part of a response that is stored."""
+    """The response, cut to the length that is stored."""
     data = response.encode()
     if len(data) <= RESPONSE_BYTES:
         return response
     return data[:RESPONSE_BYTES].decode(errors="ignore") + TRUNCATED
 
 
-def prompted(memory: Commonplace, message: str, conversation: str) -> str:
-    """A message with what the agent should know before it: the wake-up, the last messages."""
+def prompt_for(memory: Commonplace, message: str, conversation: str) -> str:
+    """The prompt for an agent: the wake-up text, the last messages, then the message."""
     known = drawers.wake_up(memory)
     room = drawers.PROMPT_CHARS - len(known)
     parts = [known, _recent(memory, conversation, room) if conversation else "", message]

@@ -152,7 +152,9 @@ def register_subscription(
     keys: Annotated[Any, {"type": "object"}],
     expirationTime: Annotated[Any, {"type": ["number", "null"]}] = None,
 ) -> Answer:
-    """Register a browser of the caller by its PushSubscription; the same one again is changed."""
+    """Register a browser of the caller by its PushSubscription; registering it again changes the
+    record.
+    """
     del expirationTime
     memory, user = call.memory, call.caller.user
     pusher = of(memory.library)
@@ -264,7 +266,7 @@ def send(
     browsers = subscriptions(memory, user) if pusher.vapid_key else []
     if not browsers and not pusher.ntfy_url:
         return False, NO_DEVICE
-    sending = _begun(memory, key) if key else None
+    sending = _begin_sending(memory, key) if key else None
     sent = sum(_to_browser(memory, pusher, record, payload) for record in browsers)
     sent += bool(pusher.ntfy_url) and _to_ntfy(pusher, title, message)
     if not sent:
@@ -274,7 +276,7 @@ def send(
     return True, f"notification sent to {sent} device{'s' if sent > 1 else ''}"
 
 
-def _begun(memory: Commonplace, key: str) -> Memory:
+def _begin_sending(memory: Commonplace, key: str) -> Memory:
     """The record that a notification is being sent; a Conflict if it may have been sent."""
     ref = f"push:{key}"
     with exclusive(memory, "send push notification"):

@@ -12,7 +12,7 @@ from commonplace.platform import durable
 
 @contextlib.contextmanager
 def running(setting: Setting) -> Iterator[None]:
-    """Run them until the block is left."""
+    """Run all of these while the block runs."""
     library = setting.library
     manual = setting.environ.get(workflows.SETTING) == "manual"
     executions = workflows.Executions(library, manual=manual)

@@ -65,10 +65,10 @@ def configured(setting: Setting) -> Runtime | None:
     access = llm.of_operator(setting.environ)
     if access is None or setting.perform is None:
         return None
-    return Modelled(access, setting)
+    return ModelRuntime(access, setting)
 
 
-class Modelled:
+class ModelRuntime:
     """Runs agents by a language model that calls this server's tools."""
 
     def __init__(self, access: llm.Access, setting: Setting) -> None:

@@ -293,7 +293,8 @@ def approve(memory: Commonplace, identity: str) -> None:
         waited = (datetime.now(UTC) - step.updated_at).total_seconds()
         records.change(memory, step, status="approved")
         turn = execution.attrs["turn"] + 1
-        waited += execution.attrs.get("waited", 0.0)  # does not count as running time
+        # waiting for approval does not count as running time
+        waited += execution.attrs.get("waited", 0.0)
         records.change(memory, execution, turn=turn, waited=waited)
         durable.ask(memory.library, memory.name, execution.id, turn)
 
@@ -356,7 +357,7 @@ class Executions:
                 )
             step = self._begun(memory, execution, index)
             if step.attrs["status"] in ("completed", "failed"):
-                return True  # a failed step was skipped, or the execution would have ended
+                return True  # reached only if the failed step is skipped
             if step.attrs["status"] == "waiting_approval":
                 return False
         return self._run(memory, execution, step)

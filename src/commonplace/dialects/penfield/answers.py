@@ -72,7 +72,7 @@ async def upload(exchange: Exchange) -> Reply:
         given: dict[str, Any] = {"filename": file.filename or ""}
     if isinstance(about, str) and about.strip():
         given["metadata"] = await _metadata(exchange, about)
-    exchange.arguments |= given  # without the file's content, which errors must not repeat
+    exchange.arguments |= given  # without the file's content, which error messages must not contain
     encoded = await asyncio.to_thread(binary.encode, data)
     value = await exchange.perform({**given, "data": encoded})
     return Reply(succeed(exchange, value), exchange.route.status)

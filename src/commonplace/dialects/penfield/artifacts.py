@@ -27,7 +27,7 @@ OTHER = "application/octet-stream"
 
 
 def check_path(path: str) -> str:
-    """The path, if an artifact can have it; BadPath says what is wrong with it."""
+    """The path, if it is valid for an artifact; otherwise BadPath with the reason."""
     if _PATH.fullmatch(path) and ".." not in path.split("/"):
         return path
     segments = path[1:].split("/")

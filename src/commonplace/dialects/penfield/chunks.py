@@ -44,7 +44,7 @@ def chunked(text: str) -> list[Chunk]:
 
 
 def _border(text: str, start: int) -> int:
-    """Where to end: the last paragraph, sentence or blank that is not too early."""
+    """The end of a chunk: after the last paragraph, sentence or word that is not too early."""
     window = text[start : start + MOST]
     for pattern, least in ((_PARAGRAPH, TARGET // 2), (_SENTENCE, TARGET // 2)):
         ends = [found.end() for found in pattern.finditer(window) if found.end() >= least]
@@ -55,7 +55,7 @@ def _border(text: str, start: int) -> int:
 
 
 def _shared_start(text: str, start: int, stop: int, shared: int) -> int:
-    """A little before the end, at the beginning of a word; always further than before."""
+    """The start of the next chunk: at a word a little before `stop`, but after `start`."""
     at = max(start + 1, stop - shared)
     blank = text.find(" ", at, stop)
     return blank + 1 if blank >= 0 and blank + 1 < stop else at

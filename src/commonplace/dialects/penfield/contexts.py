@@ -98,7 +98,7 @@ def save_context(call: Call, *, name: str, description: str | None = None) -> di
 
 
 def _related(call: Call, query: str) -> list[str]:
-    """The ids of memories that fit a query; of the newest ones if the search fails."""
+    """The ids of memories that match a query; if the search fails, of the newest ones."""
     filters = Filters(without_kinds=PROTECTED)
     try:
         search = Search(query=query, limit=RELATED, min_score=LEAST, filters=filters)
@@ -127,7 +127,7 @@ def find(call: Call, name: str) -> Memory | None:
 
 
 def restore_context(call: Call, *, name: str, limit: int) -> dict[str, Any]:
-    """`restore_context`: a checkpoint by name or id, or the awakening."""
+    """`restore_context`: a checkpoint by name or id, or the personality briefing."""
     if is_reserved(name):
         return {
             "success": True,

@@ -111,7 +111,7 @@ def detect_type(content: str) -> str:
 
 
 def rate_importance(content: str, memory_type: str) -> float:
-    """How important a text of a type is taken to be, within .1 and .95."""
+    """The estimated importance of a text of a type, from .1 to .95."""
     value = _BASE.get(memory_type, 0.5)
     seen = content[:_LOOKED_AT]
     if _WEIGHTY.search(seen):

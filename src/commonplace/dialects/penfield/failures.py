@@ -157,7 +157,9 @@ def codes_of(error: CommonplaceError) -> tuple[str, str, int]:
 
 
 def _is_bad_path(error: CommonplaceError) -> bool:
-    """Whether a path was refused before the path rules saw it: a NUL, not text, too long."""
+    """Whether a path was refused before the path rules saw it: it has a NUL character, is not a
+    string, or is too long.
+    """
     given = type(error) is InvalidInput and "is required" not in error.message
     return given and error.field in ("path", "path_prefix")
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 RRF_K = 60
-RELATED = 0.25  # texts with nothing in common have less similarity
+RELATED = 0.25  # unrelated texts have less similarity than this
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +39,7 @@ def reciprocal(rank: int | None, k: int = RRF_K) -> float:
 
 
 def fused_score(ranks: Ranks, weights: Weights, k: int = RRF_K, *, meaning: bool = True) -> float:
-    """The score by words and meaning; without meaning, words have both weights."""
+    """The score by words and meaning; without a ranking by meaning, words get both weights."""
     if not meaning:
         return (weights.bm25 + weights.vector) * reciprocal(ranks.bm25, k)
     near = ranks.vector if ranks.similarity >= RELATED else None
@@ -52,7 +52,7 @@ def ranked(values: Mapping[str, float]) -> dict[str, int]:
     return {identity: place for place, identity in enumerate(order, start=1)}
 
 
-def final(base: float, graph: int | None, weight: float, importance: float, k: int) -> float:
-    """The score with the part of the links, a little higher for important memories; 0 to 1."""
+def final_score(base: float, graph: int | None, weight: float, importance: float, k: int) -> float:
+    """The score with the weight of links added, slightly raised by importance; 0 to 1."""
     joined = base + weight * reciprocal(graph, k)
     return max(0.0, min(1.0, joined * (0.9 + 0.2 * importance)))

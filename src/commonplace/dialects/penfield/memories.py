@@ -56,7 +56,7 @@ def readable(call: Call, identity: str, *, count: bool = False) -> Memory:
     hidden = (
         memory is None
         or (memory.state not in (*LIVE_STATES, "superseded") and "lifecycle" not in memory.attrs)
-        # found by its ref, which this contract does not accept as an id
+        # it was found by its ref, which is not an id in this contract
         or memory.id != identity.lower()
     )
     if memory is None or hidden:
@@ -65,7 +65,7 @@ def readable(call: Call, identity: str, *, count: bool = False) -> Memory:
 
 
 def changeable(call: Call, identity: str) -> Memory:
-    """A memory that this contract may change; Protected says why it may not change another."""
+    """A memory that this contract may change; otherwise Protected with the reason."""
     memory = readable(call, identity)
     if memory.kind in PROTECTED:
         raise _protected("change", memory.kind, "id")
@@ -137,7 +137,9 @@ def brief(memory: Memory, most: int = CONTENT_CHARS) -> dict[str, Any]:
 
 
 def _embedding_status(waiting: str | None) -> str:
-    """The status for the outbox's entry: None without one, the last error or an empty string."""
+    """The embedding status of a memory: `waiting` is None if it has its vectors, else the last
+    error or "".
+    """
     if waiting is None:
         return "completed"
     return "failed" if waiting else "pending"

@@ -89,7 +89,7 @@ def hybrid(call: Call, search: Search, *, count: bool = True) -> Results:
 
     weights = search.weights
     words, meaning = weights.bm25, weights.vector
-    if words + meaning <= 0:  # only links count, but they start from results of a search
+    if words + meaning <= 0:  # only links count, but they are followed from search results
         words = meaning = 0.5
     wanted = max(CANDIDATES, 3 * search.limit, search.seed_limit)
     hits = call.memory.recall(
@@ -118,7 +118,7 @@ def hybrid(call: Call, search: Search, *, count: bool = True) -> Results:
     graph = fusion.ranked({key: one.graph_value for key, one in pool.items() if one.graph_value})
     found = []
     for key, one in pool.items():
-        one.score = fusion.final(
+        one.score = fusion.final_score(
             one.base, graph.get(key), weights.graph, one.memory.importance, search.rrf_k
         )
         from_source = not search.source_types or source_of(one.memory) in search.source_types
@@ -137,7 +137,7 @@ def _expand(
 ) -> tuple[list[str], dict[str, Link]]:
     """Give a graph value to memories that the best results are linked with, and add new ones.
 
-    Returns the results that were started from, and the links that were followed.
+    Returns the results from which links were followed, and these links.
     """
     scores = {
         key: one.base or fusion.fused_score(one.ranks, Weights(0.5, 0.5, 0.0))

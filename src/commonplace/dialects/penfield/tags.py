@@ -44,7 +44,7 @@ def within_limit(tags: list[str]) -> list[str]:
 
 
 def wanted(given: str | Sequence[str] | None) -> list[str]:
-    """Tags to filter by, of a list or of a text with commas, also such as cannot be stored."""
+    """Tags to filter by, from a list or a comma-separated string; invalid ones are kept."""
     parts = given.split(",") if isinstance(given, str) else given or ()
     asked = [part.strip() for part in parts if part.strip()]
     return list(dict.fromkeys(normal(part) or part[:TAG_CHARS] for part in asked))

@@ -51,13 +51,13 @@ _ANYTHING = {"type": "object"}
 
 
 def summarize(call: Call, **given: Any) -> None:
-    """`summarize`, which is deprecated, whatever an old client gives it."""
+    """`summarize`, which is deprecated; arguments of old clients are ignored."""
     del call, given
     raise Deprecated("summarize is deprecated.", hint="Use save_context instead.")
 
 
 def get_storage_access(call: Call, **given: Any) -> None:
-    """`get_storage_access`, which is deprecated, whatever an old client gives it."""
+    """`get_storage_access`, which is deprecated; arguments of old clients are ignored."""
     del call, given
     raise Deprecated(
         "get_storage_access is deprecated.",

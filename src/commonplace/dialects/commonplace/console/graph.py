@@ -29,14 +29,14 @@ GROUPS = 500
 NODES = 300
 LABEL_CHARS = 60
 FACTS = 200
-KEPT = 64  # pictures
+KEPT = 64  # so many pictures are cached
 TURN = math.pi * (3 - math.sqrt(5))  # the golden angle, by which a spiral fills a disc evenly
 ROUNDS = 60
-GAP = 0.5  # between two discs
+GAP = 0.5  # distance between two discs
 
 
 class Pictures:
-    """What was computed for a state of a space; the least recently used is dropped."""
+    """A cache of layouts, each for one state of a space; the least recently used is dropped."""
 
     def __init__(self, size: int) -> None:
         self._size = size
@@ -194,7 +194,7 @@ def spiral(sizes: Sequence[int]) -> list[tuple[float, float, float]]:
     angles = np.arange(len(radii)) * TURN
     places = np.stack([np.cos(angles), np.sin(angles)], axis=1) * (away - away[:1])[:, None]
     wanted = radii[:, None] + radii[None, :] + GAP
-    for _ in range(ROUNDS if len(radii) > 1 else 0):  # whoever overlaps is pushed apart
+    for _ in range(ROUNDS if len(radii) > 1 else 0):  # discs that overlap are pushed apart
         apart = places[:, None, :] - places[None, :, :]
         far = np.sqrt((apart**2).sum(axis=2))
         np.fill_diagonal(far, np.inf)

@@ -28,9 +28,9 @@ def proposals(call: Call, *, offset: int, limit: int) -> dict[str, Any]:
 
 @exclusively
 def accept(call: Call, *, ids: Sequence[str], text: str | None = None) -> dict[str, Any]:
-    """Store what is proposed; one of them perhaps in better words."""
+    """Store proposals as memories; with `text`, a single one in other words."""
     if text is not None and len(ids) != 1:
-        raise InvalidInput("A new wording is for one proposal.", field="text")
+        raise InvalidInput("A new wording can be given for one proposal only.", field="text")
     stored = [review.accept(call.memory, each, text) for each in dict.fromkeys(ids)]
     return {"ids": [one.id for one in stored], "operation": call.memory.operation}
 

@@ -46,7 +46,9 @@ def memories(
 def search(
     call: Call, *, query: str, limit: int, as_of: str | None = None, **filters: Any
 ) -> dict[str, Any]:
-    """The best matches with the reasons they were found. A person's look counts as no read."""
+    """The best matches with the reasons they were found. A search on the page does not count as a
+    read.
+    """
     hits = call.memory.recall(
         query, limit=limit, as_of=as_of or None, count=False, filters=rows.filters_of(**filters)
     )
@@ -85,7 +87,7 @@ def memory(call: Call, *, id: str, as_of: str | None = None) -> dict[str, Any]:
 
 
 def _others(call: Call, ids: set[str]) -> dict[str, dict[str, Any]]:
-    """Memories at the other ends of links, by id; shortly."""
+    """The memories at the other ends of links in brief, by id."""
     found, _ = call.memory.browse(
         filters=rows.filters_of(state=rows.ANY, ids=sorted(ids)), limit=max(1, min(len(ids), 1_000))
     )
@@ -93,7 +95,9 @@ def _others(call: Call, ids: set[str]) -> dict[str, dict[str, Any]]:
 
 
 def versions(call: Call, *, id: str) -> dict[str, Any]:
-    """Every version of a memory, newest first; the oldest without text if there is much."""
+    """Every version of a memory, newest first; the oldest without their text if all together are
+    too long.
+    """
     found = call.memory.history.versions(id)
     shown: list[dict[str, Any]] = []
     left = VERSIONS_CHARS

@@ -1,4 +1,4 @@
-"""Who calls, and what there is: the first page of the console."""
+"""The first page of the console: who is signed in, and an overview of the space."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ from commonplace.platform import review
 RECENT = 5
 CLIENT_DAYS = 30
 OWN = "console_"
-"""How the names of these operations begin; they are not what agents did."""
+"""Prefix of the names of these operations, which are not calls of agents."""
 
 
 def me(call: Call) -> dict[str, Any]:
-    """Who calls and what the credential allows, as the door has found it."""
+    """Who is signed in, and what the credential allows."""
     caller = call.caller
     return {
         "user": caller.user,
@@ -68,7 +68,9 @@ def _pairs(counts: Any) -> list[list[Any]]:
 
 
 def _use(call: Call) -> dict[str, Any]:
-    """The calls of agents today, and the clients of the last weeks; people's pages left out."""
+    """The calls of agents today, and the clients of the last weeks; without the calls of the
+    console's pages.
+    """
     now = datetime.now(UTC)
     midnight = now.replace(hour=0, minute=0, second=0, microsecond=0)
     with lease(call.memory) as space:
@@ -98,7 +100,7 @@ def _use(call: Call) -> dict[str, Any]:
 
 
 def _disk(call: Call) -> dict[str, Any]:
-    """The size of the space, and what is free; None where it cannot be told."""
+    """The size of the space, and what is free; None where it is unknown."""
     library = call.memory.library
     try:
         size: int | None = library.size(call.memory.name)

@@ -1,4 +1,4 @@
-"""The console's rows together, and their OpenAPI document."""
+"""All REST routes of the console, and their OpenAPI document."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ REST = Rest(
         error=gives(error={**OBJECT, "properties": {"code": TEXT, "message": TEXT}}),
         statuses={
             400: "The request is not valid", 401: "No valid credential",
-            403: "The credential lacks the scope", 404: "There is no such thing",
+            403: "The credential lacks the scope", 404: "Not found",
             409: "It was changed meanwhile", 413: "The request is too large",
             415: "The body is not JSON", 429: "Too many requests", 503: "Try again",
             507: "The disk is full",

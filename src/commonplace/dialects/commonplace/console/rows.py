@@ -1,4 +1,4 @@
-"""What the console's rows have in common: schemas, filters, and how a memory is shown."""
+"""Shared by the console's routes: schemas, filters, and how a memory is shown."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ EXCERPT_CHARS = 280
 PAGE = 50
 ANY = "any"
 NO_PROJECT = "-"
-"""The value of the filter `project` for what belongs to none."""
+"""The value of the filter `project` that selects memories without a project."""
 FILTERS: dict[str, Schema] = {
     "kind": TEXT, "tag": TEXT, "client": TEXT, "source": TEXT, "project": TEXT,
     "trust": {"enum": list(TRUSTS)},

@@ -50,16 +50,16 @@ class AgentPrompt:
 
     prompt: str
     agent: str
-    """Whom the cost is put down to where no agent of the team answers."""
+    """The agent that the cost is recorded for, if no agent of the team answers."""
     seconds: float
     key: str = ""
-    """Under which the effects are known, so that a second run repeats none of them."""
+    """The idempotency key of the run, so that a second run repeats no effect."""
     tier: int = PLAIN_TIER
     history: str = ""
     images: Sequence[tuple[bytes, str]] = ()
     watch: Watch | None = None
     chain: tuple[str, ...] = ()
-    """The agents that have delegated on the way here."""
+    """The chain of agents that delegated this prompt."""
 
 
 def answer(running: Service, prompt: str, *, agent: str, seconds: float, key: str = "") -> str:
@@ -197,7 +197,7 @@ def _with_reports(found: Sequence[Ability], watch: Watch) -> list[Ability]:
     """Abilities that report each call to a callback."""
     count, lock = [0], threading.Lock()
 
-    def told(ability: Ability) -> Ability:
+    def reporting(ability: Ability) -> Ability:
         def call(given: Mapping[str, Any]) -> str:
             with lock:
                 index, count[0] = count[0], count[0] + 1
@@ -209,7 +209,7 @@ def _with_reports(found: Sequence[Ability], watch: Watch) -> list[Ability]:
 
         return replace(ability, call=call)
 
-    return [told(each) for each in found]
+    return [reporting(each) for each in found]
 
 
 # --- delegation ----------------------------------------------------------------------------------

@@ -192,7 +192,7 @@ def discord_image(call: Call, *, channelId: str, imagePath: str, caption: str) -
     running, _, token = _discord(call, channelId)
     _refuse_other_than_image(imagePath)
     file = paths.read(running, imagePath, most=FILE_BYTES, temporary=True)
-    _refuse_other_than_image(file.name)  # a link has another name than what it leads to
+    _refuse_other_than_image(file.name)  # a link may have another name than its target
     with Discord(running, token) as discord:
         discord.send(channelId, caption, file)
     return {"success": True}
@@ -281,9 +281,9 @@ def slack_client(running: Service, token: str) -> Any:
     return client
 
 
-def _refuse_kept_back(name: str) -> None:
+def _refuse_private_type(name: str) -> None:
     if name.startswith(".") or name.lower().endswith(KEPT_BACK):
-        raise malformed("Files of this type are not sent.")
+        raise malformed("Files of this type must not be sent.")
 
 
 def slack_send(
@@ -306,9 +306,9 @@ def slack_send(
         raise _not_connected("Slack")
     file = None
     if filePath:
-        _refuse_kept_back(filePath.rpartition("/")[2])
+        _refuse_private_type(filePath.rpartition("/")[2])
         file = paths.read(running, filePath, most=FILE_BYTES, temporary=True)
-        _refuse_kept_back(file.name)  # a link has another name than what it leads to
+        _refuse_private_type(file.name)  # a link may have another name than its target
     client = slack_client(running, token)
     from slack_sdk.errors import SlackClientError
 
@@ -352,7 +352,7 @@ def check_setup(call: Call, *, what: str) -> Any:
     except (PlatformError, AgentFailed) as error:
         return {"ok": False, "message": error.message}
     except (ValueError, AttributeError):
-        return {"ok": False, "message": "The service answered with nonsense."}
+        return {"ok": False, "message": "The service sent an invalid answer."}
 
 
 def _check_slack(running: Service, token: str) -> dict[str, Any]:

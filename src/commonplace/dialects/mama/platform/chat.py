@@ -32,7 +32,7 @@ ATTACHMENTS = 10
 WAITING = 5
 HISTORY = 200
 UNSENT, UNSENT_CHARS = 500, 16_000_000
-"""Messages that may wait for a client which does not read, and their length together."""
+"""How many messages may wait for a client that does not read, and their total length."""
 REMEMBERED = 20
 """Lines of a session that the model is shown."""
 PING_SECONDS, TYPING_SECONDS = 30.0, 10.0
@@ -47,7 +47,7 @@ def refusal(error: CommonplaceError) -> tuple[Message, int]:
     """The error message and close code for a refused socket."""
     if error.code == "RATE_LIMITED":
         return {"type": "error", "error": "too many connections"}, TOO_MANY
-    if error.code in ("TOO_DEEP", "TOO_LARGE"):  # of a message; the socket stays open
+    if error.code in ("TOO_DEEP", "TOO_LARGE"):  # an error of one message; the socket stays open
         return _failed(error.message), TOO_LARGE
     return {"type": "error", "error": "unauthorized"}, UNAUTHORIZED
 
@@ -208,9 +208,9 @@ class _Client:
     def send(self, message: Message) -> None:
         """Queue a message to be sent; a client that does not read is disconnected.
 
-        It loses nothing: the history that it gets when it connects again has every answer.
+        No message is lost: when it connects again, the history has every answer.
         """
-        text = json.dumps(message)  # all in ASCII
+        text = json.dumps(message)  # JSON in ASCII: one byte a character
         if self._out.qsize() >= UNSENT or self._unsent + len(text) > UNSENT_CHARS:
             self._slow.set()
             return

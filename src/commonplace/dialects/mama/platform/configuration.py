@@ -25,7 +25,7 @@ from commonplace.platform.exclusive import exclusive
 
 MASK = "***[redacted]***"
 SECRETS = "mama:secrets"
-"""The record that says which secrets hold."""
+"""The record that says which sealed secrets are valid."""
 
 MODEL = "claude-sonnet-4-6"
 
@@ -147,7 +147,7 @@ def without_secrets(tree: Mapping[str, Any]) -> tuple[Tree, dict[str, str]]:
 
 
 def check(given: Mapping[str, Any]) -> None:
-    """Refuse a change with an unknown section, a wrong type or a value that makes no sense."""
+    """Refuse a change with an unknown section, a wrong type or an invalid value."""
     for section in given:
         if section not in SECTIONS:
             raise invalid_value(f"Unknown section {section!r}. Allowed: {', '.join(SECTIONS)}.")
@@ -164,7 +164,7 @@ def check(given: Mapping[str, Any]) -> None:
 
 
 def _check_secrets(value: Any, where: str, *, in_list: bool = False) -> None:
-    """Refuse a secret that could not be sealed: one that is no text, or stands in a list."""
+    """Refuse a secret that could not be sealed: one that is not a string, or is in a list."""
     if isinstance(value, list):
         for each in value:
             _check_secrets(each, where, in_list=True)
@@ -216,7 +216,7 @@ def _parsed(data: bytes) -> Tree:
     if not isinstance(tree, dict):
         raise ValueError("it is not a mapping")
     try:
-        tree = json.loads(json.dumps(tree))  # YAML has dates, sets and circles
+        tree = json.loads(json.dumps(tree))  # YAML can have dates, sets and cycles
     except TypeError as error:
         raise ValueError("it holds a value that JSON cannot represent") from error
     known = {name: tree[name] for name in SECTIONS if tree.get(name) is not None}
@@ -238,12 +238,12 @@ FILE = StoredFile("config.yaml", _parsed, _rendered, {})
 
 
 def effective(memory: Commonplace, running: Service) -> Tree:
-    """The whole configuration: defaults, overridden by what was set, with secrets."""
+    """The whole configuration: defaults, overridden by the stored settings, with secrets."""
 
     def edited(tree: Tree) -> Tree:
         agents = tree.get("multi_agent", {}).get("agents", {})
         for id, agent in agents.items():
-            agents[id] = members.sound(id, agent, running)
+            agents[id] = members.without_invalid_fields(id, agent, running)
         plain, secrets = without_secrets(tree)
         given = {path: value for path, value in secrets.items() if value}
         if given:
@@ -259,7 +259,7 @@ def effective(memory: Commonplace, running: Service) -> Tree:
 
 # Secrets are stored in another database than the record. Both the secrets before a change and those
 # after it are sealed, under an id. A record of that id, stored in one unit with the configuration,
-# decides which of them hold. So a change that is cut off has changed neither.
+# decides which of them are valid. So an interrupted change changes neither.
 
 
 def _sealed(running: Service) -> sealed.SealedSettings:
@@ -272,7 +272,7 @@ def _secrets(memory: Commonplace, running: Service) -> dict[str, str]:
     if running.setting.vault is None:
         return {}
     held = _sealed(running).get(service.OWNER_SPACE) or {}
-    if "id" not in held:  # of an older release
+    if "id" not in held:  # written by an older release
         return held
     chosen = records.find(memory, SECRETS, KIND)
     after = chosen is not None and chosen.attrs["content"] == held["id"]

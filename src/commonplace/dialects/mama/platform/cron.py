@@ -127,7 +127,7 @@ def list_runs(call: Call, *, id: str, limit: int, offset: int) -> Any:
 class JobScheduler:
     """Starts the runs of jobs that are due, in the process that holds the lock.
 
-    What was due while no server ran is not made up for.
+    Runs that were due while no server ran are skipped.
     """
 
     def __init__(self, running: Service) -> None:

@@ -96,7 +96,7 @@ def _sessions(memory: Commonplace) -> dict[str, Any]:
 
 
 def restart(call: Call) -> Any:
-    """Restart the server, after it has answered what it is being asked."""
+    """Restart the server, after this request is answered."""
     again = service.of(call).setting.restart
     if again is None:
         raise PlatformError(501, "NOT_CONFIGURED", "This server cannot restart itself.")

@@ -11,7 +11,7 @@ from commonplace.dialects.rest import Exchange, Reply
 from commonplace.errors import CommonplaceError, InvalidInput, NotFound, StorageFull
 from commonplace.platform.agents import AgentFailed
 
-# Below these paths `error` is a text; elsewhere it is `true`.
+# Below these paths `error` is a string; elsewhere it is `true`.
 TEXT_SHAPED = tuple(
     f"/api/{name}"
     for name in ("cron", "skills", "tokens", "heartbeat", "upload", "media", "discord", "report",
@@ -20,7 +20,7 @@ TEXT_SHAPED = tuple(
 
 
 STATUSES = {
-    400: "Missing, malformed, or without sense", 401: "Not signed in", 403: "Not permitted",
+    400: "Missing, malformed or invalid", 401: "Not signed in", 403: "Not permitted",
     404: "Not found", 405: "Another method is needed", 409: "It runs already", 413: "Too large",
     415: "Another type is needed", 429: "Too many", 501: "A library is not installed",
     502: "The other service refused it", 503: "The other service is not set up", 507: "No room",

@@ -51,9 +51,8 @@ def put(path: Path, data: bytes) -> None:
 
 
 def write(memory: Commonplace, path: Path, data: bytes) -> None:
-    """Put a copy in its place, whole and for its owner alone, once its record is stored.
-
-    A copy without its record would be taken for what a person wrote.
+    """Write a copy atomically, readable by its owner only, once its record is committed. A copy
+    without its record would be taken for an edit by a person.
     """
 
     after_commit(memory, lambda: _tried(path, lambda: put(path, data)))
@@ -67,7 +66,7 @@ def remove(memory: Commonplace, path: Path) -> None:
 def _tried(path: Path, act: Callable[[], None]) -> None:
     try:
         act()
-    except OSError as error:  # the record is stored, and is what counts
+    except OSError as error:  # the record is stored, and it is authoritative
         log.warning("a copy was not written", extra={"file": path.name, "why": str(error.errno)})
 
 
@@ -101,13 +100,13 @@ def open_regular(path: Path) -> BinaryIO:
 
 @contextlib.contextmanager
 def _locked(running: Service, *, make: bool = False) -> Iterator[None]:
-    """Let no other call or process write a file or its note meanwhile, so that the two agree."""
+    """Hold a lock during the block, so that a file and its note are written together."""
     folder = running.folder / NOTES
     if not make and not folder.exists():  # nothing was written yet
         yield
         return
     with contextlib.ExitStack() as stack:
-        # Where nothing can be written, or another process hangs, they are read as they are.
+        # Without the lock (a read-only disk, or another process hangs) files are only read.
         with contextlib.suppress(OSError, Busy):
             stack.enter_context(file_lock(folder / "lock", LOCK_SECONDS))
         yield
@@ -122,11 +121,11 @@ class StoredFile:
     """A value that is stored as a record and copied to a file."""
 
     path: str
-    """Below DATA/mama; also what the record goes by."""
+    """The path below DATA/mama; it also names the record."""
     parse: Callable[[bytes], Any]
-    """The value of a file; ValueError for one that cannot be read."""
+    """Parses the bytes of a file; ValueError if they are not valid."""
     render: Callable[[Any], bytes]
-    """The file of a value; empty to write none."""
+    """Renders a value as the bytes of a file; empty to write no file."""
     default: Any
 
     @property
@@ -147,7 +146,7 @@ class StoredFile:
             try:
                 self._store(memory, edited(self.parse(data)), _digest(data))
             except (ValueError, RecursionError, InvalidInput, PlatformError) as error:
-                # What one file is wrong in must not fail every route that reads it.
+                # An invalid file must not make every route fail that reads it.
                 log.warning("a file was not read", extra={"file": self.path, "why": str(error)})
             else:
                 note = partial(self._note, running, _digest(data))
@@ -178,7 +177,7 @@ class StoredFile:
         after_commit(memory, lambda: _tried(path, act))
 
     def _is_outdated(self, running: Service, data: bytes | None, copies: list[str]) -> bool:
-        """Whether a file that nobody edited is not what its record says, or is missing."""
+        """Whether a file is missing, or differs from its record though nobody edited it."""
         if data is None:
             return not os.path.lexists(running.folder / self.path)
         return _digest(data) not in copies[-1:]
@@ -205,7 +204,7 @@ class StoredFile:
         put(self._note_file(running), " ".join(digests).encode())
 
     def _noted(self, running: Service) -> list[str] | None:
-        """The file as this machine knows it, by digest; None if it never wrote or read it."""
+        """The digest of the file when this machine last wrote or read it; None if it never did."""
         data = read(self._note_file(running), most=10_000)
         return None if data is None else data.decode("ascii", "replace").split()
 

@@ -107,7 +107,7 @@ class Repositories:
         return [name for name in names if isinstance(name, str) and not name.startswith(".")]
 
     def files(self, place: Place) -> Iterator[tuple[str, bytes]]:
-        """(path below the place, content) of every file there; links are passed over."""
+        """(path below the directory, content) of every file in it; links are skipped."""
         tree = self._json(
             f"/repos/{place.repository}/git/trees/{quote(place.branch, safe='')}?recursive=1"
         )
@@ -117,7 +117,7 @@ class Repositories:
         prefix = f"{place.folder}/" if place.folder else ""
         wanted = [path for each in entries if (path := _blob(each, prefix))]
         if not wanted:
-            raise PlatformError(404, "NOT_FOUND", "There are no files at that place.")
+            raise PlatformError(404, "NOT_FOUND", "There are no files in that directory.")
         if len(wanted) > FILES:
             raise PlatformError(413, "TOO_LARGE", f"A skill may have at most {FILES} files.")
         size = 0

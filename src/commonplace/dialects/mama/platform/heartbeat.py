@@ -1,4 +1,4 @@
-"""The heartbeat: a prompt that is run from time to time, or when somebody asks for it."""
+"""The heartbeat: a prompt that is run at an interval, or on request."""
 
 from __future__ import annotations
 

@@ -54,7 +54,7 @@ ALSO = {
     "json": ("text/plain",), "zip": ("application/x-zip-compressed",), "jpg": ("image/jpg",),
     "jpeg": ("image/jpg",), "html": ("text/plain",), "htm": ("text/plain",),
 }  # fmt: skip
-"""Other types that browsers give such files."""
+"""Other media types that browsers send for such files."""
 BEGINS = {
     "jpg": b"\xff\xd8\xff", "jpeg": b"\xff\xd8\xff", "png": b"\x89PNG\r\n\x1a\n", "gif": b"GIF8",
     "webp": b"RIFF", "pdf": b"%PDF-", "doc": b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1",
@@ -63,7 +63,7 @@ BEGINS = {
 }  # fmt: skip
 INSIDE = {"docx": "word/", "xlsx": "xl/", "pptx": "ppt/"}
 ATTACHED = ("svg", "html", "htm", "xml")
-"""What could run as a script is only ever downloaded."""
+"""Types that could run as a script: they are sent as downloads only."""
 SHRUNK = ("jpg", "jpeg", "png", "webp")
 PICTURES = (*SHRUNK, "gif")
 _UNSAFE = re.compile(r"[^A-Za-z0-9_-]")
@@ -125,7 +125,7 @@ def checked(filename: str, content_type: str, data: bytes) -> str:
 
 
 def reduced(extension: str, data: bytes) -> bytes:
-    """A large image made smaller; anything else as it is. Images have a limit of pixels."""
+    """A large image made smaller, within a limit of pixels; other files unchanged."""
     if extension not in PICTURES:
         return data
     if find_spec("PIL") is None:
@@ -161,7 +161,7 @@ def store(
         except Conflict:
             at += 1
             continue
-        if len(masked_so_far()) > masked:  # the copy must not have the secret either
+        if len(masked_so_far()) > masked:  # the copy must be masked like the stored text
             data = memory.artifacts.read(f"mama/{folder}/{name}")[1].content
         files.write(memory, running.folder / folder / name, data)
         return name, len(data)
@@ -247,7 +247,7 @@ async def _upload(exchange: Exchange) -> Reply:
                     "sha256": digest,
                 }  # fmt: skip
     reply = Reply(await exchange.perform(given))
-    del held  # until here it must be found
+    del held  # the operation above looks it up, so it is removed only now
     return reply
 
 

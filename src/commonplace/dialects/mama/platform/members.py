@@ -1,4 +1,4 @@
-"""An agent of the team: its fields, and what they may be."""
+"""An agent of the team: its fields, and their allowed values."""
 
 from __future__ import annotations
 
@@ -24,17 +24,17 @@ BACKENDS = {
     "claude": ("anthropic", ("claude-",)),
     "codex-mcp": ("openai", ("gpt-", "codex", *(f"o{digit}" for digit in range(10)))),
 }
-"""The provider of each backend, and how the names of its models begin."""
+"""The provider of each backend, and the prefix of its models' names."""
 EFFORTS = ("low", "medium", "high", "max")
 TOOLS = {
     3: ("mama_search", "mama_load_checkpoint", "Read", "os_list_bots", "os_get_config"),
     2: ("mama_save", "mama_update"),
     1: ("discord_send", "slack_send", "playground_create"),
 }
-"""What each tier has beside those of the tiers below it, from the lowest."""
+"""The tools that each tier adds to those of the tiers below it, from the lowest tier."""
 SECRETS = ("bot_token", "slack_bot_token", "slack_app_token")
 ORIGINAL_FOLDER = "~/.mama/"
-"""Where MAMA itself has its files."""
+"""The directory in which MAMA itself keeps its files."""
 ID = re.compile(r"[A-Za-z0-9_-]{1,64}")
 _TEXTS = {"name": 100, "display_name": 100}
 
@@ -55,7 +55,7 @@ def agents_of(tree: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
 
 
 def check_model(agent: Mapping[str, Any], environ: Mapping[str, str], where: str) -> None:
-    """Refuse a backend, a model or an effort that do not fit each other."""
+    """Refuse a backend, a model or an effort that do not match."""
     backend, model, effort = agent["backend"], agent["model"], agent.get("effort")
     if backend not in BACKENDS:
         raise invalid_value(f"{where}.backend must be one of {', '.join(BACKENDS)}.")
@@ -69,8 +69,8 @@ def check_model(agent: Mapping[str, Any], environ: Mapping[str, str], where: str
             raise invalid_value(f"{where}.effort {effort} does not fit the model {model}.")
 
 
-def sound(id: str, agent: Mapping[str, Any], running: Service) -> dict[str, Any]:
-    """An agent that a person wrote into the file, without the fields that make no sense."""
+def without_invalid_fields(id: str, agent: Mapping[str, Any], running: Service) -> dict[str, Any]:
+    """An agent that a person wrote into the file, without its invalid fields."""
     persona = agent.get("persona_file")
     if isinstance(persona, str) and persona.startswith(ORIGINAL_FOLDER):
         agent = {**agent, "persona_file": persona.removeprefix(ORIGINAL_FOLDER)}
@@ -105,7 +105,7 @@ def check(changes: Mapping[str, Any], agent: Mapping[str, Any], running: Service
         if changes.get(name) is not None and not isinstance(changes[name], str):
             raise invalid_value(f"{name} must be a string.")
     if not all(isinstance(agent[name], str) for name in ("backend", "model")):
-        raise invalid_value("backend and model must be texts.")
+        raise invalid_value("backend and model must be strings.")
     check_model(agent, running.environ, "agent")
     _check_persona(changes.get("persona_file"), running)
     _check_lists(changes)
@@ -123,7 +123,7 @@ def _check_persona(given: str | None, running: Service) -> None:
 def _check_lists(changes: Mapping[str, Any]) -> None:
     words = changes.get("auto_respond_keywords")
     if words is not None and not _are_texts(words):
-        raise invalid_value("auto_respond_keywords must be a list of texts.")
+        raise invalid_value("auto_respond_keywords must be a list of strings.")
     permissions = changes.get("tool_permissions")
     if permissions is None:
         return

@@ -49,8 +49,8 @@ def workspace(running: Service) -> Path:
 def read(running: Service, given: str, *, most: int, temporary: bool = False) -> Opened:
     """The file at a path; relative ones lie in the workspace.
 
-    Links are followed, and what they lead to must lie in the workspace too. With `temporary`, files
-    of this server's own user in the system's temporary directory may be read as well.
+    Links are followed, but their targets must be in the workspace too. With `temporary`, files of
+    this server's own user in the system's temporary directory may be read as well.
     """
     if not given or "\0" in given or given.startswith("~") or _DRIVE.match(given):
         raise malformed("The path is not valid.")

@@ -54,7 +54,7 @@ def _entry(found: Any) -> dict[str, Any] | None:
 
 
 def listed(memory: Commonplace, running: Service) -> list[dict[str, Any]]:
-    """The playgrounds whose page is there; those that the index lacks are found by their files."""
+    """The playgrounds that have a page file, including those that the index does not list."""
     index = [entry for each in INDEX.load(memory, running) if (entry := _entry(each))]
     held = {entry["slug"] for entry in index}
     folder = running.folder / FOLDER
@@ -143,7 +143,7 @@ def list_workspace_skills(call: Call) -> Any:
 
 
 def _skill_text(running: Service, name: str) -> str:
-    """The text of a skill in the workspace; empty if there is none that can be read."""
+    """The text of a skill in the workspace; empty if it is missing or unreadable."""
     if not _SKILL.fullmatch(name):
         return ""
     try:

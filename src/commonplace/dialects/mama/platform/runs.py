@@ -81,11 +81,11 @@ class Runs:
         self,
         running: Service,
         clock: Callable[[Commonplace], None],
-        followed: Callable[[Commonplace, Memory, str], None],
+        act_on_answer_of: Callable[[Commonplace, Memory, str], None],
     ) -> None:
         self._running = running
         self._clock = clock
-        self._followed = followed
+        self._act_on_answer_of = act_on_answer_of
         self._slots = threading.BoundedSemaphore(AT_ONCE)
 
     def _memory(self) -> Commonplace:
@@ -114,7 +114,7 @@ class Runs:
                     self._running, run.attrs["prompt"], agent=run.attrs.get("agent") or "cron",
                     seconds=LONGEST_SECONDS, key=run.ref,
                 )  # fmt: skip
-                self._followed(memory, run, answer)
+                self._act_on_answer_of(memory, run, answer)
             except CommonplaceError as error:
                 finish(memory, run.ref, None, str(error))
             else:

@@ -18,7 +18,7 @@ _RANDOM = re.compile(r"(?:^|\s)[hr](?:[(/\s]|$)", re.I)
 
 @cache
 def local_zone() -> tzinfo:
-    """The time zone of this machine with its rules, or its present offset if that is all."""
+    """The time zone of this machine with its rules; if it is unknown, the present offset."""
     name = os.environ.get("TZ", "").lstrip(":")
     if not name:
         try:
@@ -51,8 +51,8 @@ def check(expression: str) -> None:
 def next_due(expression: str, after: datetime, zone: tzinfo | None = None) -> datetime:
     """The next moment at which an expression is due, in UTC.
 
-    An hour that the clock repeats counts once for a job at a fixed hour; one that it skips is made
-    up for at the hour's end.
+    An hour that the clock repeats counts once for a job at a fixed hour; one that it skips is due
+    at its end.
     """
     try:
         from croniter import croniter

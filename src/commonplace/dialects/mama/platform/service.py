@@ -1,4 +1,4 @@
-"""What the routes of the platform share: where they run, who may call them, how they are declared.
+"""Shared by the platform's routes: their settings, who may call them, how they are declared.
 
 All of it belongs to the operator of this installation: it is kept in one space, and a credential of
 another one is refused everywhere. Some operations are for the operator alone, because they run
@@ -40,9 +40,9 @@ MINUTE = 60.0
 ADDRESSES = 10_000
 """Addresses whose uploads are counted."""
 RESPONSE_BYTES = 16 * 1024 * 1024
-"""For the longest answer that the limits of the contract allow: 100 runs of a job, or a script."""
+"""Response limit for the longest answers of the contract: 100 runs of a job, or a script."""
 OBJECT_BODY = {"required": True, "content": {"application/json": {"schema": {"type": "object"}}}}
-"""A body that is an object of any fields, for the OpenAPI document."""
+"""The schema of a body with any fields, for the OpenAPI document."""
 Level = Literal["read", "write", "operator"]
 """Who may call: whoever may read or write the space, or the operator alone."""
 
@@ -67,7 +67,7 @@ class UploadLimit:
                 return max(1, math.ceil(made[0] + MINUTE - now))
             made.append(now)
             if len(self._made) > ADDRESSES:
-                self._made.popitem(last=False)  # the one that was idle longest
+                self._made.popitem(last=False)  # forget the address that was idle longest
             return 0
 
 
@@ -80,7 +80,7 @@ class Service:
     scripts: threading.BoundedSemaphore = field(
         default_factory=lambda: threading.BoundedSemaphore(SCRIPTS)
     )
-    """Scripts that may still be begun."""
+    """Limits how many scripts run at once."""
 
     @property
     def environ(self) -> Mapping[str, str]:
@@ -128,8 +128,8 @@ def check_owner(call: Call) -> None:
 def check_operator(call: Call) -> None:
     """Refuse whoever is not the operator.
 
-    With a token in the environment: who brings it, or a credential with the scope `admin`. Without
-    one: whoever is at this machine.
+    If a token is set in the environment, the operator is who sends it, or has a credential with the
+    scope `admin`; otherwise, any caller on this machine.
     """
     check_owner(call)
     caller = call.caller
@@ -180,7 +180,7 @@ def operation(
 
 
 async def read(exchange: Exchange) -> dict[str, Any]:
-    """The arguments of path, query and body; those that are needed must be there."""
+    """The arguments from path, query and body; required ones must be present."""
     try:
         found = await exchange.given()
     except InvalidInput as error:

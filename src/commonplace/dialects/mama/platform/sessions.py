@@ -12,7 +12,7 @@ from commonplace.engine.commonplace import Commonplace
 PREFIX = "mama"
 SOURCES = ("viewer", "mobile", "discord", "telegram", "slack", "cron")
 LISTED = ("viewer", "discord", "telegram", "slack")
-"""The groups of the list; those on a phone stand under the viewer's."""
+"""The groups of the list; sessions on a phone are listed with the viewer's."""
 
 
 def name_of(source: str, channel: str, id: str) -> str:

@@ -154,7 +154,7 @@ def _frontmatter(text: str) -> dict[str, Any]:
 
 
 def is_enabled(state: dict[str, Any], skill: Skill, text: str) -> bool:
-    """Whether agents are told of a skill: the state file decides, then the text's frontmatter."""
+    """Whether agents see a skill: the state file decides, then the text's frontmatter."""
     entry = state.get(skill.key)
     if isinstance(entry, dict) and isinstance(entry.get("enabled"), bool):
         return bool(entry["enabled"])
@@ -242,11 +242,11 @@ def _set_state(
 # --- the catalog ---------------------------------------------------------------------------------
 
 _catalogs: dict[str, tuple[float, list[str]]] = {}
-"""By the address of GitHub: when the catalog was read, and what it lists."""
+"""Cache by GitHub's address: when the catalog was read, and the names in it."""
 
 
 def catalog(running: Service) -> tuple[list[str], str]:
-    """The names that can be installed, and why they may be out of date."""
+    """The names that can be installed, and an error message if they may be out of date."""
     address = running.environ.get("COMMONPLACE_GITHUB_API_URL") or github.API
     at, names = _catalogs.get(address, (0.0, []))
     if at and time.monotonic() - at < CATALOG_SECONDS:
@@ -296,7 +296,7 @@ def show_catalog(call: Call, *, source: str) -> Any:
 
 
 def search_skills(call: Call, *, q: str, source: str) -> Any:
-    """Installed skills and those of the catalog that a query is found in, each once."""
+    """Installed skills and those of the catalog that contain the query, each once."""
     _checked_source(source)
     running = service.of(call)
     found = listed(call.memory, running)
@@ -369,7 +369,7 @@ def read_skill(call: Call, *, name: str, source: str) -> Any:
 
 
 def install_skill(call: Call, *, source: str, name: str) -> Any:
-    """Install a skill of the catalog, or again one that came from an address."""
+    """Install a skill of the catalog, or reinstall one from the URL that it came from."""
     skill, running = named(source, name), service.of(call)
     if source == "mama":
         raise malformed("Skills of the source mama are created, not installed.")
@@ -377,7 +377,7 @@ def install_skill(call: Call, *, source: str, name: str) -> Any:
         entry = STATE.load(call.memory, running).get(skill.key)
         url = entry.get("repoUrl") if isinstance(entry, dict) else None
         if not isinstance(url, str):
-            raise malformed("This skill has no address: install it by its URL.")
+            raise malformed("The URL of this skill is not known: install it by its URL.")
         return _install(call, skill, github.place_of(url), url)
     names, why = catalog(running)
     if name not in names:
@@ -421,7 +421,7 @@ def _servers(data: bytes | None) -> dict[str, Any]:
 
 
 async def _read(exchange: Exchange) -> dict[str, Any]:
-    """The arguments of a request; the source may stand in the query beside a body."""
+    """The arguments of a request; the source may be in the query."""
     given = await read(exchange)
     source = exchange.request.query_params.get("source")
     return {"source": source, **given} if source else given

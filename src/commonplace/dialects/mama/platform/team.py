@@ -41,7 +41,7 @@ def delegations(memory: Commonplace, limit: int) -> list[Memory]:
 
 
 def _ended(record: Memory) -> Memory:
-    """One that has been active for longer than any run may take was cut off with its server."""
+    """Whether a delegation has ended; one that is active for too long ended with its server."""
     attrs, latest = record.attrs, record.created_at + timedelta(seconds=LONGEST_SECONDS)
     if attrs["status"] != "active" or datetime.now(UTC) < latest:
         return record

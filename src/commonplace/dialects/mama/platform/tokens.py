@@ -71,7 +71,7 @@ def spent_since(memory: Commonplace, since: datetime) -> Iterator[Event]:
         yield from (event for event in found if event.at >= since)
 
 
-def _summed(memory: Commonplace, since: datetime, by: Callable[[Event], str]) -> dict[str, Sums]:
+def _sums_by(memory: Commonplace, since: datetime, by: Callable[[Event], str]) -> dict[str, Sums]:
     sums: dict[str, Sums] = defaultdict(Sums)
     for event in spent_since(memory, since):
         sums[by(event)].add(event)
@@ -101,7 +101,7 @@ def by_agent(call: Call) -> Any:
             names[event.subject] = _name(call.memory, event)
         return names[event.subject]
 
-    sums = _summed(call.memory, datetime.now(UTC) - timedelta(days=DAYS), agent)
+    sums = _sums_by(call.memory, datetime.now(UTC) - timedelta(days=DAYS), agent)
     ordered = sorted(sums.items(), key=lambda each: (-each[1].tokens, each[0]))
     return {"agents": [{"agent_id": name, **each.to_dict()} for name, each in ordered]}
 
@@ -120,7 +120,7 @@ def daily(call: Call, *, days: int) -> Any:
     """Token totals of each day with runs, oldest first; days are local."""
     today = datetime.now(local_zone()).replace(hour=0, minute=0, second=0, microsecond=0)
     since = (today - timedelta(days=days - 1)).astimezone(UTC)
-    sums = _summed(
+    sums = _sums_by(
         call.memory, since, lambda event: event.at.astimezone(local_zone()).date().isoformat()
     )
     return {
