@@ -122,7 +122,7 @@ def test_the_command_line_says_what_it_masked(
     assert json.loads(out)["id"] == stored["id"] and TOKEN not in out
     assert do("scan", "--purge")[0] == 2, "nobody can be asked"
     code, out, err = do("scan", "--purge", "--yes")
-    assert code == 0 and "purged 1 memory, stored 1 again with masks" in out
+    assert code == 0 and "purged 1 memory, stored 1 again with masked secrets" in out
     assert ("no traces" in out) != postgres_engine.ON_POSTGRES, "a database is not scanned"
     assert do("scan")[1] == "no secrets found\n"
     assert do("search", "keep", "--text")[1].count(MARK) == 1

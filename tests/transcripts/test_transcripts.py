@@ -12,7 +12,7 @@ import pytest
 from commonplace.text.prose import envelope
 from commonplace.transcripts import claude_code, codex, cursor, gemini, opencode
 from commonplace.transcripts.formats import FORMATS, client_of
-from commonplace.transcripts.noise import said, said_by_user
+from commonplace.transcripts.noise import said_by_user, without_private
 from commonplace.transcripts.record import Record, moment
 
 AT = "2026-03-01T10:00:00.000Z"
@@ -114,7 +114,7 @@ def test_blocks_beside_what_the_user_typed_are_cut_out() -> None:
     text = "<system-reminder>x</system-reminder>\nDeploy on Friday.\n<private>pin 1</private>"
     assert said_by_user(text) == "Deploy on Friday."
     assert said_by_user("Deploy. <private>pin 1") == "Deploy."
-    assert said("Mark it with <private>.") == "Mark it with <private>."
+    assert without_private("Mark it with <private>.") == "Mark it with <private>."
     assert said_by_user("Use <skill> tags in the XML.") == "Use <skill> tags in the XML."
     assert said_by_user("<user_query>\nWhy?\n</user_query>") == "Why?"
 
@@ -123,7 +123,7 @@ def test_recalled_memories_never_come_back() -> None:
     block = envelope([("m1", "stated", "The port is 8080.")])
     assert said_by_user(f"{block}\n\nWhich port?") == "Which port?"
     assert said_by_user(block) == ""
-    assert said(f"You said:\n{block}") == "You said:"
+    assert without_private(f"You said:\n{block}") == "You said:"
     assert said_by_user(f"Which port?\n{block[:-40]}") == "Which port?"
 
 

@@ -33,7 +33,9 @@ def main(args: Sequence[str] | None = None) -> None:
 
 
 def _serve_through_background(given: list[str]) -> list[str]:
-    """Run `mcp` without loading the rest of the program; return what is left to that."""
+    """Run `mcp` without loading the rest of the program; return the arguments if the whole program
+    must handle them.
+    """
     from commonplace.client import command
 
     options = command.McpOptions.read(given[1:])

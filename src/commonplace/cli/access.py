@@ -64,7 +64,7 @@ PasswordStdin = Annotated[
 
 @dataclass(frozen=True, slots=True)
 class _Access:
-    """system.db, opened."""
+    """The open system.db, with the tokens and accounts in it."""
 
     store: Store
     vault: Vault
@@ -189,7 +189,9 @@ def create_token(
     if not as_json and dialect != ["server"]:
         # A script that keeps the token has standard error in its log.
         shown = issued.token if sys.stdout.isatty() else "…"
-        note("An agent on this machine uses it so:", *_connect_lines(shown, dialect[0], url=None))
+        note(
+            "To use it with an agent on this machine:", *_connect_lines(shown, dialect[0], url=None)
+        )
 
 
 def _connect_lines(token: str, dialect: str, url: str | None) -> list[str]:
@@ -255,9 +257,9 @@ def invite(
         "To connect an agent, on the person's machine:",
         *_connect_lines(issued.token, "commonplace", url),
     )
-    say(f"To take it back: commonplace user remove {visible(account.name)}")
+    say(f"To take the access back: commonplace user remove {visible(account.name)}")
     if url is None:
-        note("Without --url the commands are for this machine's own address.")
+        note("Without --url the commands connect to a server on this machine.")
 
 
 def _scopes_of(name: str) -> frozenset[Scope]:
@@ -407,7 +409,7 @@ def _rotate_master_key(access: _Access) -> None:
 
 
 def by_state(data: Path) -> tuple[set[str], set[str]]:
-    """The tokens that were revoked, and the others; none of a file that cannot be read."""
+    """The tokens that were revoked, and the others; empty lists if the file cannot be read."""
     from commonplace.storage import credentials
 
     found: tuple[set[str], set[str]] = set(), set()

@@ -42,7 +42,7 @@ class Change:
         return self.diff
 
     def write(self, backups: Path) -> None:
-        """Write it, with a backup of what was there."""
+        """Write the file, and keep a backup of its former contents."""
         settings_files.write(self.settings, self.new, backups)
         settings_files.note_whether_new(self.settings, self.new, backups)
 
@@ -127,7 +127,7 @@ class _WholeFile:
         return settings.text.startswith(agent_plugins.MARK)
 
     def removed(self, settings: Settings) -> Settings:
-        """No file."""
+        """None: the whole file is removed."""
         return replace(settings, data=None)
 
 
@@ -146,7 +146,7 @@ def _applied(settings: Settings, edits: Sequence[_Edit]) -> bytes | None:
 
 
 def removals(client: Client, name: str, backups: Path) -> list[Change]:
-    """The files without what is ours: byte for byte as before, if nobody else changed them."""
+    """The files without our entries: byte for byte as before, if nobody else changed them."""
     found = []
     for chosen, settings, edits in _files(client, Stdio("-"), ("-",), name):
         if settings.data is None or not _has_ours(edits, settings):
@@ -205,7 +205,7 @@ def _hook_edits(hook_file: agent_hooks.HookFile, command: str) -> list[_Edit]:
 
 
 def opened(client: Client, name: str) -> tuple[Client, Settings]:
-    """The file that has our entry, or else the one that gets it."""
+    """The configuration file with our entry, or else the one to add it to."""
     first: tuple[Client, Settings] | None = None
     for path in clients.files(client):
         try:

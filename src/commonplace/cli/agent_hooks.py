@@ -26,7 +26,7 @@ Groups = dict[str, list[dict[str, Any]]]
 
 @dataclass(frozen=True)
 class HookFile:
-    """Where an agent keeps its hooks, and what ours are."""
+    """Where an agent keeps its hooks, and which hooks we add."""
 
     file: Callable[[Client], Path]
     hooks: Callable[[str], Groups]
@@ -43,7 +43,8 @@ def _beside(name: str) -> Callable[[Client], Path]:
     def file(client: Client) -> Path:
         own = clients.files(client)[0]
         if client.name == "claude-code" and not os.environ.get("CLAUDE_CONFIG_DIR"):
-            return own.with_name(".claude") / name  # its servers are in a file beside that
+            # the agent declares MCP servers in another file of that directory
+            return own.with_name(".claude") / name
         return own.with_name(name)
 
     return file
@@ -55,7 +56,7 @@ def _tool(event: str, seconds: int, **more: str) -> dict[str, Any]:
 
 
 def _by_tool(command: str) -> Groups:
-    """For agents whose hooks can call a tool of a running server."""
+    """The hooks of agents that can call a tool of a running server."""
     transcript = "${transcript_path}"
     first = f"{command} {UNTIL_CONNECTED}"
     return {
@@ -69,14 +70,14 @@ def _by_tool(command: str) -> Groups:
 
 
 def _by_command(command: str) -> Groups:
-    """For Gemini CLI, whose hooks are commands and whose time is in milliseconds."""
+    """The hooks of Gemini CLI: commands, with timeouts in milliseconds."""
     events = ("SessionStart", "BeforeAgent", "AfterAgent", "PreCompress", "SessionEnd")
     hook = {"name": SERVER, "type": "command", "command": command, "timeout": 5_000}
     return {event: [{"matcher": "*", "hooks": [hook]}] for event in events}
 
 
 def _listed(command: str) -> Groups:
-    """For VS Code, whose hooks are commands in one list."""
+    """The hooks of VS Code: commands in one list."""
     events = ("SessionStart", "UserPromptSubmit", "PreCompact", "Stop")
     return {event: [{"type": "command", "command": command, "timeout": 5}] for event in events}
 

@@ -42,7 +42,7 @@ from commonplace.errors import EXIT_CODES, CommonplaceError, StorageUnavailable,
 from commonplace.text.hidden import visible
 
 HOOKS = ["hook", "recall"]  # run by agents: the exit code is always 0
-BROKEN_PIPE = 141  # what a shell shows for a program that SIGPIPE ended
+BROKEN_PIPE = 141  # the exit code that a shell reports after SIGPIPE
 
 HELP = """One memory for every AI agent: durable, searched by word and by meaning, offline.
 
@@ -197,7 +197,7 @@ def _with_database(command: Any) -> Any:
 
 @functools.cache
 def program_of(name: str) -> Any:
-    """The program with only the command of that name; with all commands for an unknown name.
+    """The program with one command only; with all commands if the name is unknown.
 
     Building all of them takes longer than running most commands.
     """

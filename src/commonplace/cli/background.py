@@ -1,4 +1,4 @@
-"""Commands for the server of a data directory: is there one, stop it, start it again."""
+"""Commands for the server of a data directory: status, stop, restart."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def restart(data: Data = None, as_json: AsJson = False) -> None:
 
 
 def _is_there(data: Path | None) -> bool:
-    """Whether there is a data directory: looking must not create it."""
+    """Whether there is a data directory: this check must not create it."""
     from commonplace.engine.library import directory
 
     return directory(data).is_dir()

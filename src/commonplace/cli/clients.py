@@ -50,7 +50,7 @@ class Client:
     container: tuple[str, ...] = ("mcpServers",)
     # more keys of a stdio entry, besides the command
     stdio: Mapping[str, Any] = field(default_factory=dict)
-    # more keys of an HTTP entry; None if there is no HTTP
+    # more keys of an HTTP entry; None if the client has no HTTP
     http: Mapping[str, Any] | None = field(default_factory=dict)
     only_stdio: tuple[str, ...] = ()  # keys that a person may have added, and that the client
     only_http: tuple[str, ...] = ()  # refuses with the other transport

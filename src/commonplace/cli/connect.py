@@ -144,7 +144,7 @@ COMMANDS = (connect,)
 
 
 def _command_again(client: str, name: str, project: bool, config: Path | None) -> str:
-    """The command for the same entry of the same file."""
+    """The `connect` command for the same entry and file, to show to the person."""
     words = ["commonplace", "connect", client]
     words += ["--name", name] if name != NAME else []
     words += ["--project"] if project else []
@@ -288,7 +288,9 @@ def server_command(
 
 
 def program_words(name: str = "commonplace", module: str = "commonplace.cli") -> list[str]:
-    """How to start a program of this installation: by its path, or by uvx if that runs us."""
+    """The words that start a program of this installation: its path, or uvx if it runs from uv's
+    cache.
+    """
     suffix = ".exe" if os.name == "nt" else ""
     installed = Path(sys.executable).with_name(f"{name}{suffix}")
     if "archive-v0" in installed.parts:  # a cache of uv, which may be emptied

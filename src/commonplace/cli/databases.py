@@ -1,4 +1,4 @@
-"""`commonplace database`: setting a PostgreSQL database up, and seeing what is wrong with one."""
+"""`commonplace database`: sets up and checks a PostgreSQL database."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ def init(
 ) -> None:
     """Make or migrate the tables, policies and the servers' role.
 
-    A new role gets a generated password, and the address to use is shown once. Run again, it takes
-    the steps that are missing and changes nothing else.
+    A new role gets a generated password, and the address to use is shown once. A second run applies
+    missing migration steps and changes nothing else.
 
-    \b
+    
       commonplace database init postgresql://postgres@db.example.com/commonplace
     """
     administration = opening.administration()
@@ -56,7 +56,7 @@ def init(
     if made.role_made and not password_env:
         note("Copy it now: the password is not shown again.")
     elif not password_env:
-        note(f"The role {role} was there, and has the password that it had.")
+        note(f"The role {role} existed already; its password is unchanged.")
     note(f"{made.steps} migration steps were applied. Use the address as COMMONPLACE_DATABASE.")
 
 
@@ -65,7 +65,7 @@ def check(
     address: Annotated[str | None, argument("[URL]", "The address that servers use.")] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Say what is wrong with a database for the role that servers use.
+    """Check a database with the role that servers use.
 
     Exit code 6 means that a server would not start with it.
     """

@@ -21,14 +21,14 @@ guard = typer.Typer(
     no_args_is_help=True,
 )
 GROUPS = {"guard": guard}
-SECONDS = 5  # between two looks, if the system reports no change
+SECONDS = 5  # between two looks at the files, where the system does not report changes
 
 Paths = Annotated[
     list[Path] | None,
     argument(
         "PATH...",
         "Files and directories; by default those of Claude Code, Codex and Gemini CLI, and"
-        " CLAUDE.md and its kin in this directory.",
+        " CLAUDE.md and AGENTS.md and such in this directory.",
     ),
 ]
 

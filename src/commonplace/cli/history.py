@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from commonplace.engine.history.changes import Change
     from commonplace.engine.model import Operation
 
-# What rows are called, one and many; rows of other tables only accompany these.
+# Names of rows, singular and plural; rows of other tables change only together with these.
 NOUNS = {
     "memories": ("memory", "memories"),
     "links": ("link", "links"),
@@ -27,7 +27,7 @@ NOUNS = {
     "contents": ("version of an artifact", "versions of artifacts"),
     "reviews": ("review", "reviews"),
 }
-# Columns that other changes bring along; they are not worth telling.
+# Columns that change along with others, and are not shown.
 _AFTER_OTHERS = {"version", "updated_at", "hash", "seq", "format", "origin", "num"}
 
 
@@ -115,7 +115,7 @@ def _show(each: Operation, changed: Sequence[Change], label: str | None, *, undo
 
 
 def in_words(changed: Sequence[Change]) -> str:
-    """What rows were added, changed and removed, as a person would say it; empty for nothing."""
+    """The added, changed and removed rows in words; empty if there are none."""
     memories = [each for each in changed if each.table == "memories"]
     if len(memories) == 1:
         rest = Counter(each.table for each in changed if each.table != "memories")
@@ -158,7 +158,7 @@ def _one(change: Change) -> str:
 
 
 def _both(before: str, after: str) -> str:
-    """Two texts on one line; each gets half of it if they are too long."""
+    """Two texts on one line; if they are too long, each gets half of it."""
     room = terminal.columns() - 10 - len("changed:  → ")
     longest = room if terminal.width(before + after) <= room else room // 2
     return f"{one_line(before, longest)} → {one_line(after, longest)}"

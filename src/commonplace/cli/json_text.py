@@ -29,11 +29,11 @@ _NUMBER5 = re.compile(
 _ESCAPE5 = re.compile(r'\\(\r\n|.)|"', re.DOTALL)
 _ESCAPES = dict.fromkeys(["\r\n", "\n", "\r", "\u2028", "\u2029"], "")
 _ESCAPES |= {each: f"\\{each}" for each in '"\\/bfnrtu'} | {"v": "\\u000b", "0": "\\u0000"}
-_ESCAPES["x"] = "\\u00"  # the two digits follow
+_ESCAPES["x"] = "\\u00"  # followed by two hexadecimal digits
 
 
 class NotReadable(ValueError):
-    """The text is not valid, or has no place for an entry."""
+    """The text is not valid, or an entry cannot be put into it."""
 
 
 def read(text: str, format: Format) -> Any:
@@ -78,7 +78,7 @@ def _plain(text: str, *, five: bool) -> str:
         elif five and token["word"]:
             name = after.get(start) == ":" and _NAME5.fullmatch(written)
             number = _NUMBER5.fullmatch(written) and not _NUMBER.fullmatch(written)
-            # Such numbers are only compared, for which their text is enough.
+            # These numbers are only compared, so they are kept as text.
             written = json.dumps(written) if name or number else written
         parts += (text[at:start], written)
         at = token.end()

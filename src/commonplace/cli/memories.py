@@ -102,7 +102,9 @@ def search(
     minimum: Annotated[
         float | None, option("--minimum P", "The least probability of a result, 0 to 1.")
     ] = None,
-    by: Annotated[str, option("--by memory|session", "What to find.")] = "memory",
+    by: Annotated[
+        str, option("--by memory|session", "Find single memories, or sessions.")
+    ] = "memory",
     everywhere: Annotated[bool, option("--everywhere", "In all projects.")] = False,
     project: ProjectOption = None,
     data: Data = None,
@@ -217,7 +219,7 @@ def _explain_missing_meaning(memory: Commonplace, degraded: str, as_json: bool) 
 
 
 def _left_out(kinds: list[str] | None) -> tuple[str, ...] | None:
-    """The kinds that are found only if kinds are asked for: records that dialects keep."""
+    """Kinds that a search finds only if they are named: records that dialects keep."""
     return None if kinds else registry.own_records()
 
 
@@ -393,7 +395,7 @@ def purge(
             f"{proof.bytes_scanned:,} bytes of {', '.join(proof.files)} scanned:"
             f" {proof.traces or 'no'} traces"
             if proof.traces is not None
-            else "bytes of them go with the database's vacuum, log, replicas and backups"
+            else "their bytes disappear with the database's vacuum, log, replicas and backups"
         )
         gone = counted(proof.memories, "memory", "memories")
         say(f"purged {gone}, {proof.rows} rows in all; {found}")
@@ -487,7 +489,7 @@ def _show_result(
     say(f"{bold(memory.id[:8])}  {one_line(snippet(text, query, room), room)}")
     marks = _marks(memory, here, hit)
     first = [memory.kind, local(memory.occurred_at or memory.created_at)]
-    # Tags get the room that is left: what marks a result is never cut.
+    # Tags get the remaining width; the marks of a result are never cut.
     left = room - terminal.width(" · ".join([*first, *marks, ""]))
     tags = one_line(_other_tags(memory, here), max(left, 1))
     say(dim("          " + " · ".join(part for part in [*first, tags, *marks] if part)))
@@ -496,7 +498,7 @@ def _show_result(
 
 
 def _marks(memory: Memory, here: Project | None, hit: Hit | None) -> list[str]:
-    """What a reader must know of a result before believing it."""
+    """Marks that qualify a result: another branch, replaced, imported."""
     marks = []
     if here is not None and (branch := here.other_branch(memory.tags)):
         marks.append(f"stored on another branch: {branch}")

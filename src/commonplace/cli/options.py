@@ -39,7 +39,7 @@ def _directory(name: str) -> Path:
 
 
 def option(form: str, help: str, **more: Any) -> Any:
-    """An option by the form that help shows, such as `--limit -n N`: flags and the value's name."""
+    """An option from its help text form, such as `--limit -n N`: flags and the value's name."""
     flags, metavar = _split(form)
     return typer.Option(*flags, metavar=metavar, help=help, **more)
 
@@ -149,7 +149,7 @@ def with_fields(command: Callable[..., None], *, to_find: bool = False) -> Calla
 
 
 _database: str | None = None
-"""What this command line, or the environment, says of --database."""
+"""The value of --database from this command line or the environment."""
 
 
 def with_database(command: Callable[..., None]) -> Callable[..., None]:
@@ -187,7 +187,7 @@ def database_of(data: Path | None) -> str | None:
 
 
 def has_system(data: Path | None) -> bool:
-    """Whether there is anything above the spaces yet: looking must not create it."""
+    """Whether the system store (accounts, tokens) exists; this check must not create it."""
     from commonplace.engine.library import directory
     from commonplace.storage.system import system_file
 
@@ -288,7 +288,7 @@ def memory(
 ) -> Iterator[Commonplace]:
     """An open space; NotFound if it does not exist, unless `create`.
 
-    `first` is the hint how to create one.
+    `first` is the hint in the error.
     """
     from commonplace.engine import checks
     from commonplace.engine.commonplace import Commonplace

@@ -71,7 +71,7 @@ def scan(
     traces = "no" if proof.traces == 0 else proof.traces
     told = "" if traces is None else f"; {proof.bytes_scanned:,} bytes scanned: {traces} traces"
     gone = counted(proof.memories, "memory", "memories")
-    say(f"purged {gone}, stored {len(copies)} again with masks{told}")
+    say(f"purged {gone}, stored {len(copies)} again with masked secrets{told}")
     if proof.copies:
         note(f"delete these copies of the file, which may hold them: {', '.join(proof.copies)}")
 

@@ -1,4 +1,4 @@
-"""The built-in model of the server that runs, so that a command need not load it."""
+"""The built-in model in a running server, so that a command need not load it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-ASKED_CHARS = 1_000_000  # of texts at once
+ASKED_CHARS = 1_000_000  # texts sent at once
 SECONDS = 30.0
 
 

@@ -301,7 +301,9 @@ def list_calls(
             say(f"{call.num:>6}  {local(call.at, seconds=True)}  {one_line(text, columns() - 29)}")
     if not calls:
         if not as_json:
-            note("No calls yet: the log has what agents call, not the commands of this terminal.")
+            note(
+                "No calls yet: the audit log lists calls of agents, not commands of this terminal."
+            )
         raise typer.Exit(1)
 
 

@@ -42,7 +42,7 @@ class ServiceFailed(CommonplaceError):
 
 @dataclass(frozen=True, slots=True)
 class Manager:
-    """How a system keeps services: the file that describes one, and its commands."""
+    """The service manager of a system: the file that describes a service, and its commands."""
 
     program: str
     file: Path | None
@@ -230,7 +230,7 @@ def _check_present(known: Manager) -> None:
     if shutil.which(known.program) is None:
         raise ServiceFailed(
             f"There is no {known.program} on this machine.",
-            hint="Start 'commonplace serve' by your own means. --dry-run shows what would be done.",
+            hint="Start 'commonplace serve' in another way. --dry-run shows what would be done.",
         )
 
 
@@ -249,5 +249,5 @@ def _run(words: tuple[str, ...]) -> None:
         said = visible(" ".join((done.stderr or done.stdout).split()))
         raise ServiceFailed(
             f"'{subprocess.list2cmdline(words)}' failed: {said or done.returncode}.",
-            hint="Is there a session of this user? See 'commonplace service install --dry-run'.",
+            hint="Is this user logged in? See 'commonplace service install --dry-run'.",
         )

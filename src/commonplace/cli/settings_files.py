@@ -25,7 +25,7 @@ from commonplace.storage.directories import make_private, replacing
 
 BOM = "\ufeff"
 UNDO_STEPS = 20
-_NEW = "new-"  # begins the name of a note that a file did not exist before
+_NEW = "new-"  # prefix of a note which says that a file did not exist before
 PRIVATE, SHARED = 0o600, 0o666  # a new file's mode, before the umask
 
 
@@ -142,7 +142,7 @@ def undone(settings: Settings, path: Sequence[str], backups: Path) -> bytes | No
 
 
 def _before(settings: Settings, path: Sequence[str], backups: Path) -> Settings | None:
-    """The file from before we wrote its present contents; None if we did not write them."""
+    """The file's contents before our last write; None if its present contents are not ours."""
     backup = backups / _backup_name(settings.target, settings.data or b"")
     if backup.is_file():
         return replace(settings, data=backup.read_bytes())
@@ -265,7 +265,8 @@ def _back_up(settings: Settings, new: bytes | None, backups: Path) -> Path | Non
         return None
     make_private(backups)
     backup = backups / _backup_name(settings.target, new or b"")
-    with replacing(backup, only_new=True) as stream:  # the first original of the contents stays
+    # an existing backup is kept: it is the original
+    with replacing(backup, only_new=True) as stream:
         stream.write(settings.data)
     return backup
 

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from commonplace.engine.model import Memory
     from commonplace.importers.storing import Imported
 
-# Programs by which an agent is known to be here, if it has no files yet.
+# Programs that show that an agent is installed, if it has no files yet.
 PROGRAMS = {"claude-code": "claude", "codex": "codex", "gemini": "gemini", "opencode": "opencode",
             "openclaw": "openclaw"}  # fmt: skip
 QUOTED_CHARS = 300
@@ -189,7 +189,7 @@ def _show(plan: _Plan) -> None:
     for problem in plan.problems:
         note(f"left out: {visible(problem)}")
     if not any(change.diff for change in plan.changes):
-        say("Their configuration is as it should be.")
+        say("Their configuration needs no change.")
 
 
 def _agreed(as_json: bool) -> bool:
@@ -255,7 +255,7 @@ def _words(text: str) -> list[str]:
 
 
 def _worth(line: Memory) -> int:
-    """How well a line does as a quotation: some words, not a page."""
+    """How suitable a line is as a quotation: neither too short nor too long."""
     words = len({word.lower() for word in line.text.split() if word.isalpha()})
     return words if len(line.text) <= QUOTED_CHARS else 0
 
@@ -274,7 +274,7 @@ def _show_proof(found: dict[str, Any] | None) -> None:
 def _show_next(plan: _Plan, done: list[Imported]) -> None:
     say()
     say(bold("Next:"))
-    say('  commonplace search "…"                ask it yourself')
+    say('  commonplace search "…"                search it yourself')
     for client in plan.agents:
         say(dim(f"  {client.title}: {client.then}"))
         hook_file = agent_hooks.HOOK_FILES.get(client.name)

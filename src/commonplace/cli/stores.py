@@ -147,11 +147,11 @@ def move(
     """Copy everything from files to a database, or back. With --space, copy
     only those spaces. All rows are compared afterwards, and the source is left as it was.
 
-    Stop the servers of the source first. Run again, it goes on where it was. A target that holds
-    something else under the same name is refused, and nothing is changed. The master key is not
-    copied: put master.key of the source where the new servers look for it.
+    Stop the servers of the source first. If it is interrupted, run it again to continue. A target
+    that holds something else under the same name is refused, and nothing is changed. The master key
+    is not copied: put master.key of the source where the new servers look for it.
 
-    \b
+    
       commonplace move ~/.commonplace postgresql://commonplace@db/commonplace
     """
     from commonplace.storage import moving

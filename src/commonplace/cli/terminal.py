@@ -71,12 +71,12 @@ def counted(count: int, one: str, many: str) -> str:
 
 
 def say(*lines: str) -> None:
-    """Write lines to standard output; an empty one without any."""
+    """Write lines to standard output; without arguments, an empty line."""
     sys.stdout.write("\n".join(lines) + "\n")
 
 
 def note(*lines: str) -> None:
-    """Write lines to standard error, which a pipe does not carry."""
+    """Write lines to standard error, so that they are not part of piped output."""
     sys.stdout.flush()
     sys.stderr.write("\n".join(lines) + "\n")
 

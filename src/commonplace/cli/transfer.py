@@ -130,7 +130,7 @@ def _written(file: Path | None, overwrite: bool) -> Iterator[IO[str]]:
         return
     if file.exists() and not overwrite:
         raise Conflict(f"{file} exists.", hint="Choose another name, or add --overwrite.")
-    file = file.resolve()  # what a link leads to is replaced, not the link
+    file = file.resolve()  # a symbolic link stays, and its target is replaced
     if file.exists() and not file.is_file():
         raise InvalidInput(
             f"{file} is not a file that can be replaced.",
@@ -230,7 +230,7 @@ class _Chosen:
 
 
 def _place(file: Path, from_: str | None) -> tuple[Path, str | None]:
-    """The path of what is imported; for the name of an agent, that of its history."""
+    """The path to import; for the name of an agent, the path of its history."""
     from commonplace.importers import histories
 
     # check first: otherwise an empty space would be created
@@ -296,7 +296,7 @@ def show_imported(report: Imported, *, undo: bool = True) -> None:
     if report.skipped > len(report.problems):
         note(f"skipped: {report.skipped - len(report.problems):,} more")
     if undo and (report.added or report.changed or report.links):
-        say(dim("take it back: commonplace undo"))
+        say(dim("to undo: commonplace undo"))
 
 
 def _tell_masked(kinds: list[str]) -> None:

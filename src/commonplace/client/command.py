@@ -1,6 +1,6 @@
 """The command line of `commonplace mcp`, read without loading the program.
 
-What is not understood here is left to the whole program, which explains what is wrong.
+Other command lines are left to the whole program, which reports errors.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class McpOptions:
 
     @classmethod
     def read(cls, arguments: Sequence[str]) -> McpOptions | None:
-        """The options of a command line; None if it is not a usual one."""
+        """The options of a command line; None if it has anything unusual."""
         found: dict[str, Any] = {}
         rest = list(arguments)
         while rest:
@@ -66,7 +66,7 @@ class McpOptions:
 
 
 def run(options: McpOptions) -> int | None:
-    """Serve through the background server; None if there can be none, or it is not wanted."""
+    """Serve through the background server; None if it cannot be used or is not wanted."""
     if options.in_process or os.environ.get("COMMONPLACE_IN_PROCESS") == "1":
         return None
     try:
@@ -104,7 +104,7 @@ def _configured(directory: str) -> str:
 
 
 def hello(options: McpOptions) -> dict[str, Any]:
-    """What the server is told of this client."""
+    """The greeting: what this client tells the server about itself."""
     chosen = {"COMMONPLACE_EMBEDDING": options.embedding or os.environ.get("COMMONPLACE_EMBEDDING")}
     chosen |= {name: os.environ.get(name) for name in connection.STORE_VARIABLES}
     return {
@@ -119,7 +119,7 @@ def identity() -> dict[str, Any]:
     """Who this process is, for every greeting."""
     try:
         cwd = os.getcwd()  # noqa: PTH109
-    except OSError:  # it was deleted
+    except OSError:  # the working directory was deleted
         cwd = ""
     given = {name: os.environ[name] for name in connection.CONTRACT_VARIABLES if name in os.environ}
     if "MEMORY_DIR" in given:
@@ -135,6 +135,6 @@ def server_options(options: McpOptions) -> Mapping[str, Any]:
     found: dict[str, Any] = {}
     if options.embedding:
         found["embedding"] = options.embedding
-    if options.dialect == "mama":  # whose contract promises HTTP beside stdio
+    if options.dialect == "mama":  # this contract promises HTTP beside stdio
         found["port"] = os.environ.get("MAMA_SERVER_PORT", "").strip() or MAMA_PORT
     return found

@@ -27,12 +27,12 @@ HELLO_BYTES = 262_144
 OWNER_ONLY = 0o077
 OPTIONS = "COMMONPLACE_BACKGROUND"  # how a background server gets its options, as JSON
 LOOPBACK = sys.platform == "win32" or os.environ.get("COMMONPLACE_SOCKET") == "loopback"
-# What contracts read of the environment of a client that is started beside an agent.
+# Environment variables of the client that contracts read.
 CONTRACT_VARIABLES = (
     "MEMORY_DIR", "SESSION_ID", "MAMA_DB_PATH", "MAMA_EMBEDDING_PORT", "MAMA_SERVER_PORT",
     "COMMONPLACE_PROJECT",
 )  # fmt: skip
-# Settings that belong to the store: those of the server count.
+# Settings that belong to the store: the server's values are used, not the client's.
 STORE_VARIABLES = (
     "COMMONPLACE_EMBEDDING_MODEL", "COMMONPLACE_LLM_PROVIDER", "COMMONPLACE_LLM_MODEL",
     "COMMONPLACE_LLM_OPENAI_URL", "COMMONPLACE_LLM_ANTHROPIC_URL",
@@ -73,7 +73,7 @@ class Place:
 
     @property
     def log(self) -> str:
-        """What a background server writes to standard error."""
+        """The file with what a background server writes to standard error."""
         return f"{self.base}.log"
 
 
@@ -219,7 +219,7 @@ class Starting:
         self._until = time.monotonic() + START_SECONDS
 
     def wait(self) -> None:
-        """Start a server if nobody else does, and give it a moment; Unusable if it failed."""
+        """Start a server unless another process does, and wait a moment; Unusable if it failed."""
         if self._lock is None:
             self._lock = try_lock(f"{self._place.base}.starting")
         if self._lock is None:
@@ -229,7 +229,7 @@ class Starting:
         elif (code := _ended(self._pid)) is not None:
             if code > 0:
                 raise Unusable(_last_words(self._place), code)
-            self._pid = None  # it was killed, or another one was first and has gone meanwhile
+            self._pid = None  # it was killed, or another server was first and has ended meanwhile
         if time.monotonic() > self._until:
             raise Unusable(
                 f"The server did not start in {START_SECONDS:g} s; see {self._place.log}."
@@ -237,7 +237,7 @@ class Starting:
         time.sleep(RETRY_SECONDS)
 
     def close(self) -> None:
-        """Let others start a server from now on."""
+        """Release the lock, so that other processes may start a server."""
         if self._lock is not None:
             os.close(self._lock)
             self._lock = None
@@ -259,7 +259,7 @@ def try_lock(path: str) -> int | None:
         os.close(descriptor)
         return None
     os.ftruncate(descriptor, 0)
-    os.write(descriptor, str(os.getpid()).encode())  # for people, and to end it
+    os.write(descriptor, str(os.getpid()).encode())  # the process id, for people and for ending it
     return descriptor
 
 

@@ -109,7 +109,7 @@ def _wait_for_agent(data: str, until: float) -> None:
 
 
 def _of_cursor(event: Mapping[str, Any]) -> dict[str, Any]:
-    """An event of Cursor with the names that the others have."""
+    """An event of Cursor with the field names that other agents use."""
     roots = event.get("workspace_roots")
     cwd = roots[0] if isinstance(roots, list) and roots else event.get("cwd")
     session = event.get("conversation_id") or event.get("session_id")
@@ -118,7 +118,7 @@ def _of_cursor(event: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _for_cursor(name: str, envelope: str) -> str:
-    """An envelope as Cursor reads it; a prompt is never held back."""
+    """An envelope as Cursor reads it; a prompt is never blocked."""
     given = json.loads(envelope).get("hookSpecificOutput", {}) if envelope else {}
     answer: dict[str, Any] = {"continue": True} if CURSOR[name] == "UserPromptSubmit" else {}
     if given.get("additionalContext"):
@@ -127,7 +127,7 @@ def _for_cursor(name: str, envelope: str) -> str:
 
 
 def parsed(given: bytes) -> dict[str, Any] | None:
-    """The event on standard input; None for anything that is none, or is too large."""
+    """The event on standard input; None if it is not an event, or is too large."""
     if len(given) > INPUT_BYTES:
         return None
     try:

@@ -21,7 +21,7 @@ from commonplace.client.static_answers import StaticAnswers
 
 IDEMPOTENCY_META = "commonplace/idempotency-key"
 CONFIRMED_META = "commonplace/confirmed-keys"
-MOST_CONFIRMED = 100  # keys that one call confirms; the server reads no more
+MOST_CONFIRMED = 100  # so many keys can one call confirm; the server reads no more
 PIPE_KEY = "commonplace-pipe:"
 OWN_ID = "commonplace-pipe-initialize"
 CANCELLED = "notifications/cancelled"
@@ -55,7 +55,7 @@ class _Pending:
     key: str = ""
     """The idempotency key that the pipe has made for it."""
     confirms: list[str] = field(default_factory=list)
-    """Keys of earlier calls whose kept answers it lets the server forget."""
+    """Keys of earlier calls; the server deletes their stored answers when it gets this request."""
     sent: bool = False
     answered: bool = False
     """Whether the pipe has answered it itself; the server still handles it."""
@@ -108,7 +108,9 @@ class Pipe:
         return 0
 
     def _may_end(self) -> bool:
-        """Whether everything is answered; without a file of answers, the server must be there."""
+        """Whether everything is answered; without static answers, the server must have been
+        reached.
+        """
         there = self._static.known or self._state.greeted
         return there and not self._state.pending
 
@@ -192,7 +194,9 @@ class Pipe:
         self._write(json.dumps(answer).encode() + b"\n")
 
     def _add_key(self, message: dict[str, Any], params: dict[str, Any], pending: _Pending) -> None:
-        """Give a call an idempotency key, unless its client has; and confirm earlier answers."""
+        """Give a call an idempotency key, unless its client has given one; and confirm earlier
+        answers.
+        """
         meta = params.get("_meta", {})
         if not isinstance(meta, dict) or pending.tool not in self._static.repeatable:
             return
@@ -207,7 +211,8 @@ class Pipe:
         params["_meta"] = {**meta, **added}
         try:
             pending.line = json.dumps(message, ensure_ascii=False).encode() + b"\n"
-        except UnicodeEncodeError:  # half a character: the server refuses the line as it came
+        # a lone surrogate: the line is sent unchanged, and the server refuses it
+        except UnicodeEncodeError:
             pending.key = ""
 
     def _pass_on(self, line: bytes) -> None:
@@ -239,7 +244,7 @@ class Pipe:
                 with self._changed:
                     self._state.greeted = True
                     self._changed.notify_all()
-                    self._changed.wait_for(self._has_work)  # `initialize` comes before it
+                    self._changed.wait_for(self._has_work)  # sent again after `initialize`
                 if self._introduce(made):
                     with self._changed:
                         self._begin(made)
@@ -279,7 +284,7 @@ class Pipe:
             starting.close()
 
     def _replaces(self, place: connection.Place, answer: Mapping[str, Any]) -> bool:
-        """Ask an older server that was started in the background to stop; whether it does."""
+        """Ask an older server that was started in the background to stop; False if it does not."""
         ours, theirs = self._options.hello["version"], str(answer.get("version", ""))
         if "error" in answer or answer.get("kind") != "background" or not _older(theirs, ours):
             return False
@@ -287,7 +292,7 @@ class Pipe:
         return stopped is not None and bool(stopped.get("stops"))
 
     def _check(self, answer: Mapping[str, Any]) -> None:
-        """Say what the server notes; Unusable if it refuses this client."""
+        """Show the notes in the server's answer; Unusable if it refuses this client."""
         if "error" in answer:
             error = answer["error"]
             text = f"error: {error.get('message', '')} {error.get('hint', '')}".rstrip()
@@ -329,7 +334,7 @@ class Pipe:
         self._send_waiting()
 
     def _is_waiting(self, initialize: Mapping[str, Any]) -> bool:
-        """Whether `initialize` itself was not answered yet; it then is sent as it came."""
+        """Whether `initialize` itself was not answered yet; it is then sent unchanged."""
         return any(each.identity == initialize.get("id") for each in self._state.pending)
 
     def _answered(self, line: bytes) -> None:
@@ -354,7 +359,9 @@ class Pipe:
                 self._changed.notify_all()
 
     def _confirm(self, answered: _Pending, answer: Mapping[str, Any]) -> None:
-        """Let the next call confirm this one; and what this one confirmed in vain, if it failed."""
+        """Let the next call confirm this answer; if this call failed, also the keys that it was to
+        confirm.
+        """
         result = answer.get("result")
         if not isinstance(result, dict) or result.get("isError"):
             self._state.confirmed += answered.confirms

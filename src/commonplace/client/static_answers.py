@@ -1,7 +1,7 @@
 """Answers to `initialize`, `server/discover` and `tools/list` that are made at build time.
 
-`tools/write_static.py` asks the real server and writes the files; a test asks it again. Whatever is
-unusual about a request is left to the server.
+`tools/write_static.py` asks the real server and writes the files; a test asks it again. Any unusual
+request is left to the server.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ CLIENT = frozenset({"name", "version", "title", "description", "websiteUrl"})
 
 
 class StaticAnswers:
-    """What a dialect answers whoever asks."""
+    """The answers of a dialect that do not depend on the caller."""
 
     def __init__(self, given: Mapping[str, Any], prefix: str, read_only: bool) -> None:
         self._initialize: Mapping[str, Any] = given.get("initialize", {})

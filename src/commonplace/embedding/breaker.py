@@ -34,7 +34,7 @@ class CircuitBreaker:
         return self._opened_at is not None
 
     def seconds_until_probe(self) -> float | None:
-        """None if the call may be made, whose outcome must be reported; else how long to wait."""
+        """None if a call may be made (then report its outcome); otherwise the seconds to wait."""
         with self._lock:
             if self._opened_at is None:
                 return None

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 MODEL_DIRECTORY = Path(__file__).parent / "model"
-USUAL_INFORMATION = 16.0  # of a rare word, in nats, where there is no vocabulary to tell
+USUAL_INFORMATION = 16.0  # assumed for a rare word, in nats, if there is no vocabulary
 REBUILD = (
     "Reinstall the package, or in a source tree run `python tools/build_model.py` "
     "(it needs hatchling, numpy, onnx and safetensors)."
@@ -45,8 +45,8 @@ ENGLISH_BATCH_TOKENS = 1_024
 ENGLISH_CHARS = 32_768
 
 # A text with more pieces in a word, on average, is in another language. Plain English has 1.0 to
-# 1.2, with names of programs and commands in it up to 1.7; other languages have about 2. A word of
-# these shows that it is English with names in it.
+# 1.2, with names of programs and commands in it up to 1.7; other languages have about 2. One of
+# these words shows that a text is English with names in it.
 MOST_PIECES, MOST_PIECES_WITH_NAMES, MOST_PIECES_WITH_ACCENTS = 1.3, 1.8, 1.15
 SHORT = 3  # a text of so few words may consist of names
 ENGLISH_WORDS = frozenset({
@@ -98,14 +98,14 @@ class BuiltIn:
         return self._compute(texts)
 
     def embed_quickly(self, texts: Sequence[str]) -> NDArray[np.float32]:
-        """The same without the English part, which takes three times as long, so it is zero."""
+        """As `embed`, but without the English part, which takes three times as long; it is zero."""
         import numpy as np
 
         none = np.zeros((len(texts), self.english.dimensions), np.float32)
         return np.concatenate([none, self.multilingual.embed(texts)], axis=1)
 
     def knows_english(self, text: str) -> bool:
-        """Whether the English encoder knows a text, so that its words mean what they say."""
+        """Whether the English encoder knows a text, so that its tokens are whole words."""
         return self.english.knows(text)
 
     def count_tokens(self, text: str) -> int:
@@ -319,7 +319,7 @@ class Multilingual(_Encoder):
         starts = np.repeat(np.cumsum(lengths) - lengths, lengths)[:, None]
         around = np.arange(len(ids))[:, None] + np.arange(-REACH, REACH + 1)
         outside = (around < starts) | (around >= starts + lengths[text][:, None])
-        around[outside] = len(ids)  # a row of zeros
+        around[outside] = len(ids)  # refers to a row of zeros
         shares = np.zeros((len(batch), len(ids)), np.float32)
         shares[text, np.arange(len(ids))] = 1 / np.sqrt(lengths[text])
         chunks = ids % int(self._about["chunks"])
@@ -420,7 +420,7 @@ def _open_pieces(directory: Path, about: dict[str, Any]) -> Pieces:
 
 @contextlib.contextmanager
 def _failures_named() -> Iterator[None]:
-    """Raise `EmbeddingUnavailable` for whatever goes wrong inside."""
+    """Raise `EmbeddingUnavailable` for any error in the block."""
     try:
         yield
     except Exception as error:  # the libraries raise bare exceptions for unreadable files

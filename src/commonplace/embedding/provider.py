@@ -185,7 +185,7 @@ class Part(NamedTuple):
     weight: float = 1.0
     """How much its cosine counts where both texts have all parts."""
     alone: float = 1.0
-    """Its cosine times this is as good as the mean of all parts, where there is no other."""
+    """If it is the only part, its cosine times this is comparable with the mean of all parts."""
 
 
 # Question and answer without a common word have means of about .4 in English, and multilingual
@@ -227,7 +227,7 @@ class Vectors:
 
 
 def joined(cosines: Sequence[NDArray[Any]], parts: Sequence[Part]) -> NDArray[np.float32]:
-    """One cosine of those of each part: their weighted mean, or that of the last part alone.
+    """Join the cosines of the parts into one: their weighted mean, or that of the last part alone.
 
     A first part of exactly 0 says that one of the texts has none. Then the last part, which every
     text has, is brought to the scale of the mean.

@@ -8,7 +8,7 @@ from typing import Any
 
 from commonplace.importers.items import Item, key_of
 from commonplace.importers.json_files import documents, heads
-from commonplace.transcripts.noise import said
+from commonplace.transcripts.noise import without_private
 from commonplace.transcripts.record import Role, joined, list_of, mapping_of, moment, text_of
 
 NAME = "claude"
@@ -42,4 +42,4 @@ def items(path: Path) -> Iterator[Item]:
 def _text(message: dict[str, Any]) -> str:
     parts = [mapping_of(part) for part in list_of(message.get("content"))]
     shown = joined(text_of(part.get("text")) for part in parts if part.get("type") == "text")
-    return said(shown or text_of(message.get("text")))
+    return without_private(shown or text_of(message.get("text")))

@@ -48,7 +48,7 @@ def chosen(memory: Commonplace) -> Chosen:
 
 
 def files(name: str, what: Chosen) -> Iterator[tuple[str, str]]:
-    """(name in the target directory, text); of one file, without a name."""
+    """(name in the target directory, text) of each file; the name is empty for a single file."""
     if name == OBSIDIAN:
         yield from vaults.written(what.memories, what.links)
     elif name == JSONL:

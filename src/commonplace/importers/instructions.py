@@ -10,7 +10,7 @@ from pathlib import Path
 from commonplace.engine.model import Link, Memory, iso
 from commonplace.importers import markdown
 from commonplace.importers.items import Item, title_of
-from commonplace.transcripts.noise import said
+from commonplace.transcripts.noise import without_private
 from commonplace.transcripts.record import list_of, mapping_of, moment, text_of
 
 NAME = "claude-md"
@@ -39,7 +39,7 @@ def items(path: Path) -> Iterator[Item]:
         place = " > ".join(headings) or path.name
         seen[place] = seen.get(place, 0) + 1
         number = "" if seen[place] == 1 else f" ({seen[place]})"
-        if body := said(body):
+        if body := without_private(body):
             yield Item(
                 key=f"{where}#{place}{number}", text=body, title=title_of(place),
                 source=where if len(where) <= 2_000 else "", attrs={"file": path.name},
@@ -47,7 +47,9 @@ def items(path: Path) -> Iterator[Item]:
 
 
 def _exported(text: str) -> Iterator[Item]:
-    """The sections of an export of ours; a text of unchanged length may hold headings itself."""
+    """The sections of an export of ours; a section is read by its recorded length, since its text
+    may contain headings.
+    """
     mark = _OURS.search(text)
     while mark is not None:
         try:
@@ -56,7 +58,7 @@ def _exported(text: str) -> Iterator[Item]:
             ours = {}
         end = mark.end() + (ours["chars"] if isinstance(ours.get("chars"), int) else 0)
         following = _OURS.search(text, mark.end())
-        if not text.startswith("\n\n", end):  # somebody edited it
+        if not text.startswith("\n\n", end):  # the section was edited
             end = len(text.rstrip()) if following is None else following.start()
         body = text[mark.end() : end]
         links = [mapping_of(each) for each in list_of(ours.get("links"))]

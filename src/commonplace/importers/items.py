@@ -1,4 +1,6 @@
-"""What every format gives: memories and lines of conversations, before they are stored."""
+"""The items that every importer yields: memories and lines of conversations, before they are
+stored.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,7 @@ class Item:
     """A memory of another program; with a speaker, a line of a conversation."""
 
     key: str
-    """Names it within its format, and is the same at every import."""
+    """The item's key within its format; the same at every import."""
     text: str
     id: str | None = None
     kind: str = "note"
@@ -37,7 +39,7 @@ class Item:
     importance: float = 0.5
     pinned: bool = False
     ref: str = ""
-    """Its ref, if it was exported by this program."""
+    """Its ref, if Commonplace exported it."""
     links: Sequence[tuple[str, str]] = ()
     """(kind, key of the other item)"""
     conversation: str = ""
@@ -55,7 +57,7 @@ class Format(Protocol):
         """Whether a file or directory is of this format, by its content."""
 
     def items(self, path: Path) -> Iterator[Item]:
-        """What it holds."""
+        """The items in a file or directory."""
 
 
 def of_records(records: Iterable[Record]) -> Iterator[Item]:
@@ -96,7 +98,7 @@ def title_of(value: Any) -> str:
 
 
 def key_of(*parts: Any) -> str:
-    """A key for something without an id: a digest of what it consists of."""
+    """A key for an item without an id: a digest of its parts."""
     whole = "\0".join(str(part) for part in parts)
     return hashlib.sha256(whole.encode("utf-8", "surrogatepass")).hexdigest()[:32]
 

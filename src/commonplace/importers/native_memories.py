@@ -79,7 +79,9 @@ def chosen_files(paths: Iterable[Path]) -> list[Path]:
 
 
 def look(memory: Commonplace, files: Sequence[Path]) -> Guarded:
-    """Store new and changed files, and notice which of the guarded ones are gone; one undo."""
+    """Store new and changed files, and notice which of the guarded ones are gone; undone as one
+    operation.
+    """
     report, origin = Guarded(), import_origin()
     contents = {str(file): content for file in files
                 if (content := _content(file, report)) is not None}  # fmt: skip
@@ -97,7 +99,7 @@ def look(memory: Commonplace, files: Sequence[Path]) -> Guarded:
 
 
 def _content(file: Path, report: Guarded) -> bytes | None:
-    """A file's bytes; None if there is nothing in it that can be stored."""
+    """A file's bytes; None if its content cannot be stored."""
     try:
         with file.open("rb") as stream:
             content = stream.read(_BYTES + 1)
@@ -106,7 +108,7 @@ def _content(file: Path, report: Guarded) -> bytes | None:
         report.skipped.append(f"{file}: {error}")
         return None
     if "\0" in text or len(text) > checks.TEXT_CHARS or len(str(file)) > checks.REF_CHARS:
-        report.skipped.append(f"{file}: it is too long, or no text")
+        report.skipped.append(f"{file}: it is too long, or it is not text")
         return None
     return content if text.strip() else None
 
@@ -117,7 +119,7 @@ def _take_in(
     digest = hashlib.sha256(content).hexdigest()
     attrs = {FILE: path, DIGEST: digest}
     if known is None and lookup.find(memory, _ref(path)) is not None:
-        report.unchanged += 1  # somebody forgot it here
+        report.unchanged += 1  # it was forgotten (hidden) in this memory
     elif known is None:
         name = Path(path)
         draft = Draft(
@@ -143,7 +145,7 @@ def _file(one: Memory) -> str:
 
 
 def guarded(memory: Commonplace) -> Iterator[Memory]:
-    """The memories of guarded files, those that are gone too."""
+    """The memories of guarded files, including those of deleted files."""
     for one in lookup.every(memory, order="oldest", tags_all=[TAG]):
         if (one.ref or "").startswith(PREFIX) and FILE in one.attrs:
             yield one

@@ -52,7 +52,7 @@ Progress = Callable[[int, int], None]
 
 
 def recognised(path: Path, name: str | None = None) -> str:
-    """The name of a file's or directory's format; InvalidInput if it is none that is known."""
+    """The name of a file's or directory's format; InvalidInput if it is not known."""
     if name is not None:
         if name not in NAMES:
             raise InvalidInput(f"Not a format I know. Known: {', '.join(NAMES)}.", field="from")
@@ -77,7 +77,7 @@ def _is_plain(path: Path) -> bool:
 
 
 def dry_run(path: Path, name: str) -> Imported:
-    """Count what a format other than our own gives, and show three of them."""
+    """Count the items of a format other than our own, and return three samples."""
     report = counted(name, FORMATS[name].items(path))
     _check_found(path, name, report.found)
     return report
@@ -104,7 +104,7 @@ def run(
 ) -> Imported:
     """Import a file or directory of a format other than our own.
 
-    It is read once before anything is stored, so that what cannot be read changes nothing.
+    All of it is read before anything is stored, so that an unreadable file changes nothing.
     """
     known: Any = FORMATS[name]
     total = counted(name, known.items(path), 0).found

@@ -55,7 +55,7 @@ def items(path: Path) -> Iterator[Item]:
 
 
 def written(memories: Sequence[Memory], links: Mapping[str, Iterable[Link]]) -> str:
-    """Memories as entities; what the graph has no place for stands in a field of its own."""
+    """Memories as entities; fields that the graph does not have are in an extra field."""
     names: dict[str, str] = {}
     taken: set[str] = set()
     for memory in memories:
@@ -81,5 +81,5 @@ def written(memories: Sequence[Memory], links: Mapping[str, Iterable[Link]]) -> 
 
 
 def _relation(link: Link) -> str:
-    """The relation's own name: of an imported one, the kind is made of it."""
+    """The relation's original name; the kind of an imported link was derived from it."""
     return link.reason if link.reason and stored_kind(link.reason, "") == link.kind else link.kind

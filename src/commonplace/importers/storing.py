@@ -1,4 +1,4 @@
-"""Storing what a format gives: each item once, in batches, all of them undone together."""
+"""Stores imported items: each item once, in batches, all of them undone together."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def import_origin() -> Origin:
 
 @dataclass(slots=True)
 class Imported:
-    """What an import did, or with a dry run would find."""
+    """The result of an import, or of a dry run."""
 
     format: str
     found: int = 0
@@ -54,7 +54,7 @@ class Imported:
     links: int = 0
     problems: list[str] = field(default_factory=list)
     masked: list[str] = field(default_factory=list)
-    """The kinds of the secrets that were masked, one for each."""
+    """The kinds of the masked secrets, one entry for each secret."""
     samples: list[dict[str, Any]] = field(default_factory=list)
     operations: list[str] = field(default_factory=list)
 
@@ -266,5 +266,5 @@ def _known(space: OpenSpace, items: Sequence[Item], refs: Sequence[str]) -> dict
 
 
 def _storable(text: str) -> str:
-    """The text without halves of characters, which no database can hold."""
+    """The text without lone surrogates, which no database can store."""
     return _SURROGATE.sub("\ufffd", text).replace("\0", "\ufffd")

@@ -113,7 +113,7 @@ class BasicMemory(Vault):
         for index, file in enumerate(markdown.files(path) if _may_be_notes(path) else ()):
             try:
                 properties, _ = markdown.split_frontmatter(markdown.read(file))
-            except InvalidInput:  # of another kind
+            except InvalidInput:  # this note is of another kind
                 continue
             if "permalink" in properties:
                 return True
@@ -176,7 +176,7 @@ def _time(properties: dict[str, Any], names: Sequence[str]) -> Any:
 def written(
     memories: Sequence[Memory], links: Mapping[str, Iterable[Link]]
 ) -> Iterator[tuple[str, str]]:
-    """(file name, text) of a note for each memory, as a vault that Obsidian opens."""
+    """(file name, text) of a note for each memory, as a vault for Obsidian."""
     names = _names(memories)
     for memory in memories:
         related = [link for link in links.get(memory.id, ()) if link.target in names]

@@ -33,7 +33,7 @@ from commonplace.platform import memory_files
 P = ParamSpec("P")
 
 
-def _told(function: Callable[Concatenate[Commonplace, P], str]) -> Callable[..., str]:
+def _report_errors(function: Callable[Concatenate[Commonplace, P], str]) -> Callable[..., str]:
     """Report typed errors as the SDK does, so that the model reads them."""
 
     @wraps(function)
@@ -46,13 +46,13 @@ def _told(function: Callable[Concatenate[Commonplace, P], str]) -> Callable[...,
     return run
 
 
-_view = _told(memory_files.view)
-_create = _told(memory_files.create)
-_str_replace = _told(memory_files.str_replace)
-_insert = _told(memory_files.insert)
-_delete = _told(memory_files.delete)
-_rename = _told(memory_files.rename)
-_clear = _told(memory_files.clear_all)
+_view = _report_errors(memory_files.view)
+_create = _report_errors(memory_files.create)
+_str_replace = _report_errors(memory_files.str_replace)
+_insert = _report_errors(memory_files.insert)
+_delete = _report_errors(memory_files.delete)
+_rename = _report_errors(memory_files.rename)
+_clear = _report_errors(memory_files.clear_all)
 
 
 class CommonplaceMemoryTool(BetaAbstractMemoryTool):

@@ -170,7 +170,7 @@ class CommonplaceProvider(MemoryProvider):
             )
 
     def shutdown(self) -> None:
-        """Store what waits, and close the memory."""
+        """Store pending turns, and close the memory."""
         if self._writer is not None:
             self._turns.put(None)
             self._writer.join()

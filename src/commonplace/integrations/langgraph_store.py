@@ -61,7 +61,7 @@ class CommonplaceStore(BaseStore):
         self.memory = memory
 
     def batch(self, ops: Iterable[Op]) -> list[Result]:
-        """Carry out operations: what is read is the state before the batch's writes."""
+        """Carry out operations; reads see the state before the batch's writes."""
         listed = list(ops)
         results: list[Result] = []
         writes: dict[tuple[tuple[str, ...], str], PutOp] = {}
@@ -170,12 +170,12 @@ def _digest(text: str) -> str:
 
 
 def _tags(namespace: Sequence[str]) -> list[str]:
-    """Return a tag for the namespace and for each that begins it."""
+    """Return a tag for the namespace and for each of its prefixes."""
     return [_tag(namespace[:size]) for size in range(1, len(namespace) + 1)]
 
 
 def _text(value: Mapping[str, Any], index: bool | Sequence[str] | None) -> str:
-    """Return what searches look at; empty if the item is not to be found by a query."""
+    """Return what searches look at; empty if queries must not find the item."""
     if index is False:
         return ""
     if index is None or index is True:

@@ -18,7 +18,7 @@ from commonplace.platform import llm
 log = logging.getLogger(__name__)
 
 MOST_REQUESTS = 25
-"""How often a model is asked in one run, tool calls and all."""
+"""How many requests one run may send to the model, including those after tool calls."""
 
 
 class AgentFailed(CommonplaceError):

@@ -2,8 +2,8 @@
 
 Each line is stored once, by a ref made of the client and the line's id. How far a transcript was
 read is noted in a file of the data directory, written after the lines are stored: if the process is
-killed in between, lines are read a second time and recognised. A session that ends without a word
-is noted at its start, and read to its end at the next start of any session.
+killed in between, lines are read a second time and recognised. A session is noted at its start; if
+it ends without an event, its transcript is read to its end when the next session starts.
 """
 
 from __future__ import annotations
@@ -39,12 +39,12 @@ if TYPE_CHECKING:
 
 FOLDER = "sessions"
 COPIES = "transcripts"
-"""Where our plugins write what an agent keeps in a database; deleted when it is read."""
+"""Where our plugins write transcripts of agents that use a database; deleted once read."""
 BATCH = 200
 BYTES_AT_ONCE = 4 * 1024 * 1024
 BEGINNING = 256
 DONE = "done"
-DONE_SECONDS = 86_400.0  # after so long without a new line, a session is taken for ended
+DONE_SECONDS = 86_400.0  # a session without a new line for this long counts as ended
 SUFFIXES = (".jsonl", ".json")
 _SURROGATE = re.compile("[\ud800-\udfff]")
 
@@ -118,7 +118,7 @@ def catch_up(memory: Commonplace, besides: str = "") -> int:
             continue
         try:
             state = Path(note.transcript).stat()
-        except OSError:  # the client has deleted it, or its disk is away
+        except OSError:  # the client has deleted it, or its disk is not mounted
             _set_aside(file, since=note.seen_at)
             continue
         if state.st_size != note.offset:
@@ -176,7 +176,7 @@ def _write_note(memory: Commonplace, note: Note) -> None:
 
 
 def _is_transcript_name(transcript: str) -> bool:
-    """Only files that are called like transcripts are opened, and only by their whole path."""
+    """Whether a path is absolute and named like a transcript; no other file is opened."""
     path = Path(transcript)
     return "\0" not in transcript and path.is_absolute() and path.suffix in SUFFIXES
 

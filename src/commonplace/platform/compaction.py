@@ -1,4 +1,4 @@
-"""Before a session's context is compacted its state is kept, and given back afterwards."""
+"""Stores a checkpoint before a session's context is compacted, and gives it back afterwards."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def keep_checkpoint(memory: Commonplace, transcript: str, cwd: str, session: str
         return
     session = session or records[-1].session
     lines = memory.within(None).conversations.history(conversation_of(records[-1]), limit=LINES)
-    said = [line.memory.text for line in lines]  # as it was stored: without secrets
+    said = [line.memory.text for line in lines]  # the stored text, in which secrets are masked
     asked = [line.memory.text for line in lines if line.speaker == "user"]
     if not said:
         return
@@ -61,7 +61,9 @@ def keep_checkpoint(memory: Commonplace, transcript: str, cwd: str, session: str
 
 
 def drop_summarised(memory: Commonplace, session: str, summary: str) -> None:
-    """Remove from the checkpoint of a session what the summary of its context holds already."""
+    """Remove from the checkpoint of a session the details that the summary of its context already
+    has.
+    """
     found = latest_checkpoint(memory, session) if session and summary else None
     if found is None or "at" not in found.attrs:
         return

@@ -72,7 +72,7 @@ class Durable:
         self._shared = shared
         self._lock: ProcessLock | None = None
         self._works: list[tuple[str, Work]] = []
-        self._new: list[Work] = []  # whose unfinished work is not looked up yet
+        self._new: list[Work] = []  # kinds whose unfinished work has not been looked up yet
         self._stop = threading.Event()
         self._steps_running: set[object] = set()
         self._logged: set[str] = set()  # failures that were logged
@@ -204,7 +204,7 @@ class Durable:
         space, identity, turn, age = request
         work = self._work(identity)
         if work is None or work.steps(space, identity) is None:
-            if age > WAIT_SECONDS:  # requested, but never stored
+            if age > WAIT_SECONDS:  # the work was requested, but never stored
                 self._shared.forget_request(request)
             return
         _resume(space, identity, turn)
@@ -222,7 +222,7 @@ class Durable:
         work = self._work(identity)
         if work is None:
             return False
-        for pause in PAUSES:  # _guarded raises _Stopping where trying again is of no use
+        for pause in PAUSES:  # _guarded raises _Stopping if a retry is useless
             try:
                 return bool(self._guarded(lambda: work.step(space, identity, index)))
             except Exception:
@@ -309,7 +309,7 @@ def ask(library: Library, space: str, identity: str, turn: int = 0) -> None:
 
 
 _here: Durable | None = None  # DBOS calls functions, not methods
-_engine: Any = None  # of SQLAlchemy, on PostgreSQL
+_engine: Any = None  # SQLAlchemy's engine, on PostgreSQL
 _registered: list[Any] = []
 
 

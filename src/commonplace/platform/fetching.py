@@ -30,8 +30,8 @@ MOST_URL = 2_048
 Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 Resolver = Callable[[str, int], Awaitable[list[str]]]
 
-# What `is_global` lets through, or has let through in some Python: translations that carry an
-# IPv4 address inside, and ranges that were given back.
+# Networks that `is_global` accepts, in some version of Python: those that embed an IPv4 address,
+# and ranges that were withdrawn.
 _REFUSED_NETWORKS = tuple(
     ipaddress.ip_network(network)
     for network in (
@@ -75,7 +75,7 @@ class Fetched:
     url: str
     status: int
     headers: Mapping[str, str]
-    """By lower-case name; of several, the last."""
+    """Headers by lower-case name; of repeated ones, the last."""
     body: bytes
 
 

@@ -50,7 +50,7 @@ class Event:
     source: str = ""
     """Why a session starts, or who sent a prompt."""
     agent: str = ""
-    """The id of the sub-agent, if the event is one's."""
+    """The id of the sub-agent that the event comes from, if any."""
     given: Mapping[str, Any] = field(default_factory=dict)
     """The whole event, as the agent sent it."""
 
@@ -111,7 +111,7 @@ def answer(
 
 
 def _start(memory: Commonplace, event: Event, capturing: bool) -> dict[str, Any] | None:
-    """Read what sessions that were killed have left, note this one, and say what matters here."""
+    """Read the rest of killed sessions' transcripts, note this session, and return its context."""
     if capturing:
         capture.catch_up(memory, besides=event.transcript)
         if event.transcript:
@@ -177,7 +177,7 @@ def take_in(data: Path, memory_of: Callable[[str], Commonplace]) -> int:
     """Handle the events that hooks spooled while no server ran; return how many.
 
     A file is removed after its event is stored, so that after a crash an event can come twice. One
-    that is not valid is renamed to `.refused`. If something cannot be stored now, it is left.
+    that is not valid is renamed to `.refused`. Events that cannot be stored now stay spooled.
     """
     folder = data / files.INBOX
     if not folder.is_dir() or not any(folder.glob("*.json")):

@@ -34,7 +34,7 @@ URLS = {"anthropic": "https://api.anthropic.com", "openai": "https://api.openai.
 CALL_SECONDS = 60.0
 TRIES = 3
 MISFITS = 2
-"""How often a question is asked whose answers do not have the schema."""
+"""How often a question is asked if its answers do not match the schema."""
 PAUSE_SECONDS = 0.2
 WAIT_SECONDS = 20.0
 """The longest `Retry-After` that is followed."""
@@ -51,7 +51,7 @@ class ModelUnavailable(CommonplaceError):
 
     code = "MODEL_UNAVAILABLE"
     spent: Spent | None = None
-    """The cost of useless answers."""
+    """The cost of the requests that failed."""
 
     def __init__(self, message: str) -> None:
         super().__init__(message, hint="Nothing was changed.")

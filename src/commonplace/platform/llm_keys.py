@@ -35,7 +35,7 @@ class LlmKeys:
         self._sealed.put(space, {"key": key, "provider": provider, "model": model, "at": now()})
 
     def get(self, space: str) -> Access | None:
-        """The key of a space, to ask with."""
+        """The key of a space, as access to its model."""
         held = self._sealed.get(space)
         return None if held is None else Access(held["key"], held["provider"], held["model"])
 

@@ -123,7 +123,7 @@ def _branch(repository: Path) -> str:
 
 
 def _repository_name(common: str) -> str:
-    """The name of a repository: its remote, or its first commit, or where it lies."""
+    """The name of a repository: its remote, or its first commit, or its path."""
     remote = normalised(_origin(Path(common) / "config"))
     if remote:
         return _short(remote)

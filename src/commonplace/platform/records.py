@@ -29,7 +29,7 @@ class Records:
     def __init__(self, reserved: Reserved) -> None:
         """`reserved.records` has the shape of the attrs of each kind.
 
-        An archived memory of another shape is no record: callers can store any kind.
+        An archived memory of another shape is not a record, since callers can store any kind.
         """
         self._reserved = reserved
 
@@ -78,7 +78,9 @@ class Records:
     def keep_newest(
         self, memory: Commonplace, kind: str, *tags: str, most: int, batch: int = 50
     ) -> None:
-        """Delete the oldest records of a kind for good, in batches, once there are too many."""
+        """Delete the oldest records of a kind for good, in batches, once there are more than
+        `most`.
+        """
         chosen: dict[str, Any] = {"kinds": [kind], "states": [STATE], "tags_all": tags}
         held = memory.browse(**chosen, limit=1)[1]
         if held < most + batch:

@@ -28,7 +28,7 @@ LOG_LINES, LOG_CHARS = 1_000, 1_000
 GRACE_SECONDS = 2.0
 COMMAND = (sys.executable, "-I", "-m", "commonplace.platform.sandbox")
 Function = Callable[[Sequence[Any]], Any]
-"""Takes the arguments of a call; what it raises, the script is told."""
+"""A function that scripts may call; an `Unsuitable` that it raises is an error in the script."""
 
 
 class Unsuitable(Exception):
@@ -174,7 +174,7 @@ _SHOW = """
 
 
 def _confined() -> Any:
-    """The library with a limit on memory that holds, and compiled code kept between runs."""
+    """The WebAssembly library with an enforced memory limit, and a cache of compiled code."""
     import quickjs_rs
     import wasmtime
     from quickjs_rs import _wasmtime

@@ -35,7 +35,7 @@ class SealedSettings:
     bound: str
     """Sealed with the purpose and the space, so that no other sealed value can take its place."""
     title: str
-    """What `doctor` calls it."""
+    """Its name in the output of `doctor`."""
 
     def put(self, space: str, values: dict[str, Any]) -> None:
         """Store the secrets of a space instead of those before."""

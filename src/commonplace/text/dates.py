@@ -148,7 +148,7 @@ _RULES: tuple[tuple[str, Callable[[re.Match[str], datetime], Period]], ...] = (
      rf"(?: (?:of )?{_YEAR})?", _season),
     (rf"(?:in |during |since ){_YEAR}", _year),
 )  # fmt: skip
-# What stands alone for a period where one is asked for, but means something else in a sentence.
+# Phrases that name a period if they stand alone, but may mean something else in a sentence.
 _ALONE: tuple[tuple[str, Callable[[re.Match[str], datetime], Period]], ...] = (
     (r"(?P<number>\d{1,4}) ?(?P<letter>[hdwmy])", _short),
     (rf"{_NUMBER} {_UNIT}", _within),

@@ -25,12 +25,12 @@ _WRONG = b"{"  # marks an error message; no image starts with this byte
 
 
 class TooManyPixels(InvalidInput):
-    """An image that would take more memory than any is worth."""
+    """The image has more pixels than are decoded."""
 
 
 def smaller(data: bytes) -> bytes:
     """The image in the same format, fitted into a square, upright, without metadata."""
-    image, wrong = _ran(data)
+    image, wrong = _run_process(data)
     if not wrong:
         return image
     _refuse_too_many(wrong)
@@ -38,8 +38,8 @@ def smaller(data: bytes) -> bytes:
 
 
 def check(data: bytes) -> None:
-    """Refuse an image that states more than PIXELS; one that cannot be read states none."""
-    _refuse_too_many(_ran(data, "check")[1])
+    """Refuse an image that states more than PIXELS; an unreadable image passes this check."""
+    _refuse_too_many(_run_process(data, "check")[1])
 
 
 def _refuse_too_many(wrong: str) -> None:
@@ -47,8 +47,8 @@ def _refuse_too_many(wrong: str) -> None:
         raise TooManyPixels(f"The image has more than {PIXELS:,} pixels.", field="file")
 
 
-def _ran(data: bytes, *arguments: str) -> tuple[bytes, str]:
-    """What the process writes, and what it says is wrong."""
+def _run_process(data: bytes, *arguments: str) -> tuple[bytes, str]:
+    """(output of the process, its error message)."""
     try:
         ran = subprocess.run(  # noqa: S603 - our own module
             (*COMMAND, *arguments), input=data, capture_output=True, timeout=TIMEOUT, check=False,

@@ -71,7 +71,7 @@ def split(text: str, *, budget: int = 240, overlap: int = 24) -> list[Span]:
         if stop <= start:
             stop = max(cut_at_or_before(text, farthest), start + 1)
         if spans and stop <= spans[-1].stop:
-            # The overlap fills the whole budget: begin after it.
+            # The overlap would fill the whole budget: start without it.
             start = spans[-1].stop
             continue
         spans.append(Span(start, stop))

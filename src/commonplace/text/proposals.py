@@ -100,7 +100,7 @@ def proposals(text: str) -> list[Proposal]:
 
 
 def proposal(sentence: str) -> Proposal | None:
-    """Return what one sentence states; None if it is not known to state anything."""
+    """Return what one sentence states; None if no pattern matches it."""
     whole = " ".join(sentence.split()).strip("-*• ")
     if len(whole) > SENTENCE_CHARS or len(whole.split()) < SHORTEST:
         return None

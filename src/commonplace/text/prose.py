@@ -1,8 +1,8 @@
 """Stored texts as one block of prose for a model: they are data, and must stay data.
 
-What a model reads is told apart only by how it looks. So what cannot be seen is shown
-(`visible`), what looks like markup or a turn of a conversation is broken up (`neutral`), and
-everything stands between delimiters that nobody could have known when the text was written
+A model distinguishes data from instructions only by their look. So hidden characters are made
+visible (`visible`), text that looks like markup or like another speaker is broken up (`neutral`),
+and everything stands between delimiters that nobody could have known when the text was written
 (`envelope`). This makes forging a delimiter impossible; it does not make a model obedient.
 """
 

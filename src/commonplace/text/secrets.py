@@ -27,7 +27,7 @@ class Secret(NamedTuple):
 
 
 def mark(kind: str) -> str:
-    """What stands in a text instead of a secret."""
+    """The mark that replaces a secret in a text."""
     return f"[masked: {kind}]"
 
 
@@ -86,7 +86,7 @@ def marks(text: str) -> list[str]:
     return _MARK.findall(text)
 
 
-# What is no secret although it stands where one would
+# Values that are not secrets although they stand in the place of one
 
 
 _PLACEHOLDER = re.compile(
@@ -200,7 +200,7 @@ def _is_password(value: str, quoted: bool) -> bool:
 
 
 def _is_said_password(value: str, quoted: bool) -> bool:
-    """As `_is_password` in a sentence, where what follows is mostly another word of it."""
+    """As `_is_password`, but in a sentence, where the next word is usually not a password."""
     if _is_placeholder(value) or _CODE.search(value) or "://" in value:
         return False
     digits = sum(map(str.isdigit, value))
@@ -209,7 +209,7 @@ def _is_said_password(value: str, quoted: bool) -> bool:
     return bool(letters and (digits or signs)) or digits >= 6 or (quoted and len(value) >= 8)
 
 
-# What is found by its own look
+# Secrets that are recognised by their own format
 
 
 _PRIVATE_KEY = re.compile(
@@ -231,7 +231,9 @@ _LOGIN = re.compile(
 
 
 def _blocks(text: str) -> Iterator[Secret]:
-    """Private keys, addresses and command lines, each tried only if its sign is in the text."""
+    """Private keys, addresses and command lines, each searched for only if the text has its
+    characteristic word.
+    """
     if "PRIVATE KEY" in text:
         for match in _PRIVATE_KEY.finditer(text):
             if len(match[0]) >= 80:
@@ -252,7 +254,7 @@ def _blocks(text: str) -> Iterator[Secret]:
                 yield Secret(*match.span("v"), "password")
 
 
-# Tokens that are known by their beginning
+# Tokens that are recognised by their prefix
 
 
 _RUN = re.compile(rf"[A-Za-z0-9_.:/+=-]{{{RUN_CHARS},}}")
@@ -260,7 +262,7 @@ _START, _END = r"(?<![A-Za-z0-9_])", r"(?![A-Za-z0-9_])"
 _ALONE, _ALONE_END = r"(?<![A-Za-z0-9+/_-])", r"(?![A-Za-z0-9+/_-])"
 _ID = "[A-Za-z0-9_-]"
 
-# A kind, what its tokens begin with or hold, and what the whole looks like.
+# (kind, prefixes of its tokens or words in them, pattern of the whole token).
 _TOKENS = (
     ("aws key", "AKIA ASIA ABIA ACCA AGPA AIDA AROA AIPA ANPA ANVA",
      _ALONE + "A(?:KIA|SIA|BIA|CCA|GPA|IDA|ROA|IPA|NPA|NVA)[A-Z2-7]{16}" + _ALONE_END),
@@ -342,7 +344,7 @@ def _tokens(run: str) -> Iterator[Secret]:
                 yield Secret(*match.span(), kind)
 
 
-# Passwords and keys that are known by the word before them
+# Passwords and keys that are recognised by the word before them
 
 
 _PASSWORDS = ("passw", "passphrase", "passcode", "pwd", "kennwort", "_pass", "-pass")
@@ -360,7 +362,7 @@ _SAID_PASSWORD = re.compile(rf"(?P<n>\w*){_IS}(?P<v>[^\s\"'`]{{6,200}}?){_SAID_E
 _OPTION = re.compile(r"(?P<n>[\w-]{0,20})[ =](?P<q>[\"']?)(?P<v>[^\s\"']{6,200})")
 _GIVEN_KEY = re.compile(rf"(?P<n>{_REST}){_GIVES}{_VALUE}")
 _SAID_KEY = re.compile(rf"(?P<n>\w*){_IS}{_VALUE}(?=[\"'`.,;!?)\s]|$)")
-# What a key must be called: an ordinary "key" is none.
+# Names of keys that are secrets; "key" alone is not one.
 _KEY_OF = re.compile(
     r"(?i)(?:api|access|secret|private|auth|encryption|encrypt|signing|master|account|license|service"
     r"|storage|session|client|app|consumer|shared|webhook|deploy|admin|root|subscription"
@@ -433,4 +435,4 @@ KINDS = (
     "private key", "password in an address", "signature", "password", "key", "credentials",
     *dict.fromkeys(kind for kind, _, _ in _TOKENS),
 )  # fmt: skip
-"""What is looked for, as the marks name it."""
+"""All kinds of secrets, as they are named in marks."""

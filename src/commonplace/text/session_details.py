@@ -31,14 +31,14 @@ _DECISION = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class SessionDetails:
-    """The newest of each, the newest last."""
+    """The newest commands, decisions and paths, each list with the newest last."""
 
     commands: tuple[str, ...]
     decisions: tuple[str, ...]
     paths: tuple[str, ...]
 
     def without(self, summary: str) -> SessionDetails:
-        """Return what a summary does not hold."""
+        """Return the details that a summary lacks."""
 
         def missing(texts: tuple[str, ...]) -> tuple[str, ...]:
             return tuple(text for text in texts if text not in summary)

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from commonplace.transcripts.lines import json_lines
-from commonplace.transcripts.noise import said, said_by_user
+from commonplace.transcripts.noise import said_by_user, without_private
 from commonplace.transcripts.record import (
     Reading,
     Record,
@@ -19,12 +19,12 @@ from commonplace.transcripts.record import (
 )
 
 CLIENT = "claude-code"
-# Lines that no person and no model wrote, or that repeat others.
+# Types of lines that neither a person nor a model wrote, or that repeat others.
 _FLAGS = (
     "isMeta", "isSidechain", "isCompactSummary", "isVisibleInTranscriptOnly", "isVirtual",
     "isApiErrorMessage", "agentId", "toolUseResult",
 )  # fmt: skip
-# What prompted a message, if it was not a person.
+# Sources of a prompt other than a person.
 _SOURCES = ("sdk", "system", "loop_wakeup", "schedule_wakeup", "poll_event")
 
 
@@ -52,7 +52,7 @@ def read(path: Path, offset: int = 0, most: int | None = None) -> Reading:
 
 
 def record_of(value: dict[str, Any], line: bytes) -> Record | None:
-    """The record that a line is; None if it is none that somebody said."""
+    """The record that a line is; None if nobody said it."""
     role = value.get("type")
     if role not in ("user", "assistant") or any(value.get(flag) for flag in _FLAGS):
         return None
@@ -61,7 +61,7 @@ def record_of(value: dict[str, Any], line: bytes) -> Record | None:
         return None
     content = message.get("content")
     parts = [content] if isinstance(content, str) else _texts(content)
-    text = joined(said_by_user(part) if role == "user" else said(part) for part in parts)
+    text = joined(said_by_user(part) if role == "user" else without_private(part) for part in parts)
     if not text:
         return None
     # a fork of a session copies its lines, and says of which
@@ -70,7 +70,7 @@ def record_of(value: dict[str, Any], line: bytes) -> Record | None:
     known = text_of(copied.get("messageUuid")) or text_of(value.get("uuid"))
     identity, at = known or line_id(session, line), moment(value.get("timestamp"))
     branch = text_of(value.get("gitBranch"))
-    if branch == "HEAD":  # of no branch
+    if branch == "HEAD":  # the line is on no branch
         branch = ""
     return Record(CLIENT, session, role, text, identity, at, text_of(value.get("cwd")), branch)
 

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from commonplace.transcripts.lines import first_objects, json_lines
-from commonplace.transcripts.noise import said, said_by_user
+from commonplace.transcripts.noise import said_by_user, without_private
 from commonplace.transcripts.record import (
     Reading,
     Record,
@@ -59,7 +59,7 @@ def _record(
     if item.get("type") != "message" or role not in ("user", "assistant"):
         return None
     parts = [text_of(mapping_of(part).get("text")) for part in list_of(item.get("content"))]
-    text = joined(said_by_user(part) if role == "user" else said(part) for part in parts)
+    text = joined(said_by_user(part) if role == "user" else without_private(part) for part in parts)
     if not text:
         return None
     session = text_of(meta.get("session_id")) or text_of(meta.get("id")) or path.stem

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from commonplace.transcripts.lines import json_lines
-from commonplace.transcripts.noise import said, said_by_user
+from commonplace.transcripts.noise import said_by_user, without_private
 from commonplace.transcripts.record import (
     Reading,
     Record,
@@ -47,7 +47,9 @@ def read(path: Path, offset: int = 0, most: int | None = None) -> Reading:
             continue
         content = list_of(mapping_of(value.get("message")).get("content"))
         parts = [text_of(mapping_of(part).get("text")) for part in content]
-        text = joined(said_by_user(part) if role == "user" else said(part) for part in parts)
+        text = joined(
+            said_by_user(part) if role == "user" else without_private(part) for part in parts
+        )
         if text:
             identity = line_id(session, str(end), line)
             records.append(Record(CLIENT, session, role, text, identity))
@@ -83,7 +85,7 @@ def _chat(
         bubble = bubbles.get((chat, identity)) or header
         role = _ROLES.get(bubble.get("type"))
         text = text_of(bubble.get("text"))
-        text = said_by_user(text) if role == "user" else said(text)
+        text = said_by_user(text) if role == "user" else without_private(text)
         if role is None or not text:
             continue
         timing = mapping_of(bubble.get("timingInfo"))

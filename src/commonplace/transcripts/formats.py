@@ -11,7 +11,7 @@ from commonplace.transcripts import claude_code, codex, cursor, gemini, opencode
 from commonplace.transcripts.lines import first_objects
 from commonplace.transcripts.record import Reading
 
-_LOOKED_AT = 20  # records in which a file shows its format
+_LOOKED_AT = 20  # so many records are read to recognise a file's format
 
 
 class _Read(Protocol):

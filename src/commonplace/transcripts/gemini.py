@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from commonplace.transcripts.lines import first_objects, json_document, json_lines
-from commonplace.transcripts.noise import said, said_by_user
+from commonplace.transcripts.noise import said_by_user, without_private
 from commonplace.transcripts.record import (
     Reading,
     Record,
@@ -25,7 +25,7 @@ from commonplace.transcripts.record import (
 CLIENT = "gemini"
 _ROLES: dict[str, Role] = {"user": "user", "gemini": "assistant"}
 
-_COMMAND = re.compile(r"[/?][a-z]*(?: .*)?")  # of the client, not for the model
+_COMMAND = re.compile(r"[/?][a-z]*(?: .*)?")  # messages of the client that the model does not get
 
 
 def recognises(first: list[dict[str, Any]]) -> bool:
@@ -36,7 +36,7 @@ def recognises(first: list[dict[str, Any]]) -> bool:
 def read(path: Path, offset: int = 0, most: int | None = None) -> Reading:
     """The records from an offset of a session's file on, each in its newest form.
 
-    What was said before the user went back to an earlier message was said all the same.
+    Messages after which the user went back to an earlier point are included.
     """
     if path.suffix == ".json":
         return _read_document(path)
@@ -66,7 +66,7 @@ def _record(value: dict[str, Any], meta: dict[str, Any], path: Path) -> Record |
         return None
     content = value.get("displayContent") or value.get("content")
     parts = [content] if isinstance(content, str) else _texts(content)
-    text = joined(said_by_user(part) if role == "user" else said(part) for part in parts)
+    text = joined(said_by_user(part) if role == "user" else without_private(part) for part in parts)
     if not text or (role == "user" and _COMMAND.fullmatch(text)):
         return None
     session = text_of(meta.get("sessionId")) or path.stem

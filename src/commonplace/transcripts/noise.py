@@ -1,4 +1,4 @@
-"""What stands in a conversation without being said by anybody.
+"""Removes the parts of a conversation that nobody without_private.
 
 Clients put reminders, environment blocks, notifications and the output of local commands into the
 user's messages. Memories that were recalled into a conversation are not stored a second time, and
@@ -46,12 +46,12 @@ def said_by_user(text: str) -> str:
     """What the user typed in a part of a message; empty if the client wrote all of it."""
     if _CLIENT_PARTS.match(text):
         return ""
-    text = _LEFT_OPEN.sub("", _CLIENT_BLOCKS.sub("", said(text))).strip()
+    text = _LEFT_OPEN.sub("", _CLIENT_BLOCKS.sub("", without_private(text))).strip()
     if text.startswith("<user_query>") and (queries := _QUERY.findall(text)):
         text = "\n\n".join(queries)
     return "" if _CLIENT_PARTS.match(text) else text
 
 
-def said(text: str) -> str:
+def without_private(text: str) -> str:
     """The text without recalled memories and without what is marked as private."""
     return _PRIVATE.sub("", _RECALLED.sub("", text)).strip()

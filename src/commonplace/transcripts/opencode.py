@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from commonplace.transcripts.lines import json_lines
-from commonplace.transcripts.noise import said, said_by_user
+from commonplace.transcripts.noise import said_by_user, without_private
 from commonplace.transcripts.record import Reading, Record, joined, mapping_of, moment, text_of
 
 CLIENT = "opencode"
@@ -36,7 +36,7 @@ def read(path: Path, offset: int = 0, most: int | None = None) -> Reading:
         role, text = value.get("role"), text_of(value.get("text"))
         if role not in ("user", "assistant"):
             continue
-        text = said_by_user(text) if role == "user" else said(text)
+        text = said_by_user(text) if role == "user" else without_private(text)
         session, identity = text_of(value.get("session")), text_of(value.get("id"))
         if text and session and identity:
             at, cwd = moment(value.get("at")), text_of(value.get("cwd"))
@@ -70,7 +70,9 @@ def records(
         if session not in directories:
             continue
         said_here = [text for _, text in sorted(texts.get(identity, ()))]
-        text = joined(said_by_user(part) if role == "user" else said(part) for part in said_here)
+        text = joined(
+            said_by_user(part) if role == "user" else without_private(part) for part in said_here
+        )
         if text:
             at = moment(mapping_of(data.get("time")).get("created")) or moment(_time(row))
             cwd = directories[session] or text_of(mapping_of(data.get("path")).get("cwd"))

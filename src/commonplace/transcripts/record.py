@@ -1,4 +1,4 @@
-"""A line of a conversation as every agent's history gives it."""
+"""One record of a conversation, in the form that all transcript readers return."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def list_of(value: Any) -> list[Any]:
 
 
 def line_id(*parts: str | bytes) -> str:
-    """An id for a record without one, by what it consists of."""
+    """An id for a record without one: a digest of its parts."""
     hashed = hashlib.sha256()
     for part in parts:
         raw = part.encode("utf-8", "surrogatepass") if isinstance(part, str) else part

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from commonplace.transcripts.lines import first_objects, json_lines
-from commonplace.transcripts.noise import said, said_by_user
+from commonplace.transcripts.noise import said_by_user, without_private
 from commonplace.transcripts.record import (
     Reading,
     Record,
@@ -47,7 +47,7 @@ def read(path: Path, offset: int = 0, most: int | None = None) -> Reading:
         if role is None:
             continue
         content = text_of(mapping_of(value.get("data")).get("content"))
-        text = said_by_user(content) if role == "user" else said(content)
+        text = said_by_user(content) if role == "user" else without_private(content)
         if text:
             identity = text_of(value.get("id")) or line_id(session, str(end), line)
             found.append(Record(

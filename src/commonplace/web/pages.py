@@ -32,9 +32,9 @@ FILES = {
     MANIFEST: "manifest.json", f"{HOME}{MANIFEST}": "manifest.json",
     ICON: "icons/favicon.ico",
 }  # fmt: skip
-"""Files that have another path than the one below `ASSETS`."""
+"""Files that are not served below `ASSETS`, and their paths."""
 VISITED = ("/", *PAGES, f"{BELOW}{{room:path}}")
-"""Where a person may arrive by a link on another site."""
+"""Paths that may be opened by a link on another site."""
 POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data: blob:;"
     " connect-src 'self'; manifest-src 'self'; worker-src 'self'; frame-src 'self';"
@@ -44,7 +44,7 @@ POLICY = (
 _HEADERS = {
     "content-security-policy": POLICY,
     "cross-origin-opener-policy": "same-origin",
-    "cache-control": "no-cache",  # kept, and asked for again with its ETag
+    "cache-control": "no-cache",  # cached, but revalidated with its ETag
     "vary": "accept-encoding",
 }
 _TYPES = {
