@@ -147,13 +147,14 @@ def graph(chromium: Any, address: str, many: int) -> list[Row]:
         page.wait_for_selector("canvas[data-drawn]")
         firsts.append(page.evaluate("Number(document.querySelector('canvas').dataset.drawnAt)"))
     drawn = int(page.locator("canvas").get_attribute("data-drawn"))
-    taken = sorted(page.evaluate(PANNING, FRAMES))
-    page.locator("main .rows a").first.click()
-    page.wait_for_selector("canvas[data-drawn]:not([data-drawn='0'])")
+    outside = sorted(page.evaluate(PANNING, FRAMES))
+    page.goto(address + page.locator("main .rows a").first.get_attribute("href"))
+    page.wait_for_selector("canvas[data-drawn]")
     inside = int(page.locator("canvas").get_attribute("data-drawn"))
+    taken = sorted(page.evaluate(PANNING, FRAMES))
     page.context.close()
     first, later = firsts[0] / 1e3, statistics.median(firsts[1:]) / 1e3
-    slow = taken[int(len(taken) * 0.95)] / 1e3
+    slow, slow_outside = (each[int(len(each) * 0.95)] / 1e3 for each in (taken, outside))
     return [
         Row(
             name=f"graph of {many:,} nodes, first paint of {drawn} clusters",
@@ -161,9 +162,10 @@ def graph(chromium: Any, address: str, many: int) -> list[Row]:
             target="≤ 1 s", ok=first <= 1, values={"first": first, "later": later},
         ),
         Row(
-            name=f"a frame while panning, p95 of {FRAMES}", measured=milliseconds(slow),
-            against=f"{inside} nodes in the largest cluster", target="≤ 50 ms",
-            ok=slow <= 0.05, values={"p95": slow, "p50": taken[len(taken) // 2] / 1e3},
+            name=f"a frame while panning {inside} nodes of the largest cluster, p95 of {FRAMES}",
+            measured=milliseconds(slow), against=f"clusters {milliseconds(slow_outside)}",
+            target="≤ 50 ms", ok=max(slow, slow_outside) <= 0.05,
+            values={"p95": slow, "p50": taken[len(taken) // 2] / 1e3, "clusters": slow_outside},
         ),
     ]  # fmt: skip
 

@@ -226,7 +226,12 @@ class _Edges:
     @cached_property
     def everything(self) -> list[Link]:
         """All links, oldest first."""
-        return self._links(rows_at(self._connection, self._space, LINKS, self._seq))
+        return [Link.of(row) for row in self.rows()]
+
+    def rows(self) -> list[Row]:
+        """The rows of all links, oldest first."""
+        return [row for row in rows_at(self._connection, self._space, LINKS, self._seq)
+                if self._fits(row)]  # fmt: skip
 
     def around(self, node: str, direction: Direction) -> list[tuple[Link, bool]]:
         """Return (link, whether it leads away from the node), strongest first."""
@@ -348,8 +353,8 @@ def components(
 
 def linked_groups(
     space: OpenSpace, *, kinds: Collection[str] | None = None, as_of: When | None = None
-) -> tuple[list[Link], list[list[str]]]:
-    """Return all links, and the `components` that they make, from one reading."""
+) -> tuple[list[Row], list[list[str]]]:
+    """Return the rows of all links, and the `components` that they make, from one reading."""
     parent: dict[str, str] = {}
 
     def root(node: str) -> str:
@@ -359,9 +364,9 @@ def linked_groups(
         return node
 
     with reading(space, as_of) as (connection, seq):
-        links = _Edges(connection, space.name, kinds, seq).everything
+        links = _Edges(connection, space.name, kinds, seq).rows()
         for each in links:
-            parent[root(each.source)] = root(each.target)
+            parent[root(each["source"])] = root(each["target"])
         if seq is None:
             live: Collection[str] = stored_memories.ids_in_states(
                 connection, space.name, LIVE_STATES

@@ -98,7 +98,8 @@ def _links(call: Call, kind: str) -> list[Link]:
 
 def _groups(call: Call, kind: str) -> dict[str, Any]:
     links, found = engine_call(call.memory, linked_groups, kinds=[kind] if kind else None)
-    degrees = Counter(end for link in links for end in (link.source, link.target))
+    degrees = Counter([link["source"] for link in links])
+    degrees.update([link["target"] for link in links])
     centres = [max(members, key=lambda one: (degrees[one], one)) for members in found[:GROUPS]]
     named = _named(call, centres)
     placed = spiral([len(members) for members in found[:GROUPS]])
@@ -115,7 +116,7 @@ def _groups(call: Call, kind: str) -> dict[str, Any]:
         "left_out": len(found) - len(shown),
         "linked": linked,
         "unlinked": max(0, call.memory.browse(limit=1)[1] - linked),
-        "kinds": dict(Counter(link.kind for link in links).most_common(50)),
+        "kinds": dict(Counter([link["kind"] for link in links]).most_common(50)),
     }
 
 
