@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from collections import defaultdict
+from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -24,6 +25,8 @@ RECENT = 5
 CLIENT_DAYS = 30
 OWN = "console_"
 """Prefix of the names of these operations, which are not calls of agents."""
+BROWSER = "Mozilla/"
+"""How every browser's name begins; its pages also call operations of other contracts."""
 
 
 def me(call: Call) -> dict[str, Any]:
@@ -74,17 +77,15 @@ def _use(call: Call) -> dict[str, Any]:
     now = datetime.now(UTC)
     midnight = now.replace(hour=0, minute=0, second=0, microsecond=0)
     with lease(call.memory) as space:
-        today = audit.counts(space.store, midnight)
-        lately = audit.counts(space.store, now - timedelta(days=CLIENT_DAYS))
+        today = _of_agents(audit.counts(space.store, midnight))
+        lately = _of_agents(audit.counts(space.store, now - timedelta(days=CLIENT_DAYS)))
     tools: dict[tuple[str, str, str], list[int]] = defaultdict(lambda: [0, 0])
     for each in today:
-        if each.dialect and not each.tool.startswith(OWN):
-            tools[each.dialect, each.tool, each.caller][0 if each.success else 1] += each.calls
+        tools[each.dialect, each.tool, each.caller][0 if each.success else 1] += each.calls
     clients: dict[tuple[str, str], tuple[int, datetime]] = {}
     for each in lately:
-        if each.dialect and not each.tool.startswith(OWN):
-            calls, last = clients.get((each.client, each.caller), (0, each.last))
-            clients[each.client, each.caller] = (calls + each.calls, max(last, each.last))
+        calls, last = clients.get((each.client, each.caller), (0, each.last))
+        clients[each.client, each.caller] = (calls + each.calls, max(last, each.last))
     return {
         "today": [
             {"dialect": dialect, "tool": tool, "caller": caller, "calls": calls, "refused": refused}
@@ -97,6 +98,13 @@ def _use(call: Call) -> dict[str, Any]:
             )[:20]
         ],
     }  # fmt: skip
+
+
+def _of_agents(counts: Iterable[audit.Count]) -> list[audit.Count]:
+    return [
+        each for each in counts
+        if each.dialect and not each.tool.startswith(OWN) and not each.client.startswith(BROWSER)
+    ]  # fmt: skip
 
 
 def _disk(call: Call) -> dict[str, Any]:
