@@ -93,6 +93,27 @@ def test_a_decision_is_saved_found_and_given_an_outcome(window: Opened) -> None:
     assert "Green tea" in httpx.get(address).text
 
 
+def test_decisions_are_drawn_by_topic_with_their_outcomes_and_relations(window: Opened) -> None:
+    with httpx.Client(base_url=window.address) as client:
+        for decision, outcome in (("Oak", "failed"), ("Larch", "success")):
+            body = {"topic": "boats", "decision": decision, "reasoning": "It floats."}
+            saved = client.post("/api/mama/save", json=body).json()["id"]
+            client.post("/graph/update", json={"id": saved, "outcome": outcome})
+    page = window.open("/viewer/decisions?topic=boats")
+    canvas = page.locator("canvas")
+    expect(canvas).to_have_attribute("data-drawn", "2")
+    legend = page.locator(".picture-legend li")
+    expect(legend).to_have_text(["boats", "supersedes", "success", "failed"])
+    box = canvas.bounding_box()
+    assert box is not None  # the first decision is below the middle, by its ring's radius
+    canvas.click(position={"x": box["width"] / 2, "y": box["height"] / 2 + 30})
+    expect(page.get_by_role("dialog")).to_contain_text("It floats.")
+    page.keyboard.press("Escape")
+    page.get_by_label("Outcome").select_option("FAILED")
+    expect(page.locator(".cards > li")).to_have_count(1)
+    expect(canvas).to_have_count(0)  # one decision needs no picture
+
+
 def test_a_skill_is_written_turned_off_and_uninstalled(window: Opened) -> None:
     page = window.open("/viewer/skills")
     expect(page.locator(".grid")).to_contain_text("<img src=x onerror=alert(1)>")

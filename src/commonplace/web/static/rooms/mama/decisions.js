@@ -2,14 +2,15 @@
 
 import {get, post} from "../../api.js";
 import {count, el, moment, quoted, shown} from "../../dom.js";
-import {roomAt} from "../../rooms.js";
-import {button, card, dialog, empty, field, form, linkButton, page, select, toast} from "../../ui.js";
+import {picture} from "../../picture.js";
+import {button, card, dialog, empty, field, form, page, select, toast} from "../../ui.js";
 import {chip, facts} from "./common.js";
 
 const OUTCOMES = [["", "Any outcome"], ["open", "Without outcome"], ["SUCCESS", "Success"], ["FAILED", "Failed"], ["PARTIAL", "Partial"]];
 const MOST = 200; // in the list; a topic or a search narrows it
 
-export async function render({query, signal, go, refresh}) {
+export async function render(context) {
+  const {query, signal, go, refresh} = context;
   const topic = query.get("topic") ?? "", outcome = query.get("outcome") ?? "", words = query.get("q") ?? "";
   const [graph, found, {checkpoints}] = await Promise.all([
     get("/graph", {topic}, {signal}), words ? get("/api/mama/search", {q: words, limit: 20}, {signal}) : null, get("/checkpoints", {}, {signal}),
@@ -23,18 +24,40 @@ export async function render({query, signal, go, refresh}) {
   return page("Decisions", {
     lede: `${count(graph.meta.total_nodes, "decision and other memory", "decisions and other memories")} on ${count(graph.meta.topics.length, "topic")}.`,
     actions: [
-      roomAt("/viewer/graph").room && linkButton("Graph", "/viewer/graph", {icon: "graph"}),
       el("a", {class: "button", href: "/api/memory/export?format=json", download: "decisions.json"}, "Export JSON"),
       el("a", {class: "button", href: "/api/memory/export?format=csv", download: "decisions.csv"}, "Export CSV"),
       button("Save a decision", {icon: "plus", kind: "main", onclick: () => save(refresh)}),
     ],
   },
   filters({topic, outcome, words}, graph.meta.topics, go),
+  kept.length > 1 && picture(placed(kept, graph.edges, open), context, "Decisions by topic, and their relations; the list below has the same."),
   kept.length ? el("ul", {class: "cards"}, kept.slice(0, MOST).map((one) => item(one, graph, open)))
     : empty("Nothing here", words || topic || outcome ? "No decision fits what you chose." : "Decisions that agents save appear here."),
   kept.length > MOST && el("p", {class: "hint"}, `The newest ${MOST} of ${kept.length} are shown. Choose a topic, or search.`),
   checkpoints.length > 0 && card("Checkpoints", el("ul", {class: "entries"}, checkpoints.slice(0, 5).map((one) =>
     el("li", {}, el("div", {class: "grow", dir: "auto"}, shown(one.summary)), moment(new Date(one.timestamp).toISOString()))))));
+}
+
+/** Every topic is a ring of its decisions; the rings lie in a spiral, the largest in the middle. */
+function placed(nodes, edges, open) {
+  const topics = new Map();
+  for (const one of nodes) topics.set(one.topic, [...(topics.get(one.topic) ?? []), one]);
+  const discs = new Map();
+  let area = 0, before = 0;
+  for (const [topic, some] of [...topics].sort((a, b) => b[1].length - a[1].length)) {
+    const reach = some.length > 1 ? Math.max(1, some.length / 4.5) : 0, room = reach + 1.1;
+    const far = area && 1.1 * Math.sqrt(area) + room, turn = 2.4 * before;
+    some.forEach((one, index) => discs.set(one.id, {
+      ...one, label: index ? "" : topic, title: `${topic}: ${one.decision}`, colour: topic, border: one.outcome, r: 0.55,
+      x: far * Math.cos(turn) + reach * Math.sin((2 * Math.PI * index) / some.length),
+      y: far * Math.sin(turn) + reach * Math.cos((2 * Math.PI * index) / some.length),
+    }));
+    area += room * room;
+    before += 1;
+  }
+  const lines = edges.filter((each) => discs.has(each.from) && discs.has(each.to))
+    .map((each) => ({from: discs.get(each.from), to: discs.get(each.to), kind: each.relationship}));
+  return {discs: [...discs.values()], lines, largest: 18, open: (one) => open(one.id)};
 }
 
 function filters({topic, outcome, words}, topics, go) {
