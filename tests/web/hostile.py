@@ -4,8 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from commonplace import Commonplace
+from commonplace import Commonplace, Line
+from commonplace.engine.content.memories import Draft
 from commonplace.engine.model import Origin
+from commonplace.importers import storing
+from commonplace.importers.items import Item
+from commonplace.platform import review
 from reliability.test_odd_input import HOSTILE as QUERIES
 from reliability.test_odd_input import ODD
 from server.harness import Client, Running
@@ -29,6 +33,7 @@ TEXTS = [
     "a" * 5_000,
 ]
 SHORT = "<img src=x onerror=window.hit=1> [a](javascript:window.hit=1) \u202egnp"
+KEY = "AKIA" + "Q7RSTUVWXYZ2345A"
 PAGE = "<p id=p>Hello</p><script>p.textContent = window.origin</script>"
 
 
@@ -47,6 +52,7 @@ def fill(server: Running) -> list[str]:
     _being(client)
     _workspace(client)
     _mama(server, client)
+    _captured(memory)
     client.close()
     memory.remember(SHORT)  # so that the newest operation shows it
     return ids
@@ -66,6 +72,22 @@ def _memories(memory: Commonplace) -> list[str]:
     for number, one in enumerate(ids[1:]):
         memory.links.add(ids[0], one, "supports", reason=TEXTS[number][:500])
     return ids
+
+
+def _captured(memory: Commonplace) -> None:
+    """Proposals, projects and imports, and such texts beside secrets."""
+    for text in TEXTS:
+        short = text[:80].strip()
+        said = memory.conversations.add("talk", Line(speaker="user", text=text))[0].memory
+        attrs = {"kind": short, "source": said.id, "line": f"{text} and more"}
+        tags = [f"project:{short}"]
+        memory.remember_many([
+            Draft(text=text, kind=review.KIND, state=review.WAITING, tags=tags, attrs=attrs)
+        ])  # fmt: skip
+        memory.remember(f"{text[:300]} {KEY} {text[:300]}", tags=tags)
+        storing.Import(memory, short, origin=storing.import_origin()).run(
+            iter([Item(key=short, text=text)])
+        )
 
 
 def send(client: Client, method: str, path: str, body: Any) -> Any:

@@ -1,4 +1,4 @@
-"""Inbox, Projects, Imports and Secrets, walked as a person would, also with hostile texts."""
+"""Inbox, Projects, Imports and Secrets, walked as a person would."""
 
 from __future__ import annotations
 
@@ -11,25 +11,11 @@ import pytest
 from playwright.sync_api import Browser, Page, expect
 
 from commonplace import Commonplace, Line
-from commonplace.engine.content.memories import Draft
 from commonplace.importers import registry, storing
-from commonplace.importers.items import Item
 from commonplace.platform import review
 from server.harness import Running, running
-from web.conftest import (
-    DESKTOP,
-    PHONE,
-    Opened,
-    accessible,
-    asking_only_us,
-    directory,
-    harmless,
-    opened,
-)
-from web.hostile import TEXTS
-
-KEY = "AKIA" + "Q7RSTUVWXYZ2345A"
-PAGES = ("inbox", "imports", "secrets")
+from web.conftest import Opened, directory, opened
+from web.hostile import KEY
 
 
 def emptied(memory: Commonplace) -> None:
@@ -189,65 +175,3 @@ def test_secrets_are_purged_by_a_typed_word(browser: Browser, leaky: Running) ->
         expect(dialog).to_have_count(0)
     texts = [one.text for one in memory.browse(order="oldest")[0]]
     assert sorted(KEY in text for text in texts) == [False, True]
-
-
-@pytest.fixture(scope="module")
-def hostile(leaky: Running) -> Running:
-    """Hostile texts in proposals, projects, imports and beside secrets."""
-    memory = Commonplace(library=leaky.parts.library)
-    for text in TEXTS:
-        short = text[:80].strip()
-        said = memory.conversations.add("talk", Line(speaker="user", text=text))[0].memory
-        attrs = {"kind": short, "source": said.id, "line": f"{text} and more"}
-        tags = [f"project:{short}"]
-        memory.remember_many([
-            Draft(text=text, kind=review.KIND, state=review.WAITING, tags=tags, attrs=attrs)
-        ])  # fmt: skip
-        memory.remember(f"{text[:300]} {KEY} {text[:300]}", tags=tags)
-        storing.Import(memory, short, origin=storing.import_origin()).run(
-            iter([Item(key=short, text=text)])
-        )
-    return leaky
-
-
-@pytest.mark.parametrize("viewport", [DESKTOP, PHONE], ids=["desktop", "phone"])
-def test_hostile_texts_are_shown_as_texts(
-    browser: Browser, hostile: Running, viewport: dict[str, int]
-) -> None:
-    with opened(browser, hostile.port, viewport=viewport) as window, asking_only_us(window):
-        for name in (*PAGES, "memories?project=-", ""):
-            page = window.open(f"/viewer/{name}")
-            expect(page.locator("main")).to_contain_text("window.hit")
-            harmless(page)
-            page.close()
-        page = window.open("/viewer/inbox")
-        for button in page.get_by_role("button", name="Edit").all()[:3]:
-            button.click()
-        harmless(page)
-        page.goto(f"{window.address}/viewer/imports")
-        page.get_by_role("button", name="What changed").first.click()
-        page.wait_for_selector(".changes li")
-        harmless(page)
-
-
-@pytest.mark.parametrize(
-    ("viewport", "scheme"), [(DESKTOP, "light"), (PHONE, "dark")], ids=["light", "dark-phone"]
-)
-def test_axe_finds_nothing(
-    browser: Browser, hostile: Running, viewport: dict[str, int], scheme: str
-) -> None:
-    with opened(
-        browser, hostile.port, viewport=viewport, color_scheme=scheme, bypass_csp=True
-    ) as window:
-        page = window.open("/viewer/imports")
-        accessible(page, "imports")
-        page.goto(f"{window.address}/viewer/inbox")
-        page.locator(".inbox input[type=checkbox]").first.check()
-        page.get_by_role("button", name="Edit").first.click()
-        accessible(page, "inbox")
-        page.goto(f"{window.address}/viewer/secrets")
-        page.locator(".memories input[type=checkbox]").first.check()
-        accessible(page, "secrets")
-        page.get_by_role("button", name=re.compile("^Delete .* for good$")).first.click()
-        page.wait_for_selector("dialog[open]")
-        accessible(page, "purging secrets")
