@@ -157,21 +157,21 @@ def test_one_memory_is_edited_compared_and_seen_as_it_was(
 ) -> None:
     page = window.open(f"/viewer/memories/{birds[0]}")
     page.get_by_role("button", name="Edit").click()
-    page.get_by_label("Text").fill("Gulls **nest** on the roof of the new mill.")
+    page.get_by_label("Text").fill("Gulls **nest** on the roof of our new mill.")
     page.get_by_label("Title").fill("Gulls")
     page.get_by_role("button", name="Save").click()
     expect(page.locator("h1")).to_have_text("Gulls")
     expect(page.locator(".prose strong")).to_have_text("nest")
     assert memory.get(birds[0]).title == "Gulls"
     diff = page.locator(".diff")
-    expect(diff.locator("ins").last).to_have_text("new")
-    expect(diff.locator("del").last).to_have_text("old")
+    expect(diff.locator("ins").last).to_have_text("our new")  # one change, not two words apart
+    expect(diff.locator("del").last).to_have_text("the old")
     page.get_by_role("link", name="As it was").last.click()
     expect(page.locator(".notice")).to_contain_text("as it was")
     expect(page.locator(".prose")).to_contain_text("the old mill")
     expect(page.get_by_role("button", name="Edit")).to_have_count(0)
     page.get_by_role("link", name="Back to now").click()
-    expect(page.locator(".prose")).to_contain_text("the new mill")
+    expect(page.locator(".prose")).to_contain_text("our new mill")
 
 
 def test_leaving_what_is_typed_is_asked_for(window: Opened, birds: list[str]) -> None:

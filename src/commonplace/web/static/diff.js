@@ -41,12 +41,27 @@ function common(a, b) {
   return made;
 }
 
+/** Pieces of one kind as one; changes with nothing but spaces between them are one change. */
 function joined(made) {
   const found = [];
+  let removed = "", added = "", between = "";
+  const flush = () => {
+    for (const piece of [["removed", removed], ["added", added], ["same", between]]) if (piece[1]) found.push(piece);
+    removed = added = between = "";
+  };
   for (const [kind, text] of made) {
-    if (found.length && found.at(-1)[0] === kind) found.at(-1)[1] += text;
-    else found.push([kind, text]);
+    if (kind === "same" && (removed || added) && /^[^\S\n]+$/.test(text)) { between += text; continue; }
+    if (kind === "same") {
+      flush();
+      if (found.at(-1)?.[0] === "same") found.at(-1)[1] += text;
+      else found.push([kind, text]);
+      continue;
+    }
+    removed += between + (kind === "removed" ? text : "");
+    added += between + (kind === "added" ? text : "");
+    between = "";
   }
+  flush();
   return found;
 }
 

@@ -151,6 +151,7 @@ const ICONS = {
   key: "M9 11a4 4 0 1 0 0 8 4 4 0 0 0 0-8zM12 12l8-8M16 8l3 3",
   plus: "M12 5v14M5 12h14",
   minus: "M5 12h14",
+  back: "M14 6l-6 6 6 6",
   more: "M6 12h.01M12 12h.01M18 12h.01",
 };
 

@@ -16,7 +16,17 @@ export function addressOf(id, asOf) {
 
 /** An excerpt: every second piece is a word that was searched for. */
 export function excerpt(one) {
-  return one.excerpt.flatMap((piece, index) => (index % 2 ? el("mark", {}, shown(piece)) : shown(piece)));
+  return one.excerpt.flatMap((piece, index) => (index % 2 ? el("mark", {}, shown(piece)) : shown(unmarked(piece))));
+}
+
+/** A text without the most frequent marks of Markdown, which only a whole text can be shown with. */
+function unmarked(text) {
+  return text.replace(/(^|\s)#{1,6}\s+/g, "$1").replace(/\*\*|`+/g, "").replace(/\|?(?:\s*:?-{3,}:?\s*\|)+/g, "|").replace(/\s*\|[\s|]*/g, " · ");
+}
+
+/** The name of a tag; of a long id in it only the beginning. */
+function tagName(tag) {
+  return tag.replace(/[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f-]{22}/, (id) => `${id.slice(0, 8)}…`);
 }
 
 /** A short name of a memory, for labels that screen readers say. */
@@ -28,8 +38,8 @@ export function nameOf(one) {
 /** Kind, state, trust and tags. */
 export function labels(one, {links = true} = {}) {
   const tagged = (tag) => (links
-    ? el("a", {class: "chip", href: `/viewer/memories?tag=${encodeURIComponent(tag)}`}, "#", quoted(tag))
-    : el("span", {class: "chip"}, "#", quoted(tag)));
+    ? el("a", {class: "chip", href: `/viewer/memories?tag=${encodeURIComponent(tag)}`, title: tag}, "#", quoted(tagName(tag)))
+    : el("span", {class: "chip", title: tag}, "#", quoted(tagName(tag))));
   return el("ul", {class: "chips"}, [
     el("span", {class: "chip kind"}, quoted(one.kind)),
     one.pinned && el("span", {class: "chip"}, icon("pin"), "Pinned"),

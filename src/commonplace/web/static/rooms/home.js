@@ -42,12 +42,12 @@ export async function render(context) {
 
 function today(found) {
   const calls = found.use.today;
-  return {recalls: calls.filter((each) => /recall|search|context|read|load|get|hook/.test(each.tool)).reduce((sum, each) => sum + each.calls, 0)};
+  return {recalls: calls.filter((each) => /recall|search|context|load|hook|awaken/.test(each.tool)).reduce((sum, each) => sum + each.calls, 0)};
 }
 
 function told(found) {
   const busiest = found.kinds[0];
-  return busiest ? `${count(found.total, "memory", "memories")}, most of them of kind “${busiest[0]}”.` : "";
+  return busiest ? `${count(found.total, "memory", "memories")}. The most common kind is “${busiest[0]}”.` : "";
 }
 
 function searchForm(go, asOf) {
@@ -114,7 +114,7 @@ function health({backlog, disk, version, states}) {
 }
 
 function welcome(found, actions, demo) {
-  return page("Welcome", {lede: "This memory is empty. Agents fill it as they work; these commands begin it.", actions},
+  return page("Welcome", {lede: "This memory is empty. Agents fill it as they work. Start with one of these commands.", actions},
     el("ol", {class: "commands"}, COMMANDS.map(([title, command]) => el("li", {class: "card"},
       el("h2", {}, title), el("div", {class: "command"}, el("code", {}, command), copyButton(command, `Copy “${command}”`))))),
     demo && card("Look around first", el("p", {}, "Sample memories of a small team, in a space of their own. They are removed with a click."), el("div", {class: "actions"}, demo)),

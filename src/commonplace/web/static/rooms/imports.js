@@ -6,7 +6,11 @@ import {busy, button, card, copyButton, empty, page, toast} from "../ui.js";
 import {askUndo, changesButton} from "./time.js";
 
 const PAGE = 20;
-const COMMANDS = ["commonplace start", "commonplace import FILE", "commonplace import --dry-run FILE"];
+const COMMANDS = [
+  ["Find what agents on this machine have, and offer to import it", "commonplace start"],
+  ["Import a file or a directory", "commonplace import FILE"],
+  ["Only show what would be imported", "commonplace import --dry-run FILE"],
+];
 
 export async function render(context) {
   const {query, signal, may} = context;
@@ -20,7 +24,8 @@ export async function render(context) {
       imports.length === PAGE && el("a", {class: "button", href: `/viewer/imports?before=${imports.at(-1).seq}`}, "Earlier imports")),
     may("write") && card("Import something",
       el("p", {class: "muted"}, "On the machine of the server, in a terminal:"),
-      el("ul", {class: "terminal"}, COMMANDS.map((line) => el("li", {}, el("code", {}, line), copyButton(line, `Copy ${line}`))))));
+      COMMANDS.map(([title, line]) => el("div", {class: "explained"}, el("p", {}, title),
+        el("ul", {class: "terminal"}, el("li", {}, el("code", {}, line), copyButton(line, `Copy ${line}`)))))));
 }
 
 function row(one, context) {

@@ -45,7 +45,7 @@ class Time {
       el("section", {class: "card when"},
         this.told,
         el("div", {class: "slide"},
-          iconButton("One earlier", "undo", {onclick: () => this.move(this.earlier ?? this.seq)}),
+          iconButton("One earlier", "back", {onclick: () => this.move(this.earlier ?? this.seq)}),
           this.slider,
           button("Now", {kind: "quiet", onclick: () => this.move(this.last)})),
         this.places),
@@ -168,20 +168,22 @@ export async function askUndo(id, control, {signal, refresh}) {
 }
 
 function title(one) {
-  return NAMES[one.name.replace(/^console_/, "")] ?? one.name;
+  const name = one.name.replace(/^(console|http)_/, "");
+  return NAMES[name] ?? `${name.charAt(0).toUpperCase()}${name.slice(1).replaceAll("_", " ")}`;
 }
 
 function what(one) {
   return quoted(title(one));
 }
 
+const FIELDS = {attrs: "details", ref: "reference", occurred_at: "when it happened", decay_at: "fading"};
 const TABLES = {links: "Link", facts: "Fact", clusters: "Cluster", members: "Member of a cluster", artifacts: "Document", contents: "Content of a document", messages: "Line of a conversation", reviews: "Review"};
 
 /** Changes as a list: what was, and what is. */
 export function changeList(changes) {
   return el("ul", {class: "changes"}, changes.map((change) => {
     const one = change.after ?? change.before;
-    const how = change.before === null ? "new" : change.after === null ? "gone" : change.fields.join(", ") || "unchanged";
+    const how = change.before === null ? "new" : change.after === null ? "gone" : change.fields.map((name) => FIELDS[name] ?? name.replaceAll("_", " ")).join(", ") || "unchanged";
     if (change.table !== "memories") {
       return el("li", {}, el("div", {class: "way"}, el("span", {class: "chip"}, TABLES[change.table] ?? change.table), quoted(one.summary), el("span", {class: "muted"}, how)));
     }

@@ -34,7 +34,7 @@ async function built(signal, update) {
   const answers = await Promise.all(paths.map((path) => optional(path, {}, signal)));
   const [status, jobs, tokens, team, delegations, servers, heartbeat] = answers;
   if (status.error) throw status.error;
-  const found = status.value;
+  const found = status.value, beat = heartbeat.value?.last_execution;
   return [
     part("Jobs", jobs, ({jobs: all}) => jobList(all, update)),
     part("Tokens", tokens, spending),
@@ -49,10 +49,9 @@ async function built(signal, update) {
       ["Model", found.agent.model], ["Requests a run", number(found.agent.maxTurns)],
       ["Time a run", `${number(found.agent.timeout / 1000)} s`], ["Server", `version ${found.server.version}`],
       ["Started", moment(new Date(found.server.started_at).toISOString())],
-    ]), part("", heartbeat, (beat) => facts([
       ["Heartbeat", found.heartbeat.enabled ? `every ${number(found.heartbeat.interval / 60_000)} minutes` : "off"],
-      ["Last", beat.last_execution && el("span", {}, moment(atSecond(beat.last_execution.started_at)), " ", chip(beat.last_execution.status))],
-    ]))),
+      ["Last beat", beat && el("span", {}, moment(atSecond(beat.started_at)), " ", chip(beat.status))],
+    ])),
     part("Team", team, teamList),
     part("Delegations", delegations, ({delegations: all}) => (all.length
       ? el("ul", {class: "entries"}, all.slice(0, 5).map((one) => el("li", {}, quoted(one.description), chip(one.status))))
@@ -66,8 +65,7 @@ async function built(signal, update) {
 }
 
 function part(title, answer, show) {
-  const content = answer.error ? unavailable(answer.error) : show(answer.value);
-  return title ? card(title, content) : content;
+  return card(title, answer.error ? unavailable(answer.error) : show(answer.value));
 }
 
 function named(word) {

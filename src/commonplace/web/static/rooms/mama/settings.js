@@ -18,23 +18,25 @@ export async function render({signal, refresh}) {
     lede: "What is saved here takes effect at once.",
     actions: [linkButton("Set up step by step", "/setup"), button("Restart the server", {icon: "undo", onclick: restart})],
   },
-  folded("Agent", modelForm(config, saved), testButton("llm", "Test the model")),
-  folded("Discord", discordForm(config, saved), testButton("discord", "Test Discord")),
-  folded("Slack", slackForm(config, saved), testButton("slack", "Test Slack")),
-  folded("Telegram and Chatwork", el("p", {class: "hint"}, "These are stored for MAMA's own server; nothing is sent there from here."),
+  folded("Agent", config.agent.model, modelForm(config, saved), testButton("llm", "Test the model")),
+  folded("Discord", state(config.discord.enabled), discordForm(config, saved), testButton("discord", "Test Discord")),
+  folded("Slack", state(config.slack.enabled), slackForm(config, saved), testButton("slack", "Test Slack")),
+  folded("Telegram and Chatwork", "", el("p", {class: "hint"}, "These are stored for MAMA's own server; nothing is sent there from here."),
     el("h3", {}, "Telegram"), otherChannelForm("telegram", "token", config.telegram, saved),
     el("h3", {}, "Chatwork"), otherChannelForm("chatwork", "api_token", config.chatwork, saved)),
-  folded("Heartbeat", heartbeatForm(config, saved)),
-  folded("Team", teamPart(config, team.agents, saved)),
-  folded("Roles", rolesForm(config, saved)),
+  folded("Heartbeat", state(config.heartbeat.enabled), heartbeatForm(config, saved)),
+  folded("Team", state(config.multi_agent.enabled), teamPart(config, team.agents, saved)),
+  folded("Roles", "", rolesForm(config, saved)),
   jobsPart(jobs.jobs, refresh),
   card("Tokens by agent, 30 days", spent.error ? unavailable(spent.error) : spending(spent.value.agents)),
   logPart(log, signal));
 }
 
-function folded(title, ...content) {
-  return el("details", {class: "card"}, el("summary", {}, el("h2", {}, title)), content);
+function folded(title, told, ...content) {
+  return el("details", {class: "card"}, el("summary", {}, el("h2", {}, title), told && [" ", el("span", {class: "hint"}, quoted(told))]), content);
 }
+
+const state = (enabled) => (enabled ? "on" : "off");
 
 // Team
 

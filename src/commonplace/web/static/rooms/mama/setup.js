@@ -39,7 +39,7 @@ function dataStep({status}) {
     el("p", {}, "Everything is stored in one data directory of the server's machine. Nothing leaves it unless you set up a model or a channel."),
     facts([["Space", status.database.path], ["Version", status.server.version]]),
     el("p", {}, "This command shows the directory and what is in it; the other one makes a backup:"),
-    command("commonplace doctor"), command("commonplace backup ~/commonplace-backup"));
+    command("commonplace status"), command("commonplace backup ~/commonplace-backup"));
 }
 
 function accessStep({me, refused}) {

@@ -28,7 +28,7 @@ export async function render({query, signal, go, refresh}) {
     ],
   },
   el("form", {class: "narrowing", role: "search", onsubmit: (event) => { event.preventDefault(); ask(); }}, search, chosen),
-  found.stale && el("p", {class: "hint", role: "status"}, "The catalog cannot be reached: ", shown(found.stale)),
+  found.stale && el("p", {class: "hint", role: "status"}, "Skills to install are not listed: ", shown(found.stale)),
   skills.length ? el("div", {class: "grid"}, skills.map((one) => shownSkill(one, refresh)))
     : empty("No skills here", "Write one, or install one from GitHub."));
 }
