@@ -14,7 +14,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -34,6 +34,7 @@ from commonplace.platform import review
 
 ROOT = Path(__file__).parent.parent
 sys.path.insert(0, str(ROOT / "tests"))
+from dialects.orchestrator.fake_model import FakeModel  # noqa: E402
 from web.conftest import ARGUMENTS, DESKTOP, PHONE, chrome  # noqa: E402
 
 TARGET = ROOT / "build" / "screenshots"
@@ -54,6 +55,26 @@ Ship on **Fridays after lunch**, when `tern-7` is green.
 | tag | Alice |
 | watch | Tomás |
 """
+LINKS = (
+    (1, 0, "part_of"), (2, 0, "part_of"), (3, 0, "part_of"), (4, 3, "about"), (6, 0, "part_of"),
+    (7, 0, "part_of"), (8, 11, "contradicts"), (11, 3, "learned_from"), (16, 2, "about"),
+    (14, 15, "supports"), (17, 18, "supports"),
+)  # fmt: skip
+DECISIONS = (
+    ("map_tiles", "Keep the map tiles in SQLite", "The marsh has no signal.", "success"),
+    ("map_tiles_zoom", "Ship zoom levels 8 to 15 only", "The rest is 2 GB.", "partial"),
+    ("sync", "Sync at night over Wi-Fi", "Volunteers pay for mobile data.", "success"),
+    ("sync_conflicts", "The newest count wins", "Two people rarely count one place.", "failed"),
+    ("login", "Sign in with a link in a mail", "Nobody remembers a password.", ""),
+)
+SKILL = """# Release notes
+
+Write release notes that volunteers understand: what is new, what to do, no names of libraries.
+"""
+PLAYGROUND = """<!doctype html><title>Tide table</title>
+<body style="font: 18px sans-serif; padding: 2rem"><h1>Tides at Heron Marsh</h1>
+<table border="1" cellpadding="8"><tr><th>High<td>06:12<td>18:37<tr><th>Low<td>00:04<td>12:22
+</table></body>"""
 SAID = (
     "Good. We decided to keep the tiles in SQLite.",
     "Never deploy the map on Fridays.",
@@ -91,6 +112,8 @@ def fill(data: Path) -> str:
         memory.links.add(ids[9], ids[10], "causes", reason="The outage led to the timer.")
         memory.links.add(deploy.id, ids[10], "supports")
         memory.links.add(newer.id, deploy.id, "supports", reason="The same change.")
+        for source, target, kind in LINKS:
+            memory.links.add(ids[source], ids[target], kind)
         clock.shift(timedelta(hours=9))
         cursor = Origin(client=CLIENTS[2])
         memory.remember("Yuki may prefer tea to coffee.", trust="inferred", origin=cursor)
@@ -138,9 +161,31 @@ def ask(page: Page, base: str) -> None:
         page.request.post(f"{base}/mcp/commonplace", data=body, headers=headers)
 
 
+def furnish(base: str, data: Path) -> None:
+    """Decisions, a job, a skill and a playground, so that MAMA's rooms have something."""
+    agent = {"user-agent": CLIENTS[0]}
+    with httpx.Client(base_url=base, timeout=60, headers=agent) as client:
+        before = ""
+        for topic, decision, why, outcome in DECISIONS:
+            reasoning = f"{why} builds_on: {before}" if before and "_" in topic else why
+            body = {"topic": topic, "decision": decision, "reasoning": reasoning}
+            before = client.post("/api/mama/save", json=body).raise_for_status().json()["id"]
+            if outcome:
+                told = {"id": before, "outcome": outcome}
+                client.post("/graph/update", json=told).raise_for_status()
+        job = {"name": "Morning report", "cron_expr": "0 7 * * *", "prompt": "What changed?"}
+        client.post("/api/cron", json=job).raise_for_status()
+        skill = {"name": "release-notes", "content": SKILL, "source": "mama"}
+        client.post("/api/skills", json=skill).raise_for_status()
+    folder = data / "mama" / "workspace" / "playgrounds"
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "tide-table.html").write_text(PLAYGROUND)
+
+
 def inhabit(base: str) -> None:
     """A being, a workflow that waits for approval, and tokens, so that Agents has something."""
-    with httpx.Client(base_url=base, timeout=60) as client:
+    agent = {"user-agent": CLIENTS[0]}
+    with httpx.Client(base_url=base, timeout=60, headers=agent) as client:
         being = client.post("/v1/beings", json={"name": "Aria"}).json()["id"]
         root = f"/v1/beings/{being}"
         soul = {"name": "Aria", "personality": "Calm, curious, and fond of waders."}
@@ -182,8 +227,9 @@ def take(page: Page, name: str) -> None:
     page.screenshot(path=TARGET / f"{name}.png")
 
 
-def pictures(browser: Browser, base: str, locked: str, one: str, look: dict[str, Any]) -> None:
+def pictures(browser: Browser, servers: Sequence[str], one: str, look: dict[str, Any]) -> None:
     """Every page in one theme and width."""
+    base, locked, bare = servers
     suffix = f"{look['color_scheme']}-{'phone' if look['viewport'] == PHONE else 'desktop'}"
     context = browser.new_context(reduced_motion="reduce", device_scale_factor=1, **look)
     page = context.new_page()
@@ -220,8 +266,23 @@ def pictures(browser: Browser, base: str, locked: str, one: str, look: dict[str,
     page.get_by_role("button", name="Undo…").nth(6).click()
     page.wait_for_selector("dialog")
     take(page, f"undo-{suffix}")
+    page.goto(f"{base}/viewer/decisions")
+    page.get_by_role("button", name="Open the decision on sync").first.click()
+    take(page, f"decision-{suffix}")
+    page.goto(f"{base}/viewer/playground")
+    page.locator("main .cards a").first.click()
+    page.wait_for_selector("iframe")
+    take(page, f"playing-{suffix}")
+    page.goto(f"{base}/viewer")
+    page.get_by_role("button", name="Chat").click()
+    page.get_by_role("textbox", name="Message", exact=True).fill("When do we ship?")
+    page.keyboard.press("Enter")
+    page.get_by_text("On Tuesdays").last.wait_for()
+    take(page, f"chat-{suffix}")
     page.goto(f"{locked}/viewer")
     take(page, f"sign-in-{suffix}")
+    page.goto(f"{bare}/viewer")
+    take(page, f"welcome-{suffix}")
     context.close()
 
 
@@ -240,17 +301,30 @@ def main(arguments: list[str]) -> None:
     with (
         tempfile.TemporaryDirectory() as data,
         tempfile.TemporaryDirectory() as other,
+        tempfile.TemporaryDirectory() as nothing,
+        FakeModel() as model,
         sync_playwright() as playwright,
     ):
         browser = playwright.chromium.launch(executable_path=chrome(), args=ARGUMENTS)
         one = fill(Path(data))
-        os.environ["COMMONPLACE_WORKFLOW_APPROVAL"] = "manual"
-        with serving(Path(data)) as base, serving(Path(other), "--require-token") as locked:
+        model.reply = lambda _: (
+            "On **Tuesdays in the morning**. Friday releases broke two weekends."
+        )
+        os.environ |= {
+            "COMMONPLACE_WORKFLOW_APPROVAL": "manual", "COMMONPLACE_LLM_PROVIDER": "openai",
+            "COMMONPLACE_LLM_OPENAI_URL": model.url, "COMMONPLACE_LLM_MODEL": "gpt-4o-mini",
+        }  # fmt: skip
+        with (
+            serving(Path(data)) as base,
+            serving(Path(other), "--require-token") as locked,
+            serving(Path(nothing)) as bare,
+        ):
             inhabit(base)
+            furnish(base, Path(data))
             for scheme in ("light", "dark"):
                 for viewport in (DESKTOP, PHONE):
                     look = {"color_scheme": scheme, "viewport": viewport}
-                    pictures(browser, base, locked, one, look)
+                    pictures(browser, (base, locked, bare), one, look)
         browser.close()
     if "--docs" in arguments:
         into_docs(
