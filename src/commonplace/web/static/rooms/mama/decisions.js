@@ -110,7 +110,7 @@ async function show(one, graph, open, refresh) {
     field("Outcome", select([["success", "Success"], ["failed", "Failed"], ["partial", "Partial"]], one.outcome?.toLowerCase() ?? "success", {name: "outcome"})),
     field("Why", el("input", {name: "reason", maxlength: "2000", dir: "auto"}))),
   ].filter(Boolean), {wide: true});
-  if (next?.saved) { toast("Saved."); await refresh(); }
+  if (next?.saved) { await refresh(); toast("Saved."); }
   if (next?.id) open(next.id);
 }
 
@@ -126,5 +126,5 @@ async function save(refresh) {
   field("Decision", el("textarea", {name: "decision", required: true, rows: "3", dir: "auto"})),
   field("Reasoning", el("textarea", {name: "reasoning", required: true, rows: "3", dir: "auto"}), "builds_on: ID, debates: ID or synthesizes: [ID, ID] relate it to others."),
   field("Confidence", el("input", {name: "confidence", type: "number", min: "0", max: "1", step: "0.05", value: "0.8", required: true}))));
-  if (saved) { toast("Saved."); await refresh(); }
+  if (saved) { await refresh(); toast("Saved."); }
 }

@@ -13,7 +13,7 @@ export async function render({signal, refresh}) {
     get("/api/config", {}, {signal}), get("/api/cron", {}, {signal}), get("/api/multi-agent/agents", {}, {signal}),
     optional("/api/tokens/by-agent", {}, signal), optional("/api/logs/daemon", {tail: LINES}, signal),
   ]);
-  const saved = async () => { toast("Saved."); await refresh(); };
+  const saved = async () => { await refresh(); toast("Saved."); };
   return page("Settings", {
     lede: "What is saved here takes effect at once.",
     actions: [linkButton("Set up step by step", "/setup"), button("Restart the server", {icon: "undo", onclick: restart})],

@@ -17,7 +17,7 @@ export async function render({me, query, signal, go, refresh}) {
   ]);
   const at = Math.max(0, STEPS.findIndex(([name]) => name === query.get("step")));
   const address = (index) => `/setup?step=${STEPS[index][0]}`;
-  const saved = async () => { toast("Saved."); await refresh(); };
+  const saved = async () => { await refresh(); toast("Saved."); };
   const contents = [dataStep, accessStep, modelStep, channelStep, heartbeatStep, connectStep, doneStep];
   const step = contents[at]({me, config, status, saved, refused: guarded.error});
   return page("Set up", {lede: "Seven steps. Each can be skipped, and done again later."},

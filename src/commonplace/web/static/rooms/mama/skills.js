@@ -99,7 +99,7 @@ async function write(skill, refresh) {
   !skill && field("Name", el("input", {name: "name", required: true, maxlength: "100", autocapitalize: "none", spellcheck: "false"}), "Letters, digits, dots, - and _."),
   field("Text", el("textarea", {name: "content", required: true, maxlength: "200000", rows: "14", dir: "auto",
     value: skill?.content ?? "# Name of the skill\n\nWhat it is for.\n"}), "Markdown. The first heading and the paragraph under it describe it.")), {wide: true});
-  if (saved) { toast("Saved."); await refresh(); }
+  if (saved) { await refresh(); toast("Saved."); }
 }
 
 async function installed(refresh) {
