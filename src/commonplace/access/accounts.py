@@ -140,7 +140,7 @@ class Accounts:
         """Hash a password again with the current parameters."""
         salt, hashed, cost = self._hashed(password)
         with self._store.maintain() as rows:
-            if self._find(rows, row.name) == row:  # unchanged since it was read
+            if self._find(rows, row.name) == row:  # the password was not changed since it was read
                 self._write(rows, row._replace(salt=salt, hash=hashed, cost=cost))
 
     def get(self, name: str) -> Account:

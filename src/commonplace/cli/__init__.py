@@ -26,8 +26,8 @@ def main(args: Sequence[str] | None = None) -> None:
         sys.stderr.write("\ninterrupted; everything stored so far is safe\n")
         code = INTERRUPTED
     if code == INTERRUPTED:
-        # Python remembers an interrupt that came inside exec() of a text, which dataclasses use,
-        # and `python -m` would end by the signal instead of with the code. This clears it.
+        # After an interrupt during exec(), which dataclasses use, `python -m` would end by the
+        # signal instead of with our exit code. Another exec() clears that state.
         exec("")  # noqa: S102
     sys.exit(code)
 

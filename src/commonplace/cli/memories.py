@@ -437,7 +437,7 @@ def _given(**details: Any) -> dict[str, Any]:
 
 
 def _words(text: list[str] | None) -> str:
-    """The words as one text; without any, what a pipe holds."""
+    """The words joined by blanks; without any words, the text from standard input."""
     if text:
         return _text(" ".join(text))
     piped = "" if sys.stdin.isatty() else _text("-")

@@ -122,7 +122,7 @@ class Pipe:
         except (ValueError, RecursionError):
             message = None
         if not isinstance(message, dict):
-            self._pass_on(line)  # the server answers what is malformed
+            self._pass_on(line)  # the server answers malformed lines
             return
         method, identity = message.get("method"), message.get("id")
         if method == "initialize":

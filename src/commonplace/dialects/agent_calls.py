@@ -35,7 +35,7 @@ class AgentCalls:
     """A model may call several tools at once."""
 
     def abilities(self, tools: Sequence[Tool], prefix: str = "") -> list[Ability]:
-        """The tools for a model, their names behind a prefix."""
+        """The tools for a model, with a prefix before each name."""
         return [
             Ability(prefix + tool.name, tool.description, tool.input, self.of(tool.name))
             for tool in tools

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from commonplace.engine.transfer.reading import files_below
 from commonplace.errors import InvalidInput
 
 SUFFIXES = (".md", ".markdown")
@@ -24,14 +24,8 @@ def files(path: Path) -> Iterator[Path]:
     """The Markdown files of a directory, without hidden ones; or the file itself."""
     if path.is_file():
         yield path
-        return
-    for folder, folders, names in os.walk(path):
-        folders[:] = sorted(name for name in folders if not name.startswith("."))
-        for name in sorted(names):
-            file = Path(folder, name)
-            wanted = file.suffix.lower() in SUFFIXES and not name.startswith(".")
-            if wanted and file.is_file() and not file.is_symlink():
-                yield file
+    else:
+        yield from files_below(path, SUFFIXES)
 
 
 def read(file: Path) -> str:

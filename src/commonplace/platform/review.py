@@ -57,7 +57,7 @@ def waiting(memory: Commonplace, limit: int = 50, offset: int = 0) -> tuple[list
 
 def accept(memory: Commonplace, identity: str, text: str | None = None) -> Memory:
     """Store what is proposed, or a better wording of it, as a memory."""
-    everywhere = memory.within(None)  # it keeps the labels of the line it comes from
+    everywhere = memory.within(None)  # the memory keeps the labels of its message
     with exclusive(everywhere, "accept"):
         found = _need(everywhere, identity)
         stored = everywhere.remember(

@@ -125,7 +125,7 @@ class HttpConnection(H11Protocol):
             transport.close()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Stop counting."""
+        """Count the connection no longer."""
         self._stop_timer()
         self._counted.discard(self)
         super().connection_lost(exc)
@@ -186,7 +186,7 @@ class WebSocketConnection(WebSocketsSansIOProtocol):
         self._counted.add(self)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Stop counting."""
+        """Count the connection no longer."""
         self._counted.discard(self)
         super().connection_lost(exc)
 

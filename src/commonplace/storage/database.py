@@ -214,7 +214,7 @@ def create(path: Path, steps: Sequence[Step]) -> None:
             finally:
                 connection.close(True)
             try:
-                os.link(aside, path)  # unlike a rename, it never replaces a new file
+                os.link(aside, path)  # unlike a rename, a link never replaces a file
             except FileExistsError:
                 return
             except OSError:

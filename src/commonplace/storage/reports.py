@@ -169,7 +169,7 @@ class MoveReport(Report):
     moved: dict[str, int]
     """How many rows each space has that was copied."""
     there: list[str]
-    """The spaces whose rows were all there."""
+    """The spaces that the target already held with equal rows."""
     system: Literal["moved", "there", "left out", "none"]
     """Accounts, tokens and other rows that belong to no space."""
 

@@ -59,7 +59,7 @@ _LETTER = f"[^\\W_{_HAN}{_KANA}{_HANGUL}{_UNSPACED}]"
 _SHAPE = r"{word}(?:(?:_{{1,4}}|[{joints}]|(?<=\d),(?=\d{{3}})){word}){{0,8}}(?:\+\+|\#(?!\w))?"
 _LONGEST_WORD = 64
 _ASCII_WORDS = re.compile(_SHAPE.format(word="[A-Za-z0-9]{1,64}", joints=".'@-"), re.ASCII)
-# If none matches, the chunks of an ASCII text are its sequences of letters and digits.
+# Without such a joint, the chunks of an ASCII text are its sequences of letters and digits.
 _JOINT = re.compile(r"[_.'@,+#-](?:(?=[\w+])|(?<=#))", re.ASCII).search
 _GAPS = str.maketrans({chr(c): " " for c in range(128) if not chr(c).isalnum()})
 # Separators inside a normalised chunk are ASCII.

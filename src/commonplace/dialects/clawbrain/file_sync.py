@@ -333,7 +333,9 @@ class FileSync:
         """Watch these folders until the list of folders changes."""
         from watchfiles import watch
 
-        logging.getLogger("watchfiles").setLevel(logging.WARNING)  # it logs every change
+        logging.getLogger("watchfiles").setLevel(
+            logging.WARNING
+        )  # the watcher would log every change
         rescan = True  # earlier changes are not reported
         for changes in watch(
             *folders, recursive=False, watch_filter=None, stop_event=self._stop, debounce=60,

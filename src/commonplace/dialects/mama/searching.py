@@ -320,7 +320,7 @@ def recent(
 
 def latest_checkpoint(memory: Commonplace) -> Memory | None:
     """The checkpoint to resume from: the newest that is not marked as done."""
-    offset, limit = 0, 1  # the first one usually matches
+    offset, limit = 0, 1  # one is enough: the newest is usually not marked as done
     while True:
         page, _ = memory.browse(kinds=[checkpoints.KIND], offset=offset, limit=limit)
         for each in page:

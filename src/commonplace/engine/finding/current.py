@@ -25,7 +25,7 @@ FIRST = 0.4  # from this probability on, the newer statement ranks first
 CLAIM = 0.9  # from this probability on, it is reported to replace the older
 KEPT = 4_096  # analysed statements in the cache, since searches find the same ones again
 
-# Fitted on the pairs with their questions, on the pairs alone, and on the pairs without vectors.
+# Weights fitted on pairs with a query, on pairs without one, and on pairs without vectors.
 ASKED = {
     "constant": -6.5, "alike": 8.5, "shared": 3.4, "changes": 2.0, "negated": 4.4, "event": 2.0,
     "name_lost": -3.1, "parallel": -9.5, "new_value": 11.0,

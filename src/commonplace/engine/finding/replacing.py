@@ -15,7 +15,7 @@ from commonplace.engine.library import OpenSpace
 from commonplace.engine.model import Memory
 from commonplace.storage.tables import MEMORIES
 
-HINT = 0.7  # less probable replacements are not mentioned
+HINT = 0.7  # less probable replacements are not returned
 LOOKED_AT = 10
 
 

@@ -19,13 +19,13 @@ class ImportRun:
 
     first: Operation
     last: Operation
-    """Undoing it undoes the whole import."""
+    """Its last operation; undoing that undoes the whole import."""
     sources: tuple[str, ...]
     """The formats or clients that it read."""
     memories: int
     """How many memories it added or changed, also if it was undone since."""
     undone_by: str | None
-    """The undo that is in force; undoing that brings the import back."""
+    """The operation that has undone the import; undoing that brings the import back."""
 
 
 def imports(space: OpenSpace, *, limit: int = 50, before: int | None = None) -> list[ImportRun]:

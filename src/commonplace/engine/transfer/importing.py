@@ -8,7 +8,6 @@ rest. Imported memories get the trust `external`, unless the caller trusts the f
 from __future__ import annotations
 
 import json
-import os
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -31,6 +30,7 @@ from commonplace.engine.transfer.reading import (
     Meter,
     Problem,
     Progress,
+    files_below,
     json_object,
     open_file,
     read_lines,
@@ -108,14 +108,8 @@ def import_file(
 def _files(path: Path) -> Iterator[Path]:
     if not path.is_dir():
         yield path
-        return
-    for folder, folders, names in os.walk(path):
-        folders[:] = sorted(name for name in folders if not name.startswith("."))
-        for name in sorted(names):
-            file = Path(folder, name)
-            wanted = file.suffix.lower() in SUFFIXES and not name.startswith(".")
-            if wanted and file.is_file() and not file.is_symlink():
-                yield file
+    else:
+        yield from files_below(path, SUFFIXES)
 
 
 def _is_note(file: Path) -> bool:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import shutil
 import tempfile
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import IO, Any, Generic, Protocol, TypeVar
@@ -59,7 +60,7 @@ class ImportReport:
     problems: list[Problem] = field(default_factory=list)
     """The first lines that were not imported."""
     operations: list[str] = field(default_factory=list)
-    """The units of work; undoing one undoes all."""
+    """The operations of the import; undoing one undoes all."""
     _label: str = field(default_factory=lambda: LABEL + new_id())
 
     def label(self, origin: Origin) -> Origin:
@@ -139,6 +140,17 @@ def open_file(file: Path) -> IO[bytes]:
         return file.open("rb")
     except OSError as error:
         raise InvalidInput(f"{file} cannot be read: {error.strerror}.", field="path") from error
+
+
+def files_below(folder: Path, suffixes: Collection[str]) -> Iterator[Path]:
+    """Yield the regular files of a directory with one of these suffixes, without hidden ones."""
+    for parent, folders, names in os.walk(folder):
+        folders[:] = sorted(name for name in folders if not name.startswith("."))
+        for name in sorted(names):
+            file = Path(parent, name)
+            wanted = file.suffix.lower() in suffixes and not name.startswith(".")
+            if wanted and file.is_file() and not file.is_symlink():
+                yield file
 
 
 def read_lines(stream: IO[bytes], name: str) -> Iterator[tuple[int, bytes]]:

@@ -69,7 +69,7 @@ class Swap:
         live, directory = self.live, self.live.parent
         if not live.exists():
             try:
-                os.link(self.staged, live)  # unlike a rename, it never replaces a new file
+                os.link(self.staged, live)  # unlike a rename, a link never replaces a file
                 self.staged.unlink()
             except FileExistsError:
                 raise Conflict(f"{live.name} already exists.", hint="Try again.") from None
