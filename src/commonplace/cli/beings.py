@@ -120,7 +120,7 @@ def talk(
         found = _named(opened, identity)
         from commonplace.dialects.being.talking import Conversation
 
-        conversation = Conversation(opened, found.id, _model(data, space))
+        conversation = Conversation(opened, found.id, model_access(data, space))
         try:
             for text in [" ".join(words)] if words else _typed_lines(found.title):
                 answer = conversation.say(text)
@@ -170,8 +170,8 @@ def _named(opened: Commonplace, identity: str) -> Memory:
     )
 
 
-def _model(data: Path | None, space: str) -> Access:
-    """The model that the beings of a space use: their key's, or the operator's."""
+def model_access(data: Path | None, space: str, purpose: str = "Talking") -> Access:
+    """The model that a space uses: that of its stored key, or the operator's."""
     from commonplace.cli.access import opened_access
     from commonplace.platform import llm
     from commonplace.platform.llm_keys import LlmKeys
@@ -183,7 +183,7 @@ def _model(data: Path | None, space: str) -> Access:
     found = llm.configured(found) if found is not None else llm.of_operator(os.environ)
     if found is None:
         raise InvalidInput(
-            "Talking needs a key to a language model, and none is stored.",
+            f"{purpose} needs a key to a language model, and none is stored.",
             hint="Store one: 'commonplace being llm-key < file-with-the-key'. Or set"
             " COMMONPLACE_LLM_KEY, or COMMONPLACE_LLM_OPENAI_URL for a model of your own.",
             field="key",

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from commonplace.cli import options, terminal
@@ -14,16 +16,20 @@ if TYPE_CHECKING:
     from commonplace.engine.model import Memory
 
 ACTIONS = ("accept", "reject", "edit")
+PROPOSE = "propose"
 
 
 def review(
     action: Annotated[
-        str | None, argument("accept|reject|edit", "What to do; without it, list them.")
+        str | None, argument("accept|reject|edit|propose", "What to do; without it, list them.")
     ] = None,
     ids: Annotated[list[str] | None, argument("ID...", "IDs, or their first characters.")] = None,
     text: Annotated[str | None, option("--text TEXT", "A better wording.")] = None,
     accept_all: Annotated[
         bool, option("--auto-accept", "Accept everything that waits, in one operation.")
+    ] = False,
+    with_model: Annotated[
+        bool, option("--with-model", "For propose: ask the configured language model, too.")
     ] = False,
     limit: Annotated[int, option("--limit -n N", "Maximum number of results.")] = 20,
     data: Data = None,
@@ -35,18 +41,26 @@ def review(
 
     What you say in sessions of agents is proposed as memories, and none is stored until you accept
     it. `commonplace undo` takes a decision back. With `auto_accept = true` in config.toml of the
-    data directory, all that is proposed from then on is accepted at once.
+    data directory, all that is proposed from then on is accepted at once. `propose` looks through
+    all stored conversations, also imported ones; with --with-model it sends what you said in them
+    to the language model that is configured.
 
     \b
       commonplace review
       commonplace review accept 3f2a 77c1
       commonplace review edit 3f2a --text "We ship on Tuesdays"
       commonplace review accept 3f2a --text "We ship on Tuesdays"
+      commonplace review propose
     """
     from commonplace.engine.binding import lease
     from commonplace.engine.finding import listing
     from commonplace.platform import review as inbox
 
+    if action == PROPOSE and not (ids or text or accept_all):
+        _propose(data, space, embedding, with_model, as_json)
+        return
+    if with_model:
+        raise InvalidInput("--with-model is for propose.", field="with_model")
     _check(action, ids or [], text, accept_all)
     with options.memory(data, space, embedding if action or accept_all else "none") as memory:
         if accept_all:
@@ -77,10 +91,28 @@ def review(
                     tell(as_json, _plain(edited), f"edited {short}")
 
 
+def _propose(
+    data: Path | None, space: str, embedding: str, with_model: bool, as_json: bool
+) -> None:
+    """Look for proposals in what is stored."""
+    from commonplace.platform import review as inbox
+
+    find = None
+    if with_model:
+        from commonplace.cli.beings import model_access
+        from commonplace.platform.proposing import find_statements
+
+        find = partial(find_statements, model_access(data, space, "Proposing by a model"))
+    with options.memory(data, space, embedding) as memory:
+        count = inbox.propose_from_stored(memory, find)
+    tell(as_json, {"proposed": count}, f"proposed {count}")
+
+
 def _check(action: str | None, ids: list[str], text: str | None, accept_all: bool) -> None:
     if action is not None and action not in ACTIONS:
         raise InvalidInput(
-            f"{action!r} is not something to do with a proposal.", hint=f"Use {', '.join(ACTIONS)}."
+            f"{action!r} is not something to do with a proposal.",
+            hint=f"Use {', '.join((*ACTIONS, PROPOSE))}.",
         )
     if action is not None and (not ids or accept_all):
         raise InvalidInput("Name the proposals.", hint="commonplace review lists them.", field="id")

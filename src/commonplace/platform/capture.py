@@ -22,9 +22,7 @@ from typing import TYPE_CHECKING
 
 from commonplace.engine import checks
 from commonplace.engine.binding import engine_call
-from commonplace.engine.content import memories
 from commonplace.engine.content.conversations import Line
-from commonplace.engine.library import OpenSpace
 from commonplace.engine.model import Origin
 from commonplace.errors import Conflict, InvalidInput
 from commonplace.platform import ignoring, review
@@ -206,7 +204,7 @@ def _store_batch(memory: Commonplace, records: Sequence[Record]) -> int:
     added = 0
     with exclusive(everywhere, "capture", origin):
         lines = [(each, line) for each in records for line in _lines(each)]
-        known = engine_call(everywhere, _known, [line.ref or "" for _, line in lines])
+        known = engine_call(everywhere, review.known_refs, [line.ref or "" for _, line in lines])
         new = [(each, line) for each, line in lines if line.ref not in known]
         for name, group in groupby(new, key=lambda pair: conversation_of(pair[0])):
             fresh: dict[str, Line] = {}
@@ -233,8 +231,3 @@ def _lines(record: Record) -> Iterator[Line]:
             session = whole.session[: checks.NAME_CHARS]
             numbered = ref if number == 0 else f"{ref}#{number + 1}"
             yield replace(whole, text=part, ref=numbered, session=session)
-
-
-def _known(space: OpenSpace, refs: Sequence[str]) -> set[str]:
-    with space.store.read() as connection:
-        return {ref for ref in refs if memories.find_row(connection, space.name, ref) is not None}

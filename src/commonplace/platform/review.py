@@ -9,14 +9,18 @@ proposal back.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
+from commonplace.engine.binding import engine_call
+from commonplace.engine.content import memories
 from commonplace.engine.content.memories import Draft
+from commonplace.engine.library import OpenSpace
 from commonplace.engine.model import Memory, Message
 from commonplace.errors import InvalidInput, NotFound
 from commonplace.platform.exclusive import exclusive
-from commonplace.text.proposals import proposals
+from commonplace.text.proposals import Proposal, proposals
+from commonplace.transcripts.record import line_id
 
 if TYPE_CHECKING:
     from commonplace.engine.commonplace import Commonplace
@@ -25,6 +29,8 @@ KIND = "proposal"
 WAITING, DECIDED = "archived", "dead"
 FROM = "derived_from"
 USER = "user"
+MESSAGE = "message"
+BATCH = 200
 
 
 def propose(memory: Commonplace, messages: Sequence[Message]) -> int:
@@ -32,17 +38,56 @@ def propose(memory: Commonplace, messages: Sequence[Message]) -> int:
 
     With `auto_accept` they are accepted, in the same operation as the messages if one is open.
     """
-    drafts = [
-        Draft(
-            text=stated.text, kind=KIND, state=WAITING, trust="inferred",
-            tags=said.memory.tags, occurred_at=said.memory.occurred_at,
-            ref=f"{KIND}:{said.memory.id}:{number}",
-            attrs={"kind": stated.kind, "source": said.memory.id, "line": said.memory.text},
-        )
-        for said in messages
-        if said.speaker == USER
-        for number, stated in enumerate(proposals(said.memory.text))
-    ]  # fmt: skip
+    said = [each.memory for each in messages if each.speaker == USER]
+    return _store(memory, [draft for line in said for draft in _by_patterns(line)])
+
+
+def propose_from_stored(
+    memory: Commonplace,
+    find: Callable[[Sequence[Memory]], Sequence[tuple[Memory, Proposal]]] | None = None,
+) -> int:
+    """Propose what the user stated in any conversation that is stored; return how many are new.
+
+    Imported histories are part of them. Nothing is proposed twice, even after a decision. With
+    `find`, what it finds in lines is proposed beside what the patterns do.
+    """
+    everywhere = memory.within(None)
+    new = offset = 0
+    while lines := everywhere.browse(
+        kinds=[MESSAGE], speakers=[USER], order="oldest", limit=BATCH, offset=offset
+    )[0]:
+        offset += BATCH
+        drafts = [draft for line in lines for draft in _by_patterns(line)]
+        known = {draft.text for draft in drafts}
+        for line, stated in find(lines) if find is not None else ():
+            if stated.text not in known:
+                drafts.append(_draft(line, stated, line_id(stated.text)))
+        with exclusive(everywhere, "propose"):
+            there = engine_call(everywhere, known_refs, [draft.ref or "" for draft in drafts])
+            new += _store(everywhere, [draft for draft in drafts if draft.ref not in there])
+    return new
+
+
+def known_refs(space: OpenSpace, refs: Sequence[str]) -> set[str]:
+    """Those of the refs that a memory has."""
+    with space.store.read() as connection:
+        return {ref for ref in refs if memories.find_row(connection, space.name, ref) is not None}
+
+
+def _by_patterns(line: Memory) -> list[Draft]:
+    found = enumerate(proposals(line.text))
+    return [_draft(line, stated, str(number)) for number, stated in found]
+
+
+def _draft(line: Memory, stated: Proposal, name: str) -> Draft:
+    return Draft(
+        text=stated.text, kind=KIND, state=WAITING, trust="inferred", tags=line.tags,
+        occurred_at=line.occurred_at, ref=f"{KIND}:{line.id}:{name}",
+        attrs={"kind": stated.kind, "source": line.id, "line": line.text},
+    )  # fmt: skip
+
+
+def _store(memory: Commonplace, drafts: Sequence[Draft]) -> int:
     made = memory.remember_many(drafts) if drafts else []
     if memory.library.auto_accept:
         for each in made:
