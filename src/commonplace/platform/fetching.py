@@ -23,7 +23,7 @@ from commonplace.errors import CommonplaceError
 
 MOST_BYTES = 5 * 1024 * 1024
 MOST_SECONDS = 10.0
-CONNECT_SECONDS = 3.0  # for each address of a host
+CONNECT_SECONDS = 3.0  # to connect to each address of a host
 MOST_REDIRECTS = 3
 MOST_URL = 2_048
 

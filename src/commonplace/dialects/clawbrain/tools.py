@@ -52,7 +52,7 @@ MAX_REPORTED = 100
 QUERY_CHARS = 10_000
 WORDS = 32  # maximum words of a query whose words are searched one by one
 FACTS = 20  # so many new facts are checked for contradictions
-PEERS = 100  # so many memories is each fact compared with
+PEERS = 100  # how many memories each fact is compared with
 
 
 def succeed(tool: Tool, value: Any) -> Wire:

@@ -158,7 +158,7 @@ def _comparable(
     happened = np.where(occurred == NEVER, created, occurred)
     scores, first = score[at], np.s_[:leaders, None]
     flags: Flags = happened > happened[first]
-    flags &= ~(alike[:leaders] < LEAST_ALIKE)  # also where there is no vector
+    flags &= ~(alike[:leaders] < LEAST_ALIKE)  # a pair without a vector (NaN) stays
     flags &= scores >= LEAST_RATIO * np.maximum(scores[first], 1e-6)
     flags &= (session[first] < 0) | (session != session[first])
     return flags

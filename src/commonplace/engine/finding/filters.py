@@ -92,7 +92,7 @@ class Filters:
             value = getattr(self, name)
             if value is None and name in _OR_NONE:
                 continue
-            if not isinstance(value, Collection):  # it is iterated more than once
+            if not isinstance(value, Collection):  # an iterator could be read only once
                 raise InvalidInput(f"{name} must be a list of texts.", field=name)
             for item in checks.listed(value, name):
                 checks.optional(item, name)

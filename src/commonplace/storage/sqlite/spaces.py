@@ -40,7 +40,7 @@ class SqliteSpaces:
         except OSError as error:
             raise unusable(data, error.strerror) from error
         check_runtime(data)
-        recover(data)  # after a restore that was killed
+        recover(data)  # undoes a restore that was killed
 
     @property
     def read_only(self) -> bool:

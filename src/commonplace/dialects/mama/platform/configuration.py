@@ -47,7 +47,7 @@ DEFAULTS: Mapping[str, Any] = {
         "backend": "claude", "model": MODEL, "effort": None, "max_turns": 10, "timeout": 300_000,
         "tools": {"gateway": ["*"], "mcp": [], "mcp_config": "mcp-config.json"}, "api_key": "",
     },
-    "database": {"path": f"spaces/{service.OWNER_SPACE}.db"},  # in the data directory
+    "database": {"path": f"spaces/{service.OWNER_SPACE}.db"},  # below the data directory
     "logging": {"level": "info", "file": "logs/daemon.log"},
     "discord": {"enabled": False, "token": "", "default_channel_id": ""},
     "slack": {"enabled": False, "bot_token": "", "app_token": ""},
