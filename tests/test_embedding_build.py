@@ -151,6 +151,7 @@ def test_pieces_are_chosen_by_their_scores(build: ModuleType, packages: Path) ->
     assert pieces.encode("cat dog") == [1, 30, 31, 2]
     assert pieces.encode("ca") == [1, 6, 32, 2]
     assert pieces.encode("z") == [1, 6, 0, 2]
+    assert pieces.encode("zz cat zz") == [1, 6, 0, 30, 6, 0, 2]
     assert pieces.encode(" ") == [1, 0, 2]
 
 

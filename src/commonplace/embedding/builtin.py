@@ -405,10 +405,11 @@ class Pieces:
             if not single and before + self._unknown_score > best[begin + 1]:
                 best[begin + 1] = before + self._unknown_score
                 begins[begin + 1], chosen[begin + 1] = begin, UNKNOWN
-        split = []
+        split: list[int] = []
         score = best[length]
         while length:
-            split.append(chosen[length])
+            if chosen[length] != UNKNOWN or split[-1:] != [UNKNOWN]:  # as SentencePiece does
+                split.append(chosen[length])
             length = begins[length]
         return split[::-1], score
 
