@@ -117,6 +117,14 @@ def test_occurrences_are_worth_more_in_short_texts_and_saturate() -> None:
     assert worth(1, 10) < worth(2, 10) < worth(50, 10) < 1.9
 
 
+@pytest.mark.parametrize("count", [1, 5, 6, 7, 20])
+def test_the_highest_scores_come_first_and_of_equal_ones_the_newest(count: int) -> None:
+    score = np.array([0.5, 0.9, -0.1, 0.5, 0.7, 0.5, 0.9, 0.0], np.float32)
+    mask = np.array([True, True, True, True, False, True, False, True])
+    assert ranking.highest(score, mask, count).tolist() == [1, 5, 3, 0, 7, 2][:count]
+    assert ranking.highest(score, np.zeros(8, np.bool_), count).tolist() == []
+
+
 def test_scores_are_scaled_to_the_best_that_may_be_found() -> None:
     scores = np.array([4.0, 1.0, 2.0, -1.0], np.float32)
     among = np.array([False, True, True, True])

@@ -105,3 +105,23 @@ def test_english_beside_other_languages_is_found_by_meaning(real: Commonplace) -
     assert (
         texts(real.recall("who works on images?", minimum=0))[0] == "Alice moved to the vision team"
     )
+
+
+def test_statements_of_one_form_do_not_hide_the_answer(real: Commonplace) -> None:
+    who = ("나디아는", "오스카는", "프리야는", "토마스는", "유수프는", "이웃 사람은")
+    what = (
+        "나무배를 수선했다", "다리를 사진으로 찍었다", "우산을 잃어버렸다", "사다리를 빌렸다",
+        "시장에게 편지를 썼다", "동전을 두 번 셌다", "양초 두 개를 샀다", "박물관을 묘사했다",
+        "소포를 돌려보냈다", "울타리를 초록색으로 칠했다",
+    )  # fmt: skip
+    others = [f"{one} {when} {did}." for one in who for when in ("3월에", "오전에") for did in what]
+    answers = {
+        "지붕은 누가 수리했나요?": "지난주에 목수가 물이 새는 기와를 고쳤다.",
+        "그녀는 마당에 무엇을 키우나요?": "에바의 정원에는 토마토와 장미가 가득하다.",
+        "그는 무엇이 있어야 잘 보나요?": "안경을 벗으면 다비드는 아무도 알아차리지 못한다.",
+        "그녀가 좋아하는 색은 무엇인가요?": "미아의 방에 있는 것은 전부 파랗다.",
+    }
+    real.remember_many([Draft(text=text) for text in [*others, *answers.values()]])
+    engine_call(real, upkeep.settle)
+    for question, answer in answers.items():
+        assert answer in texts(real.recall(question, limit=10)), question

@@ -61,7 +61,7 @@ def probabilities(search: Search, top: NDArray[np.int64], linked: NDArray[np.flo
     if search.meaning:
         cosine = _with_neighbours(search, top, search.cosine)
         by_meaning = _answering(QUICK_FIT if search.quick else FIT, cosine, search.unmatched)
-        alone = _multilingual_alone(search, top)
+        alone = multilingual_alone(search, top)
         if 2 * np.count_nonzero(alone) > len(top) and not (search.quick and search.english):
             by_meaning = np.where(alone, np.maximum(by_meaning, UNSURE), by_meaning)
         elif alone.any() and not search.quick:
@@ -81,7 +81,7 @@ def _answering(fit: dict[str, float], cosine: Floats, unmatched: float) -> Float
     return _logistic(fit["constant"] + fit["cosine"] * cosine + fit["unmatched"] * unmatched)
 
 
-def _multilingual_alone(search: Search, top: NDArray[np.int64]) -> NDArray[np.bool_]:
+def multilingual_alone(search: Search, top: NDArray[np.int64]) -> NDArray[np.bool_]:
     """Return which results have no vector that can be compared in the model's first part."""
     snapshot = search.snapshot
     if len(snapshot.parts) < 2 or search.vector is None or not len(snapshot.owner):

@@ -19,9 +19,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from commonplace.embedding.builtin import information
-from commonplace.embedding.provider import knows_script
+from commonplace.embedding.provider import knows_script, unit
 from commonplace.engine import checks
 from commonplace.engine.content.projects import Project, is_labelled
+from commonplace.engine.finding import confidence
 from commonplace.engine.finding.filters import Filters, visible
 from commonplace.engine.history import timeline
 from commonplace.engine.library import OpenSpace
@@ -52,6 +53,8 @@ OTHER_BRANCH_SHARE = 0.97
 SESSION_K1, SESSION_B = 1.2, 0.75  # BM25 of whole sessions, which are long
 ANSWERING = ("assistant", "ai", "bot")  # roles that speak most, and are rarely asked about
 FAIR_LIKENESS = 0.4  # the best cosine of a search counts as at least this much
+CANDIDATES, NEAREST = 150, 5  # so many of the best are compared with each other, and by so many
+CROWDED, CROWDED_ALONE = 0.25, 0.5  # taken off for likeness; more by the multilingual part alone
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -301,9 +304,34 @@ def fuse(search: Search, weighting: Weighting) -> Floats:
             words *= search.covered ** np.float32(weighting.coverage)
         score += np.float32(weights["words"] / total) * words
     if weights["meaning"]:
-        likeness = to_best(search.cosine, mask & search.embedded, FAIR_LIKENESS)
+        likeness = to_best(_apart_from_others(search), mask & search.embedded, FAIR_LIKENESS)
         score += np.float32(weights["meaning"] / total) * likeness
     return score
+
+
+def _apart_from_others(search: Search) -> Floats:
+    """Return the cosines, less for memories that resemble many others which the query finds.
+
+    Texts of one form lie near each other and near most queries, above all for the multilingual
+    encoder, so they would hide a statement that only this query is near to. The multilingual part
+    of the vectors tells how alike they are; nothing changes for models that have one part.
+    """
+    snapshot = search.snapshot
+    if len(snapshot.parts) < 2:
+        return search.cosine
+    best = highest(search.cosine, search.mask & search.embedded, CANDIDATES)
+    if len(best) <= NEAREST:
+        return search.cosine
+    stored = snapshot.vectors[np.searchsorted(snapshot.owner, best)]
+    rows = unit(stored[:, snapshot.parts[0].dimensions :])
+    alike = rows @ rows.T
+    np.fill_diagonal(alike, -1)
+    near = np.partition(alike, -NEAREST, axis=1)[:, -NEAREST:].mean(axis=1)
+    alone = confidence.multilingual_alone(search, best)
+    less = np.where(alone, CROWDED_ALONE, CROWDED).astype(np.float32) * (near - near.mean())
+    apart: Floats = search.cosine - less.max()  # of the others, which are less near
+    apart[best] = search.cosine[best] - less
+    return apart
 
 
 def score_all(
@@ -466,12 +494,11 @@ def _edges(
 
 def highest(score: Floats, mask: Flags, count: int) -> NDArray[np.int64]:
     """Return the positions of the highest scores within the mask, best first."""
+    if len(score) > count:
+        seen = np.where(mask, score, np.float32(-np.inf))
+        mask = mask & (seen >= np.partition(seen, len(seen) - count)[len(seen) - count])
     allowed = np.flatnonzero(mask)
-    if len(allowed) > count:
-        chosen = np.argpartition(-score[allowed], count - 1)[:count]
-        cut = score[allowed[chosen]].min()
-        allowed = allowed[score[allowed] >= cut]  # of equal scores the newest come first
-    order = np.lexsort((-allowed, -score[allowed]))
+    order = np.lexsort((-allowed, -score[allowed]))  # of equal scores the newest come first
     return allowed[order][:count]
 
 
