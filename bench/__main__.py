@@ -15,6 +15,7 @@ from bench import (
     languages,
     locomo,
     meaning,
+    peers,
     postgres,
     report,
     server,
@@ -24,6 +25,9 @@ from bench import (
 )
 
 QUALITY = ("locomo", "postgres-locomo", "meaning", "languages")
+ON_DATA = {
+    "locomo": locomo.measure, "postgres-locomo": postgres.equality, "peers": peers.measure
+}  # fmt: skip
 SPEED = {**speed.PARTS, "store-slow-disk": slow_disk.measure, **postgres.PARTS}
 MEASURED = {**SPEED, **server.PARTS, **warm.PARTS, **console.PARTS}
 GROUPS = {"speed": tuple(SPEED), "server": (*server.PARTS, *warm.PARTS), "quality": QUALITY}
@@ -41,7 +45,7 @@ def _rounds(text: str) -> int:
 
 def _arguments(given: Sequence[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
-    parser.add_argument("--only", action="append", choices=(*GROUPS, *MEASURED, *QUALITY))
+    parser.add_argument("--only", action="append", choices=(*GROUPS, *MEASURED, *QUALITY, *ON_DATA))
     parser.add_argument("--locomo", type=Path, help="locomo10.json; it is never part of this code")
     parser.add_argument("--sizes", type=_sizes, help="memories in one space, like 1000,100000")
     parser.add_argument(
@@ -77,11 +81,10 @@ def main(given: Sequence[str]) -> int:
             sections.append(meaning.measure())
         elif name == "languages":
             sections.append(languages.measure())
-        elif name not in ("locomo", "postgres-locomo"):
+        elif name not in ON_DATA:
             sections.append(MEASURED[name](plan))
         elif asked.locomo:
-            part = locomo.measure if name == "locomo" else postgres.equality
-            sections.append(part(asked.locomo))
+            sections.append(ON_DATA[name](asked.locomo))
         else:
             report.say("LoCoMo is left out: give its file with --locomo, or make bench LOCOMO=path")
     print(report.table(sections))

@@ -401,7 +401,7 @@ def _ours(scratch: Path, embedding: str, texts: Sequence[str], words: Sequence[s
 
 
 def _theirs(scratch: Path, texts: Sequence[str], words: Sequence[str]) -> _Work:
-    with talking([_node(), str(OTHER)], MEMORY_FILE_PATH=str(scratch / "memory.jsonl")) as server:
+    with talking([node(), str(OTHER)], MEMORY_FILE_PATH=str(scratch / "memory.jsonl")) as server:
 
         def store(number: int) -> None:
             entity = {
@@ -419,7 +419,7 @@ def _theirs(scratch: Path, texts: Sequence[str], words: Sequence[str]) -> _Work:
         return _work(store, search, read, len(texts), partial(cpu, server.process))
 
 
-def _node() -> str:
+def node() -> str:
     machine = {"x86_64": "x64", "aarch64": "arm64"}.get(platform.machine(), "")
     there = PACKAGES / f"node-{sys.platform}-{machine}" / "bin" / "node"
     return str(there) if there.exists() else "node"

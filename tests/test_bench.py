@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import sys
+import urllib.request
 from pathlib import Path
 
 import numpy as np
@@ -19,6 +20,7 @@ from bench import (  # noqa: E402
     floors,
     languages,
     locomo,
+    peers,
     postgres,
     report,
     slow_disk,
@@ -106,6 +108,30 @@ def test_evidence_is_split_kept_if_it_exists_and_counted_if_not(tmp_path: Path) 
         "D1:2": "session 1",
         "D2:1": "session 2",
     }
+
+
+def test_a_peer_is_stored_to_and_asked_by_its_own_server(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(peers, "PLACE", tmp_path)
+    (tmp_path / "commonplace").symlink_to(sys.prefix)  # so nothing is installed
+    texts = {"1": "Ann: The heron nests by the weir.", "2": "Bob: We ship\non Thursdays."}
+    asked = [
+        locomo.Question("Where does the heron nest?", 1, ("1",)),
+        locomo.Question("On which day do we ship?", 1, ("2",)),
+    ]
+    rows = peers.measure_one(peers.PEERS[0], texts, asked, "")
+    values = {name: value for row in rows for name, value in row.values.items()}
+    assert values["evidence in the first ten"] == 1
+    assert all(value > 0 for value in values.values())
+
+
+def test_the_peers_get_embeddings_of_the_built_in_encoder() -> None:
+    with peers.embeddings() as url:
+        body = json.dumps({"input": ["a heron", "a weir"], "model": "any"}).encode()
+        with urllib.request.urlopen(f"{url}/embeddings", body) as answer:
+            data = json.load(answer)["data"]
+    assert [len(each["embedding"]) for each in data] == [384, 384]
 
 
 def test_locomo_is_measured_through_the_public_api(tmp_path: Path) -> None:
