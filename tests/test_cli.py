@@ -807,6 +807,21 @@ def test_every_summary_fits_its_line(
         assert [line for line in page if line.endswith("...") or len(line) > 80] == []
 
 
+def test_a_list_of_nothing_says_so_and_refused_words_create_nothing(
+    do: Callable[..., Ended], data: Path
+) -> None:
+    assert do("remember", "").code == 2 and not data.exists()
+    (data / "spaces").mkdir(parents=True)
+    assert do("backup", str(data.parent / "copy")).code == 3
+    assert not (data.parent / "copy").exists()
+    do("token", "create")
+    do("remember", "a heron")
+    for command in ("user list", "workspace list", "guard list", "token list --user nobody"):
+        for more in ((), ("--json",)):
+            ended = do(*command.split(), *more)
+            assert ended.out == "" and ended.err.count("\n") == 1, command
+
+
 def test_times_may_be_words(do: Callable[..., Ended]) -> None:
     do("remember", "an old heron", "--at", "two weeks ago")
     do("remember", "a new heron")

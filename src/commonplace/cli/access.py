@@ -312,6 +312,8 @@ def list_tokens(
     """List tokens, the newest first. With --json, one object per line."""
     with opened_access(data) as access:
         found = access.tokens.credentials.listing(user=user, space=space)
+    if not found:
+        note("There are no such tokens.")
     for credential in found:
         if as_json:
             emit({**credential.as_dict(), "state": _state(credential)})
@@ -485,6 +487,8 @@ def list_users(data: Data = None, as_json: AsJson = False) -> None:
     """List users. With --json, one object per line."""
     with opened_access(data) as access:
         found = access.accounts.listing()
+    if not found:
+        note("There are no users. Add one: commonplace invite NAME.")
     for account in found:
         text = f"{bold(visible(account.name)):<24}  {', '.join(account.spaces)}"
         tell(as_json, account.as_dict(), text)

@@ -109,7 +109,10 @@ def list_(data: Data = None, space: Space = "default", as_json: AsJson = False) 
     from commonplace.importers import native_memories
 
     with options.memory(data, space) as memory:
-        for one in native_memories.guarded(memory):
+        found = list(native_memories.guarded(memory))
+        if not found:
+            note("No file is guarded yet. Begin with: commonplace guard look.")
+        for one in found:
             versions = len({each.memory.text for each in memory.history.versions(one.id)})
             path, gone = str(one.attrs["file"]), one.attrs.get("gone_since")
             if as_json:

@@ -69,13 +69,14 @@ def remember(
 
     here = None if everywhere else options.current_project(project)
     masked: list[str] = []
+    words = _words(text)  # before a space is created
     with (
         options.memory(
             data, space, embedding, create=True, project=here, allow_secrets=allow_secrets
         ) as memory,
         write_policy.applied(masked=masked),
     ):
-        stored = memory.remember(_words(text), tags=tag or (), **details)
+        stored = memory.remember(words, tags=tag or (), **details)
     _tell_masked(masked)
     shown = {**stored.as_dict(), **({"masked": masked} if masked else {})}
     tell(as_json, shown, f"remembered {stored.id}")
@@ -438,16 +439,15 @@ def _given(**details: Any) -> dict[str, Any]:
 
 def _words(text: list[str] | None) -> str:
     """The words joined by blanks; without any words, the text from standard input."""
-    if text:
-        return _text(" ".join(text))
-    piped = "" if sys.stdin.isatty() else _text("-")
-    if not piped.strip():
+    given = " ".join(text) if text else "-"
+    words = "" if not text and sys.stdin.isatty() else _text(given)
+    if not words.strip():
         raise InvalidInput(
             "There is nothing to remember.",
             hint='Say what: commonplace remember "We ship on Thursdays".',
             field="text",
         )
-    return piped
+    return words
 
 
 def _text(argument: str) -> str:

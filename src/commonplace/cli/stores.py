@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 UNHEALTHY = 6
 LAST_BACKUP = "last-backup"
 MASTER_KEY = "master.key"
+NO_SPACES = "There are no spaces yet."
 
 Overwrite = Annotated[bool, option("--overwrite", "Replace existing data.")]
 Spaces = Annotated[list[str] | None, option("--space NAME", "Only this space; repeatable.")]
@@ -51,6 +52,8 @@ def backup(
     """
 
     with options.library(options.existing(data)) as library, progress("Backing up") as show:
+        if not library.spaces():
+            raise NotFound(NO_SPACES, hint="There is nothing to back up.")
         report = library.maintenance.backup(target, spaces=spaces, progress=show)
         _note_backup(library.path, report.path)
     if as_json:
@@ -214,6 +217,8 @@ def doctor(
 
     healthy = True
     with options.library(options.existing(data), embedding) as library:
+        if not (spaces or library.spaces()):
+            note(NO_SPACES)
         for name in spaces or library.spaces():
             healthy = _examine_space(library, name, repair, salvage, as_json) and healthy
         for other in library.maintenance.check_shared_files() if not spaces else ():
@@ -309,6 +314,8 @@ def spaces(data: Data = None, as_json: AsJson = False) -> None:
 
     where = options.existing(data)
     with options.library(where) as library:
+        if not library.spaces():
+            note(NO_SPACES)
         for name in library.spaces():
             size = library.size(name)
             _, count = Commonplace(space=name, library=library).browse(limit=1)

@@ -32,6 +32,7 @@ def _show(rows: list[dict[str, Any]], as_json: bool, *columns: str) -> None:
     for row in rows:
         tell(as_json, row, "  ".join(one_line(str(row.get(column, "")), 60) for column in columns))
     if not rows:
+        note("There are none.")
         raise typer.Exit(1)
 
 
