@@ -7,6 +7,7 @@ SMOKE. `tests/postgres` is about PostgreSQL itself and runs on every engine.
 from __future__ import annotations
 
 import sys
+from pathlib import Path
 
 SMOKE = (
     "tests/test_engine_chains.py",
@@ -28,6 +29,15 @@ SMOKE = (
     "tests/dialects/orchestrator/test_palace.py",
     "tests/dialects/penfield/test_tools.py",
 )
+
+
+def _all_of(folder: str) -> list[str]:
+    """The test files of a folder, but for those of SMOKE."""
+    found = (Path(__file__).parent / folder).glob("test_*.py")
+    names = sorted(f"tests/{folder}/{file.name}" for file in found)
+    return [name for name in names if name not in SMOKE]
+
+
 FILES = (
     *SMOKE,
     "tests/test_engine_answers.py",
@@ -61,6 +71,7 @@ FILES = (
     "tests/dialects/mama/test_skills.py",
     "tests/dialects/mama/test_team.py",
     "tests/dialects/mama/test_workspace.py",
+    *_all_of("dialects/penfield"),
     "tests/server/test_accounts.py",
     "tests/server/test_audit.py",
     "tests/server/test_console.py",
