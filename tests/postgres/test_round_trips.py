@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from commonplace import Commonplace
+from commonplace.dialects.clawbrain.tools import search_memories
 from commonplace.engine.binding import lease
 from commonplace.errors import Conflict
 from commonplace.storage.postgres.rows import PostgresRows
@@ -96,3 +97,20 @@ def test_a_large_query_is_read_in_pieces(
                 row[0] for row in rows.execute("SELECT num FROM memories WHERE space = 'team'")
             )
         assert len(trips) == 2 * (7 // size + 2)
+
+
+def test_substrings_are_looked_for_in_memory_once_the_texts_were_read(
+    team: Commonplace, trips: list[str]
+) -> None:
+    from commonplace.engine.content.memories import Draft
+
+    rare = [Draft(text="an otter"), Draft(text="a badger")]
+    team.remember_many([*rare, *(Draft(text=f"walrus{at} by the sea") for at in range(400))])
+    assert search_memories(team, "otter", None, 20)[1] == 1
+    trips.clear()
+    assert search_memories(team, "badge", None, 20)[1] == 1
+    assert not [text for text in trips if "FROM grams" in text]
+    assert len(trips) <= 5, trips
+    with team.unit("one more"):
+        team.remember("two badgers")
+        assert search_memories(team, "badger", None, 20)[1] == 2

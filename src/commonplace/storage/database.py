@@ -151,6 +151,11 @@ class Connection(apsw.Connection):
         """As `ports.Rows`."""
         return {row[1] for row in self.execute(f"PRAGMA table_info({table})")}
 
+    @property
+    def grams_indexed(self) -> bool:
+        """As `ports.Rows`."""
+        return True
+
     def add_grams(self, space: str, texts: Iterable[tuple[int, str]]) -> None:  # noqa: ARG002
         """As `ports.Rows`. A file holds one space: its index has no column for it."""
         self.executemany("INSERT INTO grams (rowid, body) VALUES (?, ?)", texts)

@@ -54,6 +54,10 @@ class Rows(Protocol):
     def columns(self, table: str, /) -> set[str]:
         """The names of a table's columns."""
 
+    @property
+    def grams_indexed(self) -> bool:
+        """Whether memories are found by trigrams without looking through all texts."""
+
     def add_grams(self, space: str, texts: Iterable[tuple[int, str]], /) -> None:
         """Store the folded texts of memories, by number, for substring search."""
 

@@ -41,6 +41,7 @@ TextField = Literal["title", "tag", "text"]
 FIELDS: tuple[TextField, ...] = ("title", "tag", "text")
 QUICK = 1_000_000  # up to this many words, searching the cache is faster than the trigram index
 STALE = 1_000_000  # bytes of outdated texts before the cache is copied without them
+READ_AT_ONCE = 20_000  # texts that a search reads into the cache where no index of trigrams is
 GRAMS = 4  # trigrams to look up for a needle; more take longer than the comparisons they save
 
 Doubles = NDArray[np.float64]
@@ -111,7 +112,7 @@ def _best(scores: Doubles, nums: Ints, limit: int) -> NDArray[np.intp]:
 
 def _candidates(
     connection: Rows,
-    space: str,
+    space: OpenSpace,
     cached: CachedTexts,
     nums: Ints,
     rows: Ints,
@@ -122,6 +123,10 @@ def _candidates(
     every = np.ones(len(nums), np.bool_)
     if len(nums) <= FEW or (len(cached.of_word) < QUICK and not missing.any()):
         return every
+    if not connection.grams_indexed and (
+        not missing.any() or (space.store.open_unit is None and missing.sum() <= READ_AT_ONCE)
+    ):
+        return every  # the texts are read into the cache once, and not looked through each time
     grams: list[str] = []
     for needle in needles:
         own = trigrams(needle)
@@ -129,7 +134,7 @@ def _candidates(
     if not grams:
         return every
     most = None if missing.any() else FEW + 1
-    named = derived.memories_with_grams(connection, space, grams, most)
+    named = derived.memories_with_grams(connection, space.name, grams, most)
     if len(named) == most:
         return every
     may = np.isin(nums, np.array(named, np.int64))
@@ -148,7 +153,7 @@ def _compare(
     cached = space.cache(TextCache).now
     nums, seqs = snapshot.num[positions], snapshot.row_seq[positions]
     rows = cached.rows(nums, seqs)
-    may = _candidates(connection, space.name, cached, nums, rows, needles)
+    may = _candidates(connection, space, cached, nums, rows, needles)
     nums, seqs, rows = nums[may], seqs[may], rows[may]
     uncached: list[FoldedMemory] = []
     if (rows < 0).any():

@@ -239,6 +239,11 @@ class PostgresRows:
         )
         return {row[0] for row in found}
 
+    @property
+    def grams_indexed(self) -> bool:
+        """As `ports.Rows`."""
+        return False
+
     def add_grams(self, space: str, texts: Iterable[tuple[int, str]]) -> None:
         """As `ports.Rows`."""
         self.executemany(
