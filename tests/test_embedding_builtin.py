@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 import threading
+import unicodedata
 from pathlib import Path
 
 import numpy as np
@@ -248,3 +249,15 @@ def test_a_url_is_an_endpoint() -> None:
 def test_an_unknown_provider_is_refused(name: str) -> None:
     with pytest.raises(InvalidInput):
         open_embedder(name)
+
+
+def test_a_text_is_split_word_by_word_as_it_is_as_a_whole(model: BuiltIn) -> None:
+    pieces = model.multilingual._load()[0]
+    for text in (
+        "Who repairs the harbour lamp in spring?", "Grüße aus München, naïve café",
+        "今日は良い天気ですね。 散歩に 行きましょう", "Привет мир", "odd \u2581 marks\u2581here 🙂",
+        "Donaudampfschifffahrtsgesellschaftskapitän " * 3,
+    ):  # fmt: skip
+        whole = "\u2581" + "\u2581".join(unicodedata.normalize("NFKC", text).split())
+        for _ in range(2):  # the second time from what is kept
+            assert pieces.encode(text)[1:-1] == pieces._best_split(whole)[0]

@@ -15,6 +15,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import hashlib
+import itertools
 import json
 import mmap
 import os
@@ -58,6 +59,8 @@ ENGLISH_WORDS = frozenset({
 # The limits of the multilingual encoder. A passage is always shorter than MULTILINGUAL_CHARS.
 MULTILINGUAL_BATCH_TOKENS = 512
 MULTILINGUAL_CHARS = 4_096
+KNOWN_WORDS = 8_192  # whose pieces are kept
+KNOWN_CHARS = 24  # of the longest of them
 UNKNOWN, BEGIN, END = 0, 1, 2
 # The branches of the network look at most two tokens back and two ahead.
 REACH = 2
@@ -362,17 +365,25 @@ class Pieces:
         self._slots = slots
         self._shift = 64 - (slots - 1).bit_length()
         self._unknown_score = min(self._scores) - 10.0
+        self._known_split = functools.lru_cache(KNOWN_WORDS)(self._best_split)
 
     def encode(self, text: str) -> list[int]:
         """The numbers of the pieces of the likeliest split, between begin and end."""
         words = unicodedata.normalize("NFKC", text[:MULTILINGUAL_CHARS].translate(_SPACES)).split()
         if not words:
             return [BEGIN, UNKNOWN, END]
-        return [BEGIN, *self._best_split("\u2581" + "\u2581".join(words))[0], END]
+        # No piece spans two words, so that the likeliest split is that of each word.
+        found = (self._split(word)[0] for word in words)
+        return [BEGIN, *itertools.chain.from_iterable(found), END]
 
     def information(self, word: str) -> float:
         """How much a word says, in nats: its negative log probability; capitals do not count."""
-        return -max(self._best_split("\u2581" + each)[1] for each in {word, word.lower()})
+        return -max(self._split(each)[1] for each in {word, word.lower()})
+
+    def _split(self, word: str) -> tuple[list[int], float]:
+        """The likeliest split of a word, which is kept unless it is long."""
+        split = self._known_split if len(word) <= KNOWN_CHARS else self._best_split
+        return split("\u2581" + word)
 
     def _best_split(self, text: str) -> tuple[list[int], float]:
         """The likeliest split of a text, and its log probability.
