@@ -280,7 +280,9 @@ def measure(path: Path) -> Section:
     rows: list[Row] = []
     with embeddings() as url:
         for peer in PEERS:
-            rows += measure_one(peer, texts, asked, url)
+            measured = measure_one(peer, texts, asked, url)
+            say("; ".join(f"{row.name} {row.measured}" for row in measured))
+            rows += measured
     notes = [
         f"{len(texts):,} turns of LoCoMo in one store, {len(asked)} questions, wall clock, one call"
         f" at a time, after a load of {os.getloadavg()[0]:.1f}",
