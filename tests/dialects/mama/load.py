@@ -96,6 +96,8 @@ class Busy:
         self._asking.kill()
         self._asking.wait()
         self._threads[0].join(60)
+        if self._asking.stdout is not None:
+            self._asking.stdout.close()
         self._server.process.kill()
         self._threads[1].join(60)
         self._server.end()
