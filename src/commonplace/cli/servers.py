@@ -63,7 +63,7 @@ def serve(
 
     Settings can also be given in COMMONPLACE_* variables and in config.toml of the data directory.
     """
-    from commonplace.server.loading import without_garbage_collection
+    from commonplace.platform.loading import without_garbage_collection
 
     with without_garbage_collection():
         from commonplace.server.serving import serve as run

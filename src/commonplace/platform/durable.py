@@ -21,6 +21,7 @@ from typing import Any, Protocol
 
 from commonplace.engine.library import Library
 from commonplace.errors import CommonplaceError
+from commonplace.platform.loading import load
 from commonplace.storage.locking import LockLost
 from commonplace.storage.ports import Coordination, ProcessLock, WorkRequest
 
@@ -316,6 +317,7 @@ _registered: list[Any] = []
 def _launch(shared: Coordination, durable: Durable) -> None:
     """Start DBOS, which resumes unfinished work."""
     global _here, _engine
+    load("dbos")
     from dbos import DBOS
     from dbos._serialization import Serializer
 

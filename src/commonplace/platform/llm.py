@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 from commonplace import DISTRIBUTION
 from commonplace.embedding.breaker import CircuitBreaker
 from commonplace.errors import CommonplaceError, InvalidInput
+from commonplace.platform.loading import load
 
 if TYPE_CHECKING:
     from pydantic import BaseModel
@@ -294,6 +295,7 @@ def _with_retries(model: Model, opened: OpenModel) -> Model:
 def _model(access: Access) -> Model:
     """A provider's model; cached, since creating one is slow."""
     try:
+        load("pydantic_ai", f"pydantic_ai.models.{access.provider}")
         if access.provider == "anthropic":
             from anthropic import AsyncAnthropic
             from pydantic_ai.models.anthropic import AnthropicModel, AnthropicModelSettings

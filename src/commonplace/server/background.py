@@ -60,7 +60,7 @@ def _lock(place: connection.Place) -> int | None:
 
 
 def _serve(place: connection.Place, lock: int, options: dict[str, str]) -> None:
-    from commonplace.server.loading import without_garbage_collection
+    from commonplace.platform.loading import without_garbage_collection
 
     with without_garbage_collection():
         from commonplace.server.observing import set_up_logging
@@ -82,7 +82,7 @@ def _serve(place: connection.Place, lock: int, options: dict[str, str]) -> None:
 
 def _serve_socket(settings: Settings, place: connection.Place, lock: int) -> None:
     """Serve the local socket alone, until idle or asked to stop."""
-    from commonplace.server.loading import without_garbage_collection
+    from commonplace.platform.loading import without_garbage_collection
 
     with without_garbage_collection():
         from commonplace.access.vault import open_vault

@@ -35,10 +35,10 @@ from commonplace.dialects.contract import Dialect, RequestInfo, Setting
 from commonplace.engine import checks
 from commonplace.engine.content.projects import Project
 from commonplace.errors import CommonplaceError, InvalidInput
+from commonplace.platform.loading import without_garbage_collection
 from commonplace.platform.projects import project_of
 from commonplace.server.calls import Admitted, Workers
 from commonplace.server.gate import Gate
-from commonplace.server.loading import without_garbage_collection
 from commonplace.server.refusals import Refusals
 from commonplace.server.session import Session
 from commonplace.storage.database import file_identity

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import errno
 import functools
+import gc
 import logging
 import math
 import os
@@ -29,6 +30,7 @@ from commonplace.dialects import registry
 from commonplace.embedding.provider import open_embedder
 from commonplace.engine.library import Library
 from commonplace.errors import CommonplaceError, InvalidInput, StorageUnavailable
+from commonplace.platform.loading import without_garbage_collection
 from commonplace.server import http
 from commonplace.server.connections import (
     Connections,
@@ -38,7 +40,6 @@ from commonplace.server.connections import (
     raise_file_limit,
 )
 from commonplace.server.door import Door
-from commonplace.server.loading import without_garbage_collection
 from commonplace.server.local import Hosted, LocalServer, store_settings, warm
 from commonplace.server.observing import set_up_logging
 from commonplace.server.settings import Settings
@@ -173,6 +174,10 @@ def serve(settings: Settings, ready: Callable[[Settings], None] | None = None) -
             inherited = os.dup(made.listening.fileno())
         if ready is not None:
             ready(made.settings)
+        gc.freeze()  # what is loaded stays; to scan it would stop all threads for 50 ms
+        # While another thread computes, the event loop waits that long each time it needs the
+        # interpreter; a request needs it some twenty times, and Python's default is 5 ms.
+        sys.setswitchinterval(0.001)
         threading.Thread(target=warm, args=(made.parts.library,), daemon=True).start()
         asyncio.run(server.serve(sockets=[made.listening]))
     if restart is not None and restart.asked:

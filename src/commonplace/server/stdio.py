@@ -20,8 +20,8 @@ from commonplace.embedding.provider import open_embedder
 from commonplace.engine import checks
 from commonplace.engine.content.projects import Project
 from commonplace.engine.library import Library
+from commonplace.platform.loading import without_garbage_collection
 from commonplace.server.gate import Gate
-from commonplace.server.loading import without_garbage_collection
 from commonplace.server.settings import Settings
 
 CALL_SECONDS = 30.0
