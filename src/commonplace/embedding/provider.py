@@ -256,11 +256,11 @@ def cosines(model_id: str, rows: NDArray[Any], others: NDArray[Any]) -> NDArray[
     for part in known:
         here = slice(start, start + part.dimensions)
         start += part.dimensions
-        found.append(unit(rows[:, here]) @ unit(others[:, here]).T)
+        found.append(_unit(rows[:, here]) @ _unit(others[:, here]).T)
     return joined(found, known)
 
 
-def unit(rows: NDArray[Any]) -> NDArray[np.float32]:
+def _unit(rows: NDArray[Any]) -> NDArray[np.float32]:
     """The rows with length 1; zero stays zero."""
     import numpy as np
 

@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from commonplace.embedding.builtin import information
-from commonplace.embedding.provider import knows_script, unit
+from commonplace.embedding.provider import knows_script
 from commonplace.engine import checks
 from commonplace.engine.content.projects import Project, is_labelled
 from commonplace.engine.finding import confidence
@@ -322,9 +322,12 @@ def _apart_from_others(search: Search) -> Floats:
     best = highest(search.cosine, search.mask & search.embedded, CANDIDATES)
     if len(best) <= NEAREST:
         return search.cosine
-    stored = snapshot.vectors[np.searchsorted(snapshot.owner, best)]
-    rows = unit(stored[:, snapshot.parts[0].dimensions :])
-    alike = rows @ rows.T
+    import simsimd  # without threads, which a product of matrices would start and wait for
+
+    rows = snapshot.vectors.parts[-1][np.searchsorted(snapshot.owner, best)]
+    alike = np.asarray(simsimd.cdist(rows, rows, metric="dot"), np.float32)
+    lengths = np.sqrt(np.maximum(np.diagonal(alike), 1))
+    alike /= lengths[:, None] * lengths
     np.fill_diagonal(alike, -1)
     near = np.partition(alike, -NEAREST, axis=1)[:, -NEAREST:].mean(axis=1)
     alone = confidence.multilingual_alone(search, best)
