@@ -135,3 +135,26 @@ def test_results_come_from_several_sessions(memory: Commonplace) -> None:
     assert len(sessions) >= 3
     alone = memory.recall("walrus 0", limit=10, minimum=0, weighting=Weighting(spread=1.0))
     assert {hit.memory.text.split()[1] for hit in alone} < sessions
+
+
+CHATTER = (
+    "Ann: Hey Ben! The pottery class was so relaxing last weekend, I made a bowl for my sister.",
+    "Ben: That sounds lovely, Ann. I never tried pottery, but I started painting again in May.",
+    "Ann: Nothing beats the feeling of clay, honestly. My sister got a whole shelf of bowls now.",
+    "Ben: You got me curious! Maybe I will join the class when the new term begins in the autumn.",
+    "Ann: Do it! Our teacher Carla is patient, and nobody minds if the first vase falls apart.",
+    "Ben: My painting of the harbour did not turn out well, so a broken vase is not so bad.",
+    "Ann: We fired the bowls yesterday. Mine has a crack, but I do love the colour of it.",
+    "Ben: I finally joined the pottery class, Ann! Carla says hi and asked for your bowl again.",
+)
+
+
+def test_lines_of_a_talk_do_not_replace_each_other(real: Commonplace) -> None:
+    """They have names, negations and words of change all the time."""
+    for line in CHATTER:
+        real.remember(line)
+    for question in ("What did Ann make in the pottery class?", "Did Ben try pottery?"):
+        hits = real.recall(question, minimum=0)
+        assert len(hits) >= 5
+        assert all(not hit.replaced_by and not hit.newer for hit in hits)
+    assert real.may_replace("Ben: Ann, I never knew that clay takes a week to dry now!") == []

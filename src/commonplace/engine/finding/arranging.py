@@ -57,7 +57,8 @@ class Arranged:
     order: list[int]
     rows: dict[int, Row]
     newer: dict[int, tuple[int, float]] = field(default_factory=dict)
-    """For an older statement: the newer one, and how probably it replaces the older."""
+    """For an older statement: the newer one, and how probably it replaces the older; 0 if nothing
+    is to be reported."""
     superseding: dict[int, str] = field(default_factory=dict)
     """For a replacement: the id of the superseded memory that the query found."""
 
@@ -128,6 +129,7 @@ def _newer(
     names = names_of(search.query)
     named = [set(positions.tolist()) for positions in confidence.distinctive(search)]
     found: dict[int, tuple[int, float]] = {}
+    best: dict[int, float] = {}
     for i, j in pairs:
         older, newer = pool[i], pool[j]
         if any(older in holding and newer not in holding for holding in named):
@@ -137,9 +139,9 @@ def _newer(
             continue
         near = float(alike[i, j])
         measured = None if math.isnan(near) else near
-        chance = replacing_asked(one, other, measured, names, search.terms)
-        if chance >= max(FIRST, found.get(older, (0, 0.0))[1]):
-            found[older] = newer, chance
+        chance, reported = replacing_asked(one, other, measured, names, search.terms)
+        if chance >= best.get(older, FIRST):
+            best[older], found[older] = chance, (newer, reported)
     return found
 
 

@@ -19,22 +19,33 @@ from commonplace.text.analysis import analyse
 LONGEST = 600  # longer texts say more than one thing, so nothing is concluded from them
 SHORTEST = 2  # in words; a single word states nothing
 PARALLEL = 0.6  # two sentences with this share of their words in the same places are the same
+DENIED = 0.75  # a negation of a statement shares at least so much of its words
 POOL = 20  # how many of the best results are compared
 LEADERS = 5  # for so many of the best results a newer statement is looked for
 FIRST = 0.4  # from this probability on, the newer statement ranks first
 CLAIM = 0.9  # from this probability on, it is reported to replace the older
+REPORTED_WORDS = 16  # of longer texts nothing is reported; the labelled ones have at most 12 words
 KEPT = 4_096  # analysed statements in the cache, since searches find the same ones again
 
-# Weights fitted on pairs with a query, on pairs without one, and on pairs without vectors.
+# Weights of which result comes first, fitted on labelled pairs with a query.
 ASKED = {
     "constant": -6.5, "alike": 8.5, "shared": 3.4, "changes": 2.0, "negated": 4.4, "event": 2.0,
     "name_lost": -3.1, "parallel": -9.5, "new_value": 11.0,
 }  # fmt: skip
-ALONE = {
-    "constant": -6.9, "alike": 7.1, "shared": 2.0, "changes": 1.6, "negated": 2.2,
-    "new_name": 0.8, "event": 1.7,
+# Weights of what is reported: claims, hints with vectors, and hints without. They were also fitted
+# on lines of conversations, which have names, changes and negations and replace nothing.
+CLAIMED = {
+    "constant": -4.8, "alike": 3.1, "shared": 2.7, "changes": 2.1, "negated": 0.4, "event": 1.8,
+    "name_lost": -2.3, "parallel": -2.4, "new_value": 5.6,
 }  # fmt: skip
-BY_WORDS = {"constant": -3.2, "shared": 4.5, "changes": 1.6, "negated": 2.0, "event": 1.0}
+ALONE = {
+    "constant": -5.6, "alike": 4.7, "shared": 1.4, "changes": 2.0, "denied": 2.0,
+    "new_name": 1.1, "event": 1.7, "parallel": -2.3, "new_value": 3.9,
+}  # fmt: skip
+BY_WORDS = {
+    "constant": -3.1, "shared": 1.9, "changes": 2.0, "denied": 1.9, "new_name": 0.7,
+    "event": 1.6, "parallel": -1.8, "new_value": 4.5,
+}  # fmt: skip
 
 _CHANGE = re.compile(
     r"\b(?:now|no longer|any ?more|any longer|instead|after all|these days|lately|in future|as of"
@@ -68,18 +79,22 @@ class Statement:
     negated: bool
     changes: bool
     past: bool
+    brief: bool
+    """Whether it is short enough for a report, and no question."""
 
     @staticmethod
     @lru_cache(KEPT)
     def of(text: str) -> Statement:
         """Analyse a text."""
+        sequence = tuple(_WORD.findall(text.lower()))
         return Statement(
-            tuple(_WORD.findall(text.lower())),
+            sequence,
             frozenset(analyse(text)),
             names_of(text),
             _NEGATION.search(text) is not None,
             _CHANGE.search(text) is not None,
             _PAST.search(text) is not None,
+            len(sequence) <= REPORTED_WORDS and "?" not in text,
         )
 
 
@@ -93,6 +108,8 @@ def replacing(older: Statement, newer: Statement, alike: float | None) -> float:
 
     `alike` is the cosine of the two; None if one has no vector, so that only words count.
     """
+    if not (older.brief and newer.brief):
+        return 0.0
     parts = _differences(older, newer)
     if alike is None:
         return _logistic(BY_WORDS, parts)
@@ -105,25 +122,22 @@ def replacing_asked(
     alike: float | None,
     names: Collection[str],
     terms: Collection[str],
-) -> float:
-    """Return the same for a query that both answer, with the names and terms of the query.
+) -> tuple[float, float]:
+    """Return the same for a query that both answer: for their order, and for what is reported.
 
-    The same sentence with another value replaces the older one, unless the query asks for what
-    differs: "The lamp cost 40" and "The rug cost 120" are both true. Without vectors this is never
-    probable enough for a claim.
+    `names` and `terms` are those of the query. The same sentence with another value replaces the
+    older one, unless the query asks for what differs: "The lamp cost 40" and "The rug cost 120" are
+    both true. Without vectors nothing is probable enough for a claim, and for long texts and
+    questions nothing is reported.
     """
     parts = _differences(older, newer)
-    parallel = _parallel(older.sequence, newer.sequence)
-    asked_for = any(term in older.words and term not in newer.words for term in terms)
-    parts |= {
-        "alike": parts["shared"] if alike is None else alike,
-        "parallel": parallel,
-        "new_value": float(parallel >= PARALLEL and not asked_for),
-        "name_lost": float(bool(older.names.difference(names)) and not newer.names),
-    }
-    chance = _logistic(ASKED, parts)
+    if any(term in older.words and term not in newer.words for term in terms):
+        parts["new_value"] = 0.0
+    parts["alike"] = parts["shared"] if alike is None else alike
+    parts["name_lost"] = float(bool(older.names.difference(names)) and not newer.names)
+    reported = _logistic(CLAIMED, parts) if older.brief and newer.brief else 0.0
     # Words alone do not tell "heron at large" and "heron at home" from a fact and its update.
-    return chance if alike is not None else min(chance, CLAIM - 0.01)
+    return _logistic(ASKED, parts), reported if alike is not None else min(reported, CLAIM - 0.01)
 
 
 def _parallel(words: Sequence[str], others: Sequence[str]) -> float:
@@ -139,12 +153,18 @@ def _parallel(words: Sequence[str], others: Sequence[str]) -> float:
 
 def _differences(older: Statement, newer: Statement) -> dict[str, float]:
     fewer = min(len(older.words), len(newer.words))
+    parallel = _parallel(older.sequence, newer.sequence)
+    shared = len(older.words & newer.words) / fewer if fewer else 0.0
+    negated = older.negated != newer.negated
     return {
-        "shared": len(older.words & newer.words) / fewer if fewer else 0.0,
+        "shared": shared,
         "changes": float(newer.changes),
-        "negated": float(older.negated != newer.negated),
+        "negated": float(negated),
+        "denied": float(negated and shared >= DENIED),
         "new_name": float(bool(newer.names - older.names)),
         "event": float(newer.past and not older.past),
+        "parallel": parallel,
+        "new_value": float(parallel >= PARALLEL),
     }
 
 

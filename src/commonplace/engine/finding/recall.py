@@ -237,7 +237,7 @@ def _hits(
                 why,
                 float(probability[i]),
                 replaced_by=by if chance >= current.CLAIM else "",
-                newer=by if chance < current.CLAIM else "",
+                newer=by if 0 < chance < current.CLAIM else "",
                 replaces=found.superseding.get(at, ""),
             )
         )
@@ -262,9 +262,11 @@ def _probabilities(
 def _order(found: Arranged, at: int, by: str, chance: float) -> str:
     if at in found.superseding:
         return "it has replaced a memory that matches"
-    if by:
+    if by and chance:
         surely = "replaces" if chance >= current.CLAIM else "may replace"
         return f"older: a newer result {surely} it"
+    if by:
+        return "older than a similar result"
     if any(newer == at for newer, _ in found.newer.values()):
         return "newer than a similar result"
     return ""
