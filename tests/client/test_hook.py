@@ -18,7 +18,7 @@ from commonplace.client import files, hook, pipe
 from commonplace.platform import hooks
 from commonplace.storage import locking
 
-from .harness import Agent, place_of
+from .harness import Agent, place_of, wait_until
 
 PROGRAM = [sys.executable, "-c", "from commonplace.client.hook import main; main()"]
 
@@ -98,7 +98,7 @@ def test_a_session_starts_when_its_agent_is_connected_or_does_not_connect(
         assert not ready.exists()
         if connected:
             agent.ask("tools/list")
-            assert ready.exists()
+            wait_until(ready.exists)  # it is noted after the answer
         done = ran(data, json.dumps(event).encode(), hook.UNTIL_CONNECTED)
     assert "Half way" in json.loads(done.stdout)["hookSpecificOutput"]["additionalContext"]
     assert (done.returncode, done.stderr) == (0, b"")

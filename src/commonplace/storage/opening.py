@@ -58,9 +58,11 @@ def _postgres(module: str) -> Any:
         # psycopg without the C library that it needs raises one without a name.
         if (error.name or "psycopg").partition(".")[0] != "psycopg":
             raise
+        from commonplace import DISTRIBUTION
+
         raise StorageUnavailable(
             "The driver for PostgreSQL is not installed, or not completely.",
-            hint="Install it: pip install 'commonplace-memory[postgres]'.",
+            hint=f"Install it: pip install '{DISTRIBUTION}[postgres]'.",
         ) from error
 
 

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from commonplace.engine import checks
 from commonplace.engine.content import memories
 from commonplace.engine.content.write_policy import check_reserved
 from commonplace.engine.library import OpenSpace
@@ -56,6 +57,7 @@ def purge(
     Of `words`, which may be short, no trace may be left either: calls in the audit log that hold
     them lose their arguments and answers.
     """
+    words = [checks.text(word, "words") for word in checks.listed(words, "words")]
     texts: list[str] = []
     referring: list[str] = []  # texts of links, facts and others that refer to the memories
     names: set[str] = set()
