@@ -234,3 +234,17 @@ def test_an_unknown_agent_is_refused(home: Path, capsys: pytest.CaptureFixture[s
     assert run_command(["start", "--only", "emacs"]) == 2
     assert run_command(["stop-using", "emacs"]) == 2
     assert "Choose one of claude-code" in capsys.readouterr().err
+
+
+def test_a_history_that_cannot_be_read_keeps_no_other_from_being_imported(
+    home: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    database = samples.opencode(home / ".local" / "share" / "opencode") / "opencode.db"
+    whole = database.read_bytes()
+    database.write_bytes(whole[:4096] + b"\xa5" * (len(whole) - 4096))
+    done = run(capsys, "start", "--yes", "--data", str(tmp_path / "data"))
+    assert {each["format"]: each["added"] for each in done["imported"]} == {
+        "claude-code": 2, "codex": 2, "opencode": 0,
+    }  # fmt: skip
+    assert str(database) in done["imported"][2]["problems"][0]
+    assert done["written"] and done["recalled"]

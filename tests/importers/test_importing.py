@@ -325,3 +325,81 @@ def test_a_dry_run_of_our_own_formats_stores_nothing(
     found = json.loads(capsys.readouterr().out)
     assert found["found"] == 5 and len(found["samples"]) == 3
     assert not data.exists()
+
+
+# Files of a directory that cannot be read
+
+
+def broken_vault(folder: Path) -> Path:
+    make, *_ = SAMPLES["obsidian"]
+    vault = make(folder)
+    (vault / "Café.md").write_bytes("Caf\u00e9 [[Garden]]".encode("cp1252"))
+    (vault / "Wide.md").write_bytes("---\ntags: [x]\n---\nWide [[Garden]]".encode("utf-16"))
+    note(vault / "Links.md", "see [[Café]] and [[Garden]]")
+    return vault
+
+
+def test_a_note_that_is_not_text_keeps_no_other_note_from_being_imported(
+    tmp_path: Path, memory: Commonplace
+) -> None:
+    vault = broken_vault(tmp_path / "vault")
+    _, count, _ = SAMPLES["obsidian"]
+    counted = registry.dry_run(vault, "obsidian")
+    report = imported(memory, vault)
+    assert (report.found, report.added, report.skipped) == (count + 2, count + 2, 1)
+    assert counted.problems == report.problems == [
+        f"{vault / 'Café.md'}: The file is not UTF-8 at byte 3."
+    ]  # fmt: skip
+    wide = by_text(memory, "Wide [[Garden]]")
+    assert wide.tags == ("x",) and len(memory.links.of(wide.id)) == 1
+    (vault / "Café.md").write_text("Caf\u00e9 [[Garden]]")
+    again = imported(memory, vault)
+    assert (again.added, again.skipped) == (1, 0)
+    with pytest.raises(InvalidInput, match="not UTF-8"):
+        (vault / "Café.md").write_bytes(b"\xe9")
+        imported(memory, vault / "Café.md", "obsidian")
+
+
+def test_the_command_names_what_it_left_out_and_says_so_by_its_exit_code(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    vault, data = broken_vault(tmp_path / "vault"), ["--data", str(tmp_path / "data")]
+    plain = note(tmp_path / "plain" / "a.md", "A note.").parent
+    (plain / "b.md").write_bytes(b"\xff")
+    for folder, name in ((vault, "Café.md"), (plain, "b.md")):
+        assert run_command(["import", str(folder), "--dry-run", *data]) == 0
+        assert f"{name}: The file is not UTF-8 at byte" in capsys.readouterr().err
+        assert run_command(["import", str(folder), "--dry-run", "--json", *data]) == 0
+        found = json.loads(capsys.readouterr().out)
+        assert found["skipped"] == 1 and name in found["problems"][0]
+    assert not (tmp_path / "data").exists()
+    for folder, name in ((vault, "Café.md"), (plain, "b.md")):
+        assert run_command(["import", str(folder), "--embedding", "none", *data]) == 4
+        assert f"{name}: The file is not UTF-8 at byte" in capsys.readouterr().err
+    assert run_command(["import", str(plain / "a.md"), "--embedding", "none", *data]) == 0
+
+
+@pytest.mark.parametrize("name", ["claude-code", "codex", "gemini"])
+@pytest.mark.parametrize("content", [b"\xff\xfe\x00\x01\n" * 9, b"no JSON\n", b"[1]\n"])
+def test_a_broken_session_keeps_no_other_session_from_being_imported(
+    tmp_path: Path, memory: Commonplace, name: str, content: bytes
+) -> None:
+    make, count, _ = SAMPLES[name]
+    path = make(tmp_path / "history")
+    session = next(file for file in path.rglob("*.jsonl") if "subagents" not in file.parts)
+    broken = session.with_name(session.name.replace("1.jsonl", "2.jsonl"))
+    broken.write_bytes(content)
+    session.with_name(session.name.replace("1.jsonl", "3.jsonl")).touch()
+    report = imported(memory, path)
+    assert (report.added, report.skipped) == (count, 1)
+    assert report.problems == [f"{broken}: The file holds no JSON."]
+
+
+def test_csv_may_be_utf_16(tmp_path: Path, memory: Commonplace) -> None:
+    path = tmp_path / "a.csv"
+    path.write_bytes('text\ttitle\r\n"zwei\r\nZeilen"\tÜber\r\n'.encode("utf-16"))
+    imported(memory, path)
+    assert by_text(memory, "zwei\nZeilen").title == "Über"
+    path.write_bytes("text\ncaf\u00e9\n".encode("cp1252"))
+    with pytest.raises(InvalidInput, match=r"a\.csv: The file is not UTF-8 at byte 8\."):
+        imported(memory, path)

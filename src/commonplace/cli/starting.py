@@ -16,7 +16,7 @@ from commonplace.cli.connect import DIALECT, NAME, program_words, server_command
 from commonplace.cli.options import AsJson, Data, Space, argument, option
 from commonplace.cli.terminal import bold, dim, emit, note, progress, say
 from commonplace.cli.transfer import show_imported
-from commonplace.errors import CommonplaceError
+from commonplace.errors import CommonplaceError, InvalidInput, StorageUnavailable
 from commonplace.text.hidden import visible
 
 if TYPE_CHECKING:
@@ -204,7 +204,7 @@ def _agreed(as_json: bool) -> bool:
 def _import_all(
     places: dict[str, Path], data: Path | None, space: str, as_json: bool
 ) -> list[Imported]:
-    """Import every history; one undo takes all of them back."""
+    """Import every readable history; one undo takes all of them back."""
     from commonplace.importers import registry, storing
 
     origin, done = storing.import_origin(), []
@@ -213,7 +213,11 @@ def _import_all(
     with options.memory(data, space, create=True) as memory:
         for name, place in places.items():
             with progress(f"Importing from {CLIENTS[name].title}") as show:
-                report = registry.run(memory, place, name, origin=origin, progress=show)
+                try:
+                    report = registry.run(memory, place, name, origin=origin, progress=show)
+                except (InvalidInput, StorageUnavailable) as error:
+                    report = storing.Imported(name)
+                    report.left_out(error.message)
             done.append(report)
             if not as_json:
                 show_imported(report, undo=False)

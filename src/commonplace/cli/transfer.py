@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from commonplace.engine.transfer.reading import ImportReport
     from commonplace.importers.storing import Imported
 
-CONFLICT = 4
+LEFT_OUT = 4  # the exit code if something was not imported
 SAMPLES = 3
 
 
@@ -188,8 +188,9 @@ def import_(
 
     Of our own formats, a .jsonl file has one object per line with "text", and optionally kind,
     title, tags, importance, occurred_at, ref, attrs, links; a .md or .txt file becomes one memory.
-    Every line is checked before the first is stored. Lines that conflict with stored data are
-    reported and skipped (exit code 4); nothing is overwritten.
+    Every line is checked before the first is stored. Lines that conflict with stored data, and
+    files of a directory that are not text, are reported and skipped (exit code 4); nothing is
+    overwritten. Text is UTF-8, or UTF-16 with a byte order mark.
 
     \b
       commonplace import claude-code --dry-run
@@ -259,6 +260,8 @@ def _import(chosen: _Chosen, dry_run: bool, as_json: bool) -> None:
         emit(report.as_dict())
     else:
         show_imported(report)
+    if report.skipped:
+        raise typer.Exit(LEFT_OUT)
 
 
 def import_from(chosen: _Chosen) -> Imported:
@@ -291,12 +294,16 @@ def show_imported(report: Imported, *, undo: bool = True) -> None:
         + (f"; {report.changed:,} changed" if report.changed else "")
         + (f"; {report.unchanged:,} were already stored" if report.unchanged else ""))  # fmt: skip
     _tell_masked(report.masked)
-    for problem in report.problems:
-        note(f"skipped: {visible(problem)}")
-    if report.skipped > len(report.problems):
-        note(f"skipped: {report.skipped - len(report.problems):,} more")
+    _tell_skipped(report.problems, report.skipped)
     if undo and (report.added or report.changed or report.links):
         say(dim("to undo: commonplace undo"))
+
+
+def _tell_skipped(problems: list[str], total: int) -> None:
+    for problem in problems:
+        note(f"skipped: {visible(problem)}")
+    if total > len(problems):
+        note(f"skipped: {total - len(problems):,} more")
 
 
 def _tell_masked(kinds: list[str]) -> None:
@@ -309,10 +316,12 @@ def _show_counted(report: Imported, as_json: bool) -> None:
     from commonplace.importers import registry
 
     if as_json:
-        emit({"format": report.format, "found": report.found, "samples": report.samples})
+        emit({"format": report.format, "found": report.found, "samples": report.samples,
+              "skipped": report.skipped, "problems": report.problems})  # fmt: skip
         return
     title = registry.FORMATS[report.format].TITLE
     say(f"{report.found:,} to import from {title}; nothing was stored")
+    _tell_skipped(report.problems, report.skipped)
     for each in report.samples:
         lead = " ".join(str(each[name]) for name in ("at", "speaker", "title") if name in each)
         say(visible(f"  {dim(lead + ': ') if lead else ''}{each['text']}"))
@@ -347,9 +356,12 @@ def _import_own(chosen: _Chosen, dry_run: bool, as_json: bool) -> None:
             found, total = memory.browse(limit=SAMPLES, order="oldest")
             samples = [{"text": one.text[:200], "title": one.title} for one in found]
             if as_json:
-                emit({"format": chosen.format, "found": total, "samples": samples})
+                emit({"format": chosen.format, "found": total, "samples": samples,
+                      "skipped": report.conflicts + report.skipped,
+                      "problems": _problems(report)})  # fmt: skip
                 return
             say(f"{_things(report.counts)} to import; nothing was stored")
+            _tell_skipped(_problems(report), report.conflicts + report.skipped)
             for one in samples:
                 say(visible(f"  {' '.join(one['text'].split())}"))
             return
@@ -360,8 +372,8 @@ def _import_own(chosen: _Chosen, dry_run: bool, as_json: bool) -> None:
     else:
         _show_import(report)
         _tell_masked(masked)
-    if report.conflicts:
-        raise typer.Exit(CONFLICT)
+    if report.conflicts or report.unreadable:
+        raise typer.Exit(LEFT_OUT)
 
 
 def _show_import(report: ImportReport) -> None:
@@ -370,11 +382,11 @@ def _show_import(report: ImportReport) -> None:
         + (f", {former:,} lines of history" if former else "")
         + (f"; {report.unchanged:,} lines were already stored" if report.unchanged else "")
         + ("" if report.complete else "; the file was incomplete"))  # fmt: skip
-    for problem in report.problems:
-        note(f"skipped: {visible(problem.where)}: {visible(problem.what)}")
-    more = report.conflicts + report.skipped - len(report.problems)
-    if more > 0:
-        note(f"skipped: {more:,} more")
+    _tell_skipped(_problems(report), report.conflicts + report.skipped)
+
+
+def _problems(report: ImportReport) -> list[str]:
+    return [f"{problem.where}: {problem.what}" for problem in report.problems]
 
 
 COMMANDS = (export, import_)

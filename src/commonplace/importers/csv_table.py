@@ -7,6 +7,8 @@ import io
 from collections.abc import Iterator
 from pathlib import Path
 
+from commonplace.engine.transfer.reading import NOTHING, decoded
+from commonplace.engine.transfer.rows import located
 from commonplace.errors import InvalidInput
 from commonplace.importers.items import Item, key_of, tags_of, title_of
 from commonplace.transcripts.record import moment
@@ -28,11 +30,9 @@ def recognises(path: Path) -> bool:
 def items(path: Path) -> Iterator[Item]:
     """A memory for each row that has a text."""
     try:
-        whole = path.read_text("utf-8-sig")
-    except UnicodeDecodeError as error:
-        raise InvalidInput(
-            f"{path.name} is not UTF-8 at byte {error.start}.", hint="Convert it.", field="path"
-        ) from None
+        whole = decoded(path.read_bytes()).replace("\r\n", "\n")
+    except InvalidInput as error:
+        raise located(error, path.name, NOTHING) from None
     header = whole.split("\n", 1)[0]
     separator = max("\t;,", key=header.count)
     reader = csv.reader(io.StringIO(whole, newline=""), delimiter=separator)

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from commonplace.importers.databases import first_with_tables
-from commonplace.importers.items import Item, of_records
+from commonplace.importers.items import Item, Skipped, of_records
 from commonplace.storage.sqlite import foreign
 from commonplace.transcripts import claude_code, cursor, opencode
 from commonplace.transcripts.formats import FORMATS, client_of
+from commonplace.transcripts.lines import first_objects, json_document
 
 _BYTES_AT_ONCE = 8 * 1024 * 1024
+_LOOKED_AT = 20  # so many lines are read to notice a file without JSON
 
 
 class FilesOfLines:
@@ -27,8 +30,9 @@ class FilesOfLines:
     def recognises(self, path: Path) -> bool:
         """Whether a file, or the first readable one of a directory, is of this client."""
         for file in [path] if path.is_file() else self.files(path):
-            if found := _client(file):
-                return found == self.NAME
+            with contextlib.suppress(OSError):
+                if found := _client(file):
+                    return found == self.NAME
         return False
 
     def files(self, path: Path) -> Iterator[Path]:
@@ -41,26 +45,41 @@ class FilesOfLines:
         }
         return iter(sorted(found, key=lambda file: (file.stat().st_mtime, file)))
 
-    def items(self, path: Path) -> Iterator[Item]:
-        """Every line that was said."""
-        for file in [path] if path.is_file() else self.files(path):
-            if path.is_dir() and _client(file) != self.NAME:
-                continue
-            offset, before = 0, -1
-            while offset != before:
-                before = offset
-                reading = self._format.read(file, offset, _BYTES_AT_ONCE)
-                yield from of_records(reading.records)
-                offset = before if file.suffix == ".json" else reading.offset
+    def items(self, path: Path) -> Iterator[Item | Skipped]:
+        """Every line that was said; and the files of a directory that are not readable."""
+        if path.is_file():
+            yield from self._of_file(path)
+            return
+        for file in self.files(path):
+            try:
+                if _client(file) == self.NAME:
+                    yield from self._of_file(file)
+                elif not _holds_json(file):
+                    yield Skipped(f"{file}: The file holds no JSON.")
+            except OSError as error:
+                yield Skipped(f"{file}: The file cannot be read: {error.strerror}.")
+
+    def _of_file(self, file: Path) -> Iterator[Item]:
+        offset, before = 0, -1
+        while offset != before:
+            before = offset
+            reading = self._format.read(file, offset, _BYTES_AT_ONCE)
+            yield from of_records(reading.records)
+            offset = before if file.suffix == ".json" else reading.offset
 
 
 def _client(file: Path) -> str | None:
-    try:
-        if file.suffix == ".json":  # Gemini's older files are one document
-            return "gemini" if _is_gemini_document(file) else None
-        return client_of(file) if file.suffix in (".jsonl", "") else None
-    except OSError:
-        return None
+    if file.suffix == ".json":  # Gemini's older files are one document
+        return "gemini" if _is_gemini_document(file) else None
+    return client_of(file) if file.suffix in (".jsonl", "") else None
+
+
+def _holds_json(file: Path) -> bool:
+    """Whether a file is empty or has JSON in it."""
+    if file.suffix == ".json":
+        with file.open("rb") as stream:
+            return json_document(stream) is not None or stream.tell() == 0
+    return file.stat().st_size == 0 or any(first_objects(file, _LOOKED_AT))
 
 
 def _is_gemini_document(file: Path) -> bool:
@@ -102,7 +121,7 @@ class Cursor(FilesOfLines):
         """Whether it is a database with chats, or a file of the agent."""
         return self._database(path) is not None or super().recognises(path)
 
-    def items(self, path: Path) -> Iterator[Item]:
+    def items(self, path: Path) -> Iterator[Item | Skipped]:
         """Every line that was said."""
         database = self._database(path)
         if database is None:

@@ -47,6 +47,14 @@ class Item:
     speaker: str = ""
 
 
+@dataclass(frozen=True, slots=True)
+class Skipped:
+    """A file of a directory that cannot be read; the import goes on without it."""
+
+    what: str
+    """The file, and why."""
+
+
 class Format(Protocol):
     """A module of this package that reads one format."""
 
@@ -56,8 +64,8 @@ class Format(Protocol):
     def recognises(self, path: Path) -> bool:
         """Whether a file or directory is of this format, by its content."""
 
-    def items(self, path: Path) -> Iterator[Item]:
-        """The items in a file or directory."""
+    def items(self, path: Path) -> Iterator[Item | Skipped]:
+        """The items in a file or directory, and the files of a directory that are unreadable."""
 
 
 def of_records(records: Iterable[Record]) -> Iterator[Item]:

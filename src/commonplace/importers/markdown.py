@@ -8,7 +8,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from commonplace.engine.transfer.reading import files_below
+from commonplace.engine.transfer.reading import NOTHING, decoded, files_below, open_file
+from commonplace.engine.transfer.rows import located
 from commonplace.errors import InvalidInput
 
 SUFFIXES = (".md", ".markdown")
@@ -29,15 +30,13 @@ def files(path: Path) -> Iterator[Path]:
 
 
 def read(file: Path) -> str:
-    """A file's text, as it is."""
+    """A file's text, as it is; InvalidInput if it is not text."""
+    with open_file(file) as stream:
+        data = stream.read()
     try:
-        return file.read_bytes().decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        raise InvalidInput(
-            f"{file} is not UTF-8 at byte {error.start}.",
-            hint="Convert or remove it, and import again.",
-            field="path",
-        ) from None
+        return decoded(data)
+    except InvalidInput as error:
+        raise located(error, str(file), NOTHING) from None
 
 
 def split_frontmatter(text: str) -> tuple[dict[str, Any], str]:

@@ -55,7 +55,7 @@ class MemPalace:
             report.added += counts.added
             report.unchanged += counts.unchanged
             for why in counts.left_out:
-                report.left_out(*why.split(": ", 1))
+                report.left_out(why)
         return report
 
 

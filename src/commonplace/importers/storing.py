@@ -17,7 +17,7 @@ from commonplace.engine.history.timeline import IMPORT, LABEL
 from commonplace.engine.library import OpenSpace
 from commonplace.engine.model import LIVE_STATES, Memory, Origin
 from commonplace.errors import Conflict, InvalidInput
-from commonplace.importers.items import Item, key_of, stored_kind
+from commonplace.importers.items import Item, Skipped, key_of, stored_kind
 from commonplace.platform.exclusive import exclusive
 from commonplace.storage.database import new_id
 from commonplace.storage.tables import MEMORIES
@@ -58,11 +58,11 @@ class Imported:
     samples: list[dict[str, Any]] = field(default_factory=list)
     operations: list[str] = field(default_factory=list)
 
-    def left_out(self, where: str, why: str) -> None:
-        """Count an item that is not stored."""
+    def left_out(self, problem: str) -> None:
+        """Count an item or a file that is not stored."""
         self.skipped += 1
         if len(self.problems) < PROBLEMS:
-            self.problems.append(f"{where}: {why}")
+            self.problems.append(problem)
 
     def as_dict(self) -> dict[str, Any]:
         """Plain values, for JSON."""
@@ -83,10 +83,13 @@ def sample(item: Item) -> dict[str, Any]:
     return {name: value for name, value in shown.items() if value}
 
 
-def counted(name: str, items: Iterable[Item], samples: int = 3) -> Imported:
+def counted(name: str, items: Iterable[Item | Skipped], samples: int = 3) -> Imported:
     """How many items there are, with the first of them; nothing is stored."""
     report = Imported(name)
     for item in items:
+        if isinstance(item, Skipped):
+            report.left_out(item.what)
+            continue
         report.found += 1
         if len(report.samples) < samples:
             report.samples.append(sample(item))
@@ -109,10 +112,10 @@ class Import:
         self.report = Imported(name)
 
     def run(
-        self, items: Iterator[Item], total: int = 0, progress: Progress | None = None
+        self, items: Iterator[Item | Skipped], total: int = 0, progress: Progress | None = None
     ) -> Imported:
         """Store all items, then the links between them."""
-        for batch in _batches(items):
+        for batch in _batches(self._readable(items)):
             self.report.found += len(batch)
             try:
                 self._store(batch)
@@ -121,11 +124,18 @@ class Import:
                     try:
                         self._store([item])
                     except (InvalidInput, Conflict) as error:
-                        self.report.left_out(item.key, error.message)
+                        self.report.left_out(f"{item.key}: {error.message}")
             if progress is not None:
                 progress(min(self.report.found, total), total)
         self._store_links()
         return self.report
+
+    def _readable(self, items: Iterator[Item | Skipped]) -> Iterator[Item]:
+        for item in items:
+            if isinstance(item, Skipped):
+                self.report.left_out(item.what)
+            else:
+                yield item
 
     def _ref(self, key: str) -> str:
         ref = f"{self._name}:{key}"

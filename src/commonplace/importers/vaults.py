@@ -12,7 +12,7 @@ from typing import Any
 from commonplace.engine.model import Link, Memory, iso
 from commonplace.errors import InvalidInput
 from commonplace.importers import markdown
-from commonplace.importers.items import Item, tags_of, title_of
+from commonplace.importers.items import Item, Skipped, tags_of, title_of
 from commonplace.transcripts.record import moment, text_of
 
 _CREATED = ("created", "date created", "created_at", "date")
@@ -36,15 +36,21 @@ class Vault:
         """Whether a directory is a vault: Obsidian has its settings there."""
         return path.is_dir() and (path / ".obsidian").is_dir()
 
-    def items(self, path: Path) -> Iterator[Item]:
-        """Every note with its tags, dates, and links to other notes."""
+    def items(self, path: Path) -> Iterator[Item | Skipped]:
+        """Every note with its tags, dates, and links to other notes; and those not readable."""
         root = path if path.is_dir() else path.parent
         notes = {
             file.relative_to(root).with_suffix("").as_posix(): file for file in markdown.files(path)
         }
         targets = _targets(notes)
         for key, file in notes.items():
-            properties, body = markdown.split_frontmatter(markdown.read(file))
+            try:
+                properties, body = markdown.split_frontmatter(markdown.read(file))
+            except InvalidInput as error:
+                if path.is_file():
+                    raise
+                yield Skipped(error.message)
+                continue
             if item := self._item(key, file, properties, body, targets):
                 yield item
 
@@ -161,7 +167,10 @@ def _targets(notes: Mapping[str, Path]) -> dict[str, str]:
     for key in notes:
         found.setdefault(_folded(PurePosixPath(key).name), key)
     for key, file in notes.items():
-        properties, _ = markdown.split_frontmatter(markdown.read(file))
+        try:
+            properties, _ = markdown.split_frontmatter(markdown.read(file))
+        except InvalidInput:  # it is reported as skipped
+            continue
         others = [properties.get("title"), properties.get("permalink")]
         others += markdown.listed(properties.get("aliases"))
         for name in filter(None, others):

@@ -23,6 +23,7 @@ from commonplace.engine.transfer import rows
 from commonplace.engine.transfer.reading import (
     BATCH,
     BATCH_BYTES,
+    NOTHING,
     UNTOUCHED,
     Importer,
     ImportReport,
@@ -30,6 +31,7 @@ from commonplace.engine.transfer.reading import (
     Meter,
     Problem,
     Progress,
+    decoded,
     files_below,
     json_object,
     open_file,
@@ -61,7 +63,8 @@ def import_file(
     """Import an export, a `.jsonl` of objects with `text`, a `.md` or `.txt`, or a directory.
 
     An invalid line is refused before anything is written, and so is a truncated or changed
-    export, unless `partial`. `trust_file` keeps the trust that the file states.
+    export, unless `partial`. Notes of a directory that are not text are reported and skipped.
+    `trust_file` keeps the trust that the file states.
     """
     if not isinstance(path, str | Path):
         raise InvalidInput("path must be a string or a Path.", hint="Name a file.", field="path")
@@ -144,15 +147,15 @@ def _objects(file: Path, meter: Meter, advice: str) -> Iterator[tuple[str, Mappi
 def _note(file: Path, root: Path, report: ImportReport) -> Iterator[tuple[str, Mapping[str, Any]]]:
     """Yield a Markdown or text file as one memory; its title is the first heading or file name."""
     name = str(file.relative_to(root)) if root.is_dir() else file.name
-    with open_file(file) as stream:
-        data = stream.read(4 * checks.TEXT_CHARS + 4)
     try:
-        text = data.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        raise InvalidInput(
-            f"{name}: It is not UTF-8 at byte {error.start}.",
-            hint="Nothing was imported: convert or remove the file, and import again.",
-        ) from None
+        with open_file(file) as stream:
+            text = decoded(stream.read(4 * checks.TEXT_CHARS + 4))
+    except InvalidInput as error:
+        if not root.is_dir():
+            raise rows.located(error, name, NOTHING) from None
+        report.unreadable += 1
+        report.left_out(Problem(name, error.message, conflict=False))
+        return
     if not text.strip():
         report.left_out(Problem(name, "The file is empty.", conflict=False))
         return

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import contextlib
 import json
 import os
@@ -25,6 +26,7 @@ BATCH = 500
 BATCH_BYTES = 32 * 1024 * 1024
 LINE_BYTES = 160 * 1024 * 1024
 PROBLEMS = 100
+NOTHING = "Nothing was imported."
 UNTOUCHED = "Nothing was imported: correct the line, and import again."
 
 Progress = Callable[[int, int], None]
@@ -53,6 +55,8 @@ class ImportReport:
     unchanged: int = 0
     conflicts: int = 0
     skipped: int = 0
+    unreadable: int = 0
+    """Files of a directory that are not text; they are among those skipped."""
     complete: bool = True
     """False if the file was truncated or changed, and `partial` was given."""
     counts: Counter[str] = field(default_factory=Counter)
@@ -92,6 +96,7 @@ class ImportReport:
             "unchanged": self.unchanged,
             "conflicts": self.conflicts,
             "skipped": self.skipped,
+            "unreadable": self.unreadable,
             "complete": self.complete,
             "counts": dict(sorted(self.counts.items())),
             "problems": [problem.as_dict() for problem in self.problems],
@@ -140,6 +145,19 @@ def open_file(file: Path) -> IO[bytes]:
         return file.open("rb")
     except OSError as error:
         raise InvalidInput(f"{file} cannot be read: {error.strerror}.", field="path") from error
+
+
+def decoded(data: bytes) -> str:
+    """The text in a file: UTF-8, or UTF-16 with a byte order mark; InvalidInput otherwise."""
+    marked = data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
+    try:
+        return data.decode("utf-16" if marked else "utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise InvalidInput(
+            f"The file is not {'UTF-16' if marked else 'UTF-8'} at byte {error.start}.",
+            hint="Convert or remove the file, and import again.",
+            field="path",
+        ) from None
 
 
 def files_below(folder: Path, suffixes: Collection[str]) -> Iterator[Path]:
