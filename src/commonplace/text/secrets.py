@@ -15,7 +15,22 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 RUN_CHARS = 20  # tokens with a known beginning are at least so long
-_MARK = re.compile(r"\[masked: ([a-z][a-z -]*)\]")
+
+
+class _Pattern:
+    """A regular expression that is compiled on first use, since most texts need none of them."""
+
+    def __init__(self, expression: str, flags: int = 0) -> None:
+        self._expression = expression
+        self._flags = flags
+
+    @functools.cached_property
+    def compiled(self) -> re.Pattern[str]:
+        """The compiled expression."""
+        return re.compile(self._expression, self._flags)
+
+
+_MARK = _Pattern(r"\[masked: ([a-z][a-z -]*)\]")
 
 
 class Secret(NamedTuple):
@@ -43,7 +58,7 @@ def find(text: str) -> list[Secret]:
     for start, stop, kind in _blocks(text):
         add(start, stop, kind)
     if max(map(len, text.split()), default=0) >= RUN_CHARS:  # quicker than the pattern
-        for run in _RUN.finditer(text):
+        for run in _RUN.compiled.finditer(text):
             for start, stop, kind in _tokens(run[0]):
                 add(run.start() + start, run.start() + stop, kind)
     for start, stop, kind in _named(text):
@@ -83,13 +98,13 @@ def mask_values(value: Any) -> tuple[Any, list[str]]:
 
 def marks(text: str) -> list[str]:
     """Return the kinds of the secrets that were masked in a text."""
-    return _MARK.findall(text)
+    return _MARK.compiled.findall(text)
 
 
 # Values that are not secrets although they stand in the place of one
 
 
-_PLACEHOLDER = re.compile(
+_PLACEHOLDER = _Pattern(
     r"example|sample|placeholder|change-?_?me|your[-_]|\byour|dummy|redacted|masked|todo|foobar"
     r"|insert|replace|xxxx|\*\*\*|\.\.\.|…|^<.*>$|^\{.*\}$|\$\{|\{\{|%\(|^\$[A-Za-z_(]|^%[A-Z_]+%$|^@",
     re.IGNORECASE,
@@ -136,11 +151,8 @@ _PLAIN = frozenset(
     ]
 )
 # Code that computes the value, rather than the value: a call, an attribute, a subscript, a type.
-_CODE = re.compile(
-    r"[A-Za-z_][\w.]*[(\[]|^[a-z_]+(?:\.[A-Za-z_]\w*)+$|^[A-Z][a-z]+\[|[{}]|::|->|=>"
-)
-_HEX = re.compile(r"[0-9a-fA-F]+")
-_NOT_SECRET_NAME = re.compile(
+_CODE = _Pattern(r"[A-Za-z_][\w.]*[(\[]|^[a-z_]+(?:\.[A-Za-z_]\w*)+$|^[A-Z][a-z]+\[|[{}]|::|->|=>")
+_NOT_SECRET_NAME = _Pattern(
     r"public|hash|digest|checksum|fingerprint|ids?$|names?$|count|length|size|file|path|ttl|expir"
     r"|limit|usage|used|policy|field|label|input|rotation|version|budget|column|format|prefix|suffix"
     r"|pattern|regex|manager|provider|helper|type|(?:^|[_.-])(?:max|min|per|ur[il]|arn)(?:$|[_.-])",
@@ -157,7 +169,7 @@ def _is_placeholder(value: str) -> bool:
     lowered = value.lower()
     return (
         lowered in _PLAIN
-        or bool(_PLACEHOLDER.search(value))
+        or bool(_PLACEHOLDER.compiled.search(value))
         or len(set(lowered)) < min(4, len(lowered))
         or lowered in "abcdefghijklmnopqrstuvwxyz0123456789012345678901234567890"
     )
@@ -173,7 +185,7 @@ def _mixed(value: str) -> bool:
 
 def _is_key(value: str) -> bool:
     """Whether it can be the value of a key, a token or a secret: letters and digits, mixed."""
-    if _is_placeholder(value) or _CODE.search(value):
+    if _is_placeholder(value) or _CODE.compiled.search(value):
         return False
     digits = sum(map(str.isdigit, value))
     letters = sum(map(str.isalpha, value))
@@ -188,7 +200,7 @@ def _is_key(value: str) -> bool:
 
 def _is_password(value: str, quoted: bool) -> bool:
     """Whether it can be the value of a password: not a plain word, unless it is quoted."""
-    if _is_placeholder(value) or _CODE.search(value):
+    if _is_placeholder(value) or _CODE.compiled.search(value):
         return False
     if value.isalpha():
         mixed = not value.islower() and not value.istitle() and not value.isupper()
@@ -201,7 +213,7 @@ def _is_password(value: str, quoted: bool) -> bool:
 
 def _is_said_password(value: str, quoted: bool) -> bool:
     """As `_is_password`, but in a sentence, where the next word is usually not a password."""
-    if _is_placeholder(value) or _CODE.search(value) or "://" in value:
+    if _is_placeholder(value) or _CODE.compiled.search(value) or "://" in value:
         return False
     digits = sum(map(str.isdigit, value))
     letters = any(map(str.isalpha, value))
@@ -212,19 +224,19 @@ def _is_said_password(value: str, quoted: bool) -> bool:
 # Secrets that are recognised by their own format
 
 
-_PRIVATE_KEY = re.compile(
+_PRIVATE_KEY = _Pattern(
     r"-----BEGIN (?:[A-Z0-9]+ ){0,3}PRIVATE KEY(?: BLOCK)?-----"
     r"(?:[^-]|-(?!----))*(?:-----END (?:[A-Z0-9]+ ){0,3}PRIVATE KEY(?: BLOCK)?-----)?"
 )
-_PUTTY_KEY = re.compile(r"Private-Lines: \d+\s+(?P<v>(?:[A-Za-z0-9+/=]{20,}\s*)+)")
-_ADDRESS = re.compile(r"://(?P<u>[^\s:/@\"'<>]{0,100}):(?P<v>[^\s@/\"'<>]{3,200})@(?=[\w\[%$-])")
-_SIGNATURE = re.compile(
+_PUTTY_KEY = _Pattern(r"Private-Lines: \d+\s+(?P<v>(?:[A-Za-z0-9+/=]{20,}\s*)+)")
+_ADDRESS = _Pattern(r"://(?P<u>[^\s:/@\"'<>]{0,100}):(?P<v>[^\s@/\"'<>]{3,200})@(?=[\w\[%$-])")
+_SIGNATURE = _Pattern(
     r"(?i)(?:AccountKey=|SharedAccessKey=|[?&](?:sig|X-Amz-Signature)=)(?P<v>[A-Za-z0-9%+/_-]{32,}=*)"
 )
-_CREDENTIALS = re.compile(
+_CREDENTIALS = _Pattern(
     r"(?i)\b(?:bearer|basic)\s+(?P<v>[A-Za-z0-9+/_.~-]{16,2000}={0,2})(?![\w-])"
 )
-_LOGIN = re.compile(
+_LOGIN = _Pattern(
     r"(?:(?<!\S)(?:-u|--user)[ =][\"']?[\w.@+-]{1,100}:|\blogin\s+\S{1,100}\s+password\s+"
     r"|\bsshpass\s+-p ?)[\"']?(?P<v>[^\s\"']{4,200})"
 )
@@ -235,21 +247,21 @@ def _blocks(text: str) -> Iterator[Secret]:
     characteristic word.
     """
     if "PRIVATE KEY" in text:
-        for match in _PRIVATE_KEY.finditer(text):
+        for match in _PRIVATE_KEY.compiled.finditer(text):
             if len(match[0]) >= 80:
                 yield Secret(*match.span(), "private key")
     if "Private-Lines" in text:
-        for match in _PUTTY_KEY.finditer(text):
+        for match in _PUTTY_KEY.compiled.finditer(text):
             yield Secret(*match.span("v"), "private key")
     if "://" in text:
-        for match in _ADDRESS.finditer(text):
+        for match in _ADDRESS.compiled.finditer(text):
             if match["v"] != match["u"] and not _is_placeholder(match["v"]):
                 yield Secret(*match.span("v"), "password in an address")
     if "=" in text:
-        for match in _SIGNATURE.finditer(text):
+        for match in _SIGNATURE.compiled.finditer(text):
             yield Secret(*match.span("v"), "signature")
     if "-u" in text or "login" in text or "sshpass" in text or "--user" in text:
-        for match in _LOGIN.finditer(text):
+        for match in _LOGIN.compiled.finditer(text):
             if _is_password(match["v"], quoted=False):
                 yield Secret(*match.span("v"), "password")
 
@@ -257,7 +269,7 @@ def _blocks(text: str) -> Iterator[Secret]:
 # Tokens that are recognised by their prefix
 
 
-_RUN = re.compile(rf"[A-Za-z0-9_.:/+=-]{{{RUN_CHARS},}}")
+_RUN = _Pattern(rf"[A-Za-z0-9_.:/+=-]{{{RUN_CHARS},}}")
 _START, _END = r"(?<![A-Za-z0-9_])", r"(?![A-Za-z0-9_])"
 _ALONE, _ALONE_END = r"(?<![A-Za-z0-9+/_-])", r"(?![A-Za-z0-9+/_-])"
 _ID = "[A-Za-z0-9_-]"
@@ -323,23 +335,20 @@ _TOKENS = (
     ("age key", "AGE-SECRET-KEY-1", "AGE-SECRET-KEY-1[A-Z0-9]{58}"),
     ("access token", "cpt_ cpo_ cpr_", f"cp[tor]_{_ID}{{40,}}"),
 )  # fmt: skip
-_SPLIT = [(kind, tuple(words.split()), expression) for kind, words, expression in _TOKENS]
-
-
-@functools.cache
-def _token_pattern(expression: str) -> re.Pattern[str]:
-    """Compiled on first use: most texts hold no such word, and there are many patterns."""
-    return re.compile(_START + expression)
+_SPLIT = [
+    (kind, tuple(words.split()), _Pattern(_START + expression))
+    for kind, words, expression in _TOKENS
+]
 
 
 def _tokens(run: str) -> Iterator[Secret]:
-    for kind, words, expression in _SPLIT:
+    for kind, words, pattern in _SPLIT:
         for word in words:
             if word in run:
                 break
         else:
             continue
-        for match in _token_pattern(expression).finditer(run):
+        for match in pattern.compiled.finditer(run):
             if not _is_placeholder(match[0]) and _entropy(match[0]) >= 2.8:
                 yield Secret(*match.span(), kind)
 
@@ -349,7 +358,7 @@ def _tokens(run: str) -> Iterator[Secret]:
 
 _PASSWORDS = ("passw", "passphrase", "passcode", "pwd", "kennwort", "_pass", "-pass")
 _KEYS = ("key", "token", "secret", "credential", "auth", "bearer", "basic")
-_NAME = re.compile(r"[\w.-]{0,40}\Z")
+_NAME = _Pattern(r"[\w.-]{0,40}\Z")
 _REST = r"[\w.-]{0,40}"  # the rest of the name
 # A sign between the name and the value, with quotes around both.
 _GIVES = r"[\"'`]?\]?\s{0,3}(?::=|=>|==?|:)\s{0,3}(?P<q>[\"'`]?)"
@@ -357,13 +366,13 @@ _IS = r"\b[^.\n=:]{0,60}?\s(?:is|was|to|ist|lautet|war)\s*(?:now\s|jetzt\s)?:?\s
 _VALUE = r"(?P<v>[A-Za-z0-9+/_=.~@!#%^&*-]{12,512})"
 _PHRASE = r"(?P<v>[^\s\"'`,;)<>\]]{6,200})"
 _SAID_END = r"(?=[\"'`]|[.,;!?)]?(?:\s|$))"
-_GIVEN_PASSWORD = re.compile(rf"(?P<n>{_REST}){_GIVES}{_PHRASE}")
-_SAID_PASSWORD = re.compile(rf"(?P<n>\w*){_IS}(?P<v>[^\s\"'`]{{6,200}}?){_SAID_END}")
-_OPTION = re.compile(r"(?P<n>[\w-]{0,20})[ =](?P<q>[\"']?)(?P<v>[^\s\"']{6,200})")
-_GIVEN_KEY = re.compile(rf"(?P<n>{_REST}){_GIVES}{_VALUE}")
-_SAID_KEY = re.compile(rf"(?P<n>\w*){_IS}{_VALUE}(?=[\"'`.,;!?)\s]|$)")
+_GIVEN_PASSWORD = _Pattern(rf"(?P<n>{_REST}){_GIVES}{_PHRASE}")
+_SAID_PASSWORD = _Pattern(rf"(?P<n>\w*){_IS}(?P<v>[^\s\"'`]{{6,200}}?){_SAID_END}")
+_OPTION = _Pattern(r"(?P<n>[\w-]{0,20})[ =](?P<q>[\"']?)(?P<v>[^\s\"']{6,200})")
+_GIVEN_KEY = _Pattern(rf"(?P<n>{_REST}){_GIVES}{_VALUE}")
+_SAID_KEY = _Pattern(rf"(?P<n>\w*){_IS}{_VALUE}(?=[\"'`.,;!?)\s]|$)")
 # Names of keys that are secrets; "key" alone is not one.
-_KEY_OF = re.compile(
+_KEY_OF = _Pattern(
     r"(?i)(?:api|access|secret|private|auth|encryption|encrypt|signing|master|account|license|service"
     r"|storage|session|client|app|consumer|shared|webhook|deploy|admin|root|subscription"
     r"|instrumentation|jwt|cookie|hmac|aws|gcp|azure|openai|anthropic|stripe|slack|github|gitlab|npm"
@@ -394,20 +403,20 @@ def _occurrences(text: str, word: str) -> Iterator[int]:
 
 def _before(text: str, at: int) -> str:
     """The part of a name that stands before a place."""
-    found = _NAME.search(text, max(0, at - 40), at)
+    found = _NAME.compiled.search(text, max(0, at - 40), at)
     return found[0] if found else ""
 
 
 def _password_at(text: str, at: int) -> Secret | None:
     before = _before(text, at)
-    match = _OPTION.match(text, at) if before.startswith("--") else None
+    match = _OPTION.compiled.match(text, at) if before.startswith("--") else None
     if match and _is_said_password(match["v"], bool(match["q"])):
         return Secret(*match.span("v"), "password")
     for expression, believable in (
         (_GIVEN_PASSWORD, _is_password), (_SAID_PASSWORD, _is_said_password)
     ):  # fmt: skip
-        match = expression.match(text, at)
-        if match is None or _NOT_SECRET_NAME.search(before + match["n"]):
+        match = expression.compiled.match(text, at)
+        if match is None or _NOT_SECRET_NAME.compiled.search(before + match["n"]):
             continue
         if believable(match["v"], bool(match["q"])):
             return Secret(*match.span("v"), "password")
@@ -416,17 +425,25 @@ def _password_at(text: str, at: int) -> Secret | None:
 
 def _key_at(text: str, at: int, word: str) -> Secret | None:
     if word in ("bearer", "basic"):
-        match = _CREDENTIALS.match(text, at)
+        match = _CREDENTIALS.compiled.match(text, at)
         good = match is not None and _mixed(match["v"])
         return Secret(*match.span("v"), "credentials") if match and good else None
     before = _before(text, at)
-    if word == "key" and not _KEY_OF.search(text, max(0, at - 24), at):
+    if word == "key" and not _KEY_OF.compiled.search(text, max(0, at - 24), at):
         return None
-    if before.startswith("--") and (match := _OPTION.match(text, at)) and _is_key(match["v"]):
+    if (
+        before.startswith("--")
+        and (match := _OPTION.compiled.match(text, at))
+        and _is_key(match["v"])
+    ):
         return Secret(*match.span("v"), "key")
     for expression in (_GIVEN_KEY, _SAID_KEY):
-        match = expression.match(text, at)
-        if match and not _NOT_SECRET_NAME.search(before + match["n"]) and _is_key(match["v"]):
+        match = expression.compiled.match(text, at)
+        if (
+            match
+            and not _NOT_SECRET_NAME.compiled.search(before + match["n"])
+            and _is_key(match["v"])
+        ):
             return Secret(*match.span("v"), "key")
     return None
 
