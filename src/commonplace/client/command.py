@@ -9,8 +9,7 @@ import os
 import signal
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from commonplace import __version__
 from commonplace.client import connection, files
@@ -24,8 +23,7 @@ _VALUES = {
 _FLAGS = {"--read-only": "read_only", "--global": "everywhere", "--in-process": "in_process"}
 
 
-@dataclass(frozen=True)
-class McpOptions:
+class McpOptions(NamedTuple):
     """The options of `commonplace mcp`."""
 
     dialect: str = "commonplace"

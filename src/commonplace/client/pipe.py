@@ -13,8 +13,7 @@ import sys
 import threading
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, NamedTuple
 
 from commonplace.client import connection
 from commonplace.client.static_answers import StaticAnswers
@@ -34,8 +33,7 @@ INTERNAL_ERROR = -32603
 UNKNOWN_OUTCOME = -32002
 
 
-@dataclass(frozen=True)
-class Options:
+class Options(NamedTuple):
     """What the command line says."""
 
     place: connection.Place
@@ -45,35 +43,35 @@ class Options:
     """Options of a server that has to be started."""
 
 
-@dataclass(eq=False)
 class _Pending:
     """A request that was not answered yet."""
 
-    identity: Any
-    line: bytes
-    tool: str = ""
-    key: str = ""
-    """The idempotency key that the pipe has made for it."""
-    confirms: list[str] = field(default_factory=list)
-    """Keys of earlier calls; the server deletes their stored answers when it gets this request."""
-    sent: bool = False
-    answered: bool = False
-    """Whether the pipe has answered it itself; the server still handles it."""
+    def __init__(self, identity: Any, line: bytes, tool: str = "", key: str = "") -> None:
+        self.identity = identity
+        self.line = line
+        self.tool = tool
+        self.key = key
+        """The idempotency key that the pipe has made for it."""
+        self.confirms: list[str] = []
+        """Keys of earlier calls, whose stored answers the server deletes when it gets this."""
+        self.sent = False
+        self.answered = False
+        """Whether the pipe has answered it itself; the server still handles it."""
 
 
-@dataclass
 class _State:
     """What the two threads share; changed under `changed`."""
 
-    connection: connection.ServerConnection | None = None
-    pending: list[_Pending] = field(default_factory=list)
-    loose: list[bytes] = field(default_factory=list)
-    """Lines that wait for a connection and get no answer."""
-    confirmed: list[str] = field(default_factory=list)
-    initialize: dict[str, Any] | None = None
-    initialized: bool = False
-    greeted: bool = False
-    """Whether a server has accepted this client."""
+    def __init__(self) -> None:
+        self.connection: connection.ServerConnection | None = None
+        self.pending: list[_Pending] = []
+        self.loose: list[bytes] = []
+        """Lines that wait for a connection and get no answer."""
+        self.confirmed: list[str] = []
+        self.initialize: dict[str, Any] | None = None
+        self.initialized = False
+        self.greeted = False
+        """Whether a server has accepted this client."""
 
 
 class Pipe:
