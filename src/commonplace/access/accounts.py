@@ -98,8 +98,8 @@ class Accounts:
 
     def add(self, name: str, password: str, spaces: Iterable[str]) -> Account:
         """Add an account with these spaces."""
-        name, owned = _name(name), _spaces(spaces)
-        salt, hashed, cost = self._hashed(_password(password))
+        name, password, owned = check_new(name, password, spaces)
+        salt, hashed, cost = self._hashed(password)
         with self._store.maintain() as rows:
             known = self._find(rows, name)
             if known is not None and known.removed_at is None:
@@ -226,6 +226,11 @@ class Accounts:
 
 def _account(row: AccountRow) -> Account:
     return Account(row.name, tuple(json.loads(row.spaces)), row.created_at, row.changed_at)
+
+
+def check_new(name: str, password: str, spaces: Iterable[str]) -> tuple[str, str, list[str]]:
+    """The normalized name, the password and the spaces of a new account, if they are allowed."""
+    return _name(name), _password(password), _spaces(spaces)
 
 
 def _name(value: str) -> str:

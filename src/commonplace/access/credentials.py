@@ -198,7 +198,7 @@ class Credentials:
         return Issued(token, self._insert(rows, grant, token, sort))
 
     def _check(self, grant: Grant) -> None:
-        _check_grant(grant)
+        check_grant(grant)
         known = self.forms.dialects
         if grant.dialects is not None and not (grant.dialects and grant.dialects <= known.keys()):
             raise InvalidInput(
@@ -223,13 +223,13 @@ class Credentials:
 
     def create_session(self, grant: Grant, cookie: str) -> Credential:
         """Store a browser session, whose token is the value of its cookie."""
-        _check_grant(grant)
+        check_grant(grant)
         with self._store.maintain() as rows:
             return self._insert(rows, grant, cookie, SESSION)
 
     def create_code(self, grant: Grant) -> str:
         """Store a code that begins one browser session with this grant, within CODE_SECONDS."""
-        _check_grant(grant)
+        check_grant(grant)
         code = f"cpc_{secrets.token_urlsafe(32)}"
         with self._store.maintain() as rows:
             self._insert(rows, replace(grant, lifetime=CODE_SECONDS), code, CODE)
@@ -562,7 +562,8 @@ def end_before_in_transaction(rows: Rows, subject: str, name: str, at: int) -> i
     return stored.set_not_before(rows, subject, name, at)
 
 
-def _check_grant(grant: Grant) -> None:
+def check_grant(grant: Grant) -> None:
+    """Raise InvalidInput for a grant that no credential can have."""
     checks.space(grant.space)
     checks.text(grant.user, "user", max_chars=USER_CHARS)
     for name, most in (("name", 200), ("subject", 200), ("resource", 2_000), ("client", 500)):

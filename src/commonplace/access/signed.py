@@ -72,6 +72,20 @@ class SigningKey:
         return self.retires_at is None or at < self.retires_at
 
 
+def check_key(forms: Forms, purpose: str, secret: bytes | None, overlap: float) -> None:
+    """Raise InvalidInput if such a key cannot be added."""
+    signed = [name for name, each in forms.dialects.items() if each.signed or each.jwt]
+    checks.one_of(purpose, "purpose", signed)
+    if secret is not None and not LEAST_KEY_BYTES <= len(secret) <= MOST_KEY_BYTES:
+        raise InvalidInput(
+            f"A signing key must have {LEAST_KEY_BYTES} to {MOST_KEY_BYTES:,} bytes.",
+            hint="Make one with 'openssl rand -hex 32'.",
+            field="key",
+        )
+    if not 0 <= overlap <= 366 * 86_400:
+        raise InvalidInput("The overlap must be 0 to 366 days.", field="overlap")
+
+
 class SigningKeys:
     """The signing keys of a data directory, sealed by its vault."""
 
@@ -79,8 +93,7 @@ class SigningKeys:
         self._store = store
         self._vault = vault
         self._watch = credentials.watch
-        forms = credentials.forms.dialects.items()
-        self._purposes = [name for name, each in forms if each.signed or each.jwt]
+        self._forms = credentials.forms
         self._cached: tuple[tuple[int, int], list[SigningKey]] | None = None
 
     def live(self, purpose: str) -> list[SigningKey]:
@@ -113,17 +126,9 @@ class SigningKeys:
     def _add(
         self, purpose: str, secret: bytes | None, overlap: float, *, only_if_none: bool
     ) -> SigningKey:
-        checks.one_of(purpose, "purpose", self._purposes)
+        check_key(self._forms, purpose, secret, overlap)
         # Hexadecimal text, since other systems are configured with their key as text.
         secret = secrets.token_hex(KEY_BYTES).encode() if secret is None else secret
-        if not LEAST_KEY_BYTES <= len(secret) <= MOST_KEY_BYTES:
-            raise InvalidInput(
-                f"A signing key must have {LEAST_KEY_BYTES} to {MOST_KEY_BYTES:,} bytes.",
-                hint="Make one with 'openssl rand -hex 32'.",
-                field="key",
-            )
-        if not 0 <= overlap <= 366 * 86_400:
-            raise InvalidInput("The overlap must be 0 to 366 days.", field="overlap")
         with self._store.maintain() as rows:
             at = now()
             known = [key for key in self._read(rows) if key.purpose == purpose]

@@ -155,7 +155,7 @@ def create_token(
       commonplace token create --scope read-only --expires 90d
       commonplace token create --dialect being --being 7c9e…
     """
-    from commonplace.access.credentials import Grant
+    from commonplace.access.credentials import Grant, check_grant
     from commonplace.dialects import registry
 
     dialect = dialect or ["commonplace"]
@@ -166,23 +166,18 @@ def create_token(
     lifetime = None if expires is None else span(expires, "expires")
     if subject:
         _check_subject(data, space, dialect, subject)
+    grant = Grant(
+        user=user, space=space, scopes=scopes, dialects=frozenset(dialect), name=name,
+        subject=subject, lifetime=lifetime,
+    )  # fmt: skip
+    check_grant(grant)  # before a file is created
     with opened_access(data, create=True) as access:
         forms = [access.tokens.credentials.forms.dialects[name] for name in set(dialect)]
         signed = access.tokens.hmac.get(dialect[0]) if len(forms) == 1 else None
         if signed and scope == "full" and lifetime is None and not subject:
             issued = signed.issue(user, space, name=name)
         else:
-            issued = access.tokens.credentials.create(
-                Grant(
-                    user=user,
-                    space=space,
-                    scopes=scopes,
-                    dialects=frozenset(dialect),
-                    name=name,
-                    subject=subject,
-                    lifetime=lifetime,
-                )
-            )
+            issued = access.tokens.credentials.create(grant)
         access.write_down("token create", **issued.credential.as_dict())
     tell(as_json, {"token": issued.token, **issued.credential.as_dict()}, issued.token)
     note(f"Copy it now: it is not shown again. Revoke it with: {_revoking(issued.credential)}")
@@ -229,9 +224,14 @@ def invite(
     """
     import secrets
 
+    from commonplace.access.accounts import check_new
     from commonplace.access.credentials import Grant
+    from commonplace.cli.connect import valid_url
 
     scopes, password = _scopes_of(scope), secrets.token_urlsafe(12)
+    check_new(name, password, [space])  # before a file is created
+    if url is not None:
+        valid_url(url)
     with opened_access(data, create=True) as access:
         account = access.accounts.add(name, password, [space])
         issued = access.tokens.credentials.create(
@@ -386,7 +386,12 @@ def rotate_key(
     as_json: AsJson = False,
 ) -> None:
     """Rotate a signing key. Tokens of the old key end at once, or after --overlap."""
+    from commonplace.access.signed import check_key
+    from commonplace.dialects import registry
+
     seconds = 0.0 if overlap == "0" else span(overlap, "overlap")
+    secret = sys.stdin.readline().strip().encode() if key_stdin and not master else None
+    check_key(registry.token_forms(), purpose, secret, seconds)  # before a file is created
     with opened_access(data, create=True) as access:
         if master:
             _rotate_master_key(access)
@@ -395,7 +400,6 @@ def rotate_key(
             tell(as_json, {"purpose": "master"}, text)
             note("The old key is kept: backups and secrets sealed before need it.")
             return
-        secret = sys.stdin.readline().strip().encode() if key_stdin else None
         key = access.tokens.keys.rotate(purpose, secret=secret, overlap=seconds)
         access.write_down("token rotate-key", purpose=purpose, key=key.id, overlap=seconds)
     shown = {"key": key.secret.decode("utf-8", "replace")} if show else {}
@@ -454,7 +458,10 @@ def end_before(
     when = None
     if at != "now":
         when = checks.when(options.moment(at, "DATE"), "DATE")
-    with opened_access(data, create=True) as access:
+    with opened_access(data) as access:
+        if not access.tokens.credentials.listing(space=space):
+            with options.memory(data, space):  # NotFound if there is no such space
+                pass
         held = access.tokens.credentials.end_before(space, when)
         access.write_down("token not-before", space=space, at=iso(moment(held)))
     text = (
@@ -474,7 +481,10 @@ def add_user(
     as_json: AsJson = False,
 ) -> None:
     """Add a user. Without --space, the user's space is default."""
+    from commonplace.access.accounts import check_new
+
     password = _ask_password(password_stdin)
+    check_new(name, password, space or ["default"])  # before a file is created
     with opened_access(data, create=True) as access:
         account = access.accounts.add(name, password, space or ["default"])
         access.write_down("user add", **account.as_dict())

@@ -208,15 +208,18 @@ def keep_key(
     """
     from commonplace.cli.access import opened_access
     from commonplace.platform.llm import PROVIDERS
-    from commonplace.platform.llm_keys import LlmKeys
+    from commonplace.platform.llm_keys import LlmKeys, check_key
 
     about: dict[str, Any] = {"configured": False, "providers": list(PROVIDERS)}
+    key = "" if forget else sys.stdin.readline().strip()
+    if not forget:
+        check_key(space, key, provider=provider, model=model)  # before a file is created
     if not forget or has_system(data):
         with opened_access(data, create=True) as access:
             keys = LlmKeys(access.store, access.vault)
             if forget:
                 keys.forget(space)
             else:
-                keys.put(space, sys.stdin.readline().strip(), provider=provider, model=model)
+                keys.put(space, key, provider=provider, model=model)
             about = keys.about(space)
     tell(as_json, about, "key stored" if about["configured"] else "no key is stored")

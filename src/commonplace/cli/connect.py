@@ -227,7 +227,7 @@ def _server(
         )
     base = SERVER
     if url is not None:
-        parts = urlsplit(_valid_url(url))
+        parts = urlsplit(valid_url(url))
         if parts.path not in ("", "/") or parts.query:
             if dialect != DIALECT:
                 raise InvalidInput(
@@ -246,7 +246,8 @@ def _server(
     return Http(base + chosen.paths[0])
 
 
-def _valid_url(url: str) -> str:
+def valid_url(url: str) -> str:
+    """The URL, if it is one of HTTP; InvalidInput otherwise."""
     try:
         parts = urlsplit(url)
         valid = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0

@@ -6,7 +6,7 @@ import functools
 import inspect
 import os
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -15,7 +15,7 @@ import typer
 
 from commonplace.cli.terminal import note, progress
 from commonplace.dialects import registry
-from commonplace.errors import InvalidInput, NotFound
+from commonplace.errors import CommonplaceError, InvalidInput, NotFound
 from commonplace.storage.fields import FIELDS, FILTERABLE
 from commonplace.text.hidden import visible
 
@@ -244,6 +244,15 @@ def library(
         opened.close()
 
 
+def check_embedding(name: str) -> None:
+    """Raise InvalidInput if there is no such provider of embeddings."""
+    from commonplace.embedding.provider import open_embedder
+
+    opened = None if name.strip().lower() == "builtin" else open_embedder(name)
+    if opened is not None:
+        opened.close()
+
+
 def _served_model(data: Path | None) -> Embedder | None:
     """The built-in model, in the server of the data directory if one runs."""
     from commonplace.client import connection
@@ -304,12 +313,33 @@ def memory(
         field="space",
     )
     in_files = database_of(data) is None
-    if not create and in_files and not (where / "spaces" / f"{checks.space(space)}.db").exists():
+    file = where / "spaces" / f"{checks.space(space)}.db"
+    if not create and in_files and not file.exists():
         raise missing
-    with library(data, embedding, allow_secrets=allow_secrets) as shared:
+    with (
+        _removed_if_refused(file, space),
+        library(data, embedding, allow_secrets=allow_secrets) as shared,
+    ):
         if not create and not in_files and not shared.exists(space):
             raise missing
         yield Commonplace(space=space, origin=Origin(client="cli"), library=shared, project=project)
+
+
+@contextmanager
+def _removed_if_refused(file: Path, space: str) -> Iterator[None]:
+    """Remove a new space's file again, and new directories, if the command refuses its input."""
+    new = [each for each in (file, file.parent, file.parent.parent) if not each.exists()]
+    try:
+        yield
+    except CommonplaceError:
+        from commonplace.storage.sqlite.swap import delete
+
+        with suppress(OSError, CommonplaceError):
+            if file in new and file.exists():
+                delete(file, unused=space)
+            for folder in new[1:] if file in new else ():
+                folder.rmdir()  # fails if somebody else has put a file into it
+        raise
 
 
 def compute_embeddings(memory: Commonplace) -> None:

@@ -202,6 +202,7 @@ def import_(
     from commonplace.engine.transfer import reading
     from commonplace.importers import registry
 
+    options.check_embedding(embedding)
     with contextlib.ExitStack() as stack:
         if str(file) == "-":
             path = stack.enter_context(reading.spooled(sys.stdin.buffer, "stdin"))

@@ -17,6 +17,17 @@ KEY_CHARS = 1_000
 MODEL_CHARS = 200
 
 
+def check_key(space: str, key: str, *, provider: str, model: str) -> None:
+    """Raise InvalidInput if a key cannot be stored."""
+    checks.space(space)
+    checks.optional(model, "model", max_chars=MODEL_CHARS)
+    if not isinstance(key, str) or not 8 <= len(key) <= KEY_CHARS or not key.isascii():
+        raise InvalidInput("That is not a key.", hint="Give it as the provider does.")
+    if any(each.isspace() for each in key):
+        raise InvalidInput("A key has no blanks in it.", hint="Give it as the provider does.")
+    Access(key, provider)  # refuses an unknown provider
+
+
 class LlmKeys:
     """The keys in system.db, one for each space."""
 
@@ -25,13 +36,7 @@ class LlmKeys:
 
     def put(self, space: str, key: str, *, provider: str = "anthropic", model: str = "") -> None:
         """Store a key instead of the one before it."""
-        checks.space(space)
-        checks.optional(model, "model", max_chars=MODEL_CHARS)
-        if not isinstance(key, str) or not 8 <= len(key) <= KEY_CHARS or not key.isascii():
-            raise InvalidInput("That is not a key.", hint="Give it as the provider does.")
-        if any(each.isspace() for each in key):
-            raise InvalidInput("A key has no blanks in it.", hint="Give it as the provider does.")
-        Access(key, provider)  # refuses an unknown provider
+        check_key(space, key, provider=provider, model=model)
         self._sealed.put(space, {"key": key, "provider": provider, "model": model, "at": now()})
 
     def get(self, space: str) -> Access | None:

@@ -21,6 +21,7 @@ from typing import IO
 import apsw
 
 from commonplace.errors import CommonplaceError, Conflict, StorageUnavailable
+from commonplace.storage import audit, operations
 from commonplace.storage.database import Connection, sync_directory
 from commonplace.storage.locking import try_lock
 from commonplace.storage.ports import Contents
@@ -210,9 +211,16 @@ def _read(data: Path, stream: IO[str]) -> list[Swap] | None:
     return swaps if inside else None
 
 
-def delete(live: Path) -> None:
-    """Delete a file that no process has open, and those that belong to it."""
-    with _exclusive(live):
+def delete(live: Path, *, unused: str | None = None) -> None:
+    """Delete a file that no process has open, and those that belong to it.
+
+    With the name of its space in `unused`, only if nothing was ever stored in it.
+    """
+    with _exclusive(live) as connection:
+        if unused is not None and (
+            operations.ends(connection, unused) != (0, 0) or audit.read_head(connection, unused)[0]
+        ):
+            raise StorageUnavailable(f"{live.name} is used.", hint="Leave it.")
         live.unlink()
     for each in live.parent.glob(f"{live.name}-*"):
         each.unlink(missing_ok=True)
