@@ -66,6 +66,20 @@ def test_the_log_counts_where_there_are_many(do: Callable[..., str], tmp_path: P
     assert _told(do) == "stored the fact: Alice works on vision"
 
 
+def test_the_log_says_how_many_memories_were_purged(do: Callable[..., str]) -> None:
+    for text in ("call 0173 5550199", "or 0173 5550199", "keep this"):
+        do("remember", text)
+    do("purge", "--text", "0173 5550199", "--yes")
+    name = do("remember", "one more").split()[-1]
+    do("purge", name, "--yes")
+    told = [json.loads(line)["changed"] for line in do("log", "--json").splitlines()]
+    assert told == [
+        "purged 1 memory", "remember: what it changed was purged later", "purged 2 memories",
+        "stored: keep this", *["remember: what it changed was purged later"] * 2,
+    ]  # fmt: skip
+    assert "purged 2 memories" in do("log") and "client cli" in do("log")
+
+
 def test_the_log_shows_only_what_was_done_since(do: Callable[..., str]) -> None:
     do("remember", "today")
     assert len(do("log", "--since", "last tuesday").splitlines()) == 2

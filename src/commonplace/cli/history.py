@@ -90,18 +90,25 @@ def log(
         if isinstance(first, datetime):
             operations = [each for each in operations if each.at >= first]
         made = engine_call(memory, changes.of_each, operations)
+        erased = engine_call(memory, changes.erased, operations)
+    purged = max((each.seq for each in operations if each.name == "purge"), default=0)
     undone = {each.undoes for each in operations}
     imports = {timeline.label(each) for each in operations if each.id in undone} - {None}
     for each, changed in zip(operations, made, strict=True):
-        label = timeline.label(each)
+        label, told = timeline.label(each), in_words(changed)
+        if each.seq in erased:
+            verb = "purged" if each.name == "purge" else "deleted as out of date:"
+            told = f"{verb} {counted(erased[each.seq], *NOUNS['memories'])}"
+        elif not changed and each.seq < purged:
+            told = f"{each.name}: what it changed was purged later"
         if as_json:
-            emit({**each.as_dict(), "changed": in_words(changed)})
+            emit({**each.as_dict(), "changed": told})
         else:
             gone = each.id in undone or label in imports
-            _show(each, changed, label, undone=gone and not each.undoes)
+            _show(each, told, label, undone=gone and not each.undoes)
 
 
-def _show(each: Operation, changed: Sequence[Change], label: str | None, *, undone: bool) -> None:
+def _show(each: Operation, told: str, label: str | None, *, undone: bool) -> None:
     by = " ".join(
         f"{part} {value}" for part, value in each.origin.as_dict().items() if value != label
     )
@@ -109,7 +116,7 @@ def _show(each: Operation, changed: Sequence[Change], label: str | None, *, undo
     if undone:
         name += " (undone)"
     room = terminal.columns() - 10
-    say(f"{bold(each.id[:8])}  {one_line(in_words(changed) or name, room)}")
+    say(f"{bold(each.id[:8])}  {one_line(told or name, room)}")
     parts = (local(each.at, seconds=True), name, by)
     say(dim("          " + one_line(" · ".join(part for part in parts if part), room)))
 

@@ -253,6 +253,14 @@ def touch(unit: Writing, memory: int) -> None:
     )
 
 
+def touched(rows: Rows, space: str, seq: int) -> int:
+    """How many memories an operation changed the derived rows of."""
+    found = rows.execute(
+        "SELECT count(*) FROM touches WHERE space = ? AND seq = ?", (space, seq)
+    ).fetchone()
+    return 0 if found is None else int(found[0])
+
+
 def drop(connection: Rows, space: str, memory: int) -> None:
     """Delete a memory's derived rows."""
     for table in _INSERTS:

@@ -10,10 +10,13 @@ from commonplace.engine.history import timeline
 from commonplace.engine.library import OpenSpace
 from commonplace.engine.model import Operation, When
 from commonplace.errors import InvalidInput, NotFound
+from commonplace.storage import derived
 from commonplace.storage import operations as stored
 from commonplace.storage.ports import Rows
 from commonplace.storage.tables import VERSIONED, Row, Table
 
+ERASING = ("purge", "expire")
+"""Operations that leave no version of what they delete."""
 MOST_OPERATIONS = 200
 """How many operations between two moments are looked at, the newest first."""
 
@@ -62,6 +65,13 @@ def of_each(space: OpenSpace, operations: Sequence[Operation]) -> list[tuple[Cha
     """Return what each of some operations changed by itself, a batch of an import too."""
     with space.store.read() as connection:
         return [_changes(connection, space.name, [each.seq], each.seq) for each in operations]
+
+
+def erased(space: OpenSpace, operations: Sequence[Operation]) -> dict[int, int]:
+    """How many memories each of these operations erased, by its `seq`, if it was to erase."""
+    with space.store.read() as connection:
+        return {each.seq: derived.touched(connection, space.name, each.seq)
+                for each in operations if each.name in ERASING}  # fmt: skip
 
 
 def between(space: OpenSpace, since: When, until: When) -> Changes:
