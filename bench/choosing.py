@@ -15,6 +15,7 @@ import sys
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +38,7 @@ STEPS: dict[str, tuple[float, ...]] = {
     "speaker": (0.0, 0.1, 0.2),
     "answers": (0.0, 0.05, 0.1),
     "spread": (0.6, 0.7, 0.8, 1.0),
+    "period": (0.0, 0.5, 1.0, 1.5, 2.0),
 }
 ABLATED: dict[str, dict[str, float | bool]] = {
     "without the neighbours": {"neighbours": 0.0},
@@ -46,6 +48,7 @@ ABLATED: dict[str, dict[str, float | bool]] = {
     "without the prior against answers": {"answers": 0.0},
     "without coverage": {"coverage": 0.0},
     "without the spread over sessions": {"spread": 1.0},
+    "without the time that is named": {"period": 0.0},
     "without the newer first": {"newer_first": False},
     "words alone": {"dense": 0.0},
     "meaning alone": {"lexical": 0.0},
@@ -56,6 +59,7 @@ CHOSEN_BY = (
     "LoCoMo adversarial",
     "meaning @1",
     "chats @3",
+    "dated @1",
     "instructions @10",
     "updates: new first",
     "not updates: old first",
@@ -103,7 +107,7 @@ class Trials:
         self.updates = list(sets.updates(library))
         self.asked = [
             *sets.beliefs(library), *sets.instructions(library), *sets.chats(library),
-            *sets.meant(library),
+            *sets.meant(library), *sets.dated(library),
         ]  # fmt: skip
         self.unrelated = list(sets.unrelated(library, [memory for _, memory, _ in self.talks]))
 
@@ -123,7 +127,7 @@ class Trials:
                 found.add("not updates: old first", half, not first)
         for asked in self.asked:
             if asked.wanted:
-                texts = _texts(_recall(asked.memory, asked.text, weights))
+                texts = _texts(_recall(asked.memory, asked.text, weights, at=asked.at))
                 for depth in (1, 3, TOP):
                     share = len(set(texts[:depth]) & set(asked.wanted)) / len(asked.wanted)
                     found.add(f"{asked.set} @{depth}", asked.half, min(1.0, share * (
@@ -148,9 +152,10 @@ class Trials:
 
     def _ask_long(self, found: Figures, weights: Weighting) -> None:
         for chat, memory in self.long:
-            hits = _recall(memory, chat.question, weights)
+            hits = _recall(memory, chat.question, weights, at=chat.asked_at)
             turns = [engine_call(memory, of_memory, hit.memory.id).session for hit in hits]
-            sessions = [hit.session for hit in memory.recall_sessions(chat.question, limit=5)]
+            best = memory.recall_sessions(chat.question, limit=5, asked_at=chat.asked_at)
+            sessions = [hit.session for hit in best]
             one = longmemeval.Outcome(chat, tuple(turns), tuple(sessions))
             found.add("LongMemEval all in 10 turns", None, one.all_in_turns)
             found.add("LongMemEval any@1", None, one.first)
@@ -162,7 +167,8 @@ class Trials:
             found.add("unrelated: something returned", asked.half,
                       bool(asked.memory.recall(asked.text, count=False)))  # fmt: skip
         for asked in self.asked:
-            texts = _texts(asked.memory.recall(asked.text, limit=TOP, count=False))
+            hits = asked.memory.recall(asked.text, limit=TOP, count=False, asked_at=asked.at)
+            texts = _texts(hits)
             if asked.set == "beliefs":
                 right = len(set(texts) & set(asked.wanted))
                 found.add("beliefs: exact set", asked.half, set(texts) == set(asked.wanted))
@@ -200,8 +206,14 @@ class Trials:
         return best
 
 
-def _recall(memory: Commonplace, query: str, weights: Weighting, limit: int = TOP) -> Hits:
-    return memory.recall(query, limit=limit, weighting=weights, count=False, minimum=0)
+def _recall(
+    memory: Commonplace,
+    query: str,
+    weights: Weighting,
+    limit: int = TOP,
+    at: datetime | str | None = None,
+) -> Hits:
+    return memory.recall(query, limit=limit, weighting=weights, count=False, minimum=0, asked_at=at)
 
 
 def _texts(hits: Hits) -> list[str]:

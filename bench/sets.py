@@ -26,6 +26,7 @@ HERE = Path(__file__).parent
 SEED = 20_261_117
 PAIRS_IN_A_SPACE = 20
 DISTRACTORS = 100
+DATED_AT = "2026-06-20T12:00Z"
 UPDATES = ("value", "update", "negation")
 KEPT = ("addition", "other", "aspect")
 
@@ -54,6 +55,8 @@ class Asked:
     text: str
     wanted: tuple[str, ...]
     half: int
+    at: str | None = None
+    """When it is asked; now if None."""
 
 
 def cache() -> Path:
@@ -166,6 +169,20 @@ def meant(library: Library) -> Iterator[Asked]:
             meaning.store(library)
         for question, answer in meaning.pairs():
             yield Asked("meaning", memory, question, (answer,), half_of(question))
+
+
+def dated(library: Library) -> Iterator[Asked]:
+    """What happened when; each question names the time of one statement, seen from DATED_AT."""
+    rows = [line.split("|") for line in (HERE / "dated.txt").read_text("utf-8").splitlines()]
+    memory, empty = _space(library, "dated")
+    if empty:
+        memory.remember_many(
+            [Draft(text=text, occurred_at=f"{day}T12:00Z") for day, text, _ in rows]
+        )
+        engine_call(memory, upkeep.settle)
+    for _, text, question in rows:
+        if question:
+            yield Asked("dated", memory, question, (text,), half_of(question), DATED_AT)
 
 
 def talks(library: Library, path: Path) -> Iterator[tuple[locomo.Conversation, Commonplace, int]]:

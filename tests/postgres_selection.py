@@ -46,6 +46,7 @@ FILES = (
     "tests/test_engine_memories_usage.py",
     "tests/test_engine_events.py",
     "tests/test_engine_memories_fields.py",
+    "tests/test_engine_recall_dates.py",
     "tests/test_engine_recall_languages.py",
     "tests/test_engine_timeline_past.py",
     "tests/test_engine_library.py",

@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from commonplace.text.dates import moment, period, periods_named
+from commonplace.text.dates import TIME_WORD, moment, period, periods_named
 
 NOW = datetime(2026, 11, 17, 15, 30, tzinfo=UTC)  # a Tuesday
 
@@ -38,6 +38,18 @@ PERIODS = {
     "12 h": ("2026-11-17T03:30", "2026-11-17T15:30"),
     "3 months": ("2026-08-17T15:30", "2026-11-17T15:30"),
     "last 2 weeks": ("2026-11-03T15:30", "2026-11-17T15:30"),
+    "a few days ago": ("2026-11-14", "2026-11-15"),
+    "a couple of weeks ago": ("2026-10-31T03:30", "2026-11-07T03:30"),
+    "last night": ("2026-11-16", "2026-11-17"),
+    "this morning": ("2026-11-17", "2026-11-18"),
+    "last weekend": ("2026-11-14", "2026-11-16"),
+    "this weekend": ("2026-11-21", "2026-11-23"),
+    "7 July, 2023": ("2023-07-07", "2023-07-08"),
+    "the 3rd of May": ("2026-05-03", "2026-05-04"),
+    "December 24": ("2025-12-24", "2025-12-25"),
+    "Oct 25, 2022": ("2022-10-25", "2022-10-26"),
+    "in mid-June": ("2026-06-01", "2026-07-01"),
+    "summer of 2024": ("2024-06-01", "2024-09-01"),
     "one hour ago": ("2026-11-17T14:30", "2026-11-17T15:30"),
 }
 
@@ -80,8 +92,28 @@ def test_a_month_ago_is_the_last_day_of_a_shorter_month() -> None:
 
 
 def test_periods_are_found_in_a_sentence() -> None:
-    found = list(periods_named("What did we say last Tuesday, and in April 2025?", NOW))
-    assert [each[0].date().isoformat() for each in found] == ["2026-11-10", "2025-04-01"]
+    text = "What did we say last Tuesday, and in April 2025?"
+    found = periods_named(text, NOW)
+    assert [each[0].date().isoformat() for each, _ in found] == ["2026-11-10", "2025-04-01"]
+    assert [text[start:end] for _, (start, end) in found] == ["last Tuesday", "April 2025"]
+
+
+@pytest.mark.parametrize("phrase", [each for each in PERIODS if " " in each or "-" in each])
+def test_every_text_that_names_a_period_has_a_word_of_time(phrase: str) -> None:
+    if periods_named(phrase, NOW):
+        assert TIME_WORD.search(phrase)
+
+
+@pytest.mark.parametrize("text", ["since April 3rd", "after 3 April", "since April", "after 2025"])
+def test_what_is_since_a_time_lasts_until_now(text: str) -> None:
+    ((period, _),) = periods_named(text, NOW)
+    assert period[0] < period[1] == NOW
+
+
+def test_letters_that_grow_in_lower_case_do_not_move_the_words() -> None:
+    text = "İİİ in April"
+    ((_, (start, end)),) = periods_named(text, NOW)
+    assert text[start:end] == "in April"
 
 
 @pytest.mark.parametrize(
@@ -90,7 +122,9 @@ def test_periods_are_found_in_a_sentence() -> None:
         "May I have the march of time, or 7d of it?",
         "the sun sets, the dogs sat and 2024 of them wed",
         "spring cleaning and a fall from grace",
+        "How are beans declared in Spring? And who fell in fall?",
+        "on sun exposure, by may flowers",
     ],
 )
 def test_ordinary_words_are_no_periods(text: str) -> None:
-    assert list(periods_named(text, NOW)) == []
+    assert periods_named(text, NOW) == []

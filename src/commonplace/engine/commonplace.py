@@ -163,6 +163,7 @@ class Commonplace(Part):
         count: bool = True,
         minimum: float | None = None,
         share: float | None = None,
+        asked_at: When | None = None,
         **conditions: Unpack[Conditions],
     ) -> Hits:
         """Return the best matches by word and by meaning, each with the reasons it was found.
@@ -171,7 +172,8 @@ class Commonplace(Part):
         unless a result is as probable as `minimum`; the others must have `share` of the best score
         and of the minimum. The defaults return nothing rather than noise, and `minimum=0` returns
         everything up to `limit`. The results count as read, unless `count` is False or `as_of` is
-        given.
+        given. If the query names a time ("two weeks ago", "in April"), memories of that time are
+        preferred; it is seen from `asked_at`, else from `as_of`, else from now.
         """
         from commonplace.engine.finding import recall  # imports numpy, which takes a while
 
@@ -179,7 +181,7 @@ class Commonplace(Part):
         with self.library.lease(self.name) as space:
             return recall.recall(
                 space, query, chosen, weighting, limit=limit, as_of=as_of, count=count,
-                minimum=minimum, share=share,
+                minimum=minimum, share=share, asked_at=asked_at,
             )  # fmt: skip
 
     def may_replace(self, text: str, *, limit: int = 3, check: bool = False) -> list[Replaceable]:
@@ -224,14 +226,17 @@ class Commonplace(Part):
         limit: int = 10,
         filters: Filters | None = None,
         as_of: When | None = None,
+        asked_at: When | None = None,
         **conditions: Unpack[Conditions],
     ) -> list[SessionHit]:
-        """Return the sessions of conversations that match best."""
+        """Return the sessions of conversations that match best, as `recall` does."""
         from commonplace.engine.finding import recall
 
         chosen = self._filters(filters, conditions)
         with self.library.lease(self.name) as space:
-            return recall.recall_sessions(space, query, chosen, limit=limit, as_of=as_of)
+            return recall.recall_sessions(
+                space, query, chosen, limit=limit, as_of=as_of, asked_at=asked_at
+            )
 
     def _filters(self, filters: Filters | None, conditions: Conditions) -> Filters:
         chosen = filters_of(filters, conditions)

@@ -6,7 +6,7 @@ A period is a half-open pair of local times. Names are English; dates are as in 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from datetime import date, datetime, time, timedelta
 
 Period = tuple[datetime, datetime]
@@ -24,7 +24,7 @@ NUMBERS = {
         "eleven", "twelve",
     ))
     for word in words.split()
-}  # fmt: skip
+} | {"a couple of": 2, "a few": 3, "several": 4}  # fmt: skip
 LETTERS = {"h": "hour", "d": "day", "w": "week", "m": "month", "y": "year"}
 UNITS = ("minute", "hour", "day", "week", "month", "year")
 DAYS_OF = {"week": 7, "month": 30, "year": 365}
@@ -32,6 +32,7 @@ DAYS_OF = {"week": 7, "month": 30, "year": 365}
 _NUMBER = rf"(?P<number>\d{{1,4}}|{'|'.join(NUMBERS)})"
 _UNIT = rf"(?P<unit>{'|'.join(UNITS)})s?"
 _MONTH = "|".join(f"{name}|{name[:3]}" for name in MONTHS)
+_DAY_OF_MONTH = r"(?P<day>\d{1,2})(?:st|nd|rd|th)?"
 _WEEKDAY = "|".join(f"{name}|{name[:3]}" for name in WEEKDAYS)
 _YEAR = r"(?P<year>(?:19|20)\d\d)"
 
@@ -87,7 +88,7 @@ def _short(match: re.Match[str], now: datetime) -> Period:
 
 
 def _named_day(match: re.Match[str], now: datetime) -> Period:
-    back = {"today": 0, "tonight": 0, "yesterday": 1}.get(match["day"], 2)
+    back = {"yesterday": 1, "last night": 1, "the day before yesterday": 2}.get(match["day"], 0)
     return _day(now.date() - timedelta(back), now)
 
 
@@ -107,9 +108,27 @@ def _span(match: re.Match[str], now: datetime) -> Period:
     return _months(now.year - (1 if last else 0), 1, now, 12)
 
 
+def _weekend(match: re.Match[str], now: datetime) -> Period:
+    saturday = now.date() - timedelta(now.weekday() - 5)
+    if match["which"] != "this" and (saturday + timedelta(1)) >= now.date():
+        saturday -= timedelta(7)
+    return _day(saturday, now, 2)
+
+
+def _month_number(match: re.Match[str]) -> int:
+    return [name[:3] for name in MONTHS].index(match["month"][:3]) + 1
+
+
+def _day_of_month(match: re.Match[str], now: datetime) -> Period:
+    year = int(match["year"]) if match["year"] else now.year
+    day = date(year, _month_number(match), int(match["day"]))
+    if not match["year"] and day > now.date():
+        day = day.replace(year=year - 1)
+    return _day(day, now)
+
+
 def _month(match: re.Match[str], now: datetime) -> Period:
-    names = [name[:3] for name in MONTHS]
-    month = names.index(match["month"][:3]) + 1
+    month = _month_number(match)
     year = int(match["year"]) if match["year"] else now.year
     if not match["year"] and (month > now.month or (match["which"] and month == now.month)):
         year -= 1
@@ -137,16 +156,23 @@ def _iso(match: re.Match[str], now: datetime) -> Period:
 
 _RULES: tuple[tuple[str, Callable[[re.Match[str], datetime], Period]], ...] = (
     (rf"{_YEAR}-(?P<month>\d\d)(?:-(?P<day>\d\d))?", _iso),
-    (r"(?P<day>the day before yesterday|yesterday|today|tonight)", _named_day),
+    (r"(?P<day>the day before yesterday|yesterday|today|tonight|last night"
+     r"|this (?:morning|afternoon|evening))", _named_day),
+    (rf"(?:the )?{_DAY_OF_MONTH}(?: of)? (?P<month>{_MONTH})\b(?:,? {_YEAR})?", _day_of_month),
+    (rf"(?P<month>{_MONTH}) (?:the )?{_DAY_OF_MONTH}(?:,? {_YEAR})?", _day_of_month),
     (rf"{_NUMBER} {_UNIT} ago", _ago),
     (rf"(?:in |within |over |during )?(?:the )?(?:last|past) {_NUMBER} {_UNIT}", _within),
     (r"(?P<which>last|this|the past) (?P<unit>week|month|year)", _span),
-    (rf"(?:last |on )(?P<weekday>{_WEEKDAY})", _weekday),
-    (rf"(?:in |during |(?P<which>last ))(?:the )?(?P<month>{_MONTH})(?:,? (?:of )?{_YEAR})?",
-     _month),
-    (rf"(?:in |during |this |(?P<which>last ))(?:the )?(?P<season>{'|'.join(SEASONS)})"
-     rf"(?: (?:of )?{_YEAR})?", _season),
-    (rf"(?:in |during |since ){_YEAR}", _year),
+    (r"(?P<which>last|this|the past|at the) weekend", _weekend),
+    (rf"(?:last |on )(?P<weekday>{'|'.join(WEEKDAYS)})", _weekday),
+    (rf"(?P<which>)(?P<month>{_MONTH}),? (?:of )?{_YEAR}", _month),
+    (rf"(?:(?:in|during|since|until|before|after) |(?P<which>last ))(?:early |mid[- ]|late )?"
+     rf"(?P<month>{_MONTH})(?P<year>)", _month),
+    (rf"(?P<which>)(?P<season>{'|'.join(SEASONS)}) (?:of )?{_YEAR}", _season),
+    (rf"(?:in the |during the |this |(?P<which>last ))(?P<season>{'|'.join(SEASONS)})(?P<year>)",
+     _season),
+    (r"(?P<which>)(?:in|during) (?P<season>summer|autumn|winter)(?P<year>)", _season),
+    (rf"(?:in|during|since|by|until|before|after) {_YEAR}", _year),
 )  # fmt: skip
 # Phrases that name a period if they stand alone, but may mean something else in a sentence.
 _ALONE: tuple[tuple[str, Callable[[re.Match[str], datetime], Period]], ...] = (
@@ -157,6 +183,12 @@ _ALONE: tuple[tuple[str, Callable[[re.Match[str], datetime], Period]], ...] = (
     (rf"{_YEAR}", _year),
 )
 _COMPILED = [(re.compile(rf"\b{rule}\b", re.IGNORECASE), read) for rule, read in _RULES]
+TIME_WORD = re.compile(
+    rf"\b(?:(?:{'|'.join(UNITS)})s?|yesterday|today|tonight|{_MONTH}|{'|'.join(WEEKDAYS)}"
+    rf"|{'|'.join(SEASONS)}|weekend|night|morning|afternoon|evening|(?:19|20)\d\d)\b",
+    re.IGNORECASE,
+)
+"""Found in every text that names a period, and quicker to look for than the rules."""
 _COMPILED_ALONE = [(re.compile(rule, re.IGNORECASE), read) for rule, read in (*_RULES, *_ALONE)]
 
 
@@ -185,18 +217,25 @@ def moment(words: str, now: datetime, share: float) -> datetime | None:
     return start if end == now else start + (end - start) * share
 
 
-def periods_named(text: str, now: datetime) -> Iterator[Period]:
-    """Yield the periods that a sentence names, in the order of the rules; none overlaps another."""
-    taken: list[tuple[int, int]] = []
-    lowered = text.lower()
+def periods_named(text: str, now: datetime) -> list[tuple[Period, tuple[int, int]]]:
+    """Return the periods that a sentence names, each with the span of its words; none overlap.
+
+    What is said to be since or after a period lies between its start and now.
+    """
+    found: list[tuple[Period, tuple[int, int]]] = []
+    lowered = text.lower() if text.isascii() else "".join(c.lower()[:1] for c in text)
     for rule, read in _COMPILED:
         for match in rule.finditer(lowered):
             start, end = match.span()
-            if any(start < last and first < end for first, last in taken):
+            if any(start < last and first < end for _, (first, last) in found):
                 continue
-            if found := _read(read, match, now):
-                taken.append((start, end))
-                yield found
+            if named := _read(read, match, now):
+                if re.search(r"\b(?:since|after)(?: the)? ?$", lowered[:start]) or re.match(
+                    r"since|after", match[0]
+                ):
+                    named = named[0], max(now, named[1])
+                found.append((named, (start, end)))
+    return found
 
 
 def _read(

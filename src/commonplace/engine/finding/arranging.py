@@ -123,7 +123,9 @@ def _newer(
             statements[at] = Statement.of(text) if fits else None
         return statements[at]
 
-    pairs = np.argwhere(_comparable(snapshot, pool, leaders, alike, score)).tolist()
+    pairs = np.argwhere(
+        _comparable(snapshot, pool, leaders, alike, score, search.of_period)
+    ).tolist()
     if not pairs:
         return {}
     names = names_of(search.query)
@@ -151,6 +153,7 @@ def _comparable(
     leaders: int,
     alike: NDArray[np.float32],
     score: Floats,
+    of_period: Floats | None,
 ) -> Flags:
     """Return for each leading result which of the pool are newer, similar and score well."""
     at = np.asarray(pool, np.int64)
@@ -163,6 +166,8 @@ def _comparable(
     flags &= ~(alike[:leaders] < LEAST_ALIKE)  # a pair without a vector (NaN) stays
     flags &= scores >= LEAST_RATIO * np.maximum(scores[first], 1e-6)
     flags &= (session[first] < 0) | (session != session[first])
+    if of_period is not None:  # what was true at the time that the query names stays first
+        flags &= of_period[at] >= of_period[at][first]
     return flags
 
 

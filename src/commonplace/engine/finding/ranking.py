@@ -12,6 +12,7 @@ import math
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from datetime import datetime
 from functools import cached_property
 from typing import Literal, TypeVar
 
@@ -26,7 +27,7 @@ from commonplace.engine.finding import confidence
 from commonplace.engine.finding.filters import Filters, visible
 from commonplace.engine.history import timeline
 from commonplace.engine.library import OpenSpace
-from commonplace.engine.model import When
+from commonplace.engine.model import When, microseconds
 from commonplace.errors import EmbeddingUnavailable, InvalidInput, StorageCorrupt
 from commonplace.storage import derived, links
 from commonplace.storage.database import now
@@ -35,6 +36,7 @@ from commonplace.storage.index import NEVER, Snapshot
 from commonplace.storage.ports import Rows
 from commonplace.storage.signs import CHOSEN
 from commonplace.storage.tables import LINKS, MEMORIES, Row
+from commonplace.text import dates
 from commonplace.text.analysis import analyse_query
 from commonplace.text.scripts import dominant_script
 
@@ -46,7 +48,7 @@ DAY = 86_400_000_000
 _WORD = re.compile(r"[\w'’.@/-]+")
 _WEIGHTS = (
     "lexical", "dense", "coverage", "k1", "b", "neighbours", "session", "session_words", "speaker",
-    "answers", "graph", "spread", "recency", "recency_days", "importance", "credit",
+    "answers", "graph", "spread", "period", "recency", "recency_days", "importance", "credit",
 )  # fmt: skip
 GLOBAL_SHARE = 0.95  # share of its score that a memory without project keeps in a project's search
 OTHER_BRANCH_SHARE = 0.97
@@ -80,6 +82,8 @@ class Weighting:
     graph: float = 0.2
     """Weight of a link from one of the best results."""
     graph_seeds: int = 10
+    period: float = 1.5
+    """How much more a memory scores, as a share, if it is of a time that the query names."""
     recency: float = 0.0
     recency_days: float = 30.0
     importance: float = 0.0
@@ -107,7 +111,7 @@ class Weighting:
 DEFAULT = Weighting()
 _PLAIN = Weighting(
     neighbours=0.0, session=0.0, session_words=0.0, speaker=0.0, answers=0.0, graph=0.0, spread=1.0,
-    newer_first=False,
+    period=0.0, newer_first=False,
 )  # fmt: skip
 WORDS_ONLY = replace(_PLAIN, dense=0.0, coverage=0.0)
 MEANING_ONLY = replace(_PLAIN, lexical=0.0)
@@ -148,16 +152,34 @@ class Search:
     """The vector of the query has only the part that is computed quickly."""
     english: bool = True
     """With `quick`: the query is in English."""
+    of_period: Floats | None = None
+    """If the query names a time: how near each memory is to it, 0..1."""
+    boost: Floats | None = None
+    """Likewise, what its score is multiplied by for that."""
 
 
 class Question:
     """A query's terms, and its vectors if there is an embedder and it answers.
 
-    With `quick`, a vector has only the part that is computed quickly, if the model has one.
+    With `quick`, a vector has only the part that is computed quickly, if the model has one. Times
+    such as "last week" are seen from the moment `seen_from`, and not looked for without one.
     """
 
-    def __init__(self, space: OpenSpace, query: str, *, quick: bool = False) -> None:
+    def __init__(
+        self,
+        space: OpenSpace,
+        query: str,
+        *,
+        quick: bool = False,
+        seen_from: datetime | None = None,
+    ) -> None:
         self.query = query
+        self.periods: list[tuple[int, int]] = []
+        self.undated = query
+        if seen_from is not None and dates.TIME_WORD.search(query):
+            for period, (start, end) in dates.periods_named(query, seen_from):
+                self.periods.append((microseconds(period[0]), microseconds(period[1])))
+                self.undated = f"{self.undated[:start]}{' ' * (end - start)}{self.undated[end:]}"
         self.terms = list(dict.fromkeys(analyse_query(query)))
         self.script = "latin" if query.isascii() else dominant_script(query)
         self.degraded = ""
@@ -170,9 +192,17 @@ class Question:
     @cached_property
     def words(self) -> dict[str, list[str]]:
         """The terms of each word, as the query writes it."""
-        found = {word.strip("'’.-") for word in _WORD.findall(self.query)}
+        return self._words(self.query)
+
+    def _words(self, text: str) -> dict[str, list[str]]:
+        found = {word.strip("'’.-") for word in _WORD.findall(text)}
         known = set(self.terms)
         return {word: [t for t in analyse_query(word) if t in known] for word in sorted(found)}
+
+    @property
+    def undated_words(self) -> dict[str, list[str]]:
+        """The same without the words that name a time."""
+        return self._words(self.undated) if self.periods else self.words
 
     @property
     def english(self) -> bool:
@@ -233,7 +263,24 @@ def search_legs(
             spoken_to = snapshot.cosine(*first_person, seen.mask, also)
             search.cosine = np.where(lines, spoken_to, search.cosine)
     search.degraded = asked.degraded
+    if asked.periods and weighting.period:
+        search.of_period = of_periods(snapshot, asked.periods)
+        search.boost = 1 + np.float32(weighting.period) * search.of_period
     return search
+
+
+def of_periods(snapshot: Snapshot, periods: Sequence[tuple[int, int]]) -> Floats:
+    """Return how near each memory is to one of the periods, 0..1.
+
+    It is 1 in the period and at most half outside, less with each day or half a period away.
+    """
+    happened = np.where(snapshot.occurred == NEVER, snapshot.created, snapshot.occurred)
+    near = np.zeros(snapshot.size, np.float32)
+    for start, end in periods:
+        away = np.maximum(np.maximum(start - happened, happened - (end - 1)), 0)
+        outside = np.exp2(-away / max(DAY, (end - start) / 2)) / 2
+        near = np.maximum(near, np.where(away > 0, outside, 1)).astype(np.float32)
+    return near
 
 
 def lexical(
@@ -276,7 +323,7 @@ def _unmatched_information(search: Search, asked: Question) -> float:
     if all(held.values()):
         return 0.0
     total = 0.0
-    for word, terms in asked.words.items():
+    for word, terms in asked.undated_words.items():
         missing = sum(not held[term] for term in terms)
         if missing:
             total += information(word) * missing / len(terms)
@@ -345,6 +392,8 @@ def score_all(
     score = _in_conversation(search, weighting, fused)
     context = score - fused
     score = _with_properties(search, weighting, score)
+    if search.boost is not None:
+        score = score * search.boost
     if search.project is not None:
         score = score * project_share(search.snapshot, search.project)
     linked = _along_links(space, connection, search, weighting, score)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, fields
+from datetime import datetime
 from typing import Any
 
 import numpy as np
@@ -31,7 +32,7 @@ from commonplace.engine.finding.ranking import (
 )
 from commonplace.engine.history import timeline
 from commonplace.engine.library import OpenSpace
-from commonplace.engine.model import Memory, When
+from commonplace.engine.model import Memory, When, moment
 from commonplace.errors import InvalidInput, StorageCorrupt
 from commonplace.storage.database import now
 from commonplace.storage.fields import STATES
@@ -78,6 +79,8 @@ class Why:
     """How much its conversation, or the query naming its speaker, added to the score."""
     graph: float
     """How much links from other results added to the score."""
+    period: float = 0.0
+    """How near it is to the time that the query names, 0..1; 0 if it names none."""
     as_it_was: bool = False
     """True for a former version, found with `as_of`."""
     order: str = ""
@@ -94,6 +97,8 @@ class Why:
             parts.append(f"context: +{self.context:.2f}")
         if self.graph > 0.005:
             parts.append(f"links: +{self.graph:.2f}")
+        if self.period > 0.25:
+            parts.append("time: as in the query" if self.period == 1 else "time: near the query's")
         if self.as_it_was:
             parts.append("a former version")
         if self.order:
@@ -159,6 +164,7 @@ def recall(
     minimum: float | None = None,
     share: float | None = None,
     quick: bool = False,
+    asked_at: When | None = None,
 ) -> Hits:
     """Return the best live memories for a query, or those that were live at a time."""
     if not isinstance(weighting, Weighting | None):
@@ -170,7 +176,7 @@ def recall(
     checks.flag(count, "count")
     checks.limit(limit)
     checks.text(query, "query", max_chars=QUERY_CHARS)
-    asked = Question(space, query, quick=quick)
+    asked = Question(space, query, quick=quick, seen_from=_seen_from(asked_at, as_of))
     seconds = WAIT_SECONDS if weighting.dense > 0 else 0.0
     now_only = as_of is None
     with space.view_with_vectors(seconds, partial=now_only) as (connection, snapshot, missing):
@@ -192,6 +198,13 @@ def recall(
     return hits
 
 
+def _seen_from(asked_at: When | None, as_of: When | None) -> datetime:
+    """Return the moment from which times in a query, such as "last week", are seen."""
+    given = ((asked_at, "asked_at"), (as_of, "as_of"))
+    known = [at for value, name in given if (at := checks.when(value, name)) is not None]
+    return moment(known[0]) if known else datetime.now().astimezone()
+
+
 def _hits(
     space: OpenSpace,
     asked: Question,
@@ -204,7 +217,9 @@ def _hits(
 ) -> Hits:
     top = np.asarray(found.order, np.int64)
     probability = _probabilities(search, found, top, linked)
-    kept = confidence.worthwhile(search, top, probability, score, linked, least)
+    # a time in the query changes the order only, not what is worth returning
+    plain = score if search.boost is None else score / search.boost
+    kept = confidence.worthwhile(search, top, probability, plain, linked, least)
     top, probability = top[kept], probability[kept]
     if not len(top):
         return Hits()
@@ -227,6 +242,7 @@ def _hits(
             dense_rank=by_meaning[i] if embedded else None,
             context=max(0.0, float(context[at])),
             graph=float(linked[at]),
+            period=0.0 if search.of_period is None else float(search.of_period[at]),
             as_it_was=at in search.former,
             order=_order(found, at, by, chance),
         )
@@ -374,13 +390,19 @@ def prompt_query(prompt: str) -> str:
 
 
 def recall_sessions(
-    space: OpenSpace, query: str, filters: Filters, *, limit: int, as_of: When | None
+    space: OpenSpace,
+    query: str,
+    filters: Filters,
+    *,
+    limit: int,
+    as_of: When | None,
+    asked_at: When | None = None,
 ) -> list[SessionHit]:
     """Rank sessions by their two best messages and by the words of the whole session."""
     checks.limit(limit)
     checks.text(query, "query", max_chars=QUERY_CHARS)
     space.wait_for_vectors(WAIT_SECONDS)
-    asked = Question(space, query)
+    asked = Question(space, query, seen_from=_seen_from(asked_at, as_of))
     with space.view() as (connection, snapshot):
         if not snapshot.sessions and as_of is None:
             return []
@@ -398,8 +420,10 @@ def recall_sessions(
         second = np.where(codes[order][following] == sessions, values[order][following], best)
         whole = sessions_by_words(search)[sessions]
         score = ((best + second) / 2 + SESSION_WORDS * whole) / (1 + SESSION_WORDS)
-        ranked = np.lexsort((sessions, -score))[:limit]
         leaders = lines[order][first]
+        if search.boost is not None:
+            score = score * search.boost[leaders]
+        ranked = np.lexsort((sessions, -score))[:limit]
         found = []
         for i in ranked.tolist():
             at = int(leaders[i])
