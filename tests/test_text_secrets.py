@@ -108,3 +108,29 @@ def test_no_text_takes_long(text: str) -> None:
 def test_the_kinds_of_the_planted_set_are_many() -> None:
     kinds = Counter(kind for text, _ in planted(1) for kind in secrets.mask(text)[1])
     assert len(kinds) >= 25, kinds
+
+
+@pytest.mark.parametrize("chars", [1_000, 10_000])
+def test_a_text_that_is_searched_in_pieces_has_the_same_secrets(
+    monkeypatch: pytest.MonkeyPatch, chars: int
+) -> None:
+    text = "\n".join(line for line, _ in planted(5, 200))
+    whole = secrets.find(text)
+    assert len(whole) > 100 and {"private key", "password"} <= {each.kind for each in whole}
+    monkeypatch.setattr(secrets, "PIECE_CHARS", chars)
+    assert secrets.find(text) == whole
+
+
+def test_a_secret_around_the_end_of_a_piece_is_masked_once() -> None:
+    token = "ghp_" + "a1B2c3D4e5F6" * 3
+    for shift in (-1_100, -60, -20, -1, 0, 1, 60):
+        before = "word " * ((secrets.PIECE_CHARS + shift) // 5)
+        masked, kinds = secrets.mask(f"{before}{token} and password: Tr0ub4dor-9 there")
+        assert kinds == ["github token", "password"]
+        assert masked.endswith(" and password: [masked: password] there") and token not in masked
+
+
+def test_a_text_full_of_secrets_is_masked_in_linear_time() -> None:
+    """Each is compared with its neighbours only; with all of them, this would take minutes."""
+    text = "AKIAQWERTYUIOPASDFGH " * 40_000
+    assert len(secrets.find(text)) == 40_000

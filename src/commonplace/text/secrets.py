@@ -10,11 +10,15 @@ from __future__ import annotations
 import functools
 import math
 import re
+from bisect import bisect
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 
 RUN_CHARS = 20  # tokens with a known beginning are at least so long
+PIECE_CHARS = 131_072  # of a long text are searched at a time
+BEFORE_CHARS = 1_024  # before a piece: what may stand before a secret and name it
+AFTER_CHARS = 32_768  # after a piece: the longest secret that begins in it
 
 
 class _Pattern:
@@ -47,23 +51,41 @@ def mark(kind: str) -> str:
 
 
 def find(text: str) -> list[Secret]:
-    """Return the secrets of a text in their order, none overlapping another."""
+    """Return the secrets of a text in their order, none overlapping another.
+
+    A long text is searched piece by piece, since other threads wait while an expression is matched.
+    """
     found: list[Secret] = []
+    if "PRIVATE KEY" in text or "Private-Lines" in text:  # these have no greatest length
+        _add(found, text, 0, _private_keys(text))
+    for start in range(0, len(text) or 1, PIECE_CHARS):
+        first = max(0, start - BEFORE_CHARS)
+        piece = text[first : start + PIECE_CHARS + AFTER_CHARS]
+        own = range(start, start + PIECE_CHARS)  # what begins later belongs to the next piece
+        _add(found, piece, first, (each for each in _in(piece) if first + each.start in own))
+    return found
 
-    def add(start: int, stop: int, kind: str) -> None:
-        overlaps = any(start < each.stop and each.start < stop for each in found)
-        if not overlaps and "[masked:" not in text[max(0, start - 9) : stop]:
-            found.append(Secret(start, stop, kind))
 
-    for start, stop, kind in _blocks(text):
-        add(start, stop, kind)
+def _in(text: str) -> Iterator[Secret]:
+    """The secrets of a short text; they may overlap."""
+    yield from _blocks(text)
     if max(map(len, text.split()), default=0) >= RUN_CHARS:  # quicker than the pattern
         for run in _RUN.compiled.finditer(text):
             for start, stop, kind in _tokens(run[0]):
-                add(run.start() + start, run.start() + stop, kind)
-    for start, stop, kind in _named(text):
-        add(start, stop, kind)
-    return sorted(found)
+                yield Secret(run.start() + start, run.start() + stop, kind)
+    yield from _named(text)
+
+
+def _add(found: list[Secret], piece: str, first: int, secrets: Iterable[Secret]) -> None:
+    """Add the secrets of a piece that overlap none of those found, which stay in their order."""
+    for start, stop, kind in secrets:
+        secret = Secret(first + start, first + stop, kind)
+        at = bisect(found, secret)
+        overlaps = (at > 0 and found[at - 1].stop > secret.start) or (
+            at < len(found) and found[at].start < secret.stop
+        )
+        if not overlaps and "[masked:" not in piece[max(0, start - 9) : stop]:
+            found.insert(at, secret)
 
 
 def mask(text: str) -> tuple[str, list[str]]:
@@ -242,17 +264,16 @@ _LOGIN = _Pattern(
 )
 
 
+def _private_keys(text: str) -> Iterator[Secret]:
+    for match in _PRIVATE_KEY.compiled.finditer(text):
+        if len(match[0]) >= 80:
+            yield Secret(*match.span(), "private key")
+    for match in _PUTTY_KEY.compiled.finditer(text):
+        yield Secret(*match.span("v"), "private key")
+
+
 def _blocks(text: str) -> Iterator[Secret]:
-    """Private keys, addresses and command lines, each searched for only if the text has its
-    characteristic word.
-    """
-    if "PRIVATE KEY" in text:
-        for match in _PRIVATE_KEY.compiled.finditer(text):
-            if len(match[0]) >= 80:
-                yield Secret(*match.span(), "private key")
-    if "Private-Lines" in text:
-        for match in _PUTTY_KEY.compiled.finditer(text):
-            yield Secret(*match.span("v"), "private key")
+    """Addresses and command lines, each searched for only if the text has its usual word."""
     if "://" in text:
         for match in _ADDRESS.compiled.finditer(text):
             if match["v"] != match["u"] and not _is_placeholder(match["v"]):
