@@ -27,6 +27,8 @@ ON_POSTGRES = ENGINE == "postgres"
 NO_TRACES = None if ON_POSTGRES else 0
 """What a purge says when it found nothing; bytes in files of PostgreSQL cannot be looked for."""
 _FOLDER = "COMMONPLACE_TEST_POSTGRES"
+LEASE = "COMMONPLACE_TEST_LEASE"
+"""For how many seconds the lock of a killed process stays held."""
 TEMPLATE = "commonplace_template"
 _ROLE = "commonplace"
 _server: PostgresServer | None = None
@@ -97,7 +99,8 @@ def address_for(path: Path) -> str:
                 _run("postgres", f"CREATE DATABASE {name} TEMPLATE {TEMPLATE}")
             note.write_text(name)
             _used[path] = name
-    return _admin(name).replace("//admin@", f"//{_ROLE}@")
+    lease = f"&lease={os.environ[LEASE]}" if LEASE in os.environ else ""
+    return _admin(name).replace("//admin@", f"//{_ROLE}@") + lease
 
 
 _CONDITION = re.compile(r"\b(?:\w+\.)?space = (\$\d+)")

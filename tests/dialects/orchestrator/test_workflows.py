@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import subprocess
 import sys
 import threading
@@ -15,6 +16,7 @@ from typing import Any
 
 import pytest
 
+import postgres_engine
 from commonplace.cli import app
 from commonplace.dialects.contract import Call, RequestInfo, Setting
 from commonplace.dialects.orchestrator import messaging, runtimes, workflows
@@ -384,7 +386,7 @@ def killed(path: Path, execution: str, *kills: str) -> list[str]:
     log = path / "log"
     done = subprocess.run(
         [sys.executable, str(WORKER), str(path / "data"), "acme", execution, str(log), *kills],
-        capture_output=True, text=True, timeout=300,
+        capture_output=True, text=True, timeout=300, env={**os.environ, postgres_engine.LEASE: "2"},
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     return log.read_text().splitlines()
