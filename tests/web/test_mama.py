@@ -133,7 +133,7 @@ def test_a_skill_is_written_turned_off_and_uninstalled(window: Opened) -> None:
     page.get_by_role("button", name="Save").click()
     expect(page.locator(".grid")).to_contain_text("Changed.")
     page.get_by_role("button", name="Uninstall Brewing").click()
-    page.get_by_role("button", name="Go on").click()
+    page.get_by_role("dialog").get_by_role("button", name="Uninstall").click()
     expect(page.get_by_role("button", name="Open Brewing")).to_have_count(0)
     page.get_by_role("button", name="From GitHub").click()
     page.get_by_label("Address").fill("https://github.com/someone/skill")
@@ -148,7 +148,7 @@ def test_a_page_of_an_agent_runs_in_a_frame_without_our_rights(window: Opened) -
     expect(page.locator("iframe")).to_have_attribute("sandbox", "allow-scripts")
     expect(page.frame_locator("iframe").locator("p")).to_have_text("null")  # an origin of its own
     page.get_by_role("button", name="Delete").click()
-    page.get_by_role("button", name="Go on").click()
+    page.get_by_role("dialog").get_by_role("button", name="Delete").click()
     expect(page.locator(".empty")).to_contain_text("No pages yet")
 
 
@@ -184,8 +184,9 @@ def test_settings_are_saved_and_a_secret_is_never_shown(window: Opened, server: 
     page.get_by_label("When").fill("@daily")
     page.get_by_role("button", name="Add", exact=True).click()
     page.get_by_role("button", name="Turn Water the plants off").click()
+    expect(page.get_by_role("button", name="Turn Water the plants on")).to_be_visible()
     page.get_by_role("button", name="Delete Water the plants").click()
-    page.get_by_role("button", name="Go on").click()
+    page.get_by_role("dialog").get_by_role("button", name="Delete").click()
     expect(page.get_by_role("button", name="Delete Water the plants")).to_have_count(0)
     window.problems.clear()  # the browser reports the request that was refused
 
@@ -242,12 +243,18 @@ def test_a_chat_shows_tools_and_the_answer_and_is_there_after_a_reload(
     page.get_by_role("button", name="Chat", exact=True).click()
     expect(chat.locator(".person-line")).to_contain_text("Remember this")
     expect(chat.locator(".agent-line")).to_contain_text("Saved.")
-    page.get_by_label("Message").fill("/save tea | Green | Calm")
-    page.keyboard.press("Enter")
-    expect(chat).to_contain_text("Decision saved successfully")
-    page.get_by_label("Message").fill("/help")
-    page.keyboard.press("Enter")
-    expect(chat).to_contain_text("/resume")
+    for line, answer in (
+        ("/save tea | Green | Calm", "Decision saved successfully"), ("/search tea", "tea: Green"),
+        ("/checkpoint Half done.\nThen the tests.", "Checkpoint saved successfully"),
+        ("/resume", "Half done."), ("/help", "/save topic | decision | reasoning"),
+        ("/save tea", "/save topic | decision | reasoning"), ("/search", "/search words"),
+        ("/sav", "There is no command /sav. See /help."),
+    ):  # fmt: skip
+        page.get_by_label("Message").fill(line)
+        page.keyboard.press("Enter")
+        expect(chat.locator(".said-by").last.locator("+ .note")).to_contain_text(answer)
+    kept = httpx.get(f"{window.address}/api/checkpoint/load").json()["checkpoint"]["summary"]
+    assert kept == "Half done.\nThen the tests."
     page.keyboard.press("Escape")
     expect(page.get_by_role("button", name="Chat", exact=True)).to_be_focused()
 

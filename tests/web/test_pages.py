@@ -174,6 +174,24 @@ def test_one_memory_is_edited_compared_and_seen_as_it_was(
     expect(page.locator(".prose")).to_contain_text("our new mill")
 
 
+def test_the_trust_of_a_memory_is_promoted_by_keyboard_and_undone(
+    window: Opened, birds: list[str], memory: Commonplace
+) -> None:
+    one = memory.remember("Kites circle over the quarry.", trust="external").id
+    page = window.open(f"/viewer/memories/{one}")
+    page.get_by_role("button", name="Promote", exact=True).focus()
+    page.keyboard.press("Enter")
+    dialog = page.get_by_role("dialog")
+    expect(dialog.get_by_label("Trust")).to_have_value("stated")
+    dialog.get_by_role("button", name="Promote").press("Enter")
+    expect(page.locator(".toast")).to_contain_text("Promoted.")
+    expect(page.get_by_role("button", name="Promote", exact=True)).to_have_count(0)
+    assert memory.get(one).trust == "stated"
+    page.locator(".toast").get_by_role("button", name="Undo").press("Enter")
+    expect(page.get_by_role("button", name="Promote", exact=True)).to_be_visible()
+    assert memory.get(one).trust == "external"
+
+
 def test_leaving_what_is_typed_is_asked_for(window: Opened, birds: list[str]) -> None:
     page = window.open(f"/viewer/memories/{birds[0]}")
     page.get_by_role("button", name="Edit").click()
@@ -226,7 +244,8 @@ def test_a_new_memory_is_written(window: Opened, birds: list[str], memory: Commo
     page = window.open()
     page.get_by_role("button", name="New memory").click()
     dialog = page.get_by_role("dialog")
-    dialog.get_by_label("Text").fill("Ravens remember faces.")
+    expect(dialog.get_by_label("Text")).to_be_focused()
+    page.keyboard.type("Ravens remember faces.")
     dialog.get_by_label("Tags").fill("birds, faces")
     dialog.get_by_role("button", name="Remember").click()
     expect(page.locator("h1")).to_have_text("Ravens remember faces.")

@@ -192,8 +192,7 @@ class Chat {
   }
 
   async command(given) {
-    const [word, ...rest] = given.slice(1).split(/\s+/);
-    const about = rest.join(" ");
+    const [, word, about] = /^\/(\S*)\s*([\s\S]*)$/.exec(given);
     try {
       if (word === "save") {
         const [topic, decision, reasoning] = about.split("|").map((part) => part.trim());
@@ -209,7 +208,9 @@ class Chat {
         const {checkpoint} = await api.get("/api/checkpoint/load");
         this.note([checkpoint.summary, checkpoint.next_steps].filter(Boolean).join("\n"));
       } else {
-        for (const each of HELP) this.note(each);
+        const meant = HELP.filter((each) => word === "help" || each.split(/[ :]/)[0] === `/${word}`);
+        for (const each of meant) this.note(each, word !== "help");
+        if (!meant.length) this.note(`There is no command /${word}. See /help.`, true);
       }
     } catch (error) {
       this.note(error.message, true);

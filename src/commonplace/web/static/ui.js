@@ -99,6 +99,7 @@ export function dialog(title, build, {wide = false} = {}) {
       ...[build(close)].flat());
     document.body.append(made);
     made.showModal();
+    made.querySelector("form :is(input, select, textarea)")?.focus(); // not the button that closes it
   });
 }
 

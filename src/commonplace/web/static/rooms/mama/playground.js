@@ -32,7 +32,7 @@ function one(found, go) {
 }
 
 async function deleted(found, after) {
-  if (!(await confirmed(`Delete ${found.name}?`, "The page is removed from the list and from the workspace."))) return;
+  if (!(await confirmed(`Delete ${found.name}?`, "The page is removed from the list and from the workspace.", {action: "Delete"}))) return;
   try {
     await remove(`/api/playgrounds/${found.slug}`);
     toast("Deleted.");

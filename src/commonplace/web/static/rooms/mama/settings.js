@@ -77,13 +77,13 @@ function jobsPart(jobs, refresh) {
     el("div", {class: "actions"}, button("Add a job", {icon: "plus", onclick: () => add(refresh)})),
     jobs.length > 0 && el("ul", {class: "entries"}, jobs.map((job) => el("li", {},
       el("div", {class: "grow"}, quoted(job.name), el("p", {class: "hint"}, el("code", {}, job.cron_expr), job.enabled ? [", next ", moment(atSecond(job.next_run), {exact: true})] : ", off")),
-      button("Runs", {"aria-label": `Runs of ${job.name}`, onclick: () => showRuns(job, path(job))}),
+      el("div", {class: "actions"}, button("Runs", {"aria-label": `Runs of ${job.name}`, onclick: () => showRuns(job, path(job))}),
       button(job.enabled ? "Turn off" : "Turn on", {"aria-label": `Turn ${job.name} ${job.enabled ? "off" : "on"}`,
         onclick: (event) => acting(event.currentTarget, () => put(path(job), {enabled: !job.enabled}), job.enabled ? "Turned off." : "Turned on.")}),
       iconButton(`Delete ${job.name}`, "trash", {onclick: async (event) => {
         const control = event.currentTarget;
-        if (await confirmed(`Delete ${job.name}?`, "Its runs are deleted, too.")) await acting(control, () => remove(path(job)), "Deleted.");
-      }})))));
+        if (await confirmed(`Delete ${job.name}?`, "Its runs are deleted, too.", {action: "Delete"})) await acting(control, () => remove(path(job)), "Deleted.");
+      }}))))));
 }
 
 async function add(refresh) {

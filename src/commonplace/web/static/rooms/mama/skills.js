@@ -60,7 +60,7 @@ function shownSkill(skill, refresh) {
     button("Open", {"aria-label": `Open ${skill.name}`, onclick: () => opened(skill, path, refresh)}),
     iconButton(`Uninstall ${skill.name}`, "trash", {onclick: async (event) => {
       const control = event.currentTarget;
-      if (!(await confirmed(`Uninstall ${skill.name}?`, "Its text and files are deleted."))) return;
+      if (!(await confirmed(`Uninstall ${skill.name}?`, "Its text and files are deleted.", {action: "Uninstall"}))) return;
       await acting({currentTarget: control}, () => remove(`${path}?source=${skill.source}`), "Uninstalled.");
     }}),
   ] : [button("Install", {icon: "plus", "aria-label": `Install ${skill.name}`,
