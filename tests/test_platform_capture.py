@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ from commonplace import Commonplace, Project
 from commonplace.platform import capture, hooks, ignoring, session_context
 from commonplace.text.prose import Item, envelope
 from commonplace.text.session_details import session_details
+from server.harness import running
 
 AT = "2026-03-01T10:00:00.000Z"
 
@@ -89,8 +91,8 @@ def test_a_session_replayed_ten_times_grows_nothing(memory: Commonplace, session
     before = memory.browse(limit=1)[1], len(memory.history.operations(limit=1000))
     size = sum(file.stat().st_size for file in memory.library.path.rglob("*"))
     notes = list((memory.library.path / capture.FOLDER).rglob("*.json"))
-    for time in range(10):
-        if time % 2:
+    for turn in range(10):
+        if turn % 2:
             for note in notes:
                 note.unlink()  # the transcript is read from its start again
         for name in ("SessionStart", "Stop", "SessionEnd"):
@@ -113,6 +115,34 @@ def test_a_killed_session_is_read_to_its_end_at_the_next_start(
     following = Session(tmp_path / "work" / "other", "next")
     hooks.answer(memory, following.event("SessionStart", source="startup"))
     assert texts(memory) == ["First words.", "Last words before the kill."]
+
+
+def test_lines_that_are_written_after_the_stop_hook_are_captured(
+    memory: Commonplace, session: Session
+) -> None:
+    hooks.answer(memory, session.event("SessionStart"))
+    hooks.answer(memory, session.event("Stop"))  # Claude Code writes the turn's lines later
+    session.says("user", "Use tabs in this project.")
+    session.says("assistant", "Tabs it is.")
+    eventually_holds(memory, ["Use tabs in this project.", "Tabs it is."])
+
+
+def test_a_killed_session_is_read_to_its_end_when_a_server_starts(
+    tmp_path: Path, session: Session
+) -> None:
+    with Commonplace(tmp_path / "data", space="team", embedding="none") as before:
+        hooks.answer(before, session.event("SessionStart"))
+    session.says("user", "Use tabs in this project.")  # and it was killed
+    with running(tmp_path / "data") as server:
+        memory = Commonplace(library=server.parts.library, space="team")
+        eventually_holds(memory, ["Use tabs in this project."])
+
+
+def eventually_holds(memory: Commonplace, wanted: list[str]) -> None:
+    until = time.monotonic() + 60
+    while texts(memory) != wanted and time.monotonic() < until:
+        time.sleep(0.05)
+    assert texts(memory) == wanted
 
 
 def test_a_replaced_transcript_is_read_from_its_start(

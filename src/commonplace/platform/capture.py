@@ -3,7 +3,7 @@
 Each line is stored once, by a ref made of the client and the line's id. How far a transcript was
 read is noted in a file of the data directory, written after the lines are stored: if the process is
 killed in between, lines are read a second time and recognised. A session is noted at its start; if
-it ends without an event, its transcript is read to its end when the next session starts.
+it ends without an event, its transcript is read to its end when the next session or server starts.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import hashlib
 import json
 import logging
 import re
+import threading
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -21,10 +22,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from commonplace.engine import checks
-from commonplace.engine.binding import engine_call
+from commonplace.engine.binding import engine_call, lease
 from commonplace.engine.content.conversations import Line
 from commonplace.engine.model import Origin
-from commonplace.errors import Conflict, InvalidInput
+from commonplace.errors import CommonplaceError, Conflict, InvalidInput
 from commonplace.platform import ignoring, review
 from commonplace.platform.exclusive import after_commit, exclusive
 from commonplace.platform.transcript_lines import conversation_of, line_of
@@ -44,9 +45,11 @@ BEGINNING = 256
 DONE = "done"
 DONE_SECONDS = 86_400.0  # a session without a new line for this long counts as ended
 SUFFIXES = (".jsonl", ".json")
+AGAIN = (1.0, 4.0)  # seconds until a transcript is read again after a turn, each after the other
 _SURROGATE = re.compile("[\ud800-\udfff]")
 
 log = logging.getLogger(__name__)
+_awaited: set[str] = set()  # transcripts that are read again soon
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,6 +101,29 @@ def capture(memory: Commonplace, transcript: str, cwd: str = "", session: str = 
         if path.suffix == ".json":
             break
     return stored
+
+
+def capture_again(memory: Commonplace, transcript: str, cwd: str = "", session: str = "") -> None:
+    """Read a transcript again soon, in the background.
+
+    Claude Code calls its Stop hook before it writes the lines of the turn.
+    """
+    if transcript in _awaited or not _is_transcript_name(transcript):
+        return
+
+    def read() -> None:
+        try:
+            for seconds in AGAIN:
+                time.sleep(seconds)
+                with lease(memory):  # fails if the library is closed
+                    capture(memory, transcript, cwd, session)
+        except (CommonplaceError, OSError) as error:
+            log.info("a transcript is not read again now", extra={"why": str(error)})
+        finally:
+            _awaited.discard(transcript)
+
+    _awaited.add(transcript)
+    threading.Thread(target=read, name="commonplace-capture", daemon=True).start()
 
 
 def drop_copy(memory: Commonplace, transcript: str) -> None:

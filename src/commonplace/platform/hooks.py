@@ -30,7 +30,8 @@ STARTS = ("SessionStart", "before_agent_start")
 PROMPTS = ("UserPromptSubmit", "BeforeAgent")
 BEFORE_COMPACTION = ("PreCompact", "PreCompress")
 AFTER_COMPACTION = ("PostCompact",)
-ENDS = ("Stop", "AfterAgent", "SessionEnd", *BEFORE_COMPACTION)
+TURN_ENDS = ("Stop", "AfterAgent")
+ENDS = (*TURN_ENDS, "SessionEnd", *BEFORE_COMPACTION)
 PEOPLE = ("", "user")
 """Who sends a prompt; other sources are programs."""
 
@@ -102,6 +103,8 @@ def answer(
         if event.name in BEFORE_COMPACTION:
             compaction.keep_checkpoint(here, event.transcript, event.cwd, event.session)
         capture.drop_copy(here, event.transcript)
+        if event.name in TURN_ENDS:
+            capture.capture_again(here, event.transcript, event.cwd, event.session)
     if event.name in AFTER_COMPACTION:
         summary = event.given.get("compact_summary", event.given.get("summary"))
         compaction.drop_summarised(here, event.session, str(summary or ""))
@@ -171,6 +174,12 @@ def _keep_start(memory: Commonplace, event: Event, envelope: Mapping[str, Any] |
         make_private(file.parent)
         with replacing(file) as stream:
             stream.write(json.dumps(envelope).encode())
+
+
+def catch_up(data: Path, memory_of: Callable[[str], Commonplace]) -> int:
+    """Read the transcripts of killed sessions of every space to their end."""
+    folders = [each for each in (data / capture.FOLDER).glob("*") if each.is_dir()]
+    return sum(capture.catch_up(memory_of(each.name)) for each in sorted(folders))
 
 
 def take_in(data: Path, memory_of: Callable[[str], Commonplace]) -> int:

@@ -1,4 +1,4 @@
-"""What runs while the dialect is served: taking in the events that hooks have spooled."""
+"""What runs while the dialect is served: taking in what sessions left while no server ran."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ log = logging.getLogger(__name__)
 
 @contextlib.contextmanager
 def running(setting: Setting) -> Iterator[None]:
-    """Handle spooled hook events in the background from the start; wait for that at the end."""
+    """Take in spooled events and killed sessions in the background; wait for that at the end."""
     taking = threading.Thread(target=_take_in, args=(setting,), name="commonplace-inbox")
     taking.start()
     try:
@@ -31,6 +31,7 @@ def _take_in(setting: Setting) -> None:
     memory = Commonplace(library=setting.library, origin=Origin(client="commonplace-hook"))
     try:
         hooks.take_in(setting.library.path, memory.at)
+        hooks.catch_up(setting.library.path, memory.at)
     except CommonplaceError as error:
         log.warning("spooled hook events are left", extra={"why": error.message})
     except Exception:
