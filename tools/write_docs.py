@@ -84,6 +84,7 @@ VARIABLES = {
     "Of other programs": {
         "CLAUDE_CONFIG_DIR": "where Claude Code keeps its files",
         "CODEX_HOME": "where Codex keeps its files",
+        "OPENCLAW_STATE_DIR": "where OpenClaw keeps its files",
         "COPILOT_HOME": "where VS Code and Copilot CLI keep hooks",
         "OTEL_SDK_DISABLED": "`true`: no traces are sent, though the extra `otel` is installed",
     },

@@ -27,6 +27,7 @@ BEFORE = {
     ".cursor/hooks.json": '{"version": 1, "hooks": {"stop": [{"command": "say done"}]}}',
     ".config/Code/User/settings.json": "{}",
     ".config/opencode/opencode.jsonc": '{\n\t"model": "a/b", // mine\n}\n',
+    ".openclaw/openclaw.json": "{ plugins: { entries: { other: { enabled: true } } } } // mine\n",
 }
 
 
@@ -62,7 +63,9 @@ def test_start_imports_connects_and_quotes_and_stop_using_leaves_no_trace(
 ) -> None:
     before, data = files(home), str(tmp_path / "data")
     done = run(capsys, "start", "--yes", "--data", data)
-    assert done["agents"] == ["claude-code", "cursor", "vscode", "codex", "gemini", "opencode"]
+    assert done["agents"] == [
+        "claude-code", "cursor", "vscode", "codex", "gemini", "opencode", "openclaw",
+    ]  # fmt: skip
     assert [each["added"] for each in done["imported"]] == [2, 2]
     assert done["recalled"]["text"] in (
         "Use port 8080 for the gateway.", "The gateway uses port 8080.",
@@ -140,7 +143,7 @@ def test_hooks_of_others_stay_and_ours_are_written_as_the_agents_read_them(
     assert "hooks" in json.loads((home / ".codex/hooks.json").read_text())
 
 
-def test_cursor_vs_code_and_opencode_get_hooks_in_their_own_formats(
+def test_other_agents_get_hooks_or_plugins_in_their_own_formats(
     home: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     data = str(tmp_path / "data")
@@ -156,7 +159,15 @@ def test_cursor_vs_code_and_opencode_get_hooks_in_their_own_formats(
     }  # fmt: skip
     assert vscode["hooks"]["Stop"][0]["type"] == "command"
     plugin = (home / ".config/opencode/plugins/commonplace.js").read_text()
-    assert plugin.startswith(agent_plugins.MARK) and json.dumps(data) in plugin
+    assert agent_plugins.MARK in plugin and json.dumps(data) in plugin
+
+    folder = home / ".openclaw/extensions/commonplace"
+    assert {file.name for file in folder.iterdir()} == {
+        "index.js", "openclaw.plugin.json", "package.json",
+    }  # fmt: skip
+    assert json.dumps(data) in (folder / "index.js").read_text()
+    openclaw = (home / ".openclaw/openclaw.json").read_text()
+    assert "// mine" in openclaw and "allowConversationAccess" in openclaw
 
     (home / ".cursor/hooks.json").write_text(json.dumps(cursor | {"more": 1}))
     run(capsys, "stop-using", "cursor", "--yes", "--data", data)

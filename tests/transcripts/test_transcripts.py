@@ -313,6 +313,7 @@ def test_formats_are_recognised_by_content(tmp_path: Path) -> None:
         "gemini": [{"sessionId": "g", "projectHash": "h", "startTime": AT}],
         "cursor": [{"role": "user", "message": {"content": [{"type": "text", "text": "x"}]}}],
         "opencode": [{"transcript": "opencode", "role": "user", "text": "x"}],
+        "openclaw": [{"transcript": "openclaw", "role": "user", "text": "x"}],
         "vscode": [{"type": "session.start", "data": {"sessionId": "v"}}],
     }
     assert set(samples) == set(FORMATS)

@@ -124,7 +124,7 @@ class _WholeFile:
 
     def is_in(self, settings: Settings) -> bool:
         """Whether the file is ours."""
-        return settings.text.startswith(agent_plugins.MARK)
+        return agent_plugins.MARK in settings.text
 
     def removed(self, settings: Settings) -> Settings:
         """None: the whole file is removed."""
@@ -179,9 +179,15 @@ def _files(
     own = _Entry((*chosen.container, name), entry, lambda value: value is not None, lambda _: None)
     found: list[tuple[Client, Settings, list[_Edit]]] = [(chosen, settings, [own])]
     if (plugin := PLUGINS.get(client.name)) is not None:
-        text = agent_plugins.text(plugin, hook_command)
-        file = settings_files.open_settings(plugin.file(settings.path), agent_hooks.FORMAT)
-        found.append((chosen, file, [_WholeFile(text)]))
+        for each, text in agent_plugins.texts(client.name, hook_command).items():
+            path = plugin.folder(settings.path) / each
+            file = settings_files.open_settings(path, agent_hooks.FORMAT)
+            found.append((chosen, file, [_WholeFile(text)]))
+        if plugin.setting is not None:
+            where, value = plugin.setting
+            found[0][2].append(
+                _Entry(where, lambda _: value, lambda present: present == value, lambda _: None)
+            )
     if hook_file is None:
         return found
     edits = _hook_edits(hook_file, agent_hooks.command_line(hook_command))

@@ -6,32 +6,72 @@ A plugin passes each event to `commonplace-hook`, as the hooks of other agents d
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from importlib import resources
 from pathlib import Path
+from typing import Any
 
-MARK = "// Written by `commonplace start`"
-"""How a file of ours begins."""
+MARK = "Written by `commonplace start`"
+"""What every file of ours contains."""
 _COMMAND = "COMMAND_WORDS"
+_PARTS = "plugin_parts.js"
 
 
 @dataclass(frozen=True)
 class Plugin:
-    """A plugin of an agent: where its file is, given that of the settings, and our template."""
+    """A plugin of an agent: where its files are, given that of the settings, and what they hold."""
 
-    file: Callable[[Path], Path]
-    template: str
+    folder: Callable[[Path], Path]
+    program: tuple[str, str]
+    """The name of its program, and our template."""
+    about: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    """Files of JSON that describe it, by name."""
+    setting: tuple[tuple[str, ...], Mapping[str, Any]] | None = None
+    """An entry that the agent's settings need for it."""
+
+
+def _openclaw_folder(_: Path) -> Path:
+    state = os.environ.get("OPENCLAW_STATE_DIR") or Path.home() / ".openclaw"
+    return Path(state).expanduser() / "extensions" / "commonplace"
 
 
 PLUGINS: Mapping[str, Plugin] = {
     "opencode": Plugin(
-        lambda settings: settings.parent / "plugins" / "commonplace.js", "opencode_plugin.js"
+        lambda settings: settings.parent / "plugins", ("commonplace.js", "opencode_plugin.js")
     ),
-}
+    "openclaw": Plugin(
+        _openclaw_folder,
+        ("index.js", "openclaw_plugin.js"),
+        about={
+            "openclaw.plugin.json": {
+                "id": "commonplace", "name": "Commonplace", "description": MARK,
+                "activation": {"onStartup": True},
+                "configSchema": {"type": "object", "additionalProperties": False},
+            },
+            "package.json": {
+                "name": "commonplace-openclaw", "version": "1.0.0", "description": MARK,
+                "private": True, "type": "module", "openclaw": {"extensions": ["./index.js"]},
+            },
+        },
+        setting=(
+            ("plugins", "entries", "commonplace"),
+            {"enabled": True, "hooks": {"allowConversationAccess": True}},
+        ),
+    ),
+}  # fmt: skip
 
 
-def text(plugin: Plugin, command: Sequence[str]) -> str:
-    """The plugin with the command of our hook program."""
-    template = resources.files("commonplace.cli").joinpath(plugin.template).read_text("utf-8")
-    return template.replace(_COMMAND, json.dumps(list(command)), 1)
+def texts(agent: str, command: Sequence[str]) -> dict[str, str]:
+    """The files of an agent's plugin by name, with the command of our hook program."""
+    plugin = PLUGINS[agent]
+    name, template = plugin.program
+    source = resources.files("commonplace.cli")
+    parts = source.joinpath(_PARTS).read_text("utf-8")
+    program = source.joinpath(template).read_text("utf-8")
+    return {
+        name: f"// {MARK}; `commonplace stop-using {agent}` removes it.\n"
+        + parts.replace(_COMMAND, json.dumps(list(command)), 1) + f"\n{program}",
+        **{each: json.dumps(content, indent=2) + "\n" for each, content in plugin.about.items()},
+    }  # fmt: skip

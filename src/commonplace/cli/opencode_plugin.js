@@ -1,44 +1,3 @@
-// Written by `commonplace start`; `commonplace stop-using opencode` removes it.
-import { spawn } from "node:child_process";
-import { mkdirSync, renameSync, writeFileSync } from "node:fs";
-import { homedir } from "node:os";
-import { join } from "node:path";
-
-const COMMAND = COMMAND_WORDS;
-const SECONDS = 5;
-const PRIVATE = /<private>[\s\S]*?(?:<\/private>|$)/gi;
-
-function dataDirectory() {
-  const given = COMMAND.indexOf("--data");
-  if (given >= 0) return COMMAND[given + 1];
-  return process.env.COMMONPLACE_DATA || join(homedir(), ".commonplace");
-}
-
-/** What the memory says to an event; empty if nothing, and if anything goes wrong. */
-function hook(event) {
-  return new Promise((done) => {
-    try {
-      const child = spawn(COMMAND[0], COMMAND.slice(1), { stdio: ["pipe", "pipe", "ignore"] });
-      const late = setTimeout(() => child.kill(), SECONDS * 1000);
-      let said = "";
-      child.stdout.on("data", (piece) => { said += piece; });
-      child.on("error", () => done(""));
-      child.stdin.on("error", () => {});
-      child.on("close", () => {
-        clearTimeout(late);
-        try {
-          done(JSON.parse(said).hookSpecificOutput?.additionalContext ?? "");
-        } catch {
-          done("");
-        }
-      });
-      child.stdin.end(JSON.stringify(event));
-    } catch {
-      done("");
-    }
-  });
-}
-
 function textOf(parts) {
   return parts
     .filter((part) => part.type === "text" && !part.synthetic && !part.ignored)
@@ -51,20 +10,12 @@ async function transcript(client, session, directory) {
   const about = (await client.session.get({ path: { id: session } })).data;
   if (!about || about.parentID) return null;
   const messages = (await client.session.messages({ path: { id: session } })).data ?? [];
-  const lines = messages
+  const said = messages
     .filter((each) => each.info.role === "user" || (each.info.time?.completed && !each.info.summary))
     .map(({ info, parts }) => ({
-      transcript: "opencode", session, cwd: about.directory || directory, id: info.id, role: info.role,
-      at: info.time?.created, text: textOf(parts).replace(PRIVATE, ""),
-    }))
-    .filter((line) => line.text.trim());
-  if (!lines.length) return null;
-  const folder = join(dataDirectory(), "transcripts", "opencode");
-  mkdirSync(folder, { recursive: true, mode: 0o700 });
-  const file = join(folder, session.replace(/[^A-Za-z0-9_-]/g, "_") + ".jsonl");
-  writeFileSync(file + ".new", lines.map((line) => JSON.stringify(line) + "\n").join(""), { mode: 0o600 });
-  renameSync(file + ".new", file);
-  return file;
+      cwd: about.directory || directory, id: info.id, role: info.role, at: info.time?.created, text: textOf(parts),
+    }));
+  return written("opencode", session, said);
 }
 
 export const Commonplace = async ({ client, directory }) => {

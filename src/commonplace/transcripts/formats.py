@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
-from commonplace.transcripts import claude_code, codex, cursor, gemini, opencode, vscode
+from commonplace.transcripts import claude_code, codex, cursor, gemini, openclaw, opencode, vscode
 from commonplace.transcripts.lines import first_objects
 from commonplace.transcripts.record import Reading
 
@@ -28,7 +28,7 @@ class Format:
 
 FORMATS: Mapping[str, Format] = {
     module.CLIENT: Format(module.recognises, module.read)
-    for module in (opencode, vscode, claude_code, codex, gemini, cursor)
+    for module in (opencode, openclaw, vscode, claude_code, codex, gemini, cursor)
 }
 
 

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from commonplace.transcripts.lines import json_lines
+from commonplace.transcripts import plugin_lines
 from commonplace.transcripts.noise import said_by_user, without_private
 from commonplace.transcripts.record import Reading, Record, joined, mapping_of, moment, text_of
 
@@ -25,23 +25,12 @@ TABLES: Mapping[str, Sequence[str]] = {
 
 def recognises(first: list[dict[str, Any]]) -> bool:
     """Whether the first records of a file are those that our plugin writes."""
-    return bool(first) and all(record.get("transcript") == CLIENT for record in first)
+    return plugin_lines.are_of(CLIENT, first)
 
 
 def read(path: Path, offset: int = 0, most: int | None = None) -> Reading:
     """The records from an offset of a file of our plugin on."""
-    found = []
-    for value, _, end in json_lines(path, offset, most):
-        offset = end
-        role, text = value.get("role"), text_of(value.get("text"))
-        if role not in ("user", "assistant"):
-            continue
-        text = said_by_user(text) if role == "user" else without_private(text)
-        session, identity = text_of(value.get("session")), text_of(value.get("id"))
-        if text and session and identity:
-            at, cwd = moment(value.get("at")), text_of(value.get("cwd"))
-            found.append(Record(CLIENT, session, role, text, identity, at, cwd))
-    return Reading(found, offset)
+    return plugin_lines.read(CLIENT, path, offset, most)
 
 
 def records(

@@ -1,0 +1,21 @@
+"""OpenClaw: the lines that our plugin (`cli/agent_plugins.py`) writes for a session."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from commonplace.transcripts import plugin_lines
+from commonplace.transcripts.record import Reading
+
+CLIENT = "openclaw"
+
+
+def recognises(first: list[dict[str, Any]]) -> bool:
+    """Whether the first records of a file are those that our plugin writes."""
+    return plugin_lines.are_of(CLIENT, first)
+
+
+def read(path: Path, offset: int = 0, most: int | None = None) -> Reading:
+    """The records from an offset of a file of our plugin on."""
+    return plugin_lines.read(CLIENT, path, offset, most)

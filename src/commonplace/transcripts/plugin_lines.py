@@ -1,0 +1,34 @@
+"""Lines that our plugins write for agents without a transcript of their own.
+
+Each line names the client in `transcript`; a message has the same id whenever it is written.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from commonplace.transcripts.lines import json_lines
+from commonplace.transcripts.noise import said_by_user, without_private
+from commonplace.transcripts.record import Reading, Record, moment, text_of
+
+
+def are_of(client: str, first: list[dict[str, Any]]) -> bool:
+    """Whether the first records of a file are those of a client's plugin."""
+    return bool(first) and all(record.get("transcript") == client for record in first)
+
+
+def read(client: str, path: Path, offset: int, most: int | None) -> Reading:
+    """The records from an offset of a file of a plugin on."""
+    found = []
+    for value, _, end in json_lines(path, offset, most):
+        offset = end
+        role, text = value.get("role"), text_of(value.get("text"))
+        if role not in ("user", "assistant"):
+            continue
+        text = said_by_user(text) if role == "user" else without_private(text)
+        session, identity = text_of(value.get("session")), text_of(value.get("id"))
+        if text and session and identity:
+            at, cwd = moment(value.get("at")), text_of(value.get("cwd"))
+            found.append(Record(client, session, role, text, identity, at, cwd))
+    return Reading(found, offset)
