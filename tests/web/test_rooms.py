@@ -4,12 +4,26 @@ from __future__ import annotations
 
 import json
 import re
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
+import httpx
+import pytest
 from playwright.sync_api import Browser, Download, expect
 
 from commonplace import Commonplace
-from commonplace.dialects.commonplace.console.graph import GROUPS, NODES, nearest, spiral, springs
+from commonplace.dialects.commonplace.console import graph
+from commonplace.dialects.commonplace.console.graph import (
+    GROUPS,
+    NODES,
+    Pictures,
+    nearest,
+    spiral,
+    springs,
+)
+from commonplace.dialects.contract import Call
 from commonplace.engine.content.memories import Draft
 from server.harness import Running
 from web.conftest import PHONE, Opened, memory_of, opened
@@ -84,6 +98,43 @@ def test_a_person_without_the_right_is_not_offered_the_audit(
             f"{window.address}/api/console/audit", headers={"authorization": f"Bearer {token}"}
         )
         assert answer.status == 403
+
+
+def test_a_picture_is_made_once_for_callers_that_come_at_the_same_time() -> None:
+    pictures, made, begun, go_on = Pictures(2), [], threading.Event(), threading.Event()
+
+    def make() -> int:
+        made.append(1)
+        begun.set()
+        assert go_on.wait(60)
+        return 7
+
+    with ThreadPoolExecutor(3) as pool:
+        first = pool.submit(pictures.get, ("a",), make)
+        assert begun.wait(60)
+        others = [pool.submit(pictures.get, ("a",), make) for _ in range(2)]
+        go_on.set()
+        assert [each.result(60) for each in (first, *others)] == [7, 7, 7]
+    assert len(made) == 1
+    with pytest.raises(ZeroDivisionError):
+        pictures.get(("b",), lambda: 1 // 0)
+    assert pictures.get(("b",), lambda: 8) == 8
+
+
+def test_the_groups_are_computed_when_the_console_is_opened(
+    server: Running, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    memory = memory_of(server)
+    memory.links.add(memory.remember("One").id, memory.remember("Two").id, "supports")
+    computed, real = threading.Event(), graph._groups
+
+    def groups(call: Call, kind: str) -> dict[str, Any]:
+        computed.set()
+        return real(call, kind)
+
+    monkeypatch.setattr(graph, "_groups", groups)
+    httpx.get(f"http://127.0.0.1:{server.port}/api/console/overview").raise_for_status()
+    assert computed.wait(60)
 
 
 def test_discs_do_not_overlap_and_places_are_always_the_same() -> None:

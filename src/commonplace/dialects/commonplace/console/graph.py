@@ -6,6 +6,7 @@ shows the same picture.
 
 from __future__ import annotations
 
+import contextlib
 import math
 import threading
 from collections import Counter, OrderedDict, defaultdict, deque
@@ -18,7 +19,7 @@ from commonplace.dialects.tool_schemas import TEXT, integer, takes
 from commonplace.engine.binding import engine_call, lease
 from commonplace.engine.content.links import linked_groups
 from commonplace.engine.model import Link, Memory, iso
-from commonplace.errors import NotFound
+from commonplace.errors import CommonplaceError, NotFound
 from commonplace.storage.writing import read_head
 
 if TYPE_CHECKING:
@@ -41,19 +42,29 @@ class Pictures:
     def __init__(self, size: int) -> None:
         self._size = size
         self._held: OrderedDict[tuple[Any, ...], Any] = OrderedDict()
+        self._making: dict[tuple[Any, ...], threading.Lock] = {}
         self._lock = threading.Lock()
 
     def get(self, key: tuple[Any, ...], make: Callable[[], Any]) -> Any:
-        """The picture of that key, made if it is not there."""
+        """The picture of that key, made if it is not there; by one caller, for whom others wait."""
         with self._lock:
             if key in self._held:
                 self._held.move_to_end(key)
                 return self._held[key]
-        made = make()
-        with self._lock:
-            self._held[key] = made
-            while len(self._held) > self._size:
-                self._held.popitem(last=False)
+            making = self._making.setdefault(key, threading.Lock())
+        with making:
+            with self._lock:
+                if key in self._held:
+                    return self._held[key]
+            try:
+                made = make()
+                with self._lock:
+                    self._held[key] = made
+                    while len(self._held) > self._size:
+                        self._held.popitem(last=False)
+            finally:
+                with self._lock:
+                    self._making.pop(key, None)
         return made
 
 
@@ -63,6 +74,16 @@ _pictures = Pictures(KEPT)
 def groups(call: Call, *, kind: str = "") -> dict[str, Any]:
     """The groups of linked memories, each with a place; the largest are in the middle."""
     return dict(_pictures.get((*_state(call), "groups", kind), lambda: _groups(call, kind)))
+
+
+def groups_soon(call: Call) -> None:
+    """Compute the groups in the background: who opens the console may open the graph next."""
+
+    def compute() -> None:
+        with contextlib.suppress(CommonplaceError):  # who opens the graph gets the error
+            groups(call)
+
+    threading.Thread(target=compute, name="commonplace-graph", daemon=True).start()
 
 
 def group(call: Call, *, id: str, limit: int, kind: str = "") -> dict[str, Any]:

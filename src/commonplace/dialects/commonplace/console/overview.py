@@ -10,7 +10,7 @@ from typing import Any
 
 from commonplace import __version__
 from commonplace.access.caller import SCOPES
-from commonplace.dialects.commonplace.console import rows, sample
+from commonplace.dialects.commonplace.console import graph, rows, sample
 from commonplace.dialects.contract import Call, Tool
 from commonplace.dialects.rest import Route
 from commonplace.dialects.tool_schemas import TEXT, takes
@@ -48,6 +48,8 @@ def overview(call: Call, *, as_of: str | None = None) -> dict[str, Any]:
     found = engine_call(call.memory, summary, as_of=as_of or None)
     newest, _ = call.memory.browse(limit=RECENT, as_of=as_of or None)
     waiting, age = call.memory.backlog()
+    if as_of is None:
+        call.afterwards.append(lambda: graph.groups_soon(call))
     return {
         "total": found.total,
         "pinned": found.pinned,
