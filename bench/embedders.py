@@ -66,6 +66,11 @@ class Remembering:
         assert isinstance(self._model, BuiltIn)
         return self._model.knows_english(text)
 
+    def count_tokens(self, text: str) -> int:
+        """What the built-in model says."""
+        assert isinstance(self._model, BuiltIn)
+        return self._model.count_tokens(text)
+
     def _find(self, key: bytes) -> NDArray[np.float32] | None:
         row = self._kept.execute("SELECT vector FROM vectors WHERE key = ?", (key,)).fetchone()
         return None if row is None else np.frombuffer(row[0], "<f4")

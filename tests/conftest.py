@@ -207,6 +207,7 @@ class _Kept:
         self._model = model
         self.id, self.weights = model.id, model.weights
         self.dimensions, self.local = model.dimensions, model.local
+        self.count_tokens = model.count_tokens
 
     def embed(self, texts: Sequence[str], *, query: bool = False) -> NDArray[np.float32]:
         return self._model.embed(texts, query=query)

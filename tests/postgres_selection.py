@@ -48,6 +48,7 @@ FILES = (
     "tests/test_engine_memories_fields.py",
     "tests/test_engine_recall_dates.py",
     "tests/test_engine_recall_languages.py",
+    "tests/test_engine_recall_spelling.py",
     "tests/test_engine_timeline_past.py",
     "tests/test_engine_library.py",
     "tests/test_engine_commonplace_threads.py",

@@ -125,3 +125,63 @@ def test_statements_of_one_form_do_not_hide_the_answer(real: Commonplace) -> Non
     engine_call(real, upkeep.settle)
     for question, answer in answers.items():
         assert answer in texts(real.recall(question, limit=10)), question
+
+
+GERMAN = [
+    "Lena fährt mit der U-Bahn zur Arbeit.",
+    "Anna ist allergisch gegen Erdnüsse.",
+    "Markus übt seit seiner Kindheit Geige.",
+    "Julia arbeitet als Softwareentwicklerin bei einer Bank.",
+    "Im Juli sind wir für zwei Wochen nach Bali geflogen.",
+    "Mein Tag beginnt immer mit zwei Tassen Kaffee.",
+    "Der Vertrag läuft im September aus.",
+    "Das Auto steht in der Garage meiner Schwester.",
+    "Tobias hat am dritten Mai Geburtstag.",
+    "Die Rechnung wurde gestern bezahlt.",
+    "Petra spielt jeden Mittwoch Tennis.",
+    "Unser Hund heißt Bello.",
+    "Der neue Drucker steht im zweiten Stock.",
+    "Meine Großmutter wohnt in Leipzig.",
+    "Das Passwort wird alle drei Monate geändert.",
+    "Am Wochenende gehen wir gern wandern.",
+    "Der Zug nach Hamburg fährt um acht Uhr.",
+    "Sabine mag keine Oliven.",
+    "Wir haben die Küche blau gestrichen.",
+    "Das Treffen ist auf Donnerstag verschoben.",
+    "Jonas lernt seit einem Jahr Spanisch.",
+    "Die Katze schläft am liebsten auf dem Sofa.",
+]
+
+
+def test_questions_about_things_never_stored_get_nothing_in_another_language(
+    real: Commonplace,
+) -> None:
+    real.remember_many([Draft(text=text) for text in GERMAN])
+    for query in (
+        "Welche Bakterien verursachen Tuberkulose?",
+        "Wie lautet die Ableitung des Arkustangens?",
+    ):
+        assert texts(real.recall(query)) == []
+        assert real.recall(query, minimum=0) != []
+    for query, place in (
+        ("Welches Instrument kann Markus spielen?", 2),
+        ("Wie kommt Lena ins Büro?", 0),
+        ("Which food does Anna not tolerate?", 1),
+    ):
+        assert real.recall(query)[0].memory.text == GERMAN[place]
+
+
+def test_with_few_memories_in_another_language_nothing_is_left_out(real: Commonplace) -> None:
+    real.remember_many([Draft(text=text) for text in GERMAN[:19]])
+    assert real.recall("Welche Bakterien verursachen Tuberkulose?") != []
+
+
+def test_why_says_what_a_memory_loses_for_resembling_many_others(real: Commonplace) -> None:
+    alike = [
+        f"{name} hat gestern den Rasen gemäht." for name in ("Ute", "Jan", "Eva", "Max", "Pia")
+    ]
+    real.remember_many([Draft(text=text) for text in [*alike, *GERMAN]])
+    hits = real.recall("Was wurde im Garten getan?", minimum=0, limit=30)
+    crowded = [hit for hit in hits if hit.memory.text in alike]
+    assert all("resembles many others: -0." in str(hit.why) for hit in crowded) and crowded
+    assert any(hit.why.crowded == 0 for hit in hits)

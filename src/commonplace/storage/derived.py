@@ -69,6 +69,11 @@ def term_number(term: str) -> int:
     return int.from_bytes(_codes[term], "little")
 
 
+def term_codes(terms: Iterable[str]) -> bytes:
+    """The codes of terms that are asked for once, one after another, each of 8 bytes."""
+    return b"".join(map(_term_code, terms))
+
+
 def pack_terms(terms: Iterable[str]) -> bytes:
     """Distinct terms with their counts, in the order of their first occurrence."""
     return _pack([_codes[term] for term in terms])

@@ -115,17 +115,27 @@ _SCRIPT_STEMMERS = {
 _stemmers = threading.local()
 
 
-def _stem(language: str, word: str) -> str:
-    """Stem a word. PyStemmer's objects are not thread-safe, so each thread has its own."""
+def _stemmer(language: str) -> Stemmer.Stemmer:
+    """PyStemmer's objects are not thread-safe, so each thread has its own."""
     stemmer = getattr(_stemmers, language, None)
     if stemmer is None:
         stemmer = Stemmer.Stemmer(language, 0)
         setattr(_stemmers, language, stemmer)
-    stem: str = stemmer.stemWord(word)
+    return stemmer
+
+
+def _stem(language: str, word: str) -> str:
+    stem: str = _stemmer(language).stemWord(word)
     return stem
 
 
-def _bare(word: str) -> str:
+def english_stems(words: list[str]) -> list[str]:
+    """The terms of folded Latin words without accents, such as every Latin text has."""
+    stems: list[str] = _stemmer("english").stemWords(words)
+    return stems
+
+
+def bare(word: str) -> str:
     """The folded word without accents and vowel marks, which people often omit."""
     if word.isascii():
         return word
@@ -146,22 +156,22 @@ def _stems(language: str, word: str) -> tuple[str, ...]:
     A Latin word always has its English stem, and in a text of another language that
     language's stem too, so that a text whose language was detected differently still matches.
     """
-    bare = _bare(word)
-    if bare.isdecimal():
-        return (bare,)
-    script = script_of(bare[0])
+    plain = bare(word)
+    if plain.isdecimal():
+        return (plain,)
+    script = script_of(plain[0])
     if script == "latin":
-        english = _stem("english", bare)
+        english = _stem("english", plain)
         if language == "english":
             return (english,)
-        own = _bare(_stem(language, word))
+        own = bare(_stem(language, word))
         return (english,) if own in ("", english) else (own, english)
     if script == "cyrillic":
-        stem = _stem("russian", bare)
-        return (stem, PREFIX_MARK + bare[:_PREFIX]) if len(bare) >= _PREFIX_FROM else (stem,)
+        stem = _stem("russian", plain)
+        return (stem, PREFIX_MARK + plain[:_PREFIX]) if len(plain) >= _PREFIX_FROM else (stem,)
     if script in _SCRIPT_STEMMERS:
-        return (_stem(_SCRIPT_STEMMERS[script], bare) or bare,)
-    return (bare,)
+        return (_stem(_SCRIPT_STEMMERS[script], plain) or plain,)
+    return (plain,)
 
 
 def _plain(chunk: str) -> str:
@@ -219,7 +229,7 @@ def _read(language: str, dropped: frozenset[str], chunk: str) -> tuple[str, ...]
             return ()
         return (_stem(language, word),) if language == "english" else _stems(language, word)
     words, whole = _words_of(chunk)
-    tokens = [t for w in words if w and _bare(w) not in dropped for t in _stems(language, w)]
+    tokens = [t for w in words if w and bare(w) not in dropped for t in _stems(language, w)]
     if whole:
         tokens += [whole] if PREFIX_MARK in whole else _stems(language, whole)
     return tuple(tokens)
@@ -267,7 +277,7 @@ def _dropped(language: str, leaving: _Leaving) -> frozenset[str]:
     lists = [STOP_WORDS[name] for name in languages]
     if leaving == "question words":
         lists += [QUESTION_WORDS[name] for name in languages]
-    return frozenset(_bare(word) for words in lists for word in words)
+    return frozenset(bare(word) for words in lists for word in words)
 
 
 class Memo(dict[str, Value]):
@@ -326,6 +336,11 @@ def _languages(text: str, chunks: list[str]) -> tuple[str, str]:
     if votes >= _ENOUGH_VOTES and votes > against:
         return best, best
     return "english", "english" if against else best
+
+
+def seems_english(text: str) -> bool:
+    """Whether an ASCII text shows no sign of another language; other texts do not seem English."""
+    return text.isascii() and _languages(text, ascii_chunks(text))[1] == "english"
 
 
 def _language_by_ending(words: Iterable[str]) -> str:

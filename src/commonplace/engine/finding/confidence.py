@@ -29,8 +29,14 @@ FIT = {"constant": -1.8, "cosine": 11.6, "unmatched": -0.08}
 QUICK_FIT = {"constant": -1.3, "cosine": 9.9, "unmatched": -0.084}
 ODD_FIT = {"constant": -5.1, "cosine": 9.9, "unmatched": 0.0}
 # For other queries, and where most memories are in other languages, these cosines do not separate
-# answers from other statements, so no result is left out because of them.
+# answers from other statements. What tells whether there is an answer at all is how far the best
+# result lies above those after it, and what the query's words say that no memory holds. With few
+# memories nothing is left out.
 UNSURE = 0.35
+FOREIGN_FIT = {"constant": 1.5, "lead": 12.6, "unmatched": -0.075}
+ENGLISH_QUERY = -2.0  # its words say less, though no memory in another language holds them
+AFTER = slice(5, 20)  # the ranks by meaning that the best one is compared with
+UNSPACED = {"hangul": 0.4, "kana": 0.5, "han": 0.5}  # long words, which say more than others
 BY_WORDS = {"constant": -1.6, "covered": 8.0}
 ALL_WORDS = 0.6  # the least probability of a memory that holds all words of the query
 EXACT = 0.9  # the same for a rare name or code that the query and the memory share
@@ -63,7 +69,7 @@ def probabilities(search: Search, top: NDArray[np.int64], linked: NDArray[np.flo
         by_meaning = _answering(QUICK_FIT if search.quick else FIT, cosine, search.unmatched)
         alone = multilingual_alone(search, top)
         if 2 * np.count_nonzero(alone) > len(top) and not (search.quick and search.english):
-            by_meaning = np.where(alone, np.maximum(by_meaning, UNSURE), by_meaning)
+            by_meaning = np.where(alone, np.maximum(by_meaning, _foreign(search)), by_meaning)
         elif alone.any() and not search.quick:
             by_meaning = np.where(alone, _answering(ODD_FIT, cosine, 0.0), by_meaning)
         found = np.where(search.embedded[top], by_meaning, found)
@@ -79,6 +85,22 @@ def probabilities(search: Search, top: NDArray[np.int64], linked: NDArray[np.flo
 
 def _answering(fit: dict[str, float], cosine: Floats, unmatched: float) -> Floats:
     return _logistic(fit["constant"] + fit["cosine"] * cosine + fit["unmatched"] * unmatched)
+
+
+def _foreign(search: Search) -> float:
+    """Return how probably the best result answers a query in another language than English."""
+    known = search.mask & search.embedded
+    if search.apart is None or np.count_nonzero(known) < AFTER.stop:
+        return UNSURE
+    ranked = np.sort(np.partition(search.apart[known], -AFTER.stop)[-AFTER.stop :])[::-1]
+    lead = float(ranked[0] - ranked[AFTER].mean())
+    unmatched = search.unmatched * UNSPACED.get(search.script, 1.0)
+    told = FOREIGN_FIT["lead"] * lead + FOREIGN_FIT["unmatched"] * unmatched
+    english = search.vector is not None and bool(
+        search.vector[: search.snapshot.parts[0].dimensions].any()
+    )
+    constant = FOREIGN_FIT["constant"] + (ENGLISH_QUERY if english else 0.0)
+    return float(_logistic(np.asarray(constant + told)))
 
 
 def multilingual_alone(search: Search, top: NDArray[np.int64]) -> NDArray[np.bool_]:

@@ -23,7 +23,7 @@ from commonplace.storage.tables import Row
 
 if TYPE_CHECKING:
     from commonplace.engine.library import OpenSpace
-    from commonplace.storage.index import Flags, Snapshot
+    from commonplace.storage.index import Flags, Floats, Snapshot
 
 _OR_NONE = ("kinds", "trust", "speakers", "ids")
 FEW = 64
@@ -307,3 +307,22 @@ def labelled(
 
 def _numbered(connection: Rows, space: str, ids: Iterable[str]) -> list[int]:
     return [num for each in ids for num in memories.numbers(connection, space, each)]
+
+
+def of_periods(snapshot: Snapshot, periods: Sequence[tuple[int, int]]) -> Floats:
+    """Return how near each memory is to one of the periods, 0..1.
+
+    It is 1 in the period and at most half outside, less with each day or half a period away.
+    """
+    import numpy as np
+
+    from commonplace.storage.index import NEVER
+
+    day = 86_400_000_000
+    happened = np.where(snapshot.occurred == NEVER, snapshot.created, snapshot.occurred)
+    near: Floats = np.zeros(snapshot.size, np.float32)
+    for start, end in periods:
+        away = np.maximum(np.maximum(start - happened, happened - (end - 1)), 0)
+        outside = np.exp2(-away / max(day, (end - start) / 2)) / 2
+        near = np.maximum(near, np.where(away > 0, outside, 1)).astype(np.float32)
+    return near

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import cached_property
@@ -24,7 +24,7 @@ from commonplace.embedding.provider import knows_script
 from commonplace.engine import checks
 from commonplace.engine.content.projects import Project, is_labelled
 from commonplace.engine.finding import confidence
-from commonplace.engine.finding.filters import Filters, visible
+from commonplace.engine.finding.filters import Filters, of_periods, visible
 from commonplace.engine.history import timeline
 from commonplace.engine.library import OpenSpace
 from commonplace.engine.model import When, microseconds
@@ -55,6 +55,8 @@ OTHER_BRANCH_SHARE = 0.97
 SESSION_K1, SESSION_B = 1.2, 0.75  # BM25 of whole sessions, which are long
 ANSWERING = ("assistant", "ai", "bot")  # roles that speak most, and are rarely asked about
 FAIR_LIKENESS = 0.4  # the best cosine of a search counts as at least this much
+RESPELT = 0.7  # what a word counts that is not the query's, but its nearest
+UNMATCHED_RESPELT = 0.5  # the share of its information that counts as unmatched all the same
 CANDIDATES, NEAREST = 150, 5  # so many of the best are compared with each other, and by so many
 CROWDED, CROWDED_ALONE = 0.25, 0.5  # taken off for likeness; more by the multilingual part alone
 
@@ -154,6 +156,10 @@ class Search:
     """With `quick`: the query is in English."""
     of_period: Floats | None = None
     """If the query names a time: how near each memory is to it, 0..1."""
+    apart: Floats | None = None
+    """The cosines, less for memories that resemble many others."""
+    respelt: dict[str, tuple[str, str]] = field(default_factory=dict)
+    """For terms that no memory holds: the nearest (word, term) that some do."""
     boost: Floats | None = None
     """Likewise, what its score is multiplied by for that."""
 
@@ -183,11 +189,11 @@ class Question:
         self.terms = list(dict.fromkeys(analyse_query(query)))
         self.script = "latin" if query.isascii() else dominant_script(query)
         self.degraded = ""
-        self._embedder = space.embedder
-        if self._embedder is None:
+        self.embedder = space.embedder
+        if self.embedder is None:
             self.degraded = "There is no embedding provider; only words were searched."
-        self.usable = self._embedder is not None and knows_script(self._embedder.id, self.script)
-        self.quick = quick and hasattr(self._embedder, "embed_quickly")
+        self.usable = self.embedder is not None and knows_script(self.embedder.id, self.script)
+        self.quick = quick and hasattr(self.embedder, "embed_quickly")
 
     @cached_property
     def words(self) -> dict[str, list[str]]:
@@ -207,22 +213,22 @@ class Question:
     @property
     def english(self) -> bool:
         """Whether the query is in English; only a model with a quick part can tell."""
-        return bool(self._embedder.knows_english(self.query))  # type: ignore[union-attr]
+        return bool(self.embedder.knows_english(self.query))  # type: ignore[union-attr]
 
     def vector(self, text: str) -> tuple[NDArray[np.int8], float] | None:
         """Return (vector, scale) of a text, or None if it cannot be embedded."""
-        if self._embedder is None or not self.usable:
+        if self.embedder is None or not self.usable:
             return None
         try:
             if self.quick:
-                rows = self._embedder.embed_quickly([text])  # type: ignore[attr-defined]
+                rows = self.embedder.embed_quickly([text])  # type: ignore[attr-defined]
             else:
-                rows = self._embedder.embed([text], query=True)
+                rows = self.embedder.embed([text], query=True)
             packed = quantise(rows)[0]
         except EmbeddingUnavailable as error:
             self.degraded, self.usable = error.message, False
             return None
-        matrix, scales = unpack_many(packed, self._embedder.dimensions)
+        matrix, scales = unpack_many(packed, self.embedder.dimensions)
         return matrix[0], float(scales[0])
 
 
@@ -238,16 +244,23 @@ def search_legs(
     """Score every position by words and by meaning."""
     seen = visible(space, connection, snapshot, filters, as_of)
     snapshot = seen.snapshot
-    named, spoken = _named_speakers(snapshot, asked.query)
     bm25, covered, holding, times = lexical(snapshot, asked.terms, weighting)
+    query, respelt = asked.query, dict[str, tuple[str, str]]()
+    if not asked.quick and not all(map(len, holding)):
+        from commonplace.engine.finding import spelling  # few queries have a word of no memory
+
+        query, respelt = spelling.respelt(snapshot, asked, holding)
+        if respelt:
+            bm25, covered, holding, times = lexical(snapshot, asked.terms, weighting, respelt)
+    named, spoken = _named_speakers(snapshot, query)
     search = Search(
         snapshot, seen.mask, asked.query, asked.terms, 0.0, bm25, covered, holding, times,
         np.zeros(snapshot.size, np.float32), snapshot.embedded, named,
         [derived.term_number(term) for name in sorted(_names(snapshot, named))
          for term in analyse_query(name)],
-        asked.script, False, "", None, seen.former, seen.seq, filters.project,
+        asked.script, False, "", None, seen.former, seen.seq, filters.project, respelt=respelt,
     )  # fmt: skip
-    vector = asked.vector(asked.query) if weighting.dense > 0 else None
+    vector = asked.vector(query) if weighting.dense > 0 else None
     if vector is not None:
         search.meaning, search.vector = True, vector[0]
         search.unmatched = _unmatched_information(search, asked)
@@ -269,26 +282,15 @@ def search_legs(
     return search
 
 
-def of_periods(snapshot: Snapshot, periods: Sequence[tuple[int, int]]) -> Floats:
-    """Return how near each memory is to one of the periods, 0..1.
-
-    It is 1 in the period and at most half outside, less with each day or half a period away.
-    """
-    happened = np.where(snapshot.occurred == NEVER, snapshot.created, snapshot.occurred)
-    near = np.zeros(snapshot.size, np.float32)
-    for start, end in periods:
-        away = np.maximum(np.maximum(start - happened, happened - (end - 1)), 0)
-        outside = np.exp2(-away / max(DAY, (end - start) / 2)) / 2
-        near = np.maximum(near, np.where(away > 0, outside, 1)).astype(np.float32)
-    return near
-
-
 def lexical(
-    snapshot: Snapshot, terms: Sequence[str], weighting: Weighting
+    snapshot: Snapshot,
+    terms: Sequence[str],
+    weighting: Weighting,
+    respelt: Mapping[str, tuple[str, str]] | None = None,
 ) -> tuple[Floats, Floats, list[NDArray[np.int32]], list[NDArray[np.uint8]]]:
     """Compute BM25 and the covered share of the query for every position.
 
-    Also return where and how often each term occurs.
+    Also return where and how often each term occurs. Terms that are `respelt` count less.
     """
     scores = np.zeros(snapshot.size, np.float32)
     covered = np.zeros(snapshot.size, np.float32)
@@ -297,14 +299,16 @@ def lexical(
     counts: list[NDArray[np.uint8]] = []
     mass = 0.0
     for term in terms:
-        positions, times = snapshot.postings(derived.term_number(term))
+        near = respelt.get(term) if respelt else None
+        positions, times = snapshot.postings(derived.term_number(near[1] if near else term))
         rare = rarity(documents, int(np.count_nonzero(live[positions])))
         worth = bm25_term(
             times.astype(np.float32), snapshot.length[positions], mean,
             k1=weighting.k1, b=weighting.b,
         )  # fmt: skip
-        scores[positions] += np.float32(rare) * worth
-        covered[positions] += np.float32(rare)
+        share = RESPELT if near else 1.0
+        scores[positions] += np.float32(share * rare) * worth
+        covered[positions] += np.float32(share * rare)
         holding.append(positions)
         counts.append(times)
         mass += rare
@@ -320,11 +324,13 @@ def _unmatched_information(search: Search, asked: Question) -> float:
         term: bool(alive[positions].any())
         for term, positions in zip(search.terms, search.holding, strict=True)
     }
-    if all(held.values()):
+    if all(held.values()) and not search.respelt:
         return 0.0
     total = 0.0
     for word, terms in asked.undated_words.items():
-        missing = sum(not held[term] for term in terms)
+        missing = sum(
+            UNMATCHED_RESPELT if term in search.respelt else not held[term] for term in terms
+        )
         if missing:
             total += information(word) * missing / len(terms)
     return total
@@ -381,6 +387,7 @@ def _apart_from_others(search: Search) -> Floats:
     less = np.where(alone, CROWDED_ALONE, CROWDED).astype(np.float32) * (near - near.mean())
     apart: Floats = search.cosine - less.max()  # of the others, which are less near
     apart[best] = search.cosine[best] - less
+    search.apart = apart
     return apart
 
 

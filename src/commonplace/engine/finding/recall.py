@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, fields
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Any
 
 import numpy as np
@@ -79,6 +79,8 @@ class Why:
     """How much its conversation, or the query naming its speaker, added to the score."""
     graph: float
     """How much links from other results added to the score."""
+    crowded: float = 0.0
+    """How much its likeness to the query counts less, since it resembles many other memories."""
     period: float = 0.0
     """How near it is to the time that the query names, 0..1; 0 if it names none."""
     as_it_was: bool = False
@@ -93,6 +95,8 @@ class Why:
             parts.append(f"words: {shown} (rank {self.lexical_rank})")
         if self.dense_rank is not None:
             parts.append(f"meaning: {self.similarity:.2f} (rank {self.dense_rank})")
+        if self.crowded > 0.005:
+            parts.append(f"resembles many others: -{self.crowded:.2f}")
         if self.context > 0.005:
             parts.append(f"context: +{self.context:.2f}")
         if self.graph > 0.005:
@@ -202,7 +206,12 @@ def _seen_from(asked_at: When | None, as_of: When | None) -> datetime:
     """Return the moment from which times in a query, such as "last week", are seen."""
     given = ((asked_at, "asked_at"), (as_of, "as_of"))
     known = [at for value, name in given if (at := checks.when(value, name)) is not None]
-    return moment(known[0]) if known else datetime.now().astimezone()
+    if known:
+        return moment(known[0])
+    try:
+        return datetime.now().astimezone()
+    except ValueError:  # the machine's zone is a day or more from UTC
+        return datetime.now(UTC)
 
 
 def _hits(
@@ -227,6 +236,8 @@ def _hits(
     likeness = _similarities(space, search, top)
     best = float(search.bm25[search.mask].max(initial=0.0)) or 1.0
     by_words, by_meaning = (_ranks(leg, search.mask, top) for leg in (search.bm25, search.cosine))
+    apart = search.cosine if search.apart is None else search.apart
+    crowded = search.cosine[top] - apart[top]
     there = set(top.tolist())
     hits = Hits()
     for i, at in enumerate(top.tolist()):
@@ -242,6 +253,7 @@ def _hits(
             dense_rank=by_meaning[i] if embedded else None,
             context=max(0.0, float(context[at])),
             graph=float(linked[at]),
+            crowded=max(0.0, float(crowded[i])),
             period=0.0 if search.of_period is None else float(search.of_period[at]),
             as_it_was=at in search.former,
             order=_order(found, at, by, chance),
@@ -297,7 +309,8 @@ def _words_held(asked: Question, search: Search, top: NDArray[np.int64]) -> list
     written: dict[str, str] = {}
     for word, terms in asked.words.items():
         for term in terms:
-            written.setdefault(term, word)
+            near = search.respelt.get(term)
+            written.setdefault(term, f"{near[0]} (for {word})" if near else word)
     held: list[dict[str, None]] = [{} for _ in top]
     for term, positions in zip(search.terms, search.holding, strict=True):
         if len(positions):
