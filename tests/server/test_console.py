@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import time_machine
 
-from commonplace import Commonplace
+from commonplace import Commonplace, Line
 from commonplace.access.caller import EVERYTHING, FULL, SCOPES
 from commonplace.access.credentials import CODE_SECONDS, Grant
 from commonplace.engine.model import Origin
@@ -94,6 +94,17 @@ def test_search_tells_why_and_marks_words_in_their_own_form(ada: Person) -> None
     accesses = ada.memory.usage(hit["id"]).accesses
     assert accesses == 0  # a person's look is no read
     ada.get("/search", 400)
+
+
+def test_search_by_session_gives_sessions_with_their_best_line(ada: Person) -> None:
+    for session, text in (("monday", "We counted gulls."), ("friday", "We painted the boat.")):
+        for words in (text, "See you."):
+            ada.memory.conversations.add("log", Line(speaker="ann", text=words, session=session))
+    (hit, *_) = ada.get("/search?q=gulls&by=session")["memories"]
+    assert (hit["conversation"], hit["session"]) == ("log", "monday")
+    assert hit["excerpt"][1::2] == ["gulls"] and 0 < hit["score"] <= 1
+    assert len(ada.get("/search?q=gulls&by=session&limit=1")["memories"]) == 1
+    ada.get("/search?q=gulls&by=day", 400)
 
 
 def test_one_memory_has_everything_about_it(ada: Person) -> None:

@@ -44,14 +44,26 @@ def memories(
 
 
 def search(
-    call: Call, *, query: str, limit: int, as_of: str | None = None, **filters: Any
+    call: Call, *, query: str, limit: int, by: str, as_of: str | None = None, **filters: Any
 ) -> dict[str, Any]:
-    """The best matches with the reasons they were found. A search on the page does not count as a
-    read.
+    """The best matches with the reasons they were found, or the best sessions with their best line.
+
+    A search on the page does not count as a read.
     """
-    hits = call.memory.recall(
-        query, limit=limit, as_of=as_of or None, count=False, filters=rows.filters_of(**filters)
-    )
+    chosen, moment = rows.filters_of(**filters), as_of or None
+    if by == "session":
+        best = call.memory.recall_sessions(query, limit=limit, as_of=moment, filters=chosen)
+        sessions = [
+            {
+                **rows.row(each.best, query),
+                "conversation": each.conversation,
+                "session": each.session,
+                "score": round(each.score, 4),
+            }
+            for each in best
+        ]
+        return {"memories": sessions, "total": len(sessions), "degraded": ""}
+    hits = call.memory.recall(query, limit=limit, as_of=moment, count=False, filters=chosen)
     found = [
         {
             **rows.row(hit.memory, query),
@@ -219,8 +231,11 @@ OPERATIONS = (
     ),
     Tool(
         name="console_search", title="Search memories", scope="read", handler=search,
-        description="Search memories, with the reasons for each hit.",
-        input=takes(["query"], query=TEXT, limit=integer(1, 100, HITS), **rows.FILTERS),
+        description="Search memories, with the reasons for each hit, or sessions.",
+        input=takes(
+            ["query"], query=TEXT, limit=integer(1, 100, HITS),
+            by={"enum": ["memory", "session"], "default": "memory"}, **rows.FILTERS,
+        ),
     ),
     Tool(
         name="console_choices", title="Choices", scope="read", handler=choices, input=takes(),
