@@ -95,8 +95,8 @@ class Why:
             parts.append(f"words: {shown} (rank {self.lexical_rank})")
         if self.dense_rank is not None:
             parts.append(f"meaning: {self.similarity:.2f} (rank {self.dense_rank})")
-        if self.crowded > 0.005:
-            parts.append(f"resembles many others: -{self.crowded:.2f}")
+        if self.crowded > 0.02:
+            parts.append(f"like many others: -{self.crowded:.2f}")
         if self.context > 0.005:
             parts.append(f"context: +{self.context:.2f}")
         if self.graph > 0.005:
