@@ -142,6 +142,11 @@ class Snapshot:
         return before, after
 
     @cached_property
+    def newest_terms(self) -> NDArray[np.uint64]:
+        """The distinct terms of the postings that are not sorted yet, in order."""
+        return np.unique(self.tail_terms)
+
+    @cached_property
     def called(self) -> dict[str, list[tuple[str, int]]]:
         """Speakers by the first word of their name in folded case: (words of the name, code)."""
         found: dict[str, list[tuple[str, int]]] = {}

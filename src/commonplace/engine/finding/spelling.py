@@ -98,10 +98,11 @@ def _most_frequent(snapshot: Snapshot, words: Iterable[str]) -> tuple[str, str] 
     of_term = dict(zip(reversed(terms := english_stems(made)), reversed(made), strict=True))
     known = list(dict.fromkeys(terms))
     numbers = np.frombuffer(derived.term_codes(known), np.uint64)
-    held = np.isin(numbers, snapshot.tail_terms)
-    if snapshot.base is not None:
-        base = snapshot.base.terms
-        held |= base[np.minimum(base.searchsorted(numbers), len(base) - 1)] == numbers
+    held = np.zeros(len(numbers), np.bool_)
+    for terms_held in (snapshot.newest_terms, () if snapshot.base is None else snapshot.base.terms):
+        if len(terms_held):
+            place = np.minimum(np.searchsorted(terms_held, numbers), len(terms_held) - 1)
+            held |= terms_held[place] == numbers
     best, most = None, 0
     for at in np.flatnonzero(held).tolist():
         positions = snapshot.postings(int(numbers[at]))[0]
