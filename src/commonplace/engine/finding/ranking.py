@@ -13,7 +13,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Literal, TypeVar
 
 import numpy as np
@@ -203,7 +203,7 @@ class Question:
     def _words(self, text: str) -> dict[str, list[str]]:
         found = {word.strip("'’.-") for word in _WORD.findall(text)}
         known = set(self.terms)
-        return {word: [t for t in analyse_query(word) if t in known] for word in sorted(found)}
+        return {word: [t for t in _terms_of(word) if t in known] for word in sorted(found)}
 
     @property
     def undated_words(self) -> dict[str, list[str]]:
@@ -230,6 +230,12 @@ class Question:
             return None
         matrix, scales = unpack_many(packed, self.embedder.dimensions)
         return matrix[0], float(scales[0])
+
+
+@lru_cache(maxsize=8_192)
+def _terms_of(word: str) -> tuple[str, ...]:
+    """The terms of one word; the same words come in many queries."""
+    return tuple(analyse_query(word))
 
 
 def search_legs(
