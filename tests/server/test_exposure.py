@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import io
 import itertools
 import os
 import re
 import socket
 import stat
+import sys
 import time
 from contextlib import closing
 from pathlib import Path
@@ -206,10 +208,14 @@ def test_a_file_of_settings_that_others_can_write_is_refused(data: Path) -> None
      "audit list", "being list", "being llm-key", "backup elsewhere"],
 )  # fmt: skip
 def test_a_data_directory_that_is_a_file_is_told(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], command: str
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    command: str,
 ) -> None:
     from commonplace.cli.app import run
 
+    monkeypatch.setattr(sys, "stdin", io.StringIO("sk-the-key-of-a-model\n"))
     file = tmp_path / "notes.txt"
     file.write_text("mine")
     assert run([*command.split(), "--data", str(file)]) == 5
