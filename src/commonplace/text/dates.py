@@ -8,8 +8,10 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from datetime import date, datetime, time, timedelta
+from functools import cache
 
 Period = tuple[datetime, datetime]
+_Read = Callable[[re.Match[str], datetime], Period]
 
 WEEKDAYS = ("monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday")
 MONTHS = (
@@ -154,7 +156,7 @@ def _iso(match: re.Match[str], now: datetime) -> Period:
     return _day(date(year, month, int(match["day"])), now)
 
 
-_RULES: tuple[tuple[str, Callable[[re.Match[str], datetime], Period]], ...] = (
+_RULES: tuple[tuple[str, _Read], ...] = (
     (rf"{_YEAR}-(?P<month>\d\d)(?:-(?P<day>\d\d))?", _iso),
     (r"(?P<day>the day before yesterday|yesterday|today|tonight|last night"
      r"|this (?:morning|afternoon|evening))", _named_day),
@@ -175,27 +177,36 @@ _RULES: tuple[tuple[str, Callable[[re.Match[str], datetime], Period]], ...] = (
     (rf"(?:in|during|since|by|until|before|after) {_YEAR}", _year),
 )  # fmt: skip
 # Phrases that name a period if they stand alone, but may mean something else in a sentence.
-_ALONE: tuple[tuple[str, Callable[[re.Match[str], datetime], Period]], ...] = (
+_ALONE: tuple[tuple[str, _Read], ...] = (
     (r"(?P<number>\d{1,4}) ?(?P<letter>[hdwmy])", _short),
     (rf"{_NUMBER} {_UNIT}", _within),
     (rf"(?P<weekday>{_WEEKDAY})", _weekday),
     (rf"(?P<which>)(?P<month>{_MONTH})(?: {_YEAR})?", _month),
     (rf"{_YEAR}", _year),
 )
-_COMPILED = [(re.compile(rf"\b{rule}\b", re.IGNORECASE), read) for rule, read in _RULES]
 TIME_WORD = re.compile(
     rf"\b(?:(?:{'|'.join(UNITS)})s?|yesterday|today|tonight|{_MONTH}|{'|'.join(WEEKDAYS)}"
     rf"|{'|'.join(SEASONS)}|weekend|night|morning|afternoon|evening|(?:19|20)\d\d)\b",
     re.IGNORECASE,
 )
 """Found in every text that names a period, and quicker to look for than the rules."""
-_COMPILED_ALONE = [(re.compile(rule, re.IGNORECASE), read) for rule, read in (*_RULES, *_ALONE)]
+
+
+# Compiled on first use: most queries name no time, and this takes longer than a recall.
+@cache
+def _in_sentences() -> list[tuple[re.Pattern[str], _Read]]:
+    return [(re.compile(rf"\b{rule}\b", re.IGNORECASE), read) for rule, read in _RULES]
+
+
+@cache
+def _alone() -> list[tuple[re.Pattern[str], _Read]]:
+    return [(re.compile(rule, re.IGNORECASE), read) for rule, read in (*_RULES, *_ALONE)]
 
 
 def period(words: str, now: datetime) -> Period | None:
     """Return the period that a phrase names, seen from `now`; None if it names none."""
     phrase = " ".join(words.lower().split())
-    for rule, read in _COMPILED_ALONE:
+    for rule, read in _alone():
         if match := rule.fullmatch(phrase):
             return _read(read, match, now)
     return None
@@ -224,7 +235,7 @@ def periods_named(text: str, now: datetime) -> list[tuple[Period, tuple[int, int
     """
     found: list[tuple[Period, tuple[int, int]]] = []
     lowered = text.lower() if text.isascii() else "".join(c.lower()[:1] for c in text)
-    for rule, read in _COMPILED:
+    for rule, read in _in_sentences():
         for match in rule.finditer(lowered):
             start, end = match.span()
             if any(start < last and first < end for _, (first, last) in found):
@@ -238,9 +249,7 @@ def periods_named(text: str, now: datetime) -> list[tuple[Period, tuple[int, int
     return found
 
 
-def _read(
-    read: Callable[[re.Match[str], datetime], Period], match: re.Match[str], now: datetime
-) -> Period | None:
+def _read(read: _Read, match: re.Match[str], now: datetime) -> Period | None:
     try:
         return read(match, now)
     except (ValueError, OverflowError):  # no such day, or outside the years 1 to 9999

@@ -156,12 +156,12 @@ class Search:
     """With `quick`: the query is in English."""
     of_period: Floats | None = None
     """If the query names a time: how near each memory is to it, 0..1."""
+    boost: Floats | None = None
+    """Likewise, what its score is multiplied by for that."""
     apart: Floats | None = None
     """The cosines, less for memories that resemble many others."""
     respelt: dict[str, tuple[str, str]] = field(default_factory=dict)
     """For terms that no memory holds: the nearest (word, term) that some do."""
-    boost: Floats | None = None
-    """Likewise, what its score is multiplied by for that."""
 
 
 class Question:
@@ -232,10 +232,7 @@ class Question:
         return matrix[0], float(scales[0])
 
 
-@lru_cache(maxsize=8_192)
-def _terms_of(word: str) -> tuple[str, ...]:
-    """The terms of one word; the same words come in many queries."""
-    return tuple(analyse_query(word))
+_terms_of = lru_cache(maxsize=8_192)(analyse_query)  # of one word; the same come in many queries
 
 
 def search_legs(
