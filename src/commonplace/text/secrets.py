@@ -56,6 +56,8 @@ def find(text: str) -> list[Secret]:
     A long text is searched piece by piece, since other threads wait while an expression is matched.
     """
     found: list[Secret] = []
+    if not _may_have_secrets(text):
+        return found
     if "PRIVATE KEY" in text or "Private-Lines" in text:  # these have no greatest length
         _add(found, text, 0, _private_keys(text))
     for start in range(0, len(text) or 1, PIECE_CHARS):
@@ -66,10 +68,19 @@ def find(text: str) -> list[Secret]:
     return found
 
 
+def _may_have_secrets(text: str) -> bool:
+    """Whether a text has any word, sign or long run by which secrets are found; most have none."""
+    return any(map(text.lower().__contains__, _HINTS)) or _has_long_run(text)
+
+
+def _has_long_run(text: str) -> bool:
+    return max(map(len, text.split()), default=0) >= RUN_CHARS
+
+
 def _in(text: str) -> Iterator[Secret]:
     """The secrets of a short text; they may overlap."""
     yield from _blocks(text)
-    if max(map(len, text.split()), default=0) >= RUN_CHARS:  # quicker than the pattern
+    if _has_long_run(text):  # quicker than the pattern
         for run in _RUN.compiled.finditer(text):
             for start, stop, kind in _tokens(run[0]):
                 yield Secret(run.start() + start, run.start() + stop, kind)
@@ -379,6 +390,8 @@ def _tokens(run: str) -> Iterator[Secret]:
 
 _PASSWORDS = ("passw", "passphrase", "passcode", "pwd", "kennwort", "_pass", "-pass")
 _KEYS = ("key", "token", "secret", "credential", "auth", "bearer", "basic")
+# Every secret of a text stands near one of these, or is a long run; in lower case.
+_HINTS = ("pass", "pwd", "kennwort", *_KEYS, "://", "=", "-u", "login", "private-lines")
 _NAME = _Pattern(r"[\w.-]{0,40}\Z")
 _REST = r"[\w.-]{0,40}"  # the rest of the name
 # A sign between the name and the value, with quotes around both.
