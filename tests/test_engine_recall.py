@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from commonplace import Commonplace, Draft, Weighting
+from commonplace import Commonplace, Draft, Line, Weighting
 from commonplace.engine.binding import engine_call
 from commonplace.engine.finding.likeness import similarity
 from commonplace.engine.finding.recall import MEANING_ONLY, WORDS_ONLY
@@ -256,3 +256,25 @@ def test_similarity_is_calibrated_where_the_model_knows_and_by_words_elsewhere(
     )
     assert (same, other) == (1.0, 0.0)
     assert engine_call(real, similarity, "x", []) == []
+
+
+def test_the_same_question_asked_before_goes_behind_its_answer(life: Commonplace) -> None:
+    asked = "When does the train to Vienna leave?"
+    for session in ("a", "b"):
+        life.conversations.add("chat", Line(speaker="user", text=asked, session=session))
+    for query in (asked, "when does the train to vienna leave"):
+        hits = life.recall(query, minimum=0)
+        assert hits[0].memory.text == LIFE[7]
+        again = [hit for hit in hits if hit.memory.text == asked]
+        assert [hit.why.order for hit in again] == ["the same question, asked before"] * 2
+        assert [hit.score for hit in hits] == sorted((hit.score for hit in hits), reverse=True)
+        assert life.recall_for_prompt(query)[0].memory.text == LIFE[7]
+
+
+def test_a_question_that_was_never_answered_is_not_given_to_a_prompt(life: Commonplace) -> None:
+    asked = "Who owns the deploy key?"
+    life.remember(asked)
+    assert asked not in [hit.memory.text for hit in life.recall_for_prompt(asked)]
+    assert life.recall(asked)[0].memory.text == asked
+    assert life.recall("deploy key")[0].why.order == ""
+    assert life.recall_for_prompt("deploy key")[0].memory.text == asked

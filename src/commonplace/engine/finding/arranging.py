@@ -1,7 +1,8 @@
 """The order in which the best results are returned: the current statement first.
 
 `current.py` judges two texts; here the results of one search are compared with each other, and a
-result that was superseded explicitly is replaced by its successor.
+result that was superseded explicitly is replaced by its successor. The query itself, asked before
+and stored as a line of a conversation, goes behind what may answer it.
 """
 
 from __future__ import annotations
@@ -43,11 +44,14 @@ from commonplace.storage.fields import STATES
 from commonplace.storage.index import NEVER, Flags, Snapshot
 from commonplace.storage.ports import Rows
 from commonplace.storage.tables import LINKS, MEMORIES, Row
+from commonplace.text.analysis import analyse_query
 
 WIDER = 5  # times the limit: how many results are looked at to find other sessions
 LEAST_ALIKE = 0.2  # less similar statements are not about the same thing
 LEAST_RATIO = 0.2  # nor is a result that scores below this share of the other
 SUPERSEDED = STATES.index("superseded")
+ASKED_BEFORE = 0.5  # share of its score and probability that the same question keeps
+QUESTION_ENDS = ("?", "？", "؟")
 
 
 @dataclass
@@ -61,6 +65,8 @@ class Arranged:
     is to be reported."""
     superseding: dict[int, str] = field(default_factory=dict)
     """For a replacement: the id of the superseded memory that the query found."""
+    asked_before: set[int] = field(default_factory=set)
+    """Results that only ask what the query asks."""
 
 
 def arrange(
@@ -89,8 +95,28 @@ def arrange(
         _put_before(order, newer, older)
         score[newer] = max(score[newer], score[older])
     del order[limit:]
+    found.asked_before = _asked_before(search, rows, order)
+    if found.asked_before:
+        score[list(found.asked_before)] *= np.float32(ASKED_BEFORE)
+        order.sort(key=lambda at: -float(score[at]))
     if search.seq is None and set(filters.states) == set(LIVE_STATES):
         _bring_replacements(space, connection, search, filters, found, score, limit)
+    return found
+
+
+def _asked_before(search: Search, rows: dict[int, Row], order: Sequence[int]) -> set[int]:
+    """Return the results that are the query itself, or the same question in nearly its words."""
+    found = set()
+    terms, words = set(search.terms), len(search.query.split())
+    for at in order:
+        row = search.former.get(at) or rows.get(int(search.snapshot.num[at]))
+        text = "" if row is None else row["text"].rstrip()
+        if (
+            text.endswith(QUESTION_ENDS)
+            and words >= 0.6 * len(text.split())
+            and set(analyse_query(text)) == terms
+        ):
+            found.add(at)
     return found
 
 

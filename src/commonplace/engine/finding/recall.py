@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from commonplace.embedding.provider import calibrated
 from commonplace.engine import checks
 from commonplace.engine.finding import confidence, current
-from commonplace.engine.finding.arranging import Arranged, arrange
+from commonplace.engine.finding.arranging import ASKED_BEFORE, Arranged, arrange
 from commonplace.engine.finding.filters import Filters
 from commonplace.engine.finding.ranking import (
     DEFAULT,
@@ -277,6 +277,7 @@ def _probabilities(
 ) -> NDArray[np.float64]:
     """Return the probability of each result; a replacement has at least that of the replaced."""
     probability = confidence.probabilities(search, top, linked)
+    probability[[at in found.asked_before for at in top.tolist()]] *= ASKED_BEFORE
     place = {at: i for i, at in enumerate(top.tolist())}
     for older, (newer, _) in found.newer.items():
         if older in place and newer in place:
@@ -290,6 +291,8 @@ def _probabilities(
 def _order(found: Arranged, at: int, by: str, chance: float) -> str:
     if at in found.superseding:
         return "it has replaced a memory that matches"
+    if at in found.asked_before:
+        return "the same question, asked before"
     if by and chance:
         surely = "replaces" if chance >= current.CLAIM else "may replace"
         return f"older: a newer result {surely} it"
