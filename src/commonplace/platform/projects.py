@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from functools import lru_cache
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -43,27 +43,19 @@ def project_of(
     """
     environ = os.environ if environ is None else environ
     where = Path(os.path.realpath(directory))
-    repository = next(filter(None, map(_git_directory, _upward(where))), None)
+    home = Path(os.path.realpath(Path.home()))
+    outside = {home, *home.parents}  # the home directory and what is above it never counts
+    upward = [each for each in (where, *where.parents) if each not in outside]
+    repository = next(filter(None, map(_git_directory, upward)), None)
     branch = _branch(repository) if repository else ""
     if given := environ.get(VARIABLE, "").strip():
         return None if given == NONE else Project(given, branch)
-    for parent in _upward(where):
+    for parent in upward:
         if (name := _settings_name(parent / SETTINGS_FILE)) is not None:
             return Project(name, branch)
     if repository is not None:
         return Project(_repository_name(str(_common(repository))), branch)
-    outside = where in (_home(), *_home().parents)
-    return Project(_short(str(where))) if any_directory and not outside else None
-
-
-def _home() -> Path:
-    return Path(os.path.realpath(Path.home()))
-
-
-def _upward(where: Path) -> Iterator[Path]:
-    """The directory and those above it; the home directory and what is above it never counts."""
-    outside = {_home(), *_home().parents}
-    return (each for each in (where, *where.parents) if each not in outside)
+    return Project(_short(str(where))) if any_directory and where not in outside else None
 
 
 def _settings_name(path: Path) -> str | None:

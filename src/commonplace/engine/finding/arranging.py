@@ -78,10 +78,19 @@ def arrange(
     weighting: Weighting,
     filters: Filters,
     limit: int,
+    linked: Floats,
+    minimum: float,
 ) -> Arranged:
     """Choose the results, and put newer statements before those that they replace."""
     ranked = highest(score, matched, max(WIDER * limit, POOL) if weighting.newer_first else limit)
     order = spread(search.snapshot, ranked, limit, weighting.spread)
+    if minimum > 0 and not _has_superseded(search.snapshot):
+        # usually nothing answers a prompt, and then no row has to be read
+        for some in (np.asarray(order, np.int64), ranked):
+            if confidence.probabilities(search, some, linked).max(initial=0.0) >= minimum:
+                break
+        else:
+            return Arranged([], {})
     looked_at = [*order, *ranked[:POOL].tolist()] if weighting.newer_first else order
     pool = list(dict.fromkeys(looked_at))
     stored = [at for at in pool if at not in search.former]
@@ -102,6 +111,10 @@ def arrange(
     if search.seq is None and set(filters.states) == set(LIVE_STATES):
         _bring_replacements(space, connection, search, filters, found, score, limit)
     return found
+
+
+def _has_superseded(snapshot: Snapshot) -> bool:
+    return bool((snapshot.alive & (snapshot.state == SUPERSEDED)).any())
 
 
 def _asked_before(search: Search, rows: dict[int, Row], order: Sequence[int]) -> set[int]:
@@ -220,7 +233,7 @@ def _bring_replacements(
 ) -> None:
     """Add replacements of superseded memories that match the query better than the results."""
     snapshot = search.snapshot
-    if not (snapshot.alive & (snapshot.state == SUPERSEDED)).any():
+    if not _has_superseded(snapshot):
         return
     retired = replace(filters, states=("superseded",)).mask(snapshot, connection, space.name)
     former = replace(search, mask=retired)

@@ -189,7 +189,9 @@ def recall(
         matched = search.mask & (score > 0)
         if not search.meaning:
             matched &= (search.bm25 > 0) | (linked > 0) | (context > 0.01)
-        found = arrange(space, connection, search, score, matched, weighting, filters, limit)
+        found = arrange(
+            space, connection, search, score, matched, weighting, filters, limit, linked, least[0]
+        )
         hits = _hits(space, asked, search, found, score, context, linked, least)
     loading = f"loading, only the newest {snapshot.size:,} memories were searched"
     hits.degraded = (
