@@ -9,6 +9,7 @@ from commonplace import Commonplace, Draft, Line, Weighting
 from commonplace.engine.binding import engine_call
 from commonplace.engine.finding.likeness import similarity
 from commonplace.engine.finding.recall import MEANING_ONLY, WORDS_ONLY
+from commonplace.engine.maintenance.upkeep import settle
 from commonplace.errors import InvalidInput
 from conftest import WordVectors, texts
 
@@ -278,3 +279,23 @@ def test_a_question_that_was_never_answered_is_not_given_to_a_prompt(life: Commo
     assert life.recall(asked)[0].memory.text == asked
     assert life.recall("deploy key")[0].why.order == ""
     assert life.recall_for_prompt("deploy key")[0].memory.text == asked
+
+
+def test_vectors_that_come_late_are_those_of_their_memories(real: Commonplace) -> None:
+    real.remember_many([Draft(text=text) for text in LIFE])
+    with Commonplace(real.library.path, embedding="none") as other:
+        late = other.remember("The late heron stands in the reeds")
+    assert real.recall("heron", minimum=0)  # the index has it, without a vector
+    for number in range(3):
+        real.remember(f"Something else, number {number}")
+    engine_call(real, settle)
+    queries = [*LIFE, "a bird in the marsh", "which number is it?"]
+    followed = [
+        [(hit.memory.id, hit.score) for hit in real.recall(query, minimum=0)] for query in queries
+    ]
+    assert real.recall("a bird in the marsh", minimum=0)[0].memory.id == late.id
+    with Commonplace(real.library.path, embedding=real.library.embedder) as fresh:
+        afresh = [
+            [(hit.memory.id, hit.score) for hit in fresh.recall(q, minimum=0)] for q in queries
+        ]
+    assert followed == afresh

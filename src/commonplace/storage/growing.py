@@ -7,6 +7,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from commonplace.errors import StorageCorrupt
+
 
 class Growing:
     """An array to append to; earlier views stay valid and unchanged."""
@@ -76,3 +78,27 @@ def by_term(terms: NDArray[np.uint64]) -> tuple[NDArray[np.int64], NDArray[np.ui
         order = np.argsort(terms, kind="stable")
         ordered = terms.take(order)
     return order, ordered
+
+
+def positions_of(
+    where: NDArray[np.int64], numbers: NDArray[np.int64], what: str, likely: int = 0
+) -> NDArray[np.intp]:
+    """The place of each number in `where`; StorageCorrupt if one is missing, since an index is
+    damaged then. Both arrays are sorted in an intact file. The numbers are usually consecutive
+    from `likely` on, which is tried first.
+    """
+    end = likely + len(numbers)
+    if end <= len(where) and (where[likely:end] == numbers).all():
+        return np.arange(likely, end)
+    at = np.searchsorted(where, numbers)
+    if len(numbers) and (at.max() >= len(where) or (where[at] != numbers).any()):
+        raise damaged_index(f"{what} of a row that is not found")
+    return at
+
+
+def damaged_index(what: str) -> StorageCorrupt:
+    """The error for an index that does not fit the rows."""
+    return StorageCorrupt(
+        f"The search index is damaged: {what}.",
+        hint="Run 'commonplace doctor --repair' to rebuild it from the rows.",
+    )

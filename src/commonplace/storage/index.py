@@ -19,10 +19,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from commonplace.embedding.provider import Part, Vectors, joined, parts
-from commonplace.errors import StorageCorrupt, StorageUnavailable
+from commonplace.errors import StorageUnavailable
 from commonplace.storage import derived
 from commonplace.storage.fields import STATES
-from commonplace.storage.growing import Growing, by_term, concatenated
+from commonplace.storage.growing import (
+    Growing,
+    by_term,
+    concatenated,
+    damaged_index,
+    positions_of,
+)
 from commonplace.storage.ports import Rows
 from commonplace.storage.signs import CHOOSE_ABOVE, CHOSEN, CHOSEN_OF, Signs, nearest
 from commonplace.storage.writing import newest_change, operation_id
@@ -101,9 +107,7 @@ class Snapshot:
 
     @property
     def newest(self) -> tuple[int, str, int]:
-        """(number, id) of the newest operation, and the newest change of vectors, that the index
-        includes.
-        """
+        """(number, id) of the newest operation, and the newest change of vectors, that it has."""
         return self.seq, self.operation, self.change
 
     @property
@@ -129,6 +133,21 @@ class Snapshot:
         flags: Flags = np.zeros(self.size, np.bool_)
         flags[self.owner] = True
         return flags
+
+    @cached_property
+    def _by_owner(self) -> NDArray[np.intp] | None:
+        """The order of the vectors by their owners; None if they lie in that order."""
+        lie_so = bool((self.owner[1:] >= self.owner[:-1]).all())
+        return None if lie_so else np.argsort(self.owner, kind="stable")
+
+    def first_vectors(self, positions: Sequence[int] | Ints) -> tuple[NDArray[np.intp], Flags]:
+        """The first vector of each position, and whether it has one. Some come late, at the end."""
+        if not len(self.owner):
+            return np.zeros(len(positions), np.intp), np.zeros(len(positions), np.bool_)
+        found = np.searchsorted(self.owner, positions, sorter=self._by_owner)
+        found = np.minimum(found, len(self.owner) - 1)
+        at = found if self._by_owner is None else self._by_owner[found]
+        return at, self.owner[at] == np.asarray(positions)
 
     @cached_property
     def neighbours(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
@@ -315,7 +334,9 @@ class SpaceIndex:
                 except BaseException as error:
                     self._clear()  # an update may have been applied in part
                     if isinstance(error, TypeError | ValueError | OverflowError):
-                        raise _damaged("a value does not have the type of its column") from error
+                        raise damaged_index(
+                            "a value does not have the type of its column"
+                        ) from error
                     raise
             assert self._snapshot is not None
             return self._snapshot
@@ -475,7 +496,7 @@ class SpaceIndex:
             for name in set(kind) - kinds.keys():
                 kinds[name] = len(kinds)
             if None in state:
-                raise _damaged("a row has an unknown state")
+                raise damaged_index("a row has an unknown state")
             values = (
                 num, seq, [kinds[name] for name in kind], state, importance, credit, pinned,
                 [NEVER if at is None else at for at in occurred], created,
@@ -486,7 +507,9 @@ class SpaceIndex:
                     with np.errstate(over="raise", invalid="raise"):
                         parts[name].append(np.fromiter(column, dtype, len(rows)))
                 except (ArithmeticError, TypeError, ValueError) as error:
-                    raise _damaged(f"a row has a value that is not valid for {name}") from error
+                    raise damaged_index(
+                        f"a row has a value that is not valid for {name}"
+                    ) from error
         columns = {name: concatenated(each, self._columns[name]) for name, each in parts.items()}
         numbers = columns["num"]
         if (numbers[1:] < numbers[:-1]).any():
@@ -519,8 +542,8 @@ class SpaceIndex:
             sums = np.fromiter(map(zlib.crc32, blobs, starts), np.int64, len(rows))
             wrong = np.flatnonzero(sums != np.fromiter(totals, np.int64, len(rows)))
             if len(wrong):
-                raise _damaged(f"the terms of row {memories[wrong[0]]}")
-            at = _positions_of(where, numbers, "terms", count)
+                raise damaged_index(f"the terms of row {memories[wrong[0]]}")
+            at = positions_of(where, numbers, "terms", count)
             count += len(rows)
             postings = np.frombuffer(b"".join(blobs), POSTING)
             counts = np.fromiter(map(len, blobs), np.int64, len(rows)) // POSTING.itemsize
@@ -533,7 +556,7 @@ class SpaceIndex:
             for each, values in zip(parts, (postings["term"], positions, times), strict=True):
                 each.append(values)
         if count != len(where):
-            raise _damaged(f"{len(where)} memories have {count} lists of terms")
+            raise damaged_index(f"{len(where)} memories have {count} lists of terms")
         for growing, some in zip(self._tail, parts, strict=True):
             growing.extend(concatenated(some, growing))
         if self._tail[0].size > max(
@@ -567,7 +590,7 @@ class SpaceIndex:
             "ORDER BY memory",
         ):
             numbers = np.fromiter((row[0] for row in rows), np.int64, len(rows))
-            at = first + _positions_of(where, numbers, "a line")
+            at = first + positions_of(where, numbers, "a line")
             codes = [sessions.setdefault((row[1], row[2]), len(sessions)) for row in rows]
             self._columns["session"].view[at] = codes
             self._columns["place"].view[at] = [row[3] for row in rows]
@@ -590,7 +613,7 @@ class SpaceIndex:
             for memory, label in rows:
                 found.setdefault(memory, []).append(label.removeprefix("tag:"))
         numbers = np.fromiter(sorted(found), np.int64, len(found))
-        at = first + _positions_of(where, numbers, "a label")
+        at = first + positions_of(where, numbers, "a label")
         self._columns["project"].view[at] = [
             self._projects.setdefault(tuple(sorted(found[num])), len(self._projects))
             for num in numbers.tolist()
@@ -627,9 +650,9 @@ class SpaceIndex:
             sums ^= derived.place_code(numbers, ordinal, start, stop, number)
             wrong = np.flatnonzero(sums != np.fromiter(totals, np.int64, len(rows)))
             if len(wrong) or set(map(len, blobs)) != {size}:
-                raise _damaged(f"a vector of row {memories[wrong[0] if len(wrong) else 0]}")
+                raise damaged_index(f"a vector of row {memories[wrong[0] if len(wrong) else 0]}")
             packed = np.frombuffer(b"".join(blobs), np.uint8).reshape(-1, size)
-            at = _positions_of(where, numbers, "a vector", self._owner.size - begun)
+            at = positions_of(where, numbers, "a vector", self._owner.size - begun)
             self._scales.extend(np.ascontiguousarray(packed[:, :4]).view("<f4")[:, 0])
             rows_of_parts = Vectors.split(packed[:, 4:].view(np.int8), self._parts).parts
             for growing, matrix in zip(self._vectors, rows_of_parts, strict=True):
@@ -670,24 +693,3 @@ class SpaceIndex:
             partial=self._signs.partial.view,
             since=self.since,
         )
-
-
-def _positions_of(where: Ints, numbers: Ints, what: str, likely: int = 0) -> NDArray[np.intp]:
-    """The place of each number in `where`; StorageCorrupt if one is missing, since an index is
-    damaged then. Both arrays are sorted in an intact file. The numbers are usually consecutive
-    from `likely` on, which is tried first.
-    """
-    end = likely + len(numbers)
-    if end <= len(where) and (where[likely:end] == numbers).all():
-        return np.arange(likely, end)
-    at = np.searchsorted(where, numbers)
-    if len(numbers) and (at.max() >= len(where) or (where[at] != numbers).any()):
-        raise _damaged(f"{what} of a row that is not found")
-    return at
-
-
-def _damaged(what: str) -> StorageCorrupt:
-    return StorageCorrupt(
-        f"The search index is damaged: {what}.",
-        hint="Run 'commonplace doctor --repair' to rebuild it from the rows.",
-    )

@@ -215,8 +215,7 @@ def _alike(space: OpenSpace, snapshot: Snapshot, pool: Sequence[int]) -> NDArray
     alike = np.full((len(pool), len(pool)), np.nan, np.float32)
     if space.embedder is None or not len(snapshot.owner):
         return alike
-    at = np.minimum(np.searchsorted(snapshot.owner, pool), len(snapshot.owner) - 1)
-    has = snapshot.owner[at] == np.asarray(pool)
+    at, has = snapshot.first_vectors(pool)
     vectors = snapshot.vectors[at[has]].astype(np.float32)
     alike[np.ix_(has, has)] = cosines(space.embedder.id, vectors, vectors)
     return alike

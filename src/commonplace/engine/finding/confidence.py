@@ -110,7 +110,7 @@ def multilingual_alone(search: Search, top: NDArray[np.int64]) -> NDArray[np.boo
         return np.zeros(len(top), np.bool_)
     if not search.vector[: snapshot.parts[0].dimensions].any():
         return np.asarray(search.embedded[top], np.bool_)
-    at = np.minimum(np.searchsorted(snapshot.owner, top), len(snapshot.owner) - 1)
+    at, _ = snapshot.first_vectors(top)
     known = np.any(snapshot.vectors.parts[0][at], axis=1)
     return np.asarray(search.embedded[top] & ~known, np.bool_)
 

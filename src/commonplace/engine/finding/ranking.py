@@ -380,7 +380,7 @@ def _apart_from_others(search: Search) -> Floats:
         return search.cosine
     import simsimd  # without threads, which a product of matrices would start and wait for
 
-    rows = snapshot.vectors.parts[-1][np.searchsorted(snapshot.owner, best)]
+    rows = snapshot.vectors.parts[-1][snapshot.first_vectors(best)[0]]
     alike = np.asarray(simsimd.cdist(rows, rows, metric="dot"), np.float32)
     lengths = np.sqrt(np.maximum(np.diagonal(alike), 1))
     alike /= lengths[:, None] * lengths

@@ -41,6 +41,8 @@ def may_replace(
     if len(text) > LONGEST or len(text.split()) < SHORTEST:
         return []
     new = Statement.of(text)
+    if not new.brief:
+        return []
     asked = Question(space, text)
     vector = asked.vector(text) if check else None
     with space.view() as (connection, snapshot):
@@ -54,10 +56,9 @@ def may_replace(
         rows = MEMORIES.by_nums(connection, space.name, snapshot.num[places].tolist())
         alike: dict[int, float] = {}
         if vector is not None and space.embedder is not None and len(snapshot.owner):
-            at = np.minimum(np.searchsorted(snapshot.owner, places), len(snapshot.owner) - 1)
+            at, has = snapshot.first_vectors(places)
             own = vector[0].astype(np.float32)[None, :]
             values = cosines(space.embedder.id, own, snapshot.vectors[at].astype(np.float32))[0]
-            has = snapshot.owner[at] == np.asarray(places)
             alike = {p: float(v) for p, v, h in zip(places, values, has, strict=True) if h}
     found = []
     for place in places:
