@@ -8,7 +8,8 @@ import sys
 from pathlib import Path
 
 TOOLS = Path(__file__).parent.parent / "tools"
-FILES_OF_A_CALL = {"remember": 26, "recall": 30}
+# Six of those of `remember` look for what the new memory may replace.
+FILES_OF_A_CALL = {"remember": 32, "recall": 30}
 """How many files of the program a call may enter: its path should stay short enough to read."""
 
 

@@ -148,9 +148,22 @@ def test_what_replaces_a_memory_is_found_in_its_place(agent: Agent) -> None:
     assert {link["kind"] for link in agent.read(id=new)["links"]} == {"supersedes"}
 
 
+def test_what_a_new_memory_may_replace_is_told(agent: Agent) -> None:
+    old = agent.remember(text="The harbour opens at nine.")
+    assert set(old) == {"id", "operation"}
+    told = agent.remember(text="The harbour does not open at nine any more.")
+    assert [one["id"] for one in told["may_replace"]] == [old["id"]]
+    assert told["may_replace"][0]["text"] == "The harbour opens at nine."
+    assert 0.7 <= told["may_replace"][0]["probability"] <= 1
+    assert "may_replace" not in agent.remember(text="Bananas are yellow.", check=False)
+    assert "may_replace" not in agent.remember(text="Lemons are sour.", check=True)
+    assert "may_replace" not in agent.remember(text="The harbour opens at ten.", replaces=old["id"])
+
+
 @pytest.mark.parametrize(
     ("tool", "arguments", "code", "says"),
     [
+        ("remember", {"text": "x", "check": "yes"}, "INVALID_INPUT", "check"),
         ("remember", {}, "INVALID_INPUT", "text"),
         ("remember", {"text": ""}, "INVALID_INPUT", "text"),
         ("remember", {"text": None}, "INVALID_INPUT", "text"),

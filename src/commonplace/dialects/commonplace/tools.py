@@ -35,15 +35,28 @@ PRIORITY = ("checkpoint", "identity", "pinned", "relevant", "recent")
 
 
 def remember(
-    call: Call, *, text: str, everywhere: bool, replaces: str | None = None, **details: Any
+    call: Call,
+    *,
+    text: str,
+    everywhere: bool,
+    check: bool = False,
+    replaces: str | None = None,
+    **details: Any,
 ) -> Any:
-    """Store a memory, which may supersede another."""
+    """Store a memory, which may supersede another; the answer names what it may replace."""
     memory = call.memory.within(None) if everywhere else call.memory
     if replaces is not None:
         stored = memory.supersede(replaces, text, **details)
-    else:
-        stored = memory.remember(text, **details)
-    return _with_masked({"id": stored.id, "operation": call.memory.operation})
+        return _with_masked({"id": stored.id, "operation": call.memory.operation})
+    found = memory.may_replace(text, check=check)
+    stored = memory.remember(text, **details)
+    answer: dict[str, Any] = {"id": stored.id, "operation": call.memory.operation}
+    if found:
+        answer["may_replace"] = [
+            {"id": one.memory.id, "text": one.memory.text, "probability": round(one.probability, 2)}
+            for one in found
+        ]
+    return _with_masked(answer)
 
 
 def _with_masked(answer: dict[str, Any]) -> dict[str, Any]:
