@@ -1,7 +1,8 @@
-"""`python -m bench.prompts FILE`: what a hook at a prompt takes, on real prompts of LongMemEval-S.
+"""`python -m bench.prompts LONGMEMEVAL [LOCOMO]`: what a hook at a prompt takes, and what it adds.
 
-An agent's hook calls the tool `hook` over stdio, with what users wrote in those sessions, over
-memories of the benchmark's own corpus.
+An agent's hook calls the tool `hook` over stdio, with what users wrote in the sessions of
+LongMemEval-S: over memories of the benchmark's own corpus for the time, and over conversations of
+LoCoMo, which are about other things, for what is added although nothing should be.
 """
 
 from __future__ import annotations
@@ -11,21 +12,61 @@ import shutil
 import statistics
 import sys
 import time
+from contextlib import closing
 from pathlib import Path
 
-from bench import longmemeval, report, speed
+from bench import locomo, longmemeval, report, speed
 from bench.report import Row, Section, milliseconds
 from bench.server import OURS, background, cpu, cpu_of, scratch_directory, server_pid, talking
+from commonplace import Library
+from commonplace.embedding.provider import open_embedder
 
 PROMPTS, WARMING = 400, 20
 MEMORIES = 10_000
+CONVERSATIONS = 5
+BYTES = 1_536
+
+
+def prompts_of(path: Path, many: int) -> list[str]:
+    """What users wrote, each text once."""
+    said = (line for chat in longmemeval.read(path) for lines in chat.sessions for line in lines)
+    written = dict.fromkeys(line.text for line in said if line.speaker == "user")
+    return list(itertools.islice(written, many))
+
+
+def added(path: Path, talks: Path) -> Section:
+    """What prompts are given by memories of other people's conversations."""
+    sizes: list[int] = []
+    prompts = prompts_of(path, PROMPTS)
+    with scratch_directory() as scratch:
+        for number, conversation in enumerate(locomo.read(talks)[:CONVERSATIONS]):
+            data = scratch / conversation.name
+            with closing(Library(data, embedder=open_embedder("builtin"))) as library:
+                name = locomo.store(library, conversation).name
+            command = [*OURS, "mcp", "--data", str(data), "--space", name]
+            with background(data) as variables, talking(command, **variables) as client:
+                for prompt in prompts[number::CONVERSATIONS]:
+                    event = {"event": "UserPromptSubmit", "session": "s", "cwd": str(scratch)}
+                    found = client.call("hook", {**event, "prompt": prompt})
+                    sizes.append(len(found["content"][0]["text"].encode()))
+    share, most = sum(map(bool, sizes)) / len(sizes), max(sizes)
+    rows = [
+        Row(
+            name="prompts about other things that are given something", measured=f"{share:.3f}",
+            target="≤ .05", ok=share <= 0.05, values={"share": share},
+        ),
+        Row(
+            name="the most that a prompt is given", measured=f"{most:,} bytes",
+            target=f"≤ {BYTES:,}", ok=most <= BYTES, values={"bytes": most},
+        ),
+    ]  # fmt: skip
+    notes = [f"{len(sizes)} prompts over {CONVERSATIONS} conversations"]
+    return Section("What hooks add", rows, notes)
 
 
 def measure(path: Path) -> Section:
     """Time and CPU of a prompt's hook, with recall."""
-    said = (line for chat in longmemeval.read(path) for lines in chat.sessions for line in lines)
-    written = dict.fromkeys(line.text for line in said if line.speaker == "user")
-    prompts = list(itertools.islice(written, PROMPTS + WARMING))
+    prompts = prompts_of(path, PROMPTS + WARMING)
     with scratch_directory() as scratch:
         data = scratch / "data"
         shutil.copytree(speed.store_of(MEMORIES, speed.Plan().corpus.first(MEMORIES)), data)
@@ -64,4 +105,8 @@ def measure(path: Path) -> Section:
 
 
 if __name__ == "__main__":
-    print(report.table([measure(Path(sys.argv[1]))]))
+    given = [Path(each) for each in sys.argv[1:]]
+    sections = [measure(given[0])]
+    if given[1:]:
+        sections.append(added(given[0], given[1]))
+    print(report.table(sections))

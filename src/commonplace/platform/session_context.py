@@ -5,6 +5,7 @@ Everything stands in the envelope of `text/prose.py`, so that a model reads it a
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 TOKENS = 1_000
 START_BYTES = 10_000
 PROMPT_BYTES = 1_536
+ENVELOPE_BYTES = 110  # of the JSON around a block
 SHORTEST_PROMPT = 5
 RELEVANT = 3
 DECISIONS = 10
@@ -100,9 +102,10 @@ def _block(items: Sequence[prose.Item], most: int, tokens: int | None = None) ->
         if not fitted.items:
             return ""
         block = prose.envelope(fitted.items, left_out=fitted.left_out)
-        if tokens is not None or len(block.encode()) <= most:
+        sent = len(json.dumps(block, ensure_ascii=False).encode()) + ENVELOPE_BYTES
+        if tokens is not None or sent <= most:
             return block
-        room = room * 7 // 8  # letters outside ASCII take more bytes
+        room = room * 7 // 8  # letters outside ASCII, quotes and line ends take more bytes
     return ""
 
 
