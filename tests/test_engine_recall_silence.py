@@ -81,3 +81,32 @@ def test_any_prompt_can_be_asked(beliefs: Commonplace) -> None:
     assert len(prompt_query("word " * 5_000).split()) == PROMPT_WORDS
     assert prompt_query("One two. Three four. Five six.") == "One two. Three four. Five six."
     assert BELIEFS[5] in texts(beliefs.recall_for_prompt(long))
+
+
+@pytest.mark.parametrize("prompt", ["continue", "Continue.", "yes please", "go on", "fix it", "ok"])
+def test_a_prompt_that_asks_for_nothing_gets_nothing(beliefs: Commonplace, prompt: str) -> None:
+    beliefs.remember("Let us continue on Monday, yes, and fix it before we go.")
+    assert beliefs.recall_for_prompt(prompt) == []
+    assert beliefs.recall_for_prompt("Monday")
+
+
+@pytest.mark.parametrize(
+    "question",
+    [
+        "How many days after the talk on beekeeping did Ann paint the kayak green?",
+        "Which office did the club ask for a permit to bake bread on the shore?",
+        "Did the lathe in the cellar need a permit after Ann moved?",
+    ],
+)
+def test_a_question_whose_words_stand_in_several_memories_is_not_answered_by_one(
+    real: Commonplace, question: str
+) -> None:
+    for text in (
+        "The workshop has a new lathe.", "The kayak club meets on Sundays.",
+        "Green paint is in the cellar.", "Fresh bread is baked on Fridays.",
+        "Beekeeping needs a permit here.", "Ann moved her boat to the other shore.",
+        "The permit office closes at noon.", "He fell asleep during the long talk on taxes.",
+    ):  # fmt: skip
+        real.remember(text)
+    assert real.recall(question) == []
+    assert real.recall("When does the kayak club meet?")

@@ -57,7 +57,7 @@ def _tour(memory: Commonplace, started: float) -> None:
 
     _print_heading("Search by meaning: the result shares no word with the question")
     _ask(memory, "can everyone eat the dessert?")
-    _ask(memory, "what do people with mittens need?")
+    _ask(memory, "who wears mittens?")
     _print_heading("Search by word: a code, a name, in any script")
     _ask(memory, "E-4012")
     _ask(memory, "葛西でのテストはいつ？")

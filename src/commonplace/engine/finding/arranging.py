@@ -63,8 +63,8 @@ class Arranged:
     newer: dict[int, tuple[int, float]] = field(default_factory=dict)
     """For an older statement: the newer one, and how probably it replaces the older; 0 if nothing
     is to be reported."""
-    superseding: dict[int, str] = field(default_factory=dict)
-    """For a replacement: the id of the superseded memory that the query found."""
+    superseding: dict[int, tuple[str, float]] = field(default_factory=dict)
+    """For a replacement: the id and probability of the superseded memory that the query found."""
     asked_before: set[int] = field(default_factory=set)
     """Results that only ask what the query asks."""
 
@@ -256,7 +256,7 @@ def _bring_replacements(
     if row is None or at is None or not search.mask[at]:
         return
     found.rows[row["num"]] = row
-    found.superseding[at] = old["id"]
+    found.superseding[at] = old["id"], chance
     if at in found.order:
         found.order.remove(at)
     score[at] = max([float(score[at]), *(float(score[each]) for each in found.order[:1])])

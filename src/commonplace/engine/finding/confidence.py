@@ -2,8 +2,9 @@
 
 The score by which results are ranked compares them with each other only. The probability means the
 same in every space: it is a logistic function of how alike the query and the memory are, and of how
-much the query's words say that no memory of the space holds. Its constants were fitted on questions
-asked in a space that holds the answer and in spaces that do not (docs/benchmarks.md).
+much the query's words say that the memory does not hold, nor, for a message, the lines near it. Its
+constants were fitted on questions asked in a space that holds the answer and in spaces that do not
+(docs/benchmarks.md).
 """
 
 from __future__ import annotations
@@ -14,20 +15,21 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
+from commonplace.embedding.builtin import information
 from commonplace.engine import checks
 
 if TYPE_CHECKING:
-    from commonplace.engine.finding.ranking import Search
+    from commonplace.engine.finding.ranking import Question, Search
 
 Floats = NDArray[np.float64]
 
 MINIMUM = 0.33  # nothing is returned if no result is as probable as this
 SHARE = 0.45  # share of the best score, and of the minimum, that each other result must reach
-FIT = {"constant": -1.8, "cosine": 11.6, "unmatched": -0.08}
+FIT = {"constant": -1.6, "cosine": 11.6, "missing": -0.08}
 # The same for cosines of the multilingual part alone: of an English query that must be quick, and
 # of a memory in another language than most, where words say nothing.
-QUICK_FIT = {"constant": -1.3, "cosine": 9.9, "unmatched": -0.084}
-ODD_FIT = {"constant": -5.1, "cosine": 9.9, "unmatched": 0.0}
+QUICK_FIT = {"constant": -1.3, "cosine": 9.9, "missing": -0.084}
+ODD_FIT = {"constant": -5.1, "cosine": 9.9, "missing": 0.0}
 # For other queries, and where most memories are in other languages, these cosines do not separate
 # answers from other statements. What tells whether there is an answer at all is how far the best
 # result lies above those after it, and what the query's words say that no memory holds. With few
@@ -40,6 +42,8 @@ UNSPACED = {"hangul": 0.4, "kana": 0.5, "han": 0.5}  # long words, which say mor
 BY_WORDS = {"constant": -1.6, "covered": 8.0}
 ALL_WORDS = 0.6  # the least probability of a memory that holds all words of the query
 EXACT = 0.9  # the same for a rare name or code that the query and the memory share
+MISSING_RESPELT = 0.5  # share of a word's information that is missing if only its nearest is held
+NEARBY = 10  # so many lines before and after a message are near it
 RARE_SHARE = 0.01
 RARE_COUNT = 3
 _CODE = re.compile(r"\w*[A-Z]\w*[A-Z]\w*|\w*[^\W\d]\w*\d\w*|\w*\d\w*[^\W\d]\w*|\d{3,}|\w+[_]\w+")
@@ -66,12 +70,12 @@ def probabilities(search: Search, top: NDArray[np.int64], linked: NDArray[np.flo
     found = _logistic(BY_WORDS["constant"] + BY_WORDS["covered"] * heard)
     if search.meaning:
         cosine = _with_neighbours(search, top, search.cosine)
-        by_meaning = _answering(QUICK_FIT if search.quick else FIT, cosine, search.unmatched)
+        by_meaning = _answering(QUICK_FIT if search.quick else FIT, cosine, missing(search, top))
         alone = multilingual_alone(search, top)
         if 2 * np.count_nonzero(alone) > len(top) and not (search.quick and search.english):
             by_meaning = np.where(alone, np.maximum(by_meaning, _foreign(search)), by_meaning)
         elif alone.any() and not search.quick:
-            by_meaning = np.where(alone, _answering(ODD_FIT, cosine, 0.0), by_meaning)
+            by_meaning = np.where(alone, _answering(ODD_FIT, cosine, 0 * cosine), by_meaning)
         found = np.where(search.embedded[top], by_meaning, found)
     found = np.where(covered > 0.999, np.maximum(found, ALL_WORDS), found)
     for positions in distinctive(search):
@@ -83,8 +87,49 @@ def probabilities(search: Search, top: NDArray[np.int64], linked: NDArray[np.flo
     return np.asarray(found, np.float64)
 
 
-def _answering(fit: dict[str, float], cosine: Floats, unmatched: float) -> Floats:
-    return _logistic(fit["constant"] + fit["cosine"] * cosine + fit["unmatched"] * unmatched)
+def information_of(search: Search, asked: Question) -> list[float]:
+    """Return the information of each term of the query, without words that name a time."""
+    found = dict.fromkeys(search.terms, 0.0)
+    for word, terms in asked.undated_words.items():
+        for term in terms:
+            found[term] += information(word) / len(terms)
+    return list(found.values())
+
+
+def missing(search: Search, top: NDArray[np.int64]) -> Floats:
+    """Return the information of the query's words that each result lacks.
+
+    What stands near a message in its session counts as said by it.
+    """
+    session = search.snapshot.session
+    spoken = session[top] >= 0
+    found = np.zeros(len(top))
+    for term, says, positions in zip(search.terms, search.says, search.holding, strict=True):
+        held = np.zeros(len(top), np.bool_)
+        if len(positions):
+            after = positions.searchsorted(top)
+            for place in (after - 1, after):  # the nearest positions before and after
+                near = positions[np.clip(place, 0, len(positions) - 1)]
+                held |= near == top
+                held |= spoken & (np.abs(near - top) <= NEARBY) & (session[near] == session[top])
+        found += says * np.where(held, MISSING_RESPELT if term in search.respelt else 0, 1)
+    return found
+
+
+def unmatched(search: Search) -> float:
+    """Return the information of the words that no memory holds, not even a replaced one."""
+    alive = search.snapshot.alive
+    total = 0.0
+    for term, says, positions in zip(search.terms, search.says, search.holding, strict=True):
+        if not alive[positions].any():
+            total += says
+        elif term in search.respelt:
+            total += MISSING_RESPELT * says
+    return total
+
+
+def _answering(fit: dict[str, float], cosine: Floats, lacking: Floats) -> Floats:
+    return _logistic(fit["constant"] + fit["cosine"] * cosine + fit["missing"] * lacking)
 
 
 def _foreign(search: Search) -> float:
@@ -94,8 +139,8 @@ def _foreign(search: Search) -> float:
         return UNSURE
     ranked = np.sort(np.partition(search.apart[known], -AFTER.stop)[-AFTER.stop :])[::-1]
     lead = float(ranked[0] - ranked[AFTER].mean())
-    unmatched = search.unmatched * UNSPACED.get(search.script, 1.0)
-    told = FOREIGN_FIT["lead"] * lead + FOREIGN_FIT["unmatched"] * unmatched
+    unheld = unmatched(search) * UNSPACED.get(search.script, 1.0)
+    told = FOREIGN_FIT["lead"] * lead + FOREIGN_FIT["unmatched"] * unheld
     english = search.vector is not None and bool(
         search.vector[: search.snapshot.parts[0].dimensions].any()
     )

@@ -19,7 +19,6 @@ from typing import Literal, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from commonplace.embedding.builtin import information
 from commonplace.embedding.provider import knows_script
 from commonplace.engine import checks
 from commonplace.engine.content.projects import Project, is_labelled
@@ -56,7 +55,6 @@ SESSION_K1, SESSION_B = 1.2, 0.75  # BM25 of whole sessions, which are long
 ANSWERING = ("assistant", "ai", "bot")  # roles that speak most, and are rarely asked about
 FAIR_LIKENESS = 0.4  # the best cosine of a search counts as at least this much
 RESPELT = 0.7  # what a word counts that is not the query's, but its nearest
-UNMATCHED_RESPELT = 0.5  # the share of its information that counts as unmatched all the same
 CANDIDATES, NEAREST = 150, 5  # so many of the best are compared with each other, and by so many
 CROWDED, CROWDED_ALONE = 0.25, 0.5  # taken off for likeness; more by the multilingual part alone
 
@@ -127,8 +125,8 @@ class Search:
     mask: Flags
     query: str
     terms: list[str]
-    unmatched: float
-    """The information, in nats, of the query's words that no memory holds."""
+    says: list[float]
+    """The information of each term, in nats; empty if it is not needed."""
     bm25: Floats
     covered: Floats
     holding: list[NDArray[np.int32]]
@@ -257,7 +255,7 @@ def search_legs(
             bm25, covered, holding, times = lexical(snapshot, asked.terms, weighting, respelt)
     named, spoken = _named_speakers(snapshot, query)
     search = Search(
-        snapshot, seen.mask, asked.query, asked.terms, 0.0, bm25, covered, holding, times,
+        snapshot, seen.mask, asked.query, asked.terms, [], bm25, covered, holding, times,
         np.zeros(snapshot.size, np.float32), snapshot.embedded, named,
         [derived.term_number(term) for name in sorted(_names(snapshot, named))
          for term in analyse_query(name)],
@@ -266,7 +264,7 @@ def search_legs(
     vector = asked.vector(query) if weighting.dense > 0 else None
     if vector is not None:
         search.meaning, search.vector = True, vector[0]
-        search.unmatched = _unmatched_information(search, asked)
+        search.says = confidence.information_of(search, asked)
         search.quick, search.english = asked.quick, asked.quick and asked.english
         lines = snapshot.session >= 0 if named else None
         also = None
@@ -318,25 +316,6 @@ def lexical(
     if mass > 0:
         covered /= np.float32(mass)
     return scores, covered, holding, counts
-
-
-def _unmatched_information(search: Search, asked: Question) -> float:
-    """Return the information of the query's words that no memory holds, not even a replaced one."""
-    alive = search.snapshot.alive
-    held = {
-        term: bool(alive[positions].any())
-        for term, positions in zip(search.terms, search.holding, strict=True)
-    }
-    if all(held.values()) and not search.respelt:
-        return 0.0
-    total = 0.0
-    for word, terms in asked.undated_words.items():
-        missing = sum(
-            UNMATCHED_RESPELT if term in search.respelt else not held[term] for term in terms
-        )
-        if missing:
-            total += information(word) * missing / len(terms)
-    return total
 
 
 def fuse(search: Search, weighting: Weighting) -> Floats:

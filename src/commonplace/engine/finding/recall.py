@@ -10,10 +10,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from commonplace.embedding.builtin import information
 from commonplace.embedding.provider import calibrated
 from commonplace.engine import checks
 from commonplace.engine.finding import confidence, current
-from commonplace.engine.finding.arranging import ASKED_BEFORE, Arranged, arrange
+from commonplace.engine.finding.arranging import ASKED_BEFORE, QUESTION_ENDS, Arranged, arrange
 from commonplace.engine.finding.filters import Filters
 from commonplace.engine.finding.ranking import (
     DEFAULT,
@@ -59,6 +60,7 @@ WAIT_SECONDS = 0.15  # to wait for vectors of memories stored just before
 SESSION_WORDS = np.float32(0.6)  # weight of the words of a whole session, beside its best messages
 PROMPT_MINIMUM = 0.55  # a hook adds to every prompt, so it needs better reasons than a search
 PROMPT_CHARS = 2_000  # how much of the beginning and of the end of a prompt is used
+PROMPT_INFORMATION = 11.0  # in nats; a prompt of one word that says less asks for nothing
 PROMPT_WORDS = 32  # how many of these words the query has, since embedding takes time
 _SENTENCE = re.compile(r"(?<=[.!?。！？])\s+|\n+")
 
@@ -268,7 +270,7 @@ def _hits(
                 float(probability[i]),
                 replaced_by=by if chance >= current.CLAIM else "",
                 newer=by if 0 < chance < current.CLAIM else "",
-                replaces=found.superseding.get(at, ""),
+                replaces=found.superseding.get(at, ("", 0.0))[0],
             )
         )
     return hits
@@ -285,8 +287,8 @@ def _probabilities(
         if older in place and newer in place:
             i, j = place[newer], place[older]
             probability[i] = max(probability[i], probability[j])
-    for at in found.superseding:
-        probability[place[at]] = max(probability[place[at]], probability.max())
+    for at, (_, chance) in found.superseding.items():
+        probability[place[at]] = max(probability.max(), chance)
     return probability
 
 
@@ -378,7 +380,7 @@ def recall_for_prompt(
     least = PROMPT_MINIMUM if minimum is None else minimum
     confidence.bounds(least, None)
     query = prompt_query(prompt)
-    if not analyse_query(query):
+    if not _asks_for_something(query):
         return Hits()
     found = recall(
         space, query, filters, None, limit=limit, as_of=None, count=False, minimum=least, quick=True
@@ -388,6 +390,15 @@ def recall_for_prompt(
     if count and best:
         space.count_reads([hit.memory.num for hit in best], now())
     return best
+
+
+def _asks_for_something(query: str) -> bool:
+    """Whether memories may help with a prompt: not with "continue", "yes" or "fix it"."""
+    terms = set(analyse_query(query))
+    if len(terms) != 1 or query.endswith(QUESTION_ENDS):
+        return bool(terms)
+    words = [word for word in re.findall(r"\w+", query) if terms & set(analyse_query(word))]
+    return max(map(information, words), default=0.0) >= PROMPT_INFORMATION
 
 
 def prompt_query(prompt: str) -> str:
