@@ -249,7 +249,7 @@ def _substring(memory: Commonplace, needle: str) -> object:
 
 def _ask(memory: Commonplace, queries: Sequence[str]) -> None:
     for query in queries:
-        memory.recall(query)
+        memory.recall(query, minimum=0)
 
 
 def _over(memories: list[Commonplace], queries: Sequence[str]) -> list[float]:

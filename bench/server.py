@@ -186,7 +186,9 @@ def over_http(plan: speed.Plan) -> Section:
         ):
             say(f"warming {count} queries over {size:,} memories")
             for query in corpus.queries[:count]:
-                found = ours.call("recall", {"query": query}, NEWEST)["structuredContent"]
+                found = ours.call("recall", {"query": query, "minimum": 0}, NEWEST)[
+                    "structuredContent"
+                ]
                 assert len(found["memories"]) == 10
                 assert "degraded" not in found
             rows = []
@@ -194,7 +196,11 @@ def over_http(plan: speed.Plan) -> Section:
                 kinds = {
                     "echo": (echo, "echo", [{"text": identity} for identity in ids]),
                     "read": (ours, "read", [{"id": identity} for identity in ids]),
-                    "recall": (ours, "recall", [{"query": q} for q in corpus.queries[:count]]),
+                    "recall": (
+                        ours,
+                        "recall",
+                        [{"query": q, "minimum": 0} for q in corpus.queries[:count]],
+                    ),
                 }
                 taken: dict[str, list[float]] = {kind: [] for kind in kinds}
                 for number in range(rounds + 1):
@@ -388,7 +394,9 @@ def _ours(scratch: Path, embedding: str, texts: Sequence[str], words: Sequence[s
             ids.append(server.call("remember", {"text": texts[number]})["structuredContent"]["id"])
 
         def search(number: int) -> None:
-            found = server.call("recall", {"query": words[number]})["structuredContent"]
+            found = server.call("recall", {"query": words[number], "minimum": 0})[
+                "structuredContent"
+            ]
             assert found["memories"]
 
         def read(number: int) -> None:

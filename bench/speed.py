@@ -336,9 +336,9 @@ def _recall_at(plan: Plan, size: int) -> list[Row]:
         library = Library(place, embedder=_embedder(corpus))
         memory = Commonplace(library=library)
         for query in corpus.queries[:5]:
-            memory.recall(query)
+            memory.recall(query, minimum=0)
         for _, query in itertools.product(range(plan.rounds), corpus.queries):
-            engine.append(_timed(lambda: memory.recall(query)))  # noqa: B023
+            engine.append(_timed(lambda: memory.recall(query, minimum=0)))  # noqa: B023
             words.append(_timed(lambda: full_text.ask(terms[query])))  # noqa: B023
             scans.append(_timed(lambda: scan.ask(packed[query][0])))  # noqa: B023
         full_text.close()
@@ -389,13 +389,13 @@ def clawbrain(plan: Plan) -> Section:
     memory = Commonplace(library=library)
     needles = _needles(corpus)
     for query in corpus.queries:  # once before, so that neither pays for loading
-        memory.recall(query)
+        memory.recall(query, minimum=0)
     for each in needles.values():
         search_memories(memory, each[0], None, 5)
     engine: list[float] = []
     taken: dict[str, list[float]] = {name: [] for name in needles}
     for _, query in itertools.product(range(plan.rounds), corpus.queries):
-        engine.append(_timed(lambda: memory.recall(query, limit=5)))  # noqa: B023
+        engine.append(_timed(lambda: memory.recall(query, limit=5, minimum=0)))  # noqa: B023
         for name, each in needles.items():
             needle = each[len(taken[name]) % len(each)]
             taken[name].append(_timed(lambda: search_memories(memory, needle, None, 5)))  # noqa: B023
@@ -446,10 +446,10 @@ def palace(plan: Plan) -> Section:
     memory = Commonplace(library=library)
     search, engine = [], []
     for query in corpus.queries:  # once before, so that neither pays for loading
-        memory.recall(query, limit=5)
+        memory.recall(query, limit=5, minimum=0)
         drawers.search(memory, query, limit=5)
     for _, query in itertools.product(range(plan.rounds), corpus.queries):
-        engine.append(_timed(lambda: memory.recall(query, limit=5)))  # noqa: B023
+        engine.append(_timed(lambda: memory.recall(query, limit=5, minimum=0)))  # noqa: B023
         search.append(_timed(lambda: drawers.search(memory, query, limit=5)))  # noqa: B023
     library.close()
     triples = min(50_000, size)
@@ -560,13 +560,13 @@ def spaces(plan: Plan) -> Section:
     lone = Commonplace(library=lone_library)
     asked = itertools.cycle(corpus.queries)
     for query in corpus.queries[:20]:
-        lone.recall(query)
+        lone.recall(query, minimum=0)
     each = [Commonplace(space=name, library=library) for name in names]
     cold, beside_cold, warm, beside_warm = [], [], [], []
     for memory in each:
         query = next(asked)
-        cold.append(_timed(lambda: memory.recall(query)))  # noqa: B023
-        beside_cold.append(_timed(lambda: lone.recall(query)))  # noqa: B023
+        cold.append(_timed(lambda: memory.recall(query, minimum=0)))  # noqa: B023
+        beside_cold.append(_timed(lambda: lone.recall(query, minimum=0)))  # noqa: B023
     held = resident() - before
     few = each[-plan.warm_spaces :]
     for memory in few:
@@ -574,8 +574,8 @@ def spaces(plan: Plan) -> Section:
     for turn in range(5):
         for memory in few:
             query = next(asked)
-            warm.append(_timed(lambda: memory.recall(query)))  # noqa: B023
-            beside_warm.append(_timed(lambda: lone.recall(query)))  # noqa: B023
+            warm.append(_timed(lambda: memory.recall(query, minimum=0)))  # noqa: B023
+            beside_warm.append(_timed(lambda: lone.recall(query, minimum=0)))  # noqa: B023
         if turn == 0:
             warm.clear()
             beside_warm.clear()
