@@ -20,6 +20,7 @@ from commonplace.engine.maintenance import upkeep
 
 PAIRS = Path(__file__).parent / "language_pairs.txt"
 CHATTER = Path(__file__).parent / "language_chatter.txt"
+UNRELATED = Path(__file__).parent / "language_unrelated.txt"
 SEED = 7
 ENGLISH = "en"
 
@@ -76,6 +77,45 @@ def found(memory: Commonplace, asked: list[str], wanted: list[str]) -> tuple[flo
     return first / len(asked), ten / len(asked)
 
 
+def unrelated() -> dict[str, list[str]]:
+    """Questions about things that no statement is about, by language."""
+    lines = UNRELATED.read_text(encoding="utf-8").splitlines()
+    return {language: asked.split("|") for language, _, asked in (x.partition("|") for x in lines)}
+
+
+def silence(
+    spaces: dict[str, Commonplace], questions: dict[str, list[str]], answers: dict[str, list[str]]
+) -> list[Row]:
+    """At the default minimum: what gets something though nothing is stored, and what is kept."""
+    others = [language for language in spaces if language != ENGLISH]
+    rows = []
+    for way, asked_in in (
+        ("in the language of the space", dict(zip(others, others, strict=True))),
+        ("in English", dict.fromkeys(others, ENGLISH)),
+    ):
+        through: list[bool] = []
+        kept: list[bool] = []
+        for language, asked in asked_in.items():
+            memory = spaces[language]
+            through += [bool(memory.recall(q, count=False)) for q in unrelated()[asked]]
+            for question, answer in zip(questions[asked], answers[language], strict=True):
+                everything, usual = (
+                    [hit.memory.text for hit in memory.recall(question, count=False, minimum=least)]
+                    for least in (0, None)
+                )
+                if answer in everything:
+                    kept.append(answer in usual)
+        passed, stays = (sum(each) / len(each) for each in (through, kept))
+        rows.append(
+            Row(
+                name=f"silence, asked {way}", measured=f"let through {share(passed)}",
+                against=f"kept {share(stays)}", target="≤ .05",
+                values={"let through": passed, "kept": stays},
+            )
+        )  # fmt: skip
+    return rows
+
+
 def measure() -> Section:
     """Recall at 1 and at 10 in each language, and between it and English."""
     model = open_embedder("builtin")
@@ -103,6 +143,7 @@ def measure() -> Section:
                         values={"@1": first, "@10": ten},
                     )
                 )
+        rows += silence(spaces, questions, answers)
         library.close()
     note = f"{len(answers[ENGLISH])} pairs a language without a common word, among 460 others"
     return Section("Other languages, statement found for its question", rows, [note])

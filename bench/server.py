@@ -185,22 +185,17 @@ def over_http(plan: speed.Plan) -> Section:
             serving(ours_command, "/mcp/commonplace", **unlimited) as ours,
         ):
             say(f"warming {count} queries over {size:,} memories")
-            for query in corpus.queries[:count]:
-                found = ours.call("recall", {"query": query, "minimum": 0}, NEWEST)[
-                    "structuredContent"
-                ]
+            queries: list[Any] = [{"query": q, "minimum": 0} for q in corpus.queries[:count]]
+            for query in queries:
+                found = ours.call("recall", query, NEWEST)["structuredContent"]
                 assert len(found["memories"]) == 10
                 assert "degraded" not in found
             rows = []
             for version in (NEWEST, HANDSHAKE):
-                kinds = {
+                kinds: dict[str, tuple[_Http, str, list[Any]]] = {
                     "echo": (echo, "echo", [{"text": identity} for identity in ids]),
                     "read": (ours, "read", [{"id": identity} for identity in ids]),
-                    "recall": (
-                        ours,
-                        "recall",
-                        [{"query": q, "minimum": 0} for q in corpus.queries[:count]],
-                    ),
+                    "recall": (ours, "recall", queries),
                 }
                 taken: dict[str, list[float]] = {kind: [] for kind in kinds}
                 for number in range(rounds + 1):
