@@ -32,7 +32,6 @@ STEPS: dict[str, tuple[float, ...]] = {
     "coverage": (0.5, 1.0, 1.5, 2.0),
     "k1": (0.6, 1.0, 1.4),
     "b": (0.4, 0.5, 0.75),
-    "session": (0.0, 0.25, 0.5),
     "session_words": (0.0, 0.15, 0.3, 0.5),
     "neighbours": (0.0, 0.15, 0.25),
     "speaker": (0.0, 0.1, 0.2),
@@ -42,7 +41,6 @@ STEPS: dict[str, tuple[float, ...]] = {
 }
 ABLATED: dict[str, dict[str, float | bool]] = {
     "without the neighbours": {"neighbours": 0.0},
-    "without the session's best message": {"session": 0.0},
     "without the session's words": {"session_words": 0.0},
     "without the speaker": {"speaker": 0.0},
     "without the prior against answers": {"answers": 0.0},

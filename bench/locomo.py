@@ -29,7 +29,7 @@ WEIGHTINGS: dict[str, Weighting] = {
     "BM25 alone": WORDS_ONLY,
     "dense alone": MEANING_ONLY,
     "fused, without conversation": replace(
-        DEFAULT, neighbours=0.0, session=0.0, session_words=0.0, speaker=0.0, spread=1.0
+        DEFAULT, neighbours=0.0, session_words=0.0, speaker=0.0, spread=1.0
     ),
     "default": DEFAULT,
 }

@@ -97,7 +97,7 @@ def hybrid(call: Call, search: Search, *, count: bool = True) -> Results:
         limit=MOST_CANDIDATES if search.source_types else min(wanted, MOST_CANDIDATES),
         filters=search.filters,
         weighting=Weighting(
-            lexical=words, dense=meaning, coverage=0.0, neighbours=0.0, session=0.0,
+            lexical=words, dense=meaning, coverage=0.0, neighbours=0.0,
             session_words=0.0, speaker=0.0, graph=0.0, fusion="ranks", rank_k=search.rrf_k,
         ),
         count=False,

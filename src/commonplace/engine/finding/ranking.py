@@ -46,7 +46,7 @@ Number = TypeVar("Number", float, NDArray[np.float64])
 DAY = 86_400_000_000
 _WORD = re.compile(r"[\w'’.@/-]+")
 _WEIGHTS = (
-    "lexical", "dense", "coverage", "k1", "b", "neighbours", "session", "session_words", "speaker",
+    "lexical", "dense", "coverage", "k1", "b", "neighbours", "session_words", "speaker",
     "answers", "graph", "spread", "period", "recency", "recency_days", "importance", "credit",
 )  # fmt: skip
 GLOBAL_SHARE = 0.95  # share of its score that a memory without project keeps in a project's search
@@ -71,8 +71,6 @@ class Weighting:
     b: float = 0.5
     neighbours: float = 0.15
     """Weight of the messages before and after a message."""
-    session: float = 0.25
-    """Weight of the best message of the same session."""
     session_words: float = 0.3
     """Weight of the words of the whole session."""
     speaker: float = 0.1
@@ -110,7 +108,7 @@ class Weighting:
 
 DEFAULT = Weighting()
 _PLAIN = Weighting(
-    neighbours=0.0, session=0.0, session_words=0.0, speaker=0.0, answers=0.0, graph=0.0, spread=1.0,
+    neighbours=0.0, session_words=0.0, speaker=0.0, answers=0.0, graph=0.0, spread=1.0,
     period=0.0, newer_first=False,
 )  # fmt: skip
 WORDS_ONLY = replace(_PLAIN, dense=0.0, coverage=0.0)
@@ -395,18 +393,13 @@ def _in_conversation(search: Search, weighting: Weighting, fused: Floats) -> Flo
     """Add to messages the scores of their neighbours and session, and of a named speaker."""
     snapshot, mask = search.snapshot, search.mask
     score = fused.copy()
-    shared = weighting.session + weighting.session_words
+    shared = weighting.session_words
     if snapshot.sessions and (weighting.neighbours or shared):
         score = with_neighbours(snapshot, mask, fused, weighting.neighbours)
         lines = mask & (snapshot.session >= 0)
         if shared and lines.any():
-            sessions, own = snapshot.session[lines], score[lines]
-            best = np.zeros(snapshot.sessions, np.float32)
-            np.maximum.at(best, sessions, own)
-            whole = np.float32(weighting.session) * best
-            if weighting.session_words:
-                whole += np.float32(weighting.session_words) * sessions_by_words(search)
-            score[lines] = (own + whole[sessions]) / np.float32(1 + shared)
+            whole = np.float32(shared) * sessions_by_words(search)[snapshot.session[lines]]
+            score[lines] = (score[lines] + whole) / np.float32(1 + shared)
     if snapshot.sessions and weighting.answers:
         codes = [code for name, code in snapshot.speakers.items() if name.lower() in ANSWERING]
         score -= np.float32(weighting.answers) * np.isin(snapshot.speaker, codes)
