@@ -65,6 +65,13 @@ if postgres_engine.ON_POSTGRES:
         postgres_engine.forget_space()
 
 
+@pytest.fixture(autouse=True, scope="session")
+def database_server() -> None:
+    """The server of PostgreSQL, before a test starts a process that must find it."""
+    if postgres_engine.ON_POSTGRES:
+        postgres_engine.server()
+
+
 @pytest.fixture(autouse=True)
 def engine(request: pytest.FixtureRequest) -> Iterator[str]:
     """The engine that the tests run on; what a test has stored is gone when it ends."""

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 from mcp_types.methods import serialize_server_result
 
+import postgres_engine
 from commonplace import Commonplace
 from commonplace.client import connection
 from commonplace.dialects import registry
@@ -93,12 +94,19 @@ def ids(data: Path) -> dict[str, str]:
     return {"own": secret.id}
 
 
+def rows_of(data: Path) -> Path | postgres_engine.Place:
+    """Where the rows of the first space are."""
+    if postgres_engine.ON_POSTGRES:
+        return postgres_engine.Place(postgres_engine.address_for(data), "first")
+    return data / "spaces" / "first.db"
+
+
 @ERAS
 @pytest.mark.parametrize("dialect", registry.built_in())
 def test_no_tool_sees_or_changes_another_space(data: Path, dialect: str, era: str) -> None:
     named = ids(data)
-    file = data / "spaces" / "first.db"
-    before = content_of(file, BOOKKEEPING)
+    first = rows_of(data)
+    before = content_of(first, BOOKKEEPING)
     client = Client(data, dialect, "second", era)
     for tool in registry.load(dialect).tools:
         if tool.open_world or tool.stepwise:
@@ -106,15 +114,15 @@ def test_no_tool_sees_or_changes_another_space(data: Path, dialect: str, era: st
         answer = client.call(tool.name, arguments_of(dialect, tool.name, named))
         assert CANARY not in json.dumps(answer), tool.name
     client.connection.close()
-    assert content_of(file, BOOKKEEPING) == before
+    assert content_of(first, BOOKKEEPING) == before
 
 
 @ERAS
 @pytest.mark.parametrize("dialect", registry.built_in())
 def test_a_caller_who_may_only_read_is_refused_all_else(data: Path, dialect: str, era: str) -> None:
     named = ids(data)
-    file = data / "spaces" / "first.db"
-    before = content_of(file, BOOKKEEPING)
+    first = rows_of(data)
+    before = content_of(first, BOOKKEEPING)
     client = Client(data, dialect, "first", era, read_only=True)
     for tool in registry.load(dialect).tools:
         if tool.scope == "read":
@@ -122,4 +130,4 @@ def test_a_caller_who_may_only_read_is_refused_all_else(data: Path, dialect: str
         answer = client.call(tool.name, arguments_of(dialect, tool.name, named))
         assert answer["error"]["code"] == REFUSED, tool.name
     client.connection.close()
-    assert content_of(file, BOOKKEEPING) == before
+    assert content_of(first, BOOKKEEPING) == before
