@@ -60,7 +60,8 @@ class AppServer:
             environ=self._environ, program=self._program,
         )  # fmt: skip
         # What it logs is read, so that it never waits for a reader.
-        threading.Thread(target=self._listen, args=(process,), daemon=True).start()
+        self._listener = threading.Thread(target=self._listen, args=(process,), daemon=True)
+        self._listener.start()
         return process
 
     @staticmethod
@@ -88,6 +89,7 @@ class AppServer:
         process = self.process.process
         process.kill()
         process.wait()
+        self._listener.join(10)
         for stream in (process.stdout, process.stderr):
             with contextlib.suppress(OSError, ValueError):
                 assert stream is not None

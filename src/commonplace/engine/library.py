@@ -8,7 +8,7 @@ import os
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -447,6 +447,11 @@ class Library:
     def read_only(self) -> bool:
         """Whether the spaces can only be read."""
         return self._spaces.read_only
+
+    @property
+    def warnings(self) -> Sequence[str]:
+        """What an operator should know of where the rows are kept."""
+        return self._spaces.warnings
 
     @property
     def maintenance(self) -> Maintenance:

@@ -148,6 +148,8 @@ def assembled(settings: Settings, restart: Restart | None = None) -> Iterator[As
             embed="later",
         )
         stack.callback(library.close)
+        for each in library.warnings:
+            log.warning(each)
         system = stack.enter_context(contextlib.closing(library.open_system()))
         vault = open_vault(system)
         tokens = Tokens(system, vault, registry.token_forms())

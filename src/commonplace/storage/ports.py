@@ -301,6 +301,10 @@ class Spaces(Protocol):
     def read_only(self) -> bool:
         """Whether the spaces can only be read."""
 
+    @property
+    def warnings(self) -> Sequence[str]:
+        """What an operator should know of where the rows are kept."""
+
     def names(self) -> list[str]:
         """The names of all spaces."""
 

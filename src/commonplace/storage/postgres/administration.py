@@ -189,11 +189,13 @@ def _version(connection: psycopg.Connection[tuple[Any, ...]], name: str) -> int:
     return 0 if row is None else int(row[0])
 
 
-def refuse_unfit(pool: Pool) -> None:
-    """Raise the first problem that prevents a server from using the database."""
-    for problem in check(pool):
+def refuse_unfit(pool: Pool) -> list[Problem]:
+    """Raise the first problem that prevents a server from using the database; list the others."""
+    found = check(pool)
+    for problem in found:
         if problem.severity == "error":
             raise StorageUnavailable(problem.message, hint=problem.hint)
+    return found
 
 
 def _admin(address: str) -> psycopg.Connection[tuple[Any, ...]]:

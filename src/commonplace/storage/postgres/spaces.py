@@ -74,7 +74,8 @@ class PostgresSpaces:
         self._pool = shared(address)
         self.coordination = RowCoordination(self._pool)
         try:
-            administration.refuse_unfit(self._pool)
+            warned = administration.refuse_unfit(self._pool)
+            self.warnings = tuple(f"{each.message} {each.hint}" for each in warned)
         except BaseException:
             self._pool.close()
             raise

@@ -26,6 +26,8 @@ def unusable(path: Path, why: str | None) -> StorageUnavailable:
 class SqliteSpaces:
     """`ports.Spaces` for a data directory, which is created if it does not exist."""
 
+    warnings = ()
+
     def __init__(self, data: Path) -> None:
         self._folder = data / "spaces"
         self.coordination = FileCoordination(data)
