@@ -15,6 +15,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -186,13 +187,22 @@ def mixed_calls(ports: list[int], token: str | None, calls: int) -> list[Driver]
     return drivers
 
 
-def _run_mixed(address: str, folder: Path, publish: Publish, calls: int) -> None:
-    with two_servers(address, folder) as servers:
-        drivers = mixed_calls([each.port for each in servers], None, calls)
+def _run_mixed(address: str, folder: Path, publish: Publish, calls: int, revocations: int) -> None:
+    with two_servers(address, folder) as servers, ThreadPoolExecutor(1) as beside:
+        ports = [each.port for each in servers]
+        revoked = beside.submit(
+            lambda: [_seconds_until_refused(address, folder, ports) for _ in range(revocations)]
+        )
+        drivers = mixed_calls(ports, None, calls)
+        seconds = max(revoked.result())
     made = sum(driver.calls for driver in drivers)
     wrong = sum(driver.wrong for driver in drivers)
-    publish(f"{made:,} calls over two servers, {wrong} that did not see the other's write")
+    publish(
+        f"{made:,} calls over two servers, {wrong} that did not see the other's write; meanwhile"
+        f" {revocations} tokens revoked, each refused by both after {seconds:.2f} s at most"
+    )
     assert not wrong, [driver.examples[:3] for driver in drivers]
+    assert seconds <= 5
     with Commonplace(address, embedding="none") as memory:
         assert memory.library.maintenance.check("default").healthy
 
@@ -200,14 +210,14 @@ def _run_mixed(address: str, folder: Path, publish: Publish, calls: int) -> None
 def test_each_server_sees_the_others_writes_at_its_next_call(
     address: str, tmp_path: Path, publish: Publish
 ) -> None:
-    _run_mixed(address, tmp_path, publish, 500)
+    _run_mixed(address, tmp_path, publish, 500, 1)
 
 
 @pytest.mark.soak
 def test_each_server_sees_the_others_writes_in_ten_thousand_calls(
     address: str, tmp_path: Path, publish: Publish
 ) -> None:
-    _run_mixed(address, tmp_path, publish, 10_000)
+    _run_mixed(address, tmp_path, publish, 10_000, 20)
 
 
 def test_an_index_that_does_not_ask_what_is_new_is_detected(
@@ -241,6 +251,24 @@ def _command(address: str, folder: Path, *arguments: str) -> Any:
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)
+
+
+def _seconds_until_refused(address: str, folder: Path, ports: list[int]) -> float:
+    """How long a token that was revoked on the command line is still taken by a server."""
+    made = _command(address, folder, "token", "create")
+    clients = [Client(port, made["token"]) for port in ports]
+    try:
+        assert all(client.call("recall", {"query": "x"}).status == 200 for client in clients)
+        _command(address, folder, "token", "revoke", made["id"])
+        begun = time.monotonic()
+        for client in clients:
+            wait_until(
+                lambda client=client: client.call("recall", {"query": "x"}).status == 401, 60
+            )
+        return time.monotonic() - begun
+    finally:
+        for client in clients:
+            client.close()
 
 
 def test_a_patrol_and_a_workflow_run_once_and_a_revoked_token_is_refused(
