@@ -20,6 +20,8 @@ from commonplace.storage.postgres import administration
 from commonplace.storage.postgres import store as postgres_store
 from conftest import texts
 from postgres.wire import Wire
+from server.harness import running
+from server.test_errors import TELLING
 
 
 @pytest.fixture
@@ -153,3 +155,40 @@ def test_nothing_acknowledged_is_lost_when_the_server_is_killed(tmp_path: Path) 
     assert set(told) <= set(stored), "an acknowledged memory is lost"
     assert len(stored) == len(set(stored)), "a memory is stored twice"
     assert unsure, "no call met the kill"
+
+
+def test_clients_are_not_told_where_a_database_is_that_does_not_answer(
+    address: str, tmp_path: Path
+) -> None:
+    """T40: neither its host nor its name, whoever asks and whatever is asked."""
+    wire = Wire(postgres_engine.server().port)
+    name = str(psycopg.conninfo.conninfo_to_dict(address)["dbname"])
+    through = f"postgresql://commonplace:secret@127.0.0.1:{wire.port}/{name}"
+    with running(tmp_path / "machine", database=through) as server:
+        known = server.client(server.token("team"))
+        reader = server.client(server.token("team", {"read"}))
+        assert known.call("remember", {"text": "an otter"}).result
+        wire.close()
+        with psycopg.connect(address.replace("//commonplace@", "//admin@")) as connection:
+            connection.execute(
+                "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
+                " WHERE application_name = 'commonplace' AND datname = current_database()"
+            )
+        answers = [
+            known.call("remember", {"text": "a badger"}),
+            known.call("recall", {"query": "otter"}),
+            reader.call("remember", {"text": "a badger"}),
+            reader.call("no_such_tool", {}),
+            known.request("GET", "/metrics"),
+            server.client("cp_wrong").call("recall", {"query": "otter"}),
+            server.client().call("recall", {"query": "otter"}),
+            server.client().call("remember", {"text": "a badger"}),
+            server.client().request("GET", "/health"),
+        ]
+    for answer in answers:
+        told = answer.body.decode()
+        assert not TELLING.search(answer.body), told
+        for secret in (name, "127.0.0.1", str(wire.port), "secret"):
+            assert secret not in told
+    assert [answer.status for answer in answers[:5]] == [503] * 5
+    assert all(b"STORAGE_UNAVAILABLE" in answer.body for answer in answers[:5])

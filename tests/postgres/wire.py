@@ -65,6 +65,10 @@ class Wire:
         with contextlib.suppress(OSError):
             while data := server.recv(65536):
                 client.sendall(data)
+            client.shutdown(socket.SHUT_RDWR)  # the server has ended the connection
 
     def close(self) -> None:
+        """Take no more connections; those that are open stay."""
+        with contextlib.suppress(OSError):
+            self._listening.shutdown(socket.SHUT_RDWR)  # wakes the thread that waits for one
         self._listening.close()

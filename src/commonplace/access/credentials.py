@@ -20,7 +20,14 @@ from commonplace.access.caller import EVERYTHING, FULL, READ_ONLY, SCOPES, Calle
 from commonplace.access.declarations import Forms
 from commonplace.engine import checks
 from commonplace.engine.model import iso, moment
-from commonplace.errors import CommonplaceError, Conflict, InvalidInput, NotFound, StorageFull
+from commonplace.errors import (
+    CommonplaceError,
+    Conflict,
+    InvalidInput,
+    NotFound,
+    StorageFull,
+    StorageUnavailable,
+)
 from commonplace.storage import credentials as stored
 from commonplace.storage.accounts import removed
 from commonplace.storage.credentials import CredentialRow, not_before
@@ -497,7 +504,8 @@ class Credentials:
     def close(self) -> None:
         """Store when credentials were last used, and close the connection."""
         try:
-            with contextlib.suppress(StorageFull):  # a full disk must not make closing fail
+            # Neither a full disk nor a database that is away must make closing fail.
+            with contextlib.suppress(StorageFull, StorageUnavailable):
                 self.flush()
         finally:
             self.watch.close()

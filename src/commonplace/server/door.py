@@ -29,7 +29,7 @@ from commonplace.access.rates import Rates
 from commonplace.access.signed import Tokens
 from commonplace.dialects.contract import TooManyCalls
 from commonplace.dialects.rest import Rejected
-from commonplace.errors import CommonplaceError, InvalidInput, NotFound
+from commonplace.errors import CommonplaceError, InvalidInput, NotFound, StorageUnavailable
 from commonplace.server.calls import (
     ADMITTED,
     DIALECT,
@@ -570,6 +570,10 @@ class Door:
             response = refusal(429, error.code, error.message, dialect)
             response.headers["retry-after"] = str(error.wait)
             return response
+        if isinstance(error, StorageUnavailable):
+            # Its own message is for the operator: it may name the database's server.
+            log.warning("the caller cannot be looked up", extra={"why": str(error)})
+            error = Rejected(503, error.code, "What is stored cannot be reached now; try again.")
         if not isinstance(error, Rejected):
             raise error
         self._metrics.refused.labels(error.code.lower()).inc()

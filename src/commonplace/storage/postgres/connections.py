@@ -114,6 +114,7 @@ class Pool:
             ) from error
         self.where = f"{known.get('host') or 'this machine'}, database {known.get('dbname') or ''}"
         """The server and the database, without user or password."""
+        self._reached = False
         self._prepare = 5 if options["prepare"] == "on" else None
         self._most = int(options["pool"])
         self.lease = int(options["lease"])
@@ -192,7 +193,9 @@ class Pool:
                 cursor_factory=RawCursor,
             )
         except psycopg.Error as error:
-            raise unreachable(error, self.where) from error
+            # Whoever opens the pool is told where; later it may be a client of the server.
+            raise unreachable(error, "" if self._reached else self.where) from error
+        self._reached = True
         _adapt(connection)
         return connection
 

@@ -81,7 +81,10 @@ def typed(error: psycopg.Error) -> CommonplaceError:
 
 
 def unreachable(error: psycopg.Error, where: str) -> CommonplaceError:
-    """The error for a connection that could not be made; libpq explains some as text only."""
+    """The error for a connection that could not be made; libpq explains some as text only.
+
+    Without `where`, it does not name the database.
+    """
     said = str(error)
     if "authentication failed" in said or "no password supplied" in said:
         kind, message, hint = _BY_STATE["28"]
@@ -93,7 +96,11 @@ def unreachable(error: psycopg.Error, where: str) -> CommonplaceError:
         kind, message, hint = _BY_STATE["53300"]
     else:
         return StorageUnavailable(
-            f"The database at {where} does not answer.",
-            hint="Look at the address, and whether its server runs.",
+            f"The database at {where} does not answer."
+            if where
+            else "The database does not answer.",
+            hint="Look at the address, and whether its server runs."
+            if where
+            else "Try again; if it lasts, look at the database's server.",
         )
     return kind(message, hint=hint)
