@@ -46,6 +46,7 @@ COPYING = ("storage/postgres/copying.py", "storage/comparing.py")
 COPIED = {
     "SELECT {} FROM {}{}",
     "SELECT {} FROM {}",
+    "SELECT 1 FROM {} LIMIT 1",
     "DELETE FROM {}{}",
     "INSERT INTO {} ({}) VALUES ({})",
 }

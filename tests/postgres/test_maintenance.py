@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import closing
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,10 @@ import psycopg
 import pytest
 
 from commonplace import Commonplace
+from commonplace.access.credentials import Grant
+from commonplace.access.signed import Tokens
+from commonplace.access.vault import open_vault
+from commonplace.dialects import registry
 from commonplace.errors import Conflict, NotFound, StorageCorrupt, StorageUnavailable
 from commonplace.storage.database import Connection
 from commonplace.storage.postgres import copying
@@ -59,6 +64,25 @@ def test_a_backup_of_a_database_is_restored_as_files_and_back(
     assert _answers(team.at("other")) == before
     team.at("other").remember("goes on")
     assert "goes on" in texts(team.at("other").recall("goes on"))
+
+
+def test_tokens_are_replaced_by_a_restore_only_where_that_was_asked_for(
+    team: Commonplace, tmp_path: Path
+) -> None:
+    """A restore must not let in again whom a newer revocation keeps out."""
+    maintenance = team.library.maintenance
+    with closing(team.library.open_system()) as store:
+        tokens = Tokens(store, open_vault(store), registry.token_forms())
+        credentials = tokens.credentials
+        made = credentials.create(Grant(space="team")).credential.id
+        maintenance.backup(tmp_path / "backup")
+        credentials.revoke(made)
+        with pytest.raises(Conflict, match="tokens"):
+            maintenance.restore(tmp_path / "backup", spaces=[], system=True)
+        assert credentials.get(made).revoked_at is not None
+        maintenance.restore(tmp_path / "backup", spaces=[], system=True, overwrite=True)
+        assert credentials.get(made).revoked_at is None
+        tokens.close()
 
 
 def _drop_a_row(count: int) -> Callable[[Iterable[object], int], Iterator[object]]:

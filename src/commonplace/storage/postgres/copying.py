@@ -118,3 +118,9 @@ def read_space(rows: PostgresRows, space: str, file: Connection, derive: Derive)
 def read_system(rows: PostgresRows, file: Connection) -> None:
     """Replace the rows of the system tables by those of a file."""
     _copy_in(rows, file, "")
+
+
+def has_system(rows: PostgresRows, file: Connection) -> bool:
+    """Whether the system tables have rows that those of a file would replace."""
+    tables = columns_of(file)
+    return any(rows.execute(f"SELECT 1 FROM {table} LIMIT 1").fetchone() for table in tables)

@@ -142,11 +142,25 @@ class PostgresMaintenance:
                     f"The space {there[0]} exists already.",
                     hint="Restore it with --into under another name, or say --overwrite.",
                 )
+            if system_file(files.path).exists() and not overwrite and self._has_system(files):
+                raise Conflict(
+                    "The database has accounts, tokens or other rows of system.db already.",
+                    hint="Leave them with --no-system, or replace them with --overwrite.",
+                    field="system",
+                )
             for name in files.spaces():
                 self._contents.drop(name)
             with transaction(self._pool, SPACES_PART, "", writes=True) as rows:
                 self._put(rows, files)
             return report
+
+    def _has_system(self, files: _Files) -> bool:
+        """Whether a table above the spaces has rows that a restore would replace."""
+        with (
+            contextlib.closing(connect_immutable(system_file(files.path))) as file,
+            transaction(self._pool, SYSTEM_PART, NAME) as rows,
+        ):
+            return copying.has_system(rows, file)
 
     def _put(self, rows: PostgresRows, files: _Files) -> None:
         """Write all restored files into the database, in one transaction."""
