@@ -16,6 +16,7 @@ from commonplace.engine import library
 from commonplace.engine.binding import lease
 from commonplace.engine.library import Library
 from commonplace.errors import StorageUnavailable
+from commonplace.storage.postgres import connections
 from conftest import texts, wait_until
 
 
@@ -142,3 +143,17 @@ def test_a_database_keeps_many_spaces_open_until_their_indexes_are_large(
     monkeypatch.setattr(library, "RESIDENT", 3)
     wait_until(lambda: open_after_a_round() == 4)  # the last one had loaded nothing when it opened
     opened.close()
+
+
+@pytest.mark.parametrize(("more", "seconds"), [("", "10"), ("&keepalives_idle=99", "99")])
+def test_a_host_that_is_gone_is_noticed_unless_the_address_says_otherwise(
+    address: str, more: str, seconds: str
+) -> None:
+    with Commonplace(address + more, space="team", embedding="none") as memory:
+        memory.remember("a heron")
+        (pool,) = (one for given, one in connections._SHARED.items() if given == address + more)
+        connection = pool._connect()
+        told = connection.info.get_parameters()
+        connection.close()
+    assert told["keepalives_idle"] == seconds
+    assert told["tcp_user_timeout"] == "30000"

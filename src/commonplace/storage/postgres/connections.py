@@ -29,6 +29,12 @@ MOST = 16
 """Connections of one process; a thread that already holds one may exceed it."""
 WAIT_SECONDS = 30.0
 CONNECT_SECONDS = 10
+# A database host that is gone without a word is noticed within half a minute; an address may say
+# otherwise.
+KEEPALIVE = {
+    "keepalives_idle": 10, "keepalives_interval": 5, "keepalives_count": 4,
+    "tcp_user_timeout": 30_000,
+}  # fmt: skip
 _OPTIONS = {"pool": str(MOST), "prepare": "on", "lease": "30"}
 """Our own options in an address, which libpq does not get, with their defaults."""
 
@@ -191,6 +197,7 @@ class Pool:
                 client_encoding="UTF8",
                 application_name="commonplace",
                 cursor_factory=RawCursor,
+                **self._keepalive,
             )
         except psycopg.Error as error:
             # Whoever opens the pool is told where; later it may be a client of the server.
@@ -199,6 +206,10 @@ class Pool:
         _adapt(connection)
         return connection
 
+    @property
+    def _keepalive(self) -> dict[str, Any]:
+        return {name: value for name, value in KEEPALIVE.items() if name not in self._address}
+
     def connect_plainly(self) -> Connection:
         """A new connection outside the pool, as psycopg makes them by default."""
         return psycopg.connect(
@@ -206,6 +217,7 @@ class Pool:
             prepare_threshold=self._prepare,
             connect_timeout=CONNECT_SECONDS,
             application_name="commonplace workflows",
+            **self._keepalive,
         )
 
     def replace(self, connection: Connection) -> Connection:
