@@ -674,6 +674,26 @@ def test_a_text_is_purged_wherever_it_is_or_was(data: Path, do: Callable[..., En
     assert do("purge").code == 2
 
 
+@pytest.mark.parametrize("option", ["--ref", "--source", "--tag"])
+def test_a_text_is_purged_from_every_field(
+    data: Path, do: Callable[..., Ended], option: str
+) -> None:
+    do("remember", "one", option, "note-5550199")
+    assert do("purge", "--text", "5550199", "--yes", "--json").json["memories"] == 1
+    for file in data.rglob("*"):
+        assert file.is_dir() or b"5550199" not in file.read_bytes(), file
+
+
+def test_a_purge_says_what_still_holds_the_text(data: Path, do: Callable[..., Ended]) -> None:
+    do("remember", "Call 5550199")
+    one, other = (do("remember", text, "--json").json["id"] for text in ("one", "other"))
+    with Commonplace(data, embedding="none") as memory:
+        memory.links.add(one, other, "near", reason="both have 5550199")
+    (data / "server.log").write_text("5550199")
+    told = do("purge", "--text", "5550199", "--yes").err
+    assert "holds the text too: link " in told and "server.log" in told
+
+
 def test_undo_passes_over_what_was_purged(do: Callable[..., Ended]) -> None:
     kept = do("remember", "stays for now", "--json").json["id"]
     gone = do("remember", "goes for good", "--json").json["id"]

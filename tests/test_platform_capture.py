@@ -372,3 +372,17 @@ def test_a_transcript_without_directories_gets_that_of_its_session(
     hooks.answer(memory, event)
     (line,) = memory.within(None).conversations.history("cursor:c1")
     assert line.memory.tags == (f"project:{tmp_path / 'shop'}",)
+
+
+def test_a_line_that_was_purged_is_not_captured_again(
+    memory: Commonplace, session: Session
+) -> None:
+    session.says("user", "My number is 0173 5550199.")
+    session.says("user", "And the rest stays.")
+    hooks.answer(memory, session.event("Stop"))
+    (line,) = [each for each in memory.browse()[0] if "0173" in each.text]
+    assert memory.purge(line.id).sources == ("claude-code",)
+    for note in (memory.library.path / capture.FOLDER).rglob("*.json"):
+        note.unlink()  # the transcript is read from its start again
+    hooks.answer(memory, session.event("Stop"))
+    assert texts(memory) == ["And the rest stays."]

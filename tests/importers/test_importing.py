@@ -403,3 +403,16 @@ def test_csv_may_be_utf_16(tmp_path: Path, memory: Commonplace) -> None:
     path.write_bytes("text\ncaf\u00e9\n".encode("cp1252"))
     with pytest.raises(InvalidInput, match=r"a\.csv: The file is not UTF-8 at byte 8\."):
         imported(memory, path)
+
+
+def test_what_was_purged_is_not_imported_again(tmp_path: Path, memory: Commonplace) -> None:
+    path = SAMPLES["mem0"][0](tmp_path)
+    found = imported(memory, path).added
+    proof = memory.purge(by_text(memory, "Likes oat milk").id)
+    assert proof.sources == ("mem0",)
+    again = imported(memory, path)
+    assert (again.added, again.unchanged, again.purged) == (0, found - 1, 1)
+    assert again.as_dict()["purged"] == 1 and again.skipped == 0
+    memory.remember("Likes oat milk", ref=None)  # by hand it can be stored
+    for event in memory.events.all(kind="purged"):
+        assert "mem0" not in str(event.payload) and "oat" not in str(event.payload)

@@ -186,3 +186,11 @@ def test_a_watched_file_is_stored_as_it_changes(tmp_path: Path) -> None:
     with Commonplace(tmp_path / "data", embedding="none") as memory:
         (one,) = native.guarded(memory)
         assert one.text == "2" and one.attrs["gone_since"]
+
+
+def test_a_file_that_was_purged_is_not_kept_again(memory: Commonplace, home: Path) -> None:
+    native.look(memory, usual(home))
+    (one,) = [one for one in native.guarded(memory) if one.text == "Use tabs.\n"]
+    memory.purge(one.id)
+    seen = native.look(memory, usual(home))
+    assert seen.added == [] and "purged" in seen.skipped[0]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 import re
 from collections.abc import Iterator
@@ -284,3 +285,81 @@ def test_a_tag_that_another_memory_has_too_is_no_trace(memory: Commonplace) -> N
     gone, stays = (memory.remember(text, tags=[tag]) for text in ("goes", "stays"))
     assert memory.purge(gone.id).traces == 0
     assert memory.browse(tags_all=[tag])[0] == [stays]
+
+
+def test_copies_in_other_files_are_removed_or_named(quick_disk: Path) -> None:
+    """Prepared contexts, spooled events, transcripts and records; a log is not ours to rewrite."""
+    said = f"Grüße, this is {_canary('text')} in a text."
+    data = quick_disk / "data"
+    with Commonplace(data, embedding="none") as memory:
+        made = memory.remember(said)
+        skill = memory.remember(
+            f"skill {said}", kind="mama_file", ref="mama:skills/mama/one/SKILL.md"
+        )
+        event = {"session_id": "s", "transcript_path": "/t.jsonl", "last_assistant_message": said}
+        lines = [{"text": said}, {"text": "this stays"}]
+        held = {
+            "starts/0.json": json.dumps({"additionalContext": f"- {said[:40]}"}),
+            "inbox/1.json": json.dumps({"space": "default", "event": event}),
+            "inbox/2.refused": json.dumps({"text": said}),
+            "transcripts/opencode/s.jsonl": "".join(json.dumps(line) + "\n" for line in lines),
+            "mama/skills/mama/one/SKILL.md": f"skill {said}",
+            "mama/logs/daemon.log": f"asked: {said}",
+            "mama/skills/mama/two/SKILL.md": "another skill stays",
+        }
+        for name, content in held.items():
+            (data / name).parent.mkdir(parents=True, exist_ok=True)
+            (data / name).write_text(content)
+        proof = memory.purge(made.id, skill.id)
+        assert proof.traces == 0
+        assert proof.held == ("mama/logs/daemon.log",)
+        assert set(proof.removed) == {*held} - {proof.held[0], "mama/skills/mama/two/SKILL.md"}
+        assert _hits(data) == {"text": ["daemon.log"]}
+        kept = json.loads((data / "inbox/1.json").read_text())["event"]
+        assert kept == {**event, "last_assistant_message": ""}
+        assert "this stays" in (data / "transcripts/opencode/s.jsonl").read_text()
+        assert (data / "mama/skills/mama/two/SKILL.md").exists()
+
+
+def test_a_short_text_is_in_no_prepared_context(quick_disk: Path) -> None:
+    """It is too short to be searched for."""
+    data = quick_disk / "data"
+    with Commonplace(data, embedding="none") as memory:
+        made = memory.remember("PIN 4711")
+        (data / "starts").mkdir()
+        (data / "starts/0.json").write_text(json.dumps({"additionalContext": "- PIN 4711"}))
+        assert memory.purge(made.id).removed == ("starts/0.json",)
+
+
+def test_a_record_that_leads_elsewhere_deletes_nothing(quick_disk: Path) -> None:
+    data = quick_disk / "data"
+    with Commonplace(data, embedding="none") as memory:
+        for ref in ("mama:../config.toml", "mama:/etc/hostname", "mama:", "mama:link/config.toml"):
+            made = memory.remember("a record", kind="mama_file", ref=ref)
+            (data / "config.toml").write_text("")
+            (data / "mama").mkdir(exist_ok=True)
+            if not (data / "mama/link").exists():
+                (data / "mama/link").symlink_to(data)
+            assert memory.purge(made.id).removed == ()
+            assert (data / "config.toml").exists()
+
+
+def test_who_did_it_is_named_if_it_holds_a_purged_word(memory: Commonplace) -> None:
+    word = "Quenlaviet"
+    made = memory.remember(f"about {word}", origin=Origin(user="ann", client=f"cli {word}"))
+    stays = memory.remember("unrelated", kind=word.lower())
+    with lease(memory) as space:
+        audit.append(
+            space.store,
+            audit.Entry(
+                request="", dialect="", tool="x", client=f"{word}/1.0", success=True,
+                milliseconds=0, arguments="{}", result="{}",
+            ),
+        )  # fmt: skip
+    proof = memory.purge(made.id, words=[word])
+    assert set(proof.held) == {"memories.kind (1 row)", "audit.client (1 row)"}
+    operations = memory.history.operations()
+    assert [each.origin.user for each in operations if each.name == "remember"] == ["", "ann"]
+    assert word not in repr(operations)
+    assert memory.get(stays.id) == stays
+    assert memory.library.maintenance.check("default").findings == []

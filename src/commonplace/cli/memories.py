@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from commonplace.engine.content.projects import Project
     from commonplace.engine.finding.recall import Hit, SessionHit
     from commonplace.engine.library import OpenSpace
+    from commonplace.engine.maintenance.purge import Proof
     from commonplace.engine.model import Link, Memory, Version
 
 NOTHING_FOUND = 1
@@ -357,8 +358,10 @@ def purge(
 ) -> None:
     """Delete memories permanently.
 
-    Their history is deleted too, and a scan of the files verifies it. Earlier backups and exports
-    still contain them. Facts and documents that hold a text are listed, and not deleted.
+    Their history is deleted too, and a scan of the files verifies it. Copies in other files of the
+    data directory are removed; what still holds a text is listed, such as facts and documents.
+    Earlier backups and exports, and histories of agents, still contain it. What was imported from
+    one is not imported again.
 
     \b
       commonplace purge 3f2a
@@ -374,7 +377,7 @@ def purge(
     with options.memory(data, space) as memory, lease(memory) as opened:
         named, other = _all_named(memory, ids or []), list[str]()
         if text is not None:
-            named, other = _holding(opened, text, told=not yes)
+            named = _holding(opened, text, told=not yes)
         if not yes:
             if not sys.stdin.isatty():
                 raise InvalidInput("A purge cannot be undone.", hint="Add --yes to continue.")
@@ -385,6 +388,7 @@ def purge(
         try:
             words = () if text is None else (text,)
             proof = memory.purge(*named, words=words)
+            other = [] if text is None else _others(opened, text)
         except KeyboardInterrupt:
             note("\ninterrupted; either all of them are deleted or none, and the scan did not end:"
                  f" check with 'commonplace show {named[0][:8]}'")  # fmt: skip
@@ -403,12 +407,28 @@ def purge(
         if proof.copies:
             note("these copies of the file, made by a restore or an upgrade, may still contain it;"
                  f" delete them: {', '.join(proof.copies)}")  # fmt: skip
+        _tell_left(proof)
     if other:
         note(f"this is not deleted, and holds the text too: {', '.join(map(visible, other))}")
 
 
-def _holding(space: OpenSpace, text: str, *, told: bool) -> tuple[list[str], list[str]]:
-    """The IDs of memories that hold a text in any version, and the names of other holders."""
+def _tell_left(proof: Proof) -> None:
+    """Say which copies of purged memories were removed, and which are left."""
+    if proof.removed:
+        copies = counted(len(proof.removed), "file", "files")
+        note(f"copies in {copies} of the data directory are removed too")
+    if proof.held:
+        note("this still holds it, or a piece of it; delete it yourself:"
+             f" {', '.join(map(visible, proof.held))}")  # fmt: skip
+        if any(name.startswith("audit.") for name in proof.held):
+            note("rows of the audit are chained, and go with 'commonplace audit cut'")
+    if proof.sources:
+        note(f"some came from {', '.join(map(visible, proof.sources))}, whose own files still hold"
+             " them; delete them there too. They are not imported again")  # fmt: skip
+
+
+def _holding(space: OpenSpace, text: str, *, told: bool) -> list[str]:
+    """The IDs of memories that hold a text in any version; NotFound if there are none."""
     from commonplace.engine.maintenance import secret_scan
 
     found = secret_scan.scan(space, secret_scan.occurrences(text))
@@ -417,13 +437,21 @@ def _holding(space: OpenSpace, text: str, *, told: bool) -> tuple[list[str], lis
         former = "  (a former version)" if each.former else ""
         note(f"{visible(where)}{former}  {visible(each.excerpt)}")
     named = dict.fromkeys(each.id for each in found if each.what == "memory")
-    other = dict.fromkeys(f"{each.what} {each.id}" for each in found if each.what != "memory")
     if not named:
+        other = dict.fromkeys(f"{each.what} {each.id}" for each in found)
         raise NotFound(
             "No memory holds this text, nor did.",
             hint=f"It is in: {', '.join(other)}." if other else "",
         )
-    return list(named), list(other)
+    return list(named)
+
+
+def _others(space: OpenSpace, text: str) -> list[str]:
+    """The names of what holds a text after its memories are purged."""
+    from commonplace.engine.maintenance import secret_scan
+
+    found = secret_scan.scan(space, secret_scan.occurrences(text))
+    return list(dict.fromkeys(f"{each.what} {each.id}" for each in found))
 
 
 COMMANDS = (

@@ -30,7 +30,7 @@ def scan(
 
     With --purge, each memory that holds some is deleted with its history, which a scan of the files
     proves, and stored again with the secrets masked. The copies have new IDs and no links.
-    Documents and facts are only listed.
+    What else holds some, such as documents and facts, is only listed.
     """
     from commonplace.engine.binding import lease
     from commonplace.engine.maintenance import secret_scan
@@ -72,6 +72,8 @@ def scan(
     told = "" if traces is None else f"; {proof.bytes_scanned:,} bytes scanned: {traces} traces"
     gone = counted(proof.memories, "memory", "memories")
     say(f"purged {gone}, stored {len(copies)} again with masked secrets{told}")
+    if proof.held:
+        note(f"this still holds some, or pieces; delete it: {', '.join(map(visible, proof.held))}")
     if proof.copies:
         note(f"delete these copies of the file, which may hold them: {', '.join(proof.copies)}")
 

@@ -15,8 +15,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from commonplace.engine import checks
+from commonplace.engine.binding import engine_call
 from commonplace.engine.content.memories import Draft
 from commonplace.engine.history.timeline import IMPORT
+from commonplace.engine.maintenance import purged_refs
 from commonplace.engine.model import Memory, Origin, When, iso
 from commonplace.errors import Conflict, InvalidInput, NotFound
 from commonplace.importers import instructions
@@ -120,6 +122,8 @@ def _take_in(
     attrs = {FILE: path, DIGEST: digest}
     if known is None and lookup.find(memory, _ref(path)) is not None:
         report.unchanged += 1  # it was forgotten (hidden) in this memory
+    elif known is None and engine_call(memory, purged_refs.among, [_ref(path)]):
+        report.skipped.append(f"{path}: it was purged here, and is not kept again")
     elif known is None:
         name = Path(path)
         draft = Draft(

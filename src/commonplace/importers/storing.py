@@ -15,6 +15,7 @@ from commonplace.engine.content.conversations import Line
 from commonplace.engine.content.memories import Draft
 from commonplace.engine.history.timeline import IMPORT, LABEL
 from commonplace.engine.library import OpenSpace
+from commonplace.engine.maintenance import purged_refs
 from commonplace.engine.model import LIVE_STATES, Memory, Origin
 from commonplace.errors import Conflict, InvalidInput
 from commonplace.importers.items import Item, Skipped, key_of, stored_kind
@@ -50,6 +51,8 @@ class Imported:
     changed: int = 0
     """Items that were imported before, and have another text in the source now."""
     unchanged: int = 0
+    purged: int = 0
+    """Items that were imported before and purged; they are not stored again."""
     skipped: int = 0
     links: int = 0
     problems: list[str] = field(default_factory=list)
@@ -68,7 +71,8 @@ class Imported:
         """Plain values, for JSON."""
         return {
             "format": self.format, "found": self.found, "added": self.added,
-            "changed": self.changed, "unchanged": self.unchanged, "skipped": self.skipped,
+            "changed": self.changed, "unchanged": self.unchanged, "purged": self.purged,
+            "skipped": self.skipped,
             "links": self.links, "problems": self.problems, "operations": self.operations,
             "masked": dict(Counter(self.masked)),
         }  # fmt: skip
@@ -144,14 +148,18 @@ class Import:
     def _store(self, batch: Sequence[Item]) -> None:
         """Store those items of a batch that are missing, in one unit of work."""
         added: list[tuple[Item, str]] = []
-        changed = unchanged = 0
+        changed = unchanged = purged = 0
+        refs = [self._ref(one.key) for one in batch]
         with exclusive(self._memory, IMPORT, self._origin):
-            known = engine_call(self._memory, _known, batch, [self._ref(one.key) for one in batch])
+            known = engine_call(self._memory, _known, batch, refs)
+            gone = engine_call(self._memory, purged_refs.among, set(refs) - known.keys())
             new: dict[str, Item] = {}
             for item in batch:
                 ref = self._ref(item.key)
                 row = known.get(ref) or known.get(item.id or "")
-                if row is None and ref not in new:
+                if ref in gone:
+                    purged += 1
+                elif row is None and ref not in new:
                     new[ref] = item
                 elif row is not None and self._revised(row, item):
                     changed += 1
@@ -165,6 +173,7 @@ class Import:
         self.report.added += len(new)
         self.report.changed += changed
         self.report.unchanged += unchanged
+        self.report.purged += purged
         if operation and (new or changed):
             self.report.operations.append(operation)
         for item, identity in added:

@@ -24,6 +24,8 @@ from typing import TYPE_CHECKING
 from commonplace.engine import checks
 from commonplace.engine.binding import engine_call, lease
 from commonplace.engine.content.conversations import Line
+from commonplace.engine.maintenance import purged_refs
+from commonplace.engine.maintenance.outside import TRANSCRIPTS
 from commonplace.engine.model import Origin
 from commonplace.errors import CommonplaceError, Conflict, InvalidInput
 from commonplace.platform import ignoring, review
@@ -37,7 +39,7 @@ if TYPE_CHECKING:
     from commonplace.engine.commonplace import Commonplace
 
 FOLDER = "sessions"
-COPIES = "transcripts"
+COPIES = TRANSCRIPTS
 """Where our plugins write transcripts of agents that use a database; deleted once read."""
 BATCH = 200
 BYTES_AT_ONCE = 4 * 1024 * 1024
@@ -230,7 +232,9 @@ def _store_batch(memory: Commonplace, records: Sequence[Record]) -> int:
     added = 0
     with exclusive(everywhere, "capture", origin):
         lines = [(each, line) for each in records for line in _lines(each)]
-        known = engine_call(everywhere, review.known_refs, [line.ref or "" for _, line in lines])
+        refs = [line.ref or "" for _, line in lines]
+        known = engine_call(everywhere, review.known_refs, refs)
+        known |= engine_call(everywhere, purged_refs.among, set(refs) - known)
         new = [(each, line) for each, line in lines if line.ref not in known]
         for name, group in groupby(new, key=lambda pair: conversation_of(pair[0])):
             fresh: dict[str, Line] = {}

@@ -191,6 +191,13 @@ def payloads(rows: Rows, space: str) -> Iterator[tuple[int, str | None, str | No
     return found
 
 
+def callers(rows: Rows, space: str) -> Iterator[dict[str, str]]:
+    """What all rows say beside their payloads, which the chain covers: the columns with text."""
+    names = ("request", "tool", "caller", "credential", "client", "session", "address", "error")
+    statement = f"SELECT {', '.join(names)} FROM audit WHERE space = ?"  # noqa: S608
+    return (dict(zip(names, row, strict=True)) for row in rows.execute(statement, (space,)))
+
+
 def clear_payloads(rows: Rows, space: str, nums: Sequence[int]) -> None:
     """Clear the payloads of rows; their hashes stay."""
     rows.executemany(

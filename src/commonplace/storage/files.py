@@ -59,3 +59,9 @@ def without_memory(rows: Rows, space: str, root: str, after: int) -> list[int]:
             (space, root),
         )
     return [row[0] for row in found]
+
+
+def of_memories(rows: Rows, space: str, memories: Iterable[int]) -> list[tuple[str, str]]:
+    """(directory, path) of the recorded files of memories."""
+    statement = "SELECT root, path FROM files WHERE space = ? AND memory = ? AND path <> ''"
+    return [(row[0], row[1]) for num in memories for row in rows.execute(statement, (space, num))]

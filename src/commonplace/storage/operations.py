@@ -84,6 +84,16 @@ def by_num(rows: Rows, space: str, num: int) -> OperationRow:
     raise StorageCorrupt(f"Operation {num} is missing.", hint="Run 'commonplace doctor'.")
 
 
+def replace_origin(rows: Rows, space: str, row: OperationRow, origin: str) -> None:
+    """Give an operation another origin, with the hash that belongs to it."""
+    undid = undoes(rows, space, row.num)
+    values = OPERATIONS.row((row.num, space, row.id, row.at, row.name, origin, undid))
+    rows.execute(
+        "UPDATE operations SET origin = ?, format = ?, hash = ? WHERE space = ? AND num = ?",
+        (origin, *values[-2:], space, row.num),
+    )
+
+
 def undoable(rows: Rows, space: str, own: int) -> Iterator[OperationRow]:
     """Operations that can be undone, newest first, except the operation `own`."""
     return _find(rows, space, _UNDOABLE, own)

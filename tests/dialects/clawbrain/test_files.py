@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import watchfiles
 
-from commonplace import Draft
+from commonplace import Commonplace, Draft
 from commonplace.dialects.clawbrain import documents, file_sync
 from commonplace.engine.library import OpenSpace
 from commonplace.engine.maintenance import file_copies
@@ -410,6 +410,27 @@ def test_what_others_do_to_the_memory_shows_in_the_files(brain: Brain) -> None:
     wait_until(lambda: len(brain.paths()) == 2)
     brain.memory.purge(memory.id)
     wait_until(lambda: brain.paths() == [ALICE])
+
+
+def test_a_purge_without_a_server_removes_the_files(tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    with opened(data) as brain:
+        brain.store(content="She bakes on Quenlaviet street.")
+        brain.store("bob", "He reads.")
+    with opened(data) as brain:  # writes MEMORY.md
+        purged, folder = brain.memory.get(ID, count=False).id, brain.files
+    assert "Quenlaviet" in (folder / "MEMORY.md").read_text()
+    (folder / ".git").mkdir()
+    with Commonplace(data, embedding="none") as memory:
+        proof = memory.purge(purged)
+        assert set(proof.removed) == {
+            f"clawbrain/default/{ALICE}", "clawbrain/default/MEMORY.md",
+        }  # fmt: skip
+        assert proof.held == ("clawbrain/default/.git",)
+    (folder / ".git").rmdir()
+    with opened(data) as brain:
+        assert brain.paths() == ["entities/people/bob.md"]
+        assert "Quenlaviet" not in (folder / "MEMORY.md").read_text()
 
 
 @pytest.fixture

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -11,15 +12,19 @@ from commonplace.engine import checks
 from commonplace.engine.content import memories
 from commonplace.engine.content.write_policy import check_reserved
 from commonplace.engine.library import OpenSpace
+from commonplace.engine.maintenance import outside, purged_refs
+from commonplace.engine.maintenance.outside import Purged
 from commonplace.engine.model import Origin
 from commonplace.errors import NotFound, StorageFull, StorageUnavailable
-from commonplace.storage import answers, derived, events
+from commonplace.storage import answers, derived, events, operations
 from commonplace.storage.tables import (
     FACTS,
     LINKS,
     MEMBERS,
     MEMORIES,
     MESSAGES,
+    VERSIONED,
+    Row,
     Table,
 )
 from commonplace.storage.versions import erase_derived, erase_row
@@ -30,6 +35,7 @@ STRIDE = 8
 MOST_WINDOWS = 2_000
 UNPROVED = "The memories are deleted, but bytes of them may still be in the files."
 SWEEP = "Close every program that has the space open: the last one empties its log."
+NAMING = ("kind", "origin")
 TEXTS = ("text", "title", "ref", "reason", "subject", "object", "subject_key", "object_key")
 
 
@@ -47,6 +53,14 @@ class Proof:
     None on PostgreSQL: they go with its vacuum, its log, its replicas and its backups."""
     copies: tuple[str, ...] = ()
     """Copies that a restore or a migration left next to the file; they may still hold the texts."""
+    removed: tuple[str, ...] = ()
+    """Other files of the data directory with copies, which were deleted or rewritten."""
+    held: tuple[str, ...] = ()
+    """What still holds a text or a piece of one: files of the data directory, and columns that say
+    who did something."""
+    sources: tuple[str, ...] = ()
+    """The formats that some were imported from: the files of those programs still hold the texts,
+    which are not imported again."""
 
 
 def purge(
@@ -55,12 +69,16 @@ def purge(
     """Delete memories for good, with their history, and prove it by a scan of the files.
 
     Of `words`, which may be short, no trace may be left either: calls in the audit log that hold
-    them lose their arguments and answers.
+    them lose their arguments and answers. Copies in other files of the data directory are removed,
+    or reported; what was imported is not imported again.
     """
     words = [checks.text(word, "words") for word in checks.listed(words, "words")]
     texts: list[str] = []
     referring: list[str] = []  # texts of links, facts and others that refer to the memories
     names: set[str] = set()
+    said: set[str] = set()
+    imported: dict[str, str] = {}  # ref → where it was imported from
+    gone = Purged()
     rows = purged = 0
     with space.write("purge", origin) as unit:
         for identity in identities:
@@ -69,12 +87,24 @@ def purge(
                 raise NotFound("There is no such memory.", field="id")
             for num, ids in found.items():
                 texts += _texts(unit, MEMORIES, num)
+                gone.nums.add(num)
+                for row in _states(unit, MEMORIES, num):
+                    said.add(row["text"])
+                    if row["kind"] in outside.RECORDS and row["ref"]:
+                        gone.records.add((row["kind"], row["ref"]))
+                    came = Origin.load(row["origin"])
+                    if came.tool in purged_refs.TOOLS and row["ref"]:
+                        imported[row["ref"]] = came.client
                 rows += _erase(unit, num, ids, referring)
                 names |= ids
                 purged += 1
         rows += _redact_events(unit, texts, words)
-        pieces = _windows(texts + referring) | {form for word in words for form in _written(word)}
+        forms = {form for word in words for form in _written(word)}
+        pieces = _windows(texts + referring) | forms
         rows += _redact_calls(space, unit, pieces, names)
+        rows += _redact_origins(unit, words)
+        purged_refs.record(unit, imported)
+        named = _named_by(unit, words)
     try:
         swept = space.store.sweep(pieces)
     except (StorageFull, StorageUnavailable) as error:
@@ -86,7 +116,13 @@ def purge(
             f"{swept.traces} pieces of the purged text are still in the files.",
             hint=f"The memories are deleted; another process may be reading. {SWEEP}",
         )
-    return Proof(purged, rows, swept.files, swept.scanned, swept.traces, swept.copies)
+    # Not by tags, refs or sources: their paths and addresses are in files of others, too.
+    whole = {form for text in said if len(text) >= WINDOW // 2 for form in _written(text)} | forms
+    removed, held = outside.remove_copies(space, gone, whole, _windows(sorted(said)) | forms)
+    return Proof(
+        purged, rows, swept.files, swept.scanned, swept.traces, swept.copies, removed,
+        (*named, *held), tuple(sorted(set(imported.values()))),
+    )  # fmt: skip
 
 
 def expire(space: OpenSpace, *identities: str, origin: Origin | None = None) -> int:
@@ -130,10 +166,15 @@ def _numbers(unit: Unit, identity: str) -> dict[int, set[str]]:
     return found
 
 
+def _states(unit: Unit, table: Table, num: int) -> list[Row]:
+    """Return a row and its former versions."""
+    rows = table.where(unit.connection, unit.space, num=num)
+    return rows + [row for row, _, _ in table.past(unit.connection, unit.space, num=num)]
+
+
 def _texts(unit: Unit, table: Table, num: int) -> list[str]:
     """Return all texts of a row and of its former versions."""
-    rows = table.where(unit.connection, unit.space, num=num)
-    rows += [row for row, _, _ in table.past(unit.connection, unit.space, num=num)]
+    rows = _states(unit, table, num)
     names = (*TEXTS, "source") if table is MEMORIES else TEXTS  # the source of a link is an id
     found = [row[name] for row in rows for name in names if row.get(name)]
     for row in rows:
@@ -226,6 +267,50 @@ def _redact_calls(space: OpenSpace, unit: Unit, pieces: set[bytes], names: Itera
     return len(audited) + len(answered)
 
 
+def _redact_origins(unit: Unit, words: Sequence[str]) -> int:
+    """Empty the parts of operations' origins that hold a word; who did it stays."""
+    changed = 0
+    for row in list(operations.in_order(unit.connection, unit.space)) if words else ():
+        parts = Origin.load(row.origin).as_dict()
+        kept = {
+            name: value
+            for name, value in parts.items()
+            if name == "user" or not _says(value, words)
+        }
+        if kept != parts:
+            operations.replace_origin(unit.connection, unit.space, row, Origin(**kept).dump())
+            changed += 1
+    return changed
+
+
+def _named_by(unit: Unit, words: Sequence[str]) -> list[str]:
+    """Return the columns that hold a word and that a purge leaves, each with its number of rows.
+
+    They say who did something and what it is; rows of the audit are chained by their hashes.
+    """
+    from commonplace.storage import audit
+
+    found: Counter[str] = Counter()
+    if not words:
+        return []
+    for table in VERSIONED:
+        rows = table.where(unit.connection, unit.space)
+        for row in [*rows, *(past for past, _, _ in table.past(unit.connection, unit.space))]:
+            found.update(f"{table.name}.{name}" for name in NAMING if _says(row.get(name), words))
+    for done in operations.in_order(unit.connection, unit.space):
+        found.update(["operations.origin"] if _says(done.origin, words) else [])
+    for event in events.find(unit.connection, unit.space, events.Wanted()):
+        found.update(f"events.{name}" for name in ("kind", "subject")
+                     if _says(getattr(event, name), words))  # fmt: skip
+    for each in audit.callers(unit.connection, unit.space):
+        found.update(f"audit.{name}" for name, value in each.items() if _says(value, words))
+    return [f"{name} ({count} {'row' if count == 1 else 'rows'})" for name, count in found.items()]
+
+
+def _says(value: Any, words: Sequence[str]) -> bool:
+    return isinstance(value, str) and any(word.lower() in value.lower() for word in words)
+
+
 def _holds(payload: Any, windows: set[bytes]) -> bool:
     data = payload.encode() if isinstance(payload, str) else b""
     return any(window in data for window in windows)
@@ -244,8 +329,12 @@ def _windows(texts: Sequence[str]) -> set[bytes]:
 
 
 def _written(text: str) -> set[bytes]:
-    """Return the forms in which a text is stored: plainly, or escaped as JSON up to three times."""
+    """Return the forms in which a text is stored: plainly, or escaped as JSON up to three times.
+
+    Files may hold it as JSON of ASCII characters only.
+    """
     forms = [text]
     for _ in range(3):
         forms.append(json.dumps(forms[-1], ensure_ascii=False)[1:-1])
+    forms.append(json.dumps(text)[1:-1])
     return {form.encode() for form in forms}

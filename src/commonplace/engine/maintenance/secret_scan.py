@@ -11,10 +11,32 @@ from commonplace.engine.content.memories import DRAFT_FIELDS, Draft
 from commonplace.engine.library import OpenSpace
 from commonplace.engine.maintenance.purge import Proof, purge
 from commonplace.engine.model import Memory, Origin
-from commonplace.storage.tables import ARTIFACTS, CONTENTS, FACTS, MEMORIES, Row
+from commonplace.storage.tables import (
+    ARTIFACTS,
+    CLUSTERS,
+    CONTENTS,
+    FACTS,
+    LINKS,
+    MEMORIES,
+    MESSAGES,
+    REVIEWS,
+    Row,
+    Table,
+)
 from commonplace.text import secrets
 
 EXCERPT = 40
+# What a row is called, the column that names it, and its columns with text.
+_SCANNED: tuple[tuple[Table, str, str, tuple[str, ...]], ...] = (
+    (MEMORIES, "memory", "id", ("title", "text", "attrs", "tags", "ref", "source")),
+    (FACTS, "fact", "id", ("subject", "predicate", "object", "attrs")),
+    (LINKS, "link", "id", ("reason", "attrs")),
+    (CLUSTERS, "cluster", "id", ("name", "digest", "attrs")),
+    (ARTIFACTS, "artifact", "id", ("path", "title", "attrs")),
+    (CONTENTS, "artifact", "artifact", ("content", "summary")),
+    (REVIEWS, "artifact", "artifact", ("reviewer", "comments")),
+    (MESSAGES, "conversation", "conversation", ("conversation", "session", "speaker")),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,7 +44,7 @@ class Found:
     """A secret, or a text that was asked for, in something that is stored."""
 
     what: str
-    """memory, artifact or fact."""
+    """memory, fact, link, cluster, artifact or conversation."""
     id: str
     kind: str
     excerpt: str
@@ -46,7 +68,7 @@ def occurrences(wanted: str) -> Find:
 
 
 def scan(space: OpenSpace, find: Find = secrets.find) -> list[Found]:
-    """Return the secrets in all memories, artifacts and facts, and in their former versions."""
+    """Return the secrets in all that is stored, and in its former versions."""
     found: dict[tuple[str, str, str, str], Found] = {}
 
     def add(what: str, identity: str, texts: Iterable[str], former: bool) -> None:
@@ -57,24 +79,21 @@ def scan(space: OpenSpace, find: Find = secrets.find) -> list[Found]:
                 found.setdefault((what, identity, secret.kind, excerpt), each)
 
     with space.store.read() as connection:
-        for table, what in ((MEMORIES, "memory"), (FACTS, "fact")):
-            current = list(table.where(connection, space.name))
-            for row in current:
-                add(what, row["id"], _texts(row), former=False)
-            for row, _, _ in table.past(connection, space.name):
-                add(what, row["id"], _texts(row), former=True)
         paths: dict[str, str] = {
             row["id"]: row["path"] or row["id"] for row in ARTIFACTS.where(connection, space.name)
         }
-        for row in CONTENTS.where(connection, space.name):
-            text = row["content"].decode("utf-8", "ignore")
-            identity = str(row["artifact"])
-            add("artifact", paths.get(identity, identity), [text], former=False)
+        for table, what, named, columns in _SCANNED:
+            current = [(row, False) for row in table.where(connection, space.name)]
+            past = [(row, True) for row, _, _ in table.past(connection, space.name)]
+            for row, former in current + past:
+                name = str(row[named])
+                add(what, paths.get(name, name), _texts(row, columns), former)
     return list(found.values())
 
 
-def _texts(row: Row) -> list[str]:
-    return [row[name] for name in ("title", "text", "attrs", "subject", "object") if row.get(name)]
+def _texts(row: Row, columns: Iterable[str]) -> list[str]:
+    values = (row[name] for name in columns if row[name])
+    return [v.decode("utf-8", "ignore") if isinstance(v, bytes) else v for v in values]
 
 
 def _excerpt(text: str, secret: secrets.Secret) -> str:

@@ -134,7 +134,10 @@ export async function purge(ids) {
   try {
     const proof = await post(`${ROOT}/purge`, {ids, confirm: "purge"});
     working.remove();
-    toast(proof.traces === null ? `${these(ids)} deleted.` : `${these(ids)} deleted. No trace is left in the files.`);
+    const files = proof.traces === null ? "" : " No trace is left in the space's files.";
+    const held = proof.held ? ` ${count(proof.held, "other place", "other places")} may still hold a piece of it: the server's log names them.` : "";
+    const sources = proof.sources.length ? ` The files of ${proof.sources.join(", ")}, where it came from, still have it.` : "";
+    toast(`${these(ids)} deleted.${files}${held}${sources}`);
     return true;
   } catch (error) {
     working.remove();

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from typing import Any
 
@@ -20,6 +21,7 @@ from commonplace.dialects.tool_schemas import (
 )
 from commonplace.engine.binding import lease
 from commonplace.engine.history import audit
+from commonplace.engine.maintenance.purge import Proof
 from commonplace.engine.model import TRUSTS, Memory, iso
 from commonplace.errors import InvalidInput
 
@@ -30,6 +32,8 @@ VERSIONS_CHARS = 1_000_000
 MEMORY_BYTES = 32 * 1024 * 1024
 """A response with the longest text, in which every character is escaped."""
 PURGE = "purge"
+
+log = logging.getLogger(__name__)
 
 
 def memories(
@@ -192,7 +196,17 @@ def purge(call: Call, *, ids: Sequence[str], confirm: str) -> dict[str, Any]:
     """Delete memories for good, with all their versions; nothing takes this back."""
     del confirm  # the schema requires the word
     proof = call.memory.purge(*ids)
-    return {"memories": proof.memories, "rows": proof.rows, "traces": proof.traces}
+    return {
+        "memories": proof.memories, "rows": proof.rows, "traces": proof.traces,
+        "held": counted_holders(proof), "sources": list(proof.sources),
+    }  # fmt: skip
+
+
+def counted_holders(proof: Proof) -> int:
+    """How many places still hold a piece; their names, which are the server's, are in its log."""
+    if proof.held:
+        log.warning("these still hold pieces of a purged text", extra={"places": list(proof.held)})
+    return len(proof.held)
 
 
 def connect(

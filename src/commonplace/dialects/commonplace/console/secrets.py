@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
-from commonplace.dialects.commonplace.console.memories import PURGE
+from commonplace.dialects.commonplace.console.memories import PURGE, counted_holders
 from commonplace.dialects.contract import Call, Tool
 from commonplace.dialects.rest import Route
 from commonplace.dialects.tool_schemas import TEXT, array, takes
@@ -34,7 +34,7 @@ def purge(call: Call, *, ids: Sequence[str], confirm: str) -> dict[str, Any]:
         proof, copies = secret_scan.purge_secrets(space, ids, origin=call.memory.origin)
     return {
         "memories": proof.memories, "rows": proof.rows, "traces": proof.traces,
-        "stored": copies, "files": len(proof.copies),
+        "stored": copies, "files": len(proof.copies), "held": counted_holders(proof),
     }  # fmt: skip
 
 

@@ -64,7 +64,8 @@ async function purge(ids, refresh) {
     working.remove();
     const told = proof.traces === 0 ? " No trace is left in the files." : proof.traces ? ` ${count(proof.traces, "trace is", "traces are")} left in the files.` : "";
     const copies = proof.files ? ` ${count(proof.files, "copy", "copies")} beside the data may still hold them: run “commonplace scan”.` : "";
-    toast(`${these} deleted, masked copies kept.${told}${copies}`, {error: Boolean(proof.traces)});
+    const held = proof.held ? ` ${count(proof.held, "other place", "other places")} may still hold pieces: the server's log names them.` : "";
+    toast(`${these} deleted, masked copies kept.${told}${copies}${held}`, {error: Boolean(proof.traces)});
     await refresh();
   } catch (error) {
     working.remove();

@@ -1,0 +1,191 @@
+"""Copies of stored texts in files of the data directory, beside the databases.
+
+A purge deletes or rewrites the copies that are known here. Any other file that still holds a piece
+of a purged text is reported.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+from collections.abc import Collection, Iterator, Set
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from commonplace.client.files import INBOX, STARTS
+from commonplace.engine.library import OpenSpace
+from commonplace.storage import files as stored_files
+from commonplace.storage import locking
+from commonplace.storage.directories import replacing
+
+TRANSCRIPTS = "transcripts"
+RECORDS = {"mama_file": "mama"}
+"""By the kind of a record, the folder of its copy; its ref is `FOLDER:PATH`."""
+MIRRORS = "clawbrain"
+"""The folder with a directory of Markdown files for each space."""
+BRIEFING = "MEMORY.md"
+_ID = Path(".commonplace", "id")
+_LOCK_SECONDS = 5.0
+
+
+@dataclass(slots=True)
+class Purged:
+    """What was purged, as far as files are concerned."""
+
+    nums: set[int] = field(default_factory=set)
+    records: set[tuple[str, str]] = field(default_factory=set)
+    """(kind, ref) of the memories whose kind is one of `RECORDS`."""
+
+
+def remove_copies(
+    space: OpenSpace, purged: Purged, whole: Collection[bytes], pieces: Set[bytes]
+) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Remove copies of purged texts; return (files removed or rewritten, what still holds one).
+
+    `whole` are complete texts as files hold them, `pieces` parts of them that are reported.
+    """
+    data = _data(space)
+    done = [*_starts(data), *_records(data, purged), *_spooled(space, whole)]
+    done += _transcripts(data, whole)
+    mirrored, left = _mirrored(space, purged)
+    done += mirrored
+    left += [name for name in _holding(data, space.name, pieces) if name not in left]
+    return tuple(done), tuple(left)
+
+
+def _data(space: OpenSpace) -> Path:
+    return space.store.path.parents[1]  # the space's own file is in `spaces`
+
+
+def _removed(data: Path, *paths: Path) -> Iterator[str]:
+    """Delete files; yield the names of those that were there."""
+    for path in paths:
+        with contextlib.suppress(OSError):  # what cannot be deleted is found below, and reported
+            path.unlink()
+            yield _name(data, path)
+
+
+def _name(data: Path, path: Path) -> str:
+    return path.relative_to(data).as_posix()
+
+
+def _starts(data: Path) -> Iterator[str]:
+    """Delete all prepared contexts: they quote memories in part, and are made again."""
+    return _removed(data, *sorted((data / STARTS).glob("*.json")))
+
+
+def _records(data: Path, purged: Purged) -> Iterator[str]:
+    """Delete the copies of records."""
+    for kind, ref in sorted(purged.records):
+        folder = data / RECORDS[kind]
+        path = folder / ref.partition(":")[2]
+        with contextlib.suppress(OSError, ValueError):
+            if path.resolve().parent == path.parent.absolute() and folder in path.parents:
+                yield from _removed(data, path)
+
+
+def _spooled(space: OpenSpace, whole: Collection[bytes]) -> Iterator[str]:
+    """Take the texts out of events that wait for a server, and delete refused ones with a text."""
+    data = _data(space)
+    folder = data / INBOX
+    found = [path for path in sorted(folder.glob("*")) if _holds(path, whole)]
+    if not found:
+        return
+    with contextlib.suppress(locking.Busy), locking.file_lock(folder / "lock", _LOCK_SECONDS):
+        for path in found:
+            with contextlib.suppress(OSError):
+                event = _event(path)
+                if event.get("space", space.name) != space.name:
+                    continue
+                if not event or path.suffix != ".json":
+                    yield from _removed(data, path)
+                else:
+                    yield from _written(data, path, json.dumps(_without(event, whole)).encode())
+
+
+def _event(path: Path) -> dict[str, Any]:
+    """The spooled event in a file; empty if it is none."""
+    try:
+        found = json.loads(path.read_bytes())
+    except (ValueError, RecursionError):
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def _without(value: Any, whole: Collection[bytes]) -> Any:
+    """A JSON value in which strings that hold one of the texts are empty."""
+    if isinstance(value, str):
+        raw = value.encode("utf-8", "surrogatepass")
+        return "" if any(text in raw for text in whole) else value
+    if isinstance(value, dict):
+        return {name: _without(item, whole) for name, item in value.items()}
+    if isinstance(value, list):
+        return [_without(item, whole) for item in value]
+    return value
+
+
+def _transcripts(data: Path, whole: Collection[bytes]) -> Iterator[str]:
+    """Take the lines with a text out of transcripts that our plugins wrote."""
+    for path in sorted((data / TRANSCRIPTS).glob("*/*.jsonl")):
+        if _holds(path, whole):
+            with contextlib.suppress(OSError):
+                lines = path.read_bytes().splitlines(keepends=True)
+                kept = [line for line in lines if not any(text in line for text in whole)]
+                yield from _written(data, path, b"".join(kept))
+
+
+def _written(data: Path, path: Path, content: bytes) -> Iterator[str]:
+    with replacing(path) as stream:
+        stream.write(content)
+    yield _name(data, path)
+
+
+def _mirrored(space: OpenSpace, purged: Purged) -> tuple[list[str], list[str]]:
+    """Delete the Markdown files of purged memories, and the summary that quotes them.
+
+    Return the deleted files, and what may still hold a text: the files' git history, and
+    directories elsewhere.
+    """
+    data = _data(space)
+    folder = data / MIRRORS / space.name
+    with space.store.read() as connection:
+        found = stored_files.of_memories(connection, space.name, sorted(purged.nums))
+    here = ""
+    with contextlib.suppress(OSError, IndexError):
+        here = (folder / _ID).read_text(encoding="utf-8").split()[0]
+    own = [folder / path for root, path in found if root == here and ".." not in Path(path).parts]
+    done = list(_removed(data, *own, folder / BRIEFING)) if own else []
+    left = []
+    if own and (folder / ".git").exists():
+        left.append(f"{_name(data, folder)}/.git")
+    if any(root != here for root, _ in found):
+        left.append("a ClawBrain directory elsewhere (MEMORY_DIR), until ClawBrain starts there")
+    return done, left
+
+
+def _holding(data: Path, space: str, pieces: Set[bytes]) -> list[str]:
+    """The files that hold a piece, but for those of other spaces and of the databases."""
+    found = []
+    for folder, folders, names in os.walk(data):
+        here = Path(folder)
+        if here == data:
+            folders[:] = [name for name in folders if name != "spaces"]
+        elif here == data / MIRRORS:
+            folders[:] = [name for name in folders if name == space]
+        holding = (here / name for name in names if _holds(here / name, pieces))
+        if here == data / INBOX:
+            holding = (path for path in holding if _event(path).get("space", space) == space)
+        found += [_name(data, path) for path in holding]
+    return sorted(found)
+
+
+def _holds(path: Path, pieces: Collection[bytes]) -> bool:
+    if not pieces or path.is_symlink() or not path.is_file():
+        return False
+    try:
+        content = path.read_bytes()
+    except OSError:
+        return False
+    return any(piece in content for piece in pieces)
