@@ -694,12 +694,15 @@ def test_a_purge_says_what_still_holds_the_text(data: Path, do: Callable[..., En
     assert "holds the text too: link " in told and "server.log" in told
 
 
-def test_undo_passes_over_what_was_purged(do: Callable[..., Ended]) -> None:
+def test_a_purge_cannot_be_undone_and_nothing_else_is_undone_instead(
+    do: Callable[..., Ended],
+) -> None:
     kept = do("remember", "stays for now", "--json").json["id"]
     gone = do("remember", "goes for good", "--json").json["id"]
     assert do("purge", gone, "--yes").code == 0
-    assert do("undo").code == 0
-    assert do("show", kept).code == 3
+    refused = do("undo")
+    assert refused.code == 4 and "A purge cannot be undone" in refused.err
+    assert do("show", kept).code == 0
 
 
 def test_an_output_that_cannot_be_written_is_told(data: Path) -> None:

@@ -99,6 +99,12 @@ def undoable(rows: Rows, space: str, own: int) -> Iterator[OperationRow]:
     return _find(rows, space, _UNDOABLE, own)
 
 
+def purge_after(rows: Rows, space: str, num: int) -> bool:
+    """Whether something was purged after an operation."""
+    statement = "SELECT 1 FROM operations WHERE space = ? AND num > ? AND name = 'purge' LIMIT 1"
+    return rows.execute(statement, (space, num)).fetchone() is not None
+
+
 def undone_by(rows: Rows, space: str, num: int) -> OperationRow | None:
     """The newest operation that undid this one, or None."""
     clause = "AND o.undoes = ? ORDER BY o.num DESC LIMIT 1"

@@ -223,7 +223,7 @@ def undo(
     """Undo an operation: the newest by default, or the one named.
 
     All batches of an import are undone together. If a later operation depends on the changes, it
-    is a Conflict, and nothing is changed.
+    is a Conflict, and nothing is changed. What was done before a purge is undone by its name only.
     """
     with space.store.read() as connection:
         target = _chosen(space, connection, operation)
@@ -281,6 +281,12 @@ def _chosen(space: OpenSpace, connection: Rows, operation: str | None) -> Operat
             continue
         # An operation that only appended events, or was purged since, cannot be undone.
         if any(rows_before(connection, space.name, table, seqs) for table in VERSIONED):
+            if stored.purge_after(connection, space.name, found.seq):
+                raise Conflict(
+                    "A purge cannot be undone.",
+                    hint=f"To undo what was done before it ({found.name}, {found.at:%Y-%m-%d %H:%M}"
+                    f" UTC), name it: commonplace undo {found.id[:8]}.",
+                )
             return found
     raise NotFound(
         "There is nothing to undo.",
