@@ -48,6 +48,52 @@ def test_every_way_of_storing_masks(memory: Commonplace, tmp_path: Path) -> None
     assert memory.find_text(f"imported {MARK}")[1] == 1
 
 
+def test_secrets_in_fields_beside_the_text_are_masked(memory: Commonplace) -> None:
+    noticed: list[str] = []
+    with write_policy.applied(masked=noticed):
+        made = memory.remember(
+            "x", tags=["ops", TOKEN], source=f"https://u:s3cr3t-Pw9@host/{TOKEN}"
+        )
+        assert made.tags == ("ops", MARK)
+        assert made.source == f"https://u:[masked: password in an address]@host/{MARK}"
+        assert memory.revise(made.id, tags=[TOKEN, f"{TOKEN}"]).tags == (MARK,)
+        other = memory.remember("y")
+        link = memory.links.add(made.id, other.id, "near", reason=TOKEN, attrs={"a": TOKEN})
+        assert (link.reason, link.attrs) == (MARK, {"a": MARK})
+        assert memory.links.revise(link.id, reason=f"now {TOKEN}").reason == f"now {MARK}"
+        assert memory.supersede(other.id, "z", reason=TOKEN)
+        assert all(TOKEN not in each.reason for each in memory.links.of())
+        assert memory.clusters.create(TOKEN, digest=TOKEN).digest == MARK
+        document = memory.artifacts.create("text", title=TOKEN)
+        assert document.title == MARK
+        memory.artifacts.update(document.id, "more", summary=TOKEN)
+        assert memory.artifacts.versions(document.id)[-1].summary == MARK
+        assert memory.artifacts.review(document.id, "approved", comments=TOKEN).comments == MARK
+    assert len(noticed) == 13
+    assert engine_call(memory, secret_scan.scan, secret_scan.occurrences(TOKEN)) == []
+
+
+def test_a_ref_with_a_secret_is_refused_and_one_that_only_looks_so_is_not(
+    memory: Commonplace,
+) -> None:
+    with pytest.raises(InvalidInput, match="ref holds a secret"):
+        memory.remember("x", ref=f"gh:{TOKEN}")
+    made = memory.remember("x", ref="token:Ab3dEf6hIj9kLm2n", tags=["api_key:Ab3dEf6hIj9kLm2n"])
+    assert (made.ref, made.tags) == ("token:Ab3dEf6hIj9kLm2n", ("api_key:Ab3dEf6hIj9kLm2n",))
+    with pytest.raises(InvalidInput, match="ref holds a secret"):
+        memory.revise(made.id, ref=TOKEN)
+    assert engine_call(memory, secret_scan.scan) == []
+
+
+def test_secrets_in_tags_refs_and_sources_are_found_and_purged(allowing: Commonplace) -> None:
+    held = allowing.remember("x", tags=[TOKEN], ref=TOKEN, source=f"https://host/{TOKEN}")
+    assert {each.id for each in engine_call(allowing, secret_scan.scan)} == {held.id}
+    _, copies = engine_call(allowing, secret_scan.purge_secrets, [held.id])
+    copy = allowing.get(copies[held.id])
+    assert (copy.tags, copy.ref, copy.source) == ((MARK,), None, f"https://host/{MARK}")
+    assert engine_call(allowing, secret_scan.scan) == []
+
+
 def test_what_is_no_text_is_stored_as_it_is(memory: Commonplace) -> None:
     data = b"\x89PNG\0" + TOKEN.encode()
     made = memory.artifacts.create(data, path="p.png", media_type="image/png")

@@ -99,9 +99,25 @@ def _add(found: list[Secret], piece: str, first: int, secrets: Iterable[Secret])
             found.insert(at, secret)
 
 
+def find_certain(text: str) -> list[Secret]:
+    """Return the secrets that are known by their own form, not by the word before them.
+
+    In ids and labels a word and a value, such as `token:…`, are often no secret.
+    """
+    return [secret for secret in find(text) if secret.kind not in ("password", "key")]
+
+
 def mask(text: str) -> tuple[str, list[str]]:
     """Return the text with its secrets masked, and their kinds."""
-    found = find(text)
+    return _masked(text, find(text))
+
+
+def mask_label(text: str) -> tuple[str, list[str]]:
+    """As `mask`, for a label: only secrets that are known by their own form."""
+    return _masked(text, find_certain(text))
+
+
+def _masked(text: str, found: list[Secret]) -> tuple[str, list[str]]:
     if not found:
         return text, []
     parts, at = [], 0

@@ -6,7 +6,12 @@ from collections.abc import Mapping
 from typing import Any
 
 from commonplace.engine import checks
-from commonplace.engine.content.write_policy import check_artifact, mask_content
+from commonplace.engine.content.write_policy import (
+    check_artifact,
+    mask_content,
+    mask_row,
+    mask_text,
+)
 from commonplace.engine.history.timeline import reading, rows_at
 from commonplace.engine.library import OpenSpace
 from commonplace.engine.model import Artifact, ArtifactVersion, Origin, Review, When
@@ -63,6 +68,7 @@ def create(
     data = mask_content(space, _content(content))
     given = {"path": path, "title": title, "media_type": media_type, "attrs": attrs}
     values = checks.columns(ARTIFACTS, given)
+    mask_row(space, values)
     check_artifact(path)
     with space.write("create artifact", origin) as unit:
         if path is not None:
@@ -125,7 +131,7 @@ def update(
     origin = checks.origin(origin)
     expected = checks.optional_whole(expected_version, "expected_version")
     data = mask_content(space, _content(content))
-    checks.optional(summary, "summary", max_chars=checks.REASON_CHARS)
+    summary = mask_text(space, checks.optional(summary, "summary", max_chars=checks.REASON_CHARS))
     with space.write("update artifact", origin) as unit:
         row = _need(unit.connection, space.name, name)
         check_artifact(row["path"])
@@ -214,6 +220,7 @@ def review(
     values = checks.columns(
         REVIEWS, {"outcome": outcome, "reviewer": reviewer, "comments": comments}
     )
+    mask_row(space, values)
     with space.write("review artifact", origin) as unit:
         row = _need(unit.connection, space.name, name)
         wanted = row["version"] if version is None else checks.whole(version, "version")

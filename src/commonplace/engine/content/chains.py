@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from commonplace.engine import checks
 from commonplace.engine.content.links import SUPERSEDES, put_supersedes
 from commonplace.engine.content.memories import Draft, change_row, embed_now, prepare, put
+from commonplace.engine.content.write_policy import mask_text
 from commonplace.engine.library import OpenSpace
 from commonplace.engine.model import LIVE_STATES, Memory, Origin
 from commonplace.storage import memories as stored
@@ -30,6 +31,7 @@ def extend(
     """Add a memory to the chain of its kind and tag; return it and the memory it supersedes."""
     checks.text(tag, "tag", max_chars=checks.TAG_CHARS)
     checks.optional(reason, "reason", max_chars=checks.REASON_CHARS)
+    reason = mask_text(space, reason)
     prepared = prepare(space, draft, origin)
     embed_now(space, [prepared])
     with space.write("extend", origin) as unit:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 from commonplace.engine import checks
 from commonplace.engine.binding import named
 from commonplace.engine.content.memories import need_row
+from commonplace.engine.content.write_policy import mask_row
 from commonplace.engine.history.timeline import (
     need,
     need_memory,
@@ -58,6 +59,7 @@ def create(
     """Create an empty cluster."""
     origin = checks.origin(origin)
     values = checks.columns(CLUSTERS, {"name": name, "digest": digest, "attrs": attrs})
+    mask_row(space, values)
     with space.write("create cluster", origin) as unit:
         if parent is not None:
             _need(unit.connection, space.name, parent)
@@ -87,6 +89,7 @@ def revise(
     values: dict[str, Any] = {**changes}
     parent = values.pop("parent", None)
     values = checks.columns(CLUSTERS, values, only=CHANGEABLE)
+    mask_row(space, values)
     if "parent" in changes:
         values["parent"] = None if parent is None else checks.text(parent, "parent")
     with space.write("revise cluster", origin) as unit:

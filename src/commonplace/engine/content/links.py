@@ -11,6 +11,7 @@ from typing import Any, Literal, TypedDict, Unpack
 from commonplace.engine import checks
 from commonplace.engine.binding import named
 from commonplace.engine.content.memories import need_row
+from commonplace.engine.content.write_policy import mask_row
 from commonplace.engine.history.timeline import (
     need,
     need_memory,
@@ -123,6 +124,7 @@ def link(
     origin = checks.origin(origin)
     given = {"kind": kind, "weight": weight, "reason": reason, "attrs": attrs}
     values = checks.columns(LINKS, given)
+    mask_row(space, values)
     with space.write("link", origin) as unit:
         one = need_row(unit.connection, space.name, source)
         other = need_row(unit.connection, space.name, target)
@@ -153,6 +155,7 @@ def revise_link(
 ) -> Link:
     """Change a link's weight, reason or attrs."""
     values = checks.columns(LINKS, changes, only=CHANGEABLE)
+    mask_row(space, values)
     with space.write("revise link", origin) as unit:
         return Link.of(
             LINKS.replace(unit, _need_link(unit.connection, space.name, identity), values)

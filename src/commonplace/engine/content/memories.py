@@ -615,6 +615,7 @@ def supersede(
 
     origin = checks.origin(origin)
     checks.optional(reason, "reason", max_chars=checks.REASON_CHARS)
+    reason = write_policy.mask_text(space, reason)
     prepared = prepare(space, _labelled(draft_of(text, details), project), origin)
     embed_now(space, [prepared])
     with space.write("supersede", origin) as unit:

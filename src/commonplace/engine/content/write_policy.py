@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from commonplace.engine.library import OpenSpace
 
 NEVER_LIVE = "archived"
+_MASKED = ("text", "title", "source", "reason", "subject", "object", "name", "digest", "comments")
+"""Columns with text; tags, refs, attrs and the content of documents have rules of their own."""
 _RANKING = frozenset({"importance", "confidence", "credit", "pinned", "updated_at"})
 """Fields that affect only the ranking; everybody may change them."""
 
@@ -212,13 +214,17 @@ def mask_text(space: OpenSpace, text: str) -> str:
 
 
 def mask_row(space: OpenSpace, values: dict[str, Any]) -> None:
-    """Mask the secrets in the values of a row; they are in their stored form."""
+    """Mask the secrets in the values of a row; they are in their stored form.
+
+    A ref names a memory, so one with a secret is refused.
+    """
     if space.allow_secrets:
         return
-    for name in ("text", "title", "reason", "subject", "object"):
+    for name in _MASKED:
         value = values.get(name)
         if value and isinstance(value, str):
             values[name] = mask_text(space, value)
+    _mask_labels(values)
     given = values.get("attrs")
     if isinstance(given, str) and given != "{}":
         from commonplace.text import secrets
@@ -227,6 +233,26 @@ def mask_row(space: OpenSpace, values: dict[str, Any]) -> None:
         if kinds:
             values["attrs"] = json.dumps(masked, ensure_ascii=False, separators=(",", ":"))
             _note_masked(kinds)
+
+
+def _mask_labels(values: dict[str, Any]) -> None:
+    """Mask the secrets in tags, and refuse a ref that holds one."""
+    tags, ref = values.get("tags"), values.get("ref")
+    if not ref and (not tags or tags == "[]"):
+        return
+    from commonplace.text import secrets
+
+    if ref and (found := secrets.find_certain(ref)):
+        raise InvalidInput(
+            f"ref holds a secret ({found[0].kind}).",
+            hint="A ref is stored as it is: choose another one, or allow secrets.",
+            field="ref",
+        )
+    masked = [secrets.mask_label(tag) for tag in json.loads(tags or "[]")]
+    if kinds := [kind for _, kinds in masked for kind in kinds]:
+        labels = list(dict.fromkeys(tag for tag, _ in masked))
+        values["tags"] = json.dumps(labels, ensure_ascii=False, separators=(",", ":"))
+        _note_masked(kinds)
 
 
 def mask_content(space: OpenSpace, content: bytes) -> bytes:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, fields
 
 from commonplace.engine.content import memories
@@ -53,6 +53,10 @@ class Found:
     """Whether only former versions hold it."""
 
 
+_LABELS = ("tags", "ref", "path", "conversation", "session", "speaker", "reviewer")
+_UNCERTAIN = ("password", "key")  # see secrets.find_certain
+Texts = Iterator[tuple[str, str]]
+"""Columns with their texts."""
 Find = Callable[[str], list[secrets.Secret]]
 
 
@@ -71,9 +75,11 @@ def scan(space: OpenSpace, find: Find = secrets.find) -> list[Found]:
     """Return the secrets in all that is stored, and in its former versions."""
     found: dict[tuple[str, str, str, str], Found] = {}
 
-    def add(what: str, identity: str, texts: Iterable[str], former: bool) -> None:
-        for text in texts:
+    def add(what: str, identity: str, texts: Texts, former: bool) -> None:
+        for column, text in texts:
             for secret in find(text):
+                if column in _LABELS and secret.kind in _UNCERTAIN:
+                    continue
                 excerpt = _excerpt(text, secret)
                 each = Found(what, identity, secret.kind, excerpt, former)
                 found.setdefault((what, identity, secret.kind, excerpt), each)
@@ -91,9 +97,10 @@ def scan(space: OpenSpace, find: Find = secrets.find) -> list[Found]:
     return list(found.values())
 
 
-def _texts(row: Row, columns: Iterable[str]) -> list[str]:
-    values = (row[name] for name in columns if row[name])
-    return [v.decode("utf-8", "ignore") if isinstance(v, bytes) else v for v in values]
+def _texts(row: Row, columns: Iterable[str]) -> Texts:
+    for name in columns:
+        if value := row[name]:
+            yield name, value.decode("utf-8", "ignore") if isinstance(value, bytes) else value
 
 
 def _excerpt(text: str, secret: secrets.Secret) -> str:
@@ -118,8 +125,9 @@ def purge_secrets(
     kept = dict(zip(drafts, stored, strict=True))
     proof = purge(space, *wanted, origin=origin)
     for identity, copy in kept.items():
-        if rows[identity]["ref"] is not None:
-            memories.change(space, copy.id, {"ref": rows[identity]["ref"]}, origin)
+        ref = rows[identity]["ref"]
+        if ref is not None and not secrets.find_certain(ref):
+            memories.change(space, copy.id, {"ref": ref}, origin)
     return proof, {identity: copy.id for identity, copy in kept.items()}
 
 
@@ -133,6 +141,8 @@ def _draft(memory: Memory) -> Draft:
     masked = {
         "text": secrets.mask(memory.text)[0],
         "title": secrets.mask(memory.title)[0],
+        "source": secrets.mask(memory.source)[0],
+        "tags": list(dict.fromkeys(secrets.mask_label(tag)[0] for tag in memory.tags)),
         "attrs": secrets.mask_values(memory.attrs)[0],
     }
     return Draft(**{**values, **masked})
