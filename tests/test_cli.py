@@ -349,6 +349,18 @@ def test_purge_asks_and_proves(do: Callable[..., Ended], monkeypatch: pytest.Mon
     assert do("purge", other, "--yes", "--json").json["traces"] == 0
 
 
+def test_an_import_says_what_it_does_not_keep(do: Callable[..., Ended], tmp_path: Path) -> None:
+    file = tmp_path / "out.jsonl"
+    identity = do("remember", "carry me", "--json").json["id"]
+    do("export", str(file))
+    told = do("import", str(file), "--space", "plain").err
+    assert "--trust-file" in told and "--as-of" not in told
+    do("revise", identity, "carry me on")
+    do("export", str(file), "--overwrite")
+    told = do("import", str(file), "--space", "history", "--trust-file").err
+    assert "--as-of knows nothing before it" in told and "--trust-file" not in told
+
+
 def test_export_and_import_between_spaces(do: Callable[..., Ended], tmp_path: Path) -> None:
     do("remember", "carry me")
     file = tmp_path / "out.jsonl"

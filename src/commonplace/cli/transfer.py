@@ -374,18 +374,23 @@ def _import_own(chosen: _Chosen, dry_run: bool, as_json: bool) -> None:
     if as_json:
         emit({**report.as_dict(), "masked": dict(Counter(masked))})
     else:
-        _show_import(report)
+        _show_import(report, trusted=chosen.trust_file)
         _tell_masked(masked)
     if report.conflicts or report.unreadable:
         raise typer.Exit(LEFT_OUT)
 
 
-def _show_import(report: ImportReport) -> None:
+def _show_import(report: ImportReport, *, trusted: bool) -> None:
     former = report.added - sum(report.counts.values())
     say(f"imported {_things(report.counts)}"
         + (f", {former:,} lines of history" if former else "")
         + (f"; {report.unchanged:,} lines were already stored" if report.unchanged else "")
         + ("" if report.complete else "; the file was incomplete"))  # fmt: skip
+    if former:
+        note("the history begins with this import: --as-of knows nothing before it;"
+             " a backup keeps the times")  # fmt: skip
+    if report.counts.get("memory") and not trusted:
+        note("memories have the trust external; --trust-file keeps that of the file")
     _tell_skipped(_problems(report), report.conflicts + report.skipped)
 
 
