@@ -127,3 +127,57 @@ def test_exports_go_to_standard_output_or_a_new_place(
     (tmp_path / "vault" / "mine.md").write_text("mine")
     assert run_command(["export", "--to", "obsidian", str(tmp_path / "vault"), *data]) == 4
     assert [file.name for file in (tmp_path / "vault").iterdir()] == ["mine.md"]
+
+
+def test_a_vault_keeps_its_properties_and_folders(tmp_path: Path) -> None:
+    vault = tmp_path / "vault"
+    for name, text in {
+        "Home.md": "---\nstatus: active\nrating: 0\nkind: mine\naliases: [Start, Top]\n---\n"
+                   "See [[Projects/Beta]].\n",
+        "Projects/Beta.md": "---\ndone: false\n---\nBeta.\n",
+        "Other/Beta.md": "Another Beta.\n",
+    }.items():  # fmt: skip
+        (vault / name).parent.mkdir(parents=True, exist_ok=True)
+        (vault / name).write_text(text)
+    (vault / ".obsidian").mkdir()
+    data, out = tmp_path / "data", tmp_path / "out"
+    assert run_command(["import", str(vault), "--data", str(data)]) == 0
+    with Commonplace(data, embedding="none") as memory:
+        home = next(one for one in lookup.every(memory) if one.title == "Home")
+        memory.revise(home.id, importance=0.9, pinned=True, source="https://example.org")
+    assert run_command(["export", "--to", "obsidian", str(out), "--data", str(data)]) == 0
+    written = (out / "Home.md").read_text()
+    assert 'status: "active"\n' in written and 'rating: "0"\n' in written
+    assert 'aliases: ["Start", "Top"]\n' in written and 'links: ["[[Projects/Beta]]"]' in written
+    assert 'done: "false"\n' in (out / "Projects/Beta.md").read_text()
+    assert (out / "Other/Beta.md").exists()
+    with Commonplace(tmp_path / "other", embedding="none") as after:
+        registry.run(after, out, "obsidian", origin=storing.import_origin())
+        with Commonplace(data, embedding="none") as before:
+            for one in lookup.every(before):
+                again = after.get(one.id)
+                for name in ("attrs", "ref", "source", "importance", "pinned", "title", "text"):
+                    assert getattr(again, name) == getattr(one, name), name
+
+
+def test_a_path_that_leads_out_of_the_vault_is_not_written(tmp_path: Path) -> None:
+    with Commonplace(tmp_path / "data", embedding="none") as memory:
+        for file in ("../out.md", "/tmp/out.md", "a/../../out.md", ".hidden/out.md", "x:y/out.md"):
+            memory.remember(f"from {file}", attrs={"file": file})
+        names = [name for name, _ in exporting.files("obsidian", exporting.chosen(memory))]
+    assert all("/" not in name for name in names if not name.startswith(".obsidian"))
+
+
+def test_properties_that_cannot_be_read_are_told_and_kept(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    vault = tmp_path / "vault"
+    (vault / ".obsidian").mkdir(parents=True)
+    (vault / "Odd.md").write_text("---\ntags: [broken\ndate: 2026-02-31\n---\nText.\n")
+    assert run_command(["import", str(vault), "--data", str(tmp_path / "data")]) == 4
+    told = capsys.readouterr().err
+    assert "tags is not a list" in told and "date is not a date" in told
+    with Commonplace(tmp_path / "data", embedding="none") as memory:
+        (one,) = lookup.every(memory)
+        assert one.tags == () and one.text == "Text."
+        assert one.attrs["properties"] == {"tags": "[broken", "date": "2026-02-31"}

@@ -13,11 +13,18 @@ from commonplace.engine.model import Link, Memory, iso
 from commonplace.errors import InvalidInput
 from commonplace.importers import markdown
 from commonplace.importers.items import Item, Skipped, tags_of, title_of
-from commonplace.transcripts.record import moment, text_of
+from commonplace.storage.fields import DEFAULTS
+from commonplace.transcripts.record import mapping_of, moment, text_of
 
 _CREATED = ("created", "date created", "created_at", "date")
 _OCCURRED = ("occurred", "occurred_at", "date")
 _OURS = "commonplace"
+_ATTRS = "commonplace_attrs"
+_WRITTEN = (
+    _OURS, "title", "kind", "tags", "created", "occurred", "links", "link_kinds", "ref", "source",
+    "pinned", "importance", _ATTRS,
+)  # fmt: skip
+"""The properties that an export writes itself, beside those that a note had."""
 _OBSERVATION = re.compile(r"^[ \t]*[-*] \[([^\]\n]{1,60})\] (.+)$", re.MULTILINE)
 _RELATION = re.compile(
     r"^[ \t]*[-*] ([\w -]{1,60}?) \[\[([^\]\n|#]+)(?:[|#][^\]\n]*)?\]\]", re.MULTILINE
@@ -53,6 +60,8 @@ class Vault:
                 continue
             if item := self._item(key, file, properties, body, targets):
                 yield item
+                if _OURS not in properties:
+                    yield from (Skipped(f"{file}: {why}") for why in _unread(properties).values())
 
     def _item(
         self, key: str, file: Path, properties: dict[str, Any], body: str, targets: dict[str, str]
@@ -62,9 +71,11 @@ class Vault:
         text = body.replace("\r\n", "\n").strip()
         if not text:
             return None
-        tags = markdown.listed(properties.get("tags", properties.get("tag")))
+        unread = _unread(properties)
+        listed = {} if unread.keys() & {"tags", "tag"} else properties
+        tags = markdown.listed(listed.get("tags", listed.get("tag")))
         tags = [*tags, *markdown.INLINE_TAG.findall(_without_code(text))]
-        known = {"tags", "tag", "title", *_CREATED, *_OCCURRED}
+        known = {"tags", "tag", "title", *_CREATED, *_OCCURRED} - unread.keys()
         more = {name: value for name, value in properties.items() if name not in known and value}
         attrs = {"file": f"{key}{file.suffix}", "properties": more}
         return Item(
@@ -86,8 +97,15 @@ class Vault:
                  if name and _folded(name[0]) in targets]  # fmt: skip
         if not text.strip():
             return None
+        attrs = _parsed(properties.get(_ATTRS))
+        more = {name: value for name, value in properties.items() if name not in _WRITTEN}
+        if more:
+            attrs["properties"] = {**more, **mapping_of(attrs.get("properties"))}
         return Item(
             key=key, text=text, id=text_of(properties.get(_OURS)) or None,
+            attrs=attrs, source=text_of(properties.get("source")),
+            ref=text_of(properties.get("ref")), pinned=properties.get("pinned") == "true",
+            importance=_share(properties.get("importance")),
             tags=properties.get("tags") or (), title=text_of(properties.get("title")),
             kind=text_of(properties.get("kind")) or "note",
             created_at=moment(properties.get("created")),
@@ -178,6 +196,34 @@ def _targets(notes: Mapping[str, Path]) -> dict[str, str]:
     return found | {_folded(key): key for key in notes}
 
 
+def _unread(properties: dict[str, Any]) -> dict[str, str]:
+    """Properties with a meaning that cannot be read, each with what to tell about it.
+
+    They are kept as text.
+    """
+    found = {}
+    for name, value in properties.items():
+        if name in (*_CREATED, *_OCCURRED) and value and moment(value) is None:
+            found[name] = f"its property {name} is not a date and is kept as text: {value}"
+        elif name in ("tags", "tag") and isinstance(value, str) and value.startswith("["):
+            found[name] = f"its property {name} is not a list and is kept as text: {value}"
+    return found
+
+
+def _parsed(value: Any) -> dict[str, Any]:
+    try:
+        return dict(mapping_of(json.loads(text_of(value) or "{}")))
+    except ValueError:  # somebody edited it
+        return {}
+
+
+def _share(value: Any) -> float:
+    try:
+        return min(1.0, max(0.0, float(value)))
+    except (TypeError, ValueError):
+        return 0.5
+
+
 def _time(properties: dict[str, Any], names: Sequence[str]) -> Any:
     return next((at for name in names if (at := moment(properties.get(name)))), None)
 
@@ -189,12 +235,20 @@ def written(
     names = _names(memories)
     for memory in memories:
         related = [link for link in links.get(memory.id, ()) if link.target in names]
+        attrs = dict(memory.attrs)
+        own = mapping_of(attrs.pop("properties", None))
+        if taken := {name: value for name, value in own.items() if name in _WRITTEN}:
+            attrs["properties"] = taken
         properties: dict[str, Any] = {
             _OURS: memory.id, "title": memory.title, "kind": memory.kind,
             "tags": list(memory.tags), "created": iso(memory.created_at),
             "occurred": iso(memory.occurred_at),
             "links": [f"[[{names[link.target]}]]" for link in related],
             "link_kinds": [link.kind for link in related],
+            "ref": memory.ref, "source": memory.source, "pinned": memory.pinned,
+            "importance": "" if memory.importance == DEFAULTS["importance"] else memory.importance,
+            **{name: value for name, value in own.items() if name not in _WRITTEN},
+            _ATTRS: json.dumps(attrs, ensure_ascii=False) if attrs else "",
         }  # fmt: skip
         head = "".join(
             f"{name}: {json.dumps(value, ensure_ascii=False)}\n"
@@ -211,12 +265,22 @@ def _names(memories: Sequence[Memory]) -> dict[str, str]:
     taken: set[str] = set()
     for memory in memories:
         first = memory.title or memory.text.strip().split("\n", 1)[0]
-        name = _UNSAFE.sub(" ", first)[:60].strip(" .") or "note"
+        name = _place(memory) or _UNSAFE.sub(" ", first)[:60].strip(" .") or "note"
         if name.casefold() in taken:
             name = f"{name} {memory.id}"
         taken.add(name.casefold())
         names[memory.id] = name
     return names
+
+
+def _place(memory: Memory) -> str:
+    """The path that the note had in the vault it came from; empty if it had none, or an odd one."""
+    file = text_of(memory.attrs.get("file"))
+    path = PurePosixPath(file).with_suffix("") if file.endswith(markdown.SUFFIXES) else None
+    if path is None or path.is_absolute() or len(file) > 200:
+        return ""
+    odd = any(part != _UNSAFE.sub(" ", part).strip(" .") for part in path.parts)
+    return "" if odd else path.as_posix()
 
 
 OBSIDIAN = Vault("obsidian", "an Obsidian vault")
