@@ -665,6 +665,30 @@ def test_days_on_the_command_line_are_days_here(
     time.tzset()
 
 
+@pytest.mark.parametrize("zone", ["America/Los_Angeles", "Asia/Tokyo", "Pacific/Kiritimati"])
+def test_a_date_is_that_day_in_every_zone(
+    do: Callable[..., Ended], monkeypatch: pytest.MonkeyPatch, zone: str
+) -> None:
+    """An imported date is midnight in UTC; it is shown and found as that day."""
+    monkeypatch.setenv("TZ", zone)
+    time.tzset()
+    do("remember", "imported", "--at", "2026-02-28T00:00:00Z")
+    do("remember", "said", "--at", "2026-02-28")
+    do("remember", "the day after", "--at", "2026-03-01")
+    do("remember", "late", "--at", "2026-02-28 23:30")
+    for command in (["list"], ["search", "imported said day late"]):
+        told = do(*command, "--since", "2026-02-28", "--until", "2026-02-28", "--json").lines
+        found = {each.get("memory", each)["text"] for each in told}
+        assert found == {"imported", "said", "late"}, command
+    shown = do("list").out
+    assert "12:00" not in shown and shown.count("2026-02-28") == 3
+    assert "2026-02-28 23:30" in shown and "2026-03-01" in shown
+    do("remember", "a day by its name", "--at", "yesterday", "--ref", "named")
+    assert "12:00" not in do("show", "named").out
+    monkeypatch.undo()
+    time.tzset()
+
+
 def test_a_text_is_purged_wherever_it_is_or_was(data: Path, do: Callable[..., Ended]) -> None:
     number = "5550199"
     revised = do("remember", f"Call {number}", "--json").json["id"]

@@ -7,7 +7,7 @@ import inspect
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -360,8 +360,8 @@ def _how_to_create(space: str) -> str:
 def moment(value: str | None, name: str) -> datetime | str | None:
     """A time as people type it, local without a time zone: a date, `yesterday`, `7d`.
 
-    A date means its end for `until`, and noon for `at`. A period means its start, its end for
-    `until` and `as_of`, and its middle for `at`.
+    A date means its end for `until`; for `at` it stays a date: midnight in UTC. A period means its
+    start, its end for `until` and `as_of`, and the day in its middle for `at`.
     """
     from commonplace.text import dates
 
@@ -373,7 +373,7 @@ def moment(value: str | None, name: str) -> datetime | str | None:
         if len(value) <= 10 and name == "until":
             at = at.replace(hour=23, minute=59, second=59, microsecond=999_999)
         elif len(value) <= 10 and name == "at":
-            at = at.replace(hour=12)  # noon is the same day in UTC for nearly every time zone
+            return at.replace(tzinfo=UTC)
     except ValueError:
         last = timedelta(microseconds=1) if name in ("until", "as_of") else timedelta()
         share = 1 if last else 0.5 if name == "at" else 0
@@ -386,6 +386,8 @@ def moment(value: str | None, name: str) -> datetime | str | None:
                 field=name,
             ) from None
         at = found - last
+        if name == "at" and (at.hour % 12, at.minute, at.second, at.microsecond) == (0, 0, 0, 0):
+            return at.replace(hour=0, tzinfo=UTC)  # nobody has named a time of the day
     try:
         return at.astimezone()
     except (OverflowError, OSError, ValueError):

@@ -6,7 +6,7 @@ import dataclasses
 import operator
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, TypedDict
 
 from commonplace.engine import checks
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from commonplace.storage.index import Flags, Floats, Snapshot
 
 _OR_NONE = ("kinds", "trust", "speakers", "ids")
+_DAY = 86_400_000_000  # microseconds
 FEW = 64
 """Up to this many memories are looked up one by one to see if they have a label."""
 
@@ -70,7 +71,10 @@ class Filters:
     states: Collection[str] = LIVE_STATES
     since: datetime | str | None = None
     until: datetime | str | None = None
-    """`since` and `until` compare `occurred_at`, or `created_at` where that is not known."""
+    """`since` and `until` compare `occurred_at`, or `created_at` where that is not known.
+
+    A time at midnight in UTC is a date: it is compared as that day in the zone of the filter.
+    """
     created_since: datetime | str | None = None
     created_until: datetime | str | None = None
     importance: float = 0.0
@@ -145,6 +149,13 @@ class Filters:
         if self.ids is not None:
             yield "id", "in", self.ids
 
+    def _offset(self, comparison: str) -> int:
+        """Return the offset from UTC, in microseconds, of `since` (>=) or `until` (<=)."""
+        at = self.since if comparison == ">=" else self.until
+        zoned = datetime.fromisoformat(at) if isinstance(at, str) else at
+        offset = None if zoned is None else zoned.utcoffset()
+        return 0 if offset is None else offset // timedelta(microseconds=1)
+
     def _labels(self) -> Iterator[tuple[list[str], bool]]:
         """Yield (labels, True if a memory must have one of them, False if it must have none)."""
         yield from (([f"tag:{tag}"], True) for tag in self.tags_all)
@@ -177,6 +188,8 @@ class Filters:
                 column, value = snapshot.num, _numbered(connection, space, value)
             elif field == "happened":
                 column = np.where(snapshot.occurred == NEVER, snapshot.created, snapshot.occurred)
+                if offset := self._offset(comparison):
+                    column = np.where(column % _DAY == 0, column - offset, column)
             else:
                 column = getattr(snapshot, field)
             if comparison == ">=" and column.dtype == np.float32:
@@ -202,7 +215,7 @@ class Filters:
         """Return whether one memory passes, such as a former version that is not in the index."""
         if memory.state not in self.states:
             return False
-        fields = {
+        fields: dict[str, Any] = {
             "kind": memory.kind, "importance": memory.importance, "credit": memory.credit,
             "pinned": memory.pinned, "created": microseconds(memory.created_at),
             "happened": microseconds(memory.occurred_at or memory.created_at),
@@ -212,8 +225,12 @@ class Filters:
             if comparison in ("in", "not in"):
                 if (fields[field] in value) != (comparison == "in"):
                     return False
-            elif not _COMPARE[comparison](fields[field], value):
-                return False
+            else:
+                held = fields[field]
+                if field == "happened" and held % _DAY == 0:
+                    held -= self._offset(comparison)
+                if not _COMPARE[comparison](held, value):
+                    return False
         if self.project is not None and not self.project.admits(memory.tags):
             return False
         carried = {f"tag:{tag}" for tag in memory.tags}
