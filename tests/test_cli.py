@@ -728,6 +728,9 @@ def test_a_purge_says_what_still_holds_the_text(data: Path, do: Callable[..., En
     (data / "server.log").write_text("5550199")
     told = do("purge", "--text", "5550199", "--yes").err
     assert "holds the text too: link " in told and "server.log" in told
+    said = do("remember", "Ann moved to the harbour", "--json").json["id"]
+    quoting = do("remember", "Bob says: Ann moved to the harbour!", "--json").json["id"]
+    assert f"holds the text too: memory {quoting}" in do("purge", said, "--yes").err
 
 
 def test_a_purge_cannot_be_undone_and_nothing_else_is_undone_instead(

@@ -38,6 +38,7 @@ if TYPE_CHECKING:
 
 NOTHING_FOUND = 1
 SHORTEST = 4  # characters of a text whose memories are purged
+QUOTED = 12  # characters of a memory's text that others are searched for
 
 AsOf = Annotated[str | None, option("--as-of WHEN", "Show the state at that time.")]
 
@@ -385,10 +386,11 @@ def purge(
                 shown = memory.get(identity, count=False).text
                 note(f"{identity[:8]}  {one_line(shown, terminal.columns() - 10)}")
             typer.confirm("Delete permanently?", abort=True, err=True)
+        texts = [memory.get(one, count=False).text for one in named] if text is None else [text]
         try:
             words = () if text is None else (text,)
             proof = memory.purge(*named, words=words)
-            other = [] if text is None else _others(opened, text)
+            other = _others(opened, [each for each in texts if text or len(each) >= QUOTED])
         except KeyboardInterrupt:
             note("\ninterrupted; either all of them are deleted or none, and the scan did not end:"
                  f" check with 'commonplace show {named[0][:8]}'")  # fmt: skip
@@ -446,11 +448,11 @@ def _holding(space: OpenSpace, text: str, *, told: bool) -> list[str]:
     return list(named)
 
 
-def _others(space: OpenSpace, text: str) -> list[str]:
-    """The names of what holds a text after its memories are purged."""
+def _others(space: OpenSpace, texts: list[str]) -> list[str]:
+    """The names of what holds one of the texts after their memories are purged."""
     from commonplace.engine.maintenance import secret_scan
 
-    found = secret_scan.scan(space, secret_scan.occurrences(text))
+    found = secret_scan.scan(space, secret_scan.occurrences(*texts)) if texts else []
     return list(dict.fromkeys(f"{each.what} {each.id}" for each in found))
 
 

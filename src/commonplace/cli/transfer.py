@@ -296,7 +296,7 @@ def show_imported(report: Imported, *, undo: bool = True) -> None:
         + (f"; {report.unchanged:,} were already stored" if report.unchanged else ""))  # fmt: skip
     _tell_masked(report.masked)
     if report.purged:
-        note(f"{report.purged:,} were purged here before, and are not stored again;"
+        note(f"left out, since purged here before: {report.purged:,};"
              " 'commonplace remember' stores such a text anew")  # fmt: skip
     _tell_skipped(report.problems, report.skipped)
     if undo and (report.added or report.changed or report.links):

@@ -60,9 +60,9 @@ Texts = Iterator[tuple[str, str]]
 Find = Callable[[str], list[secrets.Secret]]
 
 
-def occurrences(wanted: str) -> Find:
-    """Return a function that finds a text in others, whatever the case of its letters."""
-    pattern = re.compile(re.escape(wanted), re.IGNORECASE)
+def occurrences(*wanted: str) -> Find:
+    """Return a function that finds texts in others, whatever the case of their letters."""
+    pattern = re.compile("|".join(map(re.escape, wanted)), re.IGNORECASE)
 
     def find(text: str) -> list[secrets.Secret]:
         found = pattern.finditer(text)
