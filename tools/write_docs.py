@@ -334,7 +334,7 @@ def settings() -> str:
         "Nothing has to be set. A setting of the table stands in `config.toml` of the data",
         "directory, or in its variable; some are also options of `commonplace serve`. An option",
         "counts before a variable, and a variable before the file. An unknown name or a bad value",
-        "is refused at the start, and the message names it.",
+        "stops every command that would use the data directory, and the message names it.",
         "",
         "```toml",
         "# ~/.commonplace/config.toml, which only you may write (chmod 600)",

@@ -39,7 +39,7 @@ GROUPS = {"being": being}
 def create_being(
     name: Annotated[str, argument("NAME", "Its name.")],
     space: Space = "default",
-    embedding: Embedding = "builtin",
+    embedding: Embedding = None,
     data: Data = None,
     as_json: AsJson = False,
 ) -> None:
@@ -104,7 +104,7 @@ def talk(
         list[str] | None, argument("TEXT...", "One message, instead of a conversation.")
     ] = None,
     space: Space = "default",
-    embedding: Embedding = "builtin",
+    embedding: Embedding = None,
     data: Data = None,
     as_json: AsJson = False,
 ) -> None:

@@ -38,7 +38,7 @@ def undo(
     data: Data = None,
     space: Space = "default",
     as_json: AsJson = False,
-    embedding: Embedding = "builtin",
+    embedding: Embedding = None,
 ) -> None:
     """Undo an operation.
 

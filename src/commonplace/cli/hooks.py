@@ -26,7 +26,7 @@ def _hooks() -> None:
 def recall(
     data: Data = None,
     space: Space = "default",
-    embedding: Embedding = "builtin",
+    embedding: Embedding = None,
     start: Annotated[
         bool, option("--start", "Add the latest checkpoint, as at the start of a session.")
     ] = False,

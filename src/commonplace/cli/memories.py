@@ -55,7 +55,7 @@ def remember(
     data: Data = None,
     space: Space = "default",
     as_json: AsJson = False,
-    embedding: Embedding = "builtin",
+    embedding: Embedding = None,
 ) -> None:
     """Store a memory. It is on disk when this returns.
 
@@ -113,7 +113,7 @@ def search(
     data: Data = None,
     space: Space = "default",
     as_json: AsJson = False,
-    embedding: Embedding = "builtin",
+    embedding: Embedding = None,
 ) -> None:
     """Find memories by word and by meaning. With --json, one object per line.
 
@@ -271,7 +271,7 @@ def revise(
     data: Data = None,
     space: Space = "default",
     as_json: AsJson = False,
-    embedding: Embedding = "builtin",
+    embedding: Embedding = None,
 ) -> None:
     """Change a memory. Its former versions stay in its history.
 

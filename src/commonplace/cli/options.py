@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import inspect
-import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime, timedelta
@@ -24,6 +23,7 @@ if TYPE_CHECKING:
     from commonplace.engine.commonplace import Commonplace
     from commonplace.engine.content.projects import Project
     from commonplace.engine.library import Library
+    from commonplace.server.settings import Settings
     from commonplace.storage.ports import Store
 
 
@@ -70,7 +70,7 @@ Database = Annotated[
 Space = Annotated[str, option("--space NAME", "The space.")]
 AsJson = Annotated[bool, option("--json", "Write JSON for scripts.")]
 Embedding = Annotated[
-    str,
+    str | None,
     option(
         "--embedding builtin|none|URL",
         "Embedding model: the built-in one, none (search by words only), or the URL of an"
@@ -178,12 +178,20 @@ def with_database(command: Callable[..., None]) -> Callable[..., None]:
     return wrapped
 
 
+def settings_of(data: Path | None) -> Settings:
+    """The settings of a data directory: the only way in which commands read them.
+
+    InvalidInput if config.toml or a variable is wrong, so that no command goes on without them.
+    """
+    from commonplace.engine.library import directory
+    from commonplace.server.settings import Settings
+
+    return Settings.load(data=directory(data), database=_database)
+
+
 def database_of(data: Path | None) -> str | None:
     """The address of the database that holds the rows; None if they are in the data directory."""
-    from commonplace.engine.library import default_database, directory
-    from commonplace.storage.opening import configured
-
-    return _database or default_database(data) or configured(directory(data))
+    return settings_of(data).database or None
 
 
 def has_system(data: Path | None) -> bool:
@@ -218,23 +226,21 @@ def existing(data: Path | None) -> Path:
 
 @contextmanager
 def library(
-    data: Path | None, embedding: str = "none", *, allow_secrets: bool = False
+    data: Path | None, embedding: str | None = "none", *, allow_secrets: bool = False
 ) -> Iterator[Library]:
-    """The open data directory."""
-    from commonplace.embedding.provider import open_embedder
+    """The open data directory; its settings say what `embedding` does not, if that is None."""
+    from commonplace.embedding.provider import configured_embedder
     from commonplace.engine.library import Library
 
-    model = os.environ.get("COMMONPLACE_EMBEDDING_MODEL") or "text-embedding-3-small"
-    key = os.environ.get("COMMONPLACE_EMBEDDING_KEY") or None
-    if embedding.strip().lower() == "builtin":
-        embedder = _served_model(data)
-    else:
-        embedder = open_embedder(embedding, api_key=key, model=model)
+    settings = settings_of(data)
+    name = settings.embedding if embedding is None else embedding
+    builtin = name.strip().lower() == "builtin"
     opened = Library(
         data,
-        embedder=embedder,
-        database=database_of(data),
-        allow_secrets=allow_secrets,
+        embedder=_served_model(data) if builtin else configured_embedder(name),
+        database=settings.database or None,
+        allow_secrets=allow_secrets or settings.allow_secrets,
+        auto_accept=settings.auto_accept,
     )
     try:
         if opened.read_only:
@@ -244,11 +250,12 @@ def library(
         opened.close()
 
 
-def check_embedding(name: str) -> None:
+def check_embedding(name: str | None) -> None:
     """Raise InvalidInput if there is no such provider of embeddings."""
     from commonplace.embedding.provider import open_embedder
 
-    opened = None if name.strip().lower() == "builtin" else open_embedder(name)
+    usual = name is None or name.strip().lower() == "builtin"
+    opened = None if usual else open_embedder(name)
     if opened is not None:
         opened.close()
 
@@ -288,7 +295,7 @@ def current_project(name: str | None = None) -> Project | None:
 def memory(
     data: Path | None,
     space: str,
-    embedding: str = "none",
+    embedding: str | None = "none",
     *,
     create: bool = False,
     first: str = "",

@@ -35,7 +35,7 @@ def review(
     data: Data = None,
     space: Space = "default",
     as_json: AsJson = False,
-    embedding: Embedding = "builtin",
+    embedding: Embedding = None,
 ) -> None:
     """Decide on what was proposed from conversations. With --json, one object per line.
 
@@ -92,7 +92,7 @@ def review(
 
 
 def _propose(
-    data: Path | None, space: str, embedding: str, with_model: bool, as_json: bool
+    data: Path | None, space: str, embedding: str | None, with_model: bool, as_json: bool
 ) -> None:
     """Look for proposals in what is stored."""
     from commonplace.platform import review as inbox

@@ -24,7 +24,7 @@ def scan(
     data: Data = None,
     space: Space = "default",
     as_json: AsJson = False,
-    embedding: Embedding = "builtin",
+    embedding: Embedding = None,
 ) -> None:
     """Find keys, tokens and passwords that are stored. With --json, one object per line.
 

@@ -198,7 +198,7 @@ def mcp(
     dialect: Dialect = "commonplace",
     data: Data = None,
     space: Space = "default",
-    embedding: Embedding = "builtin",
+    embedding: Embedding = None,
     read_only: Annotated[bool, option("--read-only", "Only tools that read.")] = False,
     prefix: Annotated[str, option("--prefix", "Prefix of the tool names, such as mama_.")] = "",
     subject: Annotated[
@@ -241,7 +241,7 @@ def mcp(
             data=None if data is None else str(data),
             database=database_of(data),
             space=space,
-            embedding=None if embedding == "builtin" else embedding,
+            embedding=embedding,
             prefix=prefix,
             subject=subject,
             project=project,

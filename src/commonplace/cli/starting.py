@@ -69,6 +69,7 @@ def start(
     """
     from commonplace.engine.library import directory
 
+    options.settings_of(data)  # a wrong setting stops it before anything is shown or written
     plan = _planned(only, with_import, data, space)
     if not as_json:
         _show(plan)

@@ -206,7 +206,7 @@ def doctor(
     spaces: Spaces = None,
     data: Data = None,
     as_json: AsJson = False,
-    embedding: Embedding = "builtin",
+    embedding: Embedding = None,
 ) -> None:
     """Check every row and index. With --json, one object per line.
 

@@ -23,6 +23,7 @@ from commonplace.storage.directories import replacing
 from commonplace.text.hidden import visible
 
 if TYPE_CHECKING:
+    from commonplace.engine.commonplace import Commonplace
     from commonplace.engine.transfer.reading import ImportReport
     from commonplace.importers.storing import Imported
 
@@ -179,7 +180,7 @@ def import_(
     data: Data = None,
     space: Space = "default",
     as_json: AsJson = False,
-    embedding: Embedding = "builtin",
+    embedding: Embedding = None,
 ) -> None:
     """Import agents' histories, other memories, exports or notes.
 
@@ -228,7 +229,7 @@ class _Chosen:
     allow_secrets: bool
     data: Path | None
     space: str
-    embedding: str
+    embedding: str | None
 
 
 def _place(file: Path, from_: str | None) -> tuple[Path, str | None]:
@@ -337,15 +338,14 @@ def _import_own(chosen: _Chosen, dry_run: bool, as_json: bool) -> None:
     from commonplace.engine.transfer import importing
 
     with contextlib.ExitStack() as stack:
-        data, embedding = chosen.data, chosen.embedding
-        if dry_run:  # the same import, into a directory that is deleted
-            folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="commonplace-"))
-            data, embedding = Path(folder), "none"
         memory = stack.enter_context(
-            options.memory(
-                data, chosen.space, embedding, create=True, allow_secrets=chosen.allow_secrets
+            _rehearsal(chosen)
+            if dry_run
+            else options.memory(
+                chosen.data, chosen.space, chosen.embedding, create=True,
+                allow_secrets=chosen.allow_secrets,
             )
-        )
+        )  # fmt: skip
         masked: list[str] = []
         with (
             lease(memory) as opened,
@@ -378,6 +378,22 @@ def _import_own(chosen: _Chosen, dry_run: bool, as_json: bool) -> None:
         _tell_masked(masked)
     if report.conflicts or report.unreadable:
         raise typer.Exit(LEFT_OUT)
+
+
+@contextlib.contextmanager
+def _rehearsal(chosen: _Chosen) -> Iterator[Commonplace]:
+    """A memory in files that are deleted afterwards, whatever database is configured."""
+    from commonplace.engine.commonplace import Commonplace
+    from commonplace.engine.library import Library
+
+    allow_secrets = chosen.allow_secrets or options.settings_of(chosen.data).allow_secrets
+    with (
+        tempfile.TemporaryDirectory(prefix="commonplace-") as folder,
+        contextlib.closing(
+            Library(Path(folder), embedder=None, allow_secrets=allow_secrets)
+        ) as library,
+    ):
+        yield Commonplace(space=chosen.space, library=library)
 
 
 def _show_import(report: ImportReport, *, trusted: bool) -> None:

@@ -246,7 +246,7 @@ def import_palace(
         Path,
         argument("PATH", "A MemPalace's directory, Chroma file, or export."),
     ],
-    embedding: Embedding = "builtin",
+    embedding: Embedding = None,
     data: Data = None,
     as_json: AsJson = False,
 ) -> None:

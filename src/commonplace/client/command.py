@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from commonplace import __version__
-from commonplace.client import connection, files
+from commonplace.client import config, connection, files
 
 MAMA_PORT = "3847"
 _VALUES = {
@@ -69,6 +69,8 @@ def run(options: McpOptions) -> int | None:
         return None
     try:
         place = place_of(options.data, options.database)
+    except config.Unreadable:
+        return None  # the whole program reports it, and serves nothing
     except (OSError, connection.Unusable) as error:
         sys.stderr.write(f"commonplace: serving in this process: {error}\n")
         return None
@@ -85,20 +87,9 @@ def run(options: McpOptions) -> int | None:
 def place_of(data: str | None, database: str | None) -> connection.Place:
     """Where the server of the data directory, or of the database, is found."""
     directory = files.data_directory(data)
-    address = database or os.environ.get("COMMONPLACE_DATABASE") or _configured(directory)
+    given = config.read(directory)
+    address = database or os.environ.get("COMMONPLACE_DATABASE") or given.get("database", "")
     return connection.place_of(directory, address)
-
-
-def _configured(directory: str) -> str:
-    """The database that config.toml of the data directory names."""
-    try:
-        with open(f"{directory}/config.toml", "rb") as file:  # noqa: PTH123
-            import tomllib
-
-            found = tomllib.load(file).get("database", "")
-    except (OSError, ValueError):
-        return ""
-    return found if isinstance(found, str) else ""
 
 
 def hello(options: McpOptions) -> dict[str, Any]:

@@ -92,11 +92,11 @@ def run(arguments: Sequence[str], given: bytes) -> str:
 
 def _wait_for_agent(data: str, until: float) -> None:
     """Wait until the agent that starts has connected to the server, but not for long."""
-    from commonplace.client import command, connection
+    from commonplace.client import command, config, connection
 
     try:
         ready = command.place_of(data, None).ready
-    except (OSError, connection.Unusable):
+    except (OSError, connection.Unusable, config.Unreadable):
         return
     since = time.time() - RECENT_SECONDS  # it may have connected before this process was started
     while time.monotonic() < until:
@@ -160,7 +160,7 @@ def _options(arguments: Sequence[str]) -> dict[str, str] | None:
 
 def _from_server(data: str, space: str, event: Mapping[str, Any]) -> str | None:
     """What the server answers; None if there is none."""
-    from commonplace.client import command, connection
+    from commonplace.client import command, config, connection
 
     try:
         place = command.place_of(data, None)
@@ -169,6 +169,9 @@ def _from_server(data: str, space: str, event: Mapping[str, Any]) -> str | None:
             "arguments": _arguments(event),
         }  # fmt: skip
         answer = _asked(place, hello, name_of(event))
+    except config.Unreadable as error:
+        _say(f"commonplace-hook: {error} {error.hint}\n")
+        return None
     except (OSError, connection.Unusable):
         return None
     if answer is None or "result" not in answer:

@@ -7,6 +7,7 @@ differently, and only over the scripts it learnt, so a raw cosine goes through a
 
 from __future__ import annotations
 
+import os
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
@@ -81,6 +82,13 @@ def open_embedder(
         hint='Use "builtin", "none", or the base URL of an OpenAI-compatible endpoint.',
         field="embedding",
     )
+
+
+def configured_embedder(name_or_url: str) -> Embedder | None:
+    """The provider a setting names, with the key and the model of the environment."""
+    key = os.environ.get("COMMONPLACE_EMBEDDING_KEY") or None
+    model = os.environ.get("COMMONPLACE_EMBEDDING_MODEL") or "text-embedding-3-small"
+    return open_embedder(name_or_url, api_key=key, model=model)
 
 
 # Longer texts are not cached: they are rarely repeated.

@@ -86,11 +86,11 @@ def _serve_socket(settings: Settings, place: connection.Place, lock: int) -> Non
 
     with without_garbage_collection():
         from commonplace.access.vault import open_vault
-        from commonplace.embedding.provider import open_embedder
+        from commonplace.embedding.provider import configured_embedder
         from commonplace.engine.library import Library
         from commonplace.server.local import Hosted, LocalServer, store_settings, warm
 
-    embedder = open_embedder(settings.embedding)
+    embedder = configured_embedder(settings.embedding)
     library = Library(
         settings.data, embedder=embedder, database=settings.database or None,
         allow_secrets=settings.allow_secrets, auto_accept=settings.auto_accept, embed="later",

@@ -27,7 +27,7 @@ from commonplace.access.signed import Tokens, configured
 from commonplace.access.vault import open_vault
 from commonplace.client import connection
 from commonplace.dialects import registry
-from commonplace.embedding.provider import open_embedder
+from commonplace.embedding.provider import configured_embedder
 from commonplace.engine.library import Library
 from commonplace.errors import CommonplaceError, InvalidInput, StorageUnavailable
 from commonplace.platform.loading import without_garbage_collection
@@ -141,7 +141,7 @@ def assembled(settings: Settings, restart: Restart | None = None) -> Iterator[As
     with contextlib.ExitStack() as stack:
         library = Library(
             settings.data,
-            embedder=open_embedder(settings.embedding),
+            embedder=configured_embedder(settings.embedding),
             database=settings.database or None,
             allow_secrets=settings.allow_secrets,
             auto_accept=settings.auto_accept,

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import ipaddress
 import os
 import re
 import shlex
-import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from functools import lru_cache
@@ -14,7 +12,7 @@ from pathlib import Path
 from typing import Any, Self
 from urllib.parse import urlsplit
 
-from commonplace.engine.library import default_path
+from commonplace.client import config
 from commonplace.errors import InvalidInput
 from commonplace.storage.opening import is_address
 
@@ -70,11 +68,12 @@ class Settings:
     def load(cls, environ: Mapping[str, str] | None = None, **options: Any) -> Self:
         """Options first, then the environment, then config.toml, then the defaults."""
         environ = os.environ if environ is None else environ
-        data = Path(options.pop("data", None) or environ.get("COMMONPLACE_DATA") or default_path())
+        given = options.pop("data", None) or environ.get("COMMONPLACE_DATA")
+        data = Path(given or _usual_data())
         settings = cls(data=data.expanduser().absolute())
         known = {field.name: field.type for field in fields(cls) if field.name != "data"}
         for source, values in (
-            ("config.toml", _file(settings.data / "config.toml")),
+            ("config.toml", _file(settings.data)),
             ("the environment", _environment(environ, known)),
             ("the command line", {k: v for k, v in options.items() if v is not None}),
         ):
@@ -146,10 +145,17 @@ class Settings:
         host = f"[{self.host}]" if ":" in self.host else self.host
         return f"http://{host}:{self.port}"
 
+    @property
+    def own_url(self) -> str:
+        """The URL for programs on the server's machine."""
+        if not self.everywhere or self.public_url:
+            return self.base_url
+        return f"http://{'[::1]' if ':' in self.host else '127.0.0.1'}:{self.port}"
+
 
 def _usual_data() -> Path:
     """The default data directory."""
-    given = os.environ.get("COMMONPLACE_DATA") or default_path()
+    given = os.environ.get("COMMONPLACE_DATA") or "~/.commonplace"
     return Path(given).expanduser().absolute()
 
 
@@ -167,6 +173,8 @@ def _is_address(url: str) -> bool:
 
 
 def _is_ip(text: str) -> bool:
+    import ipaddress
+
     try:
         ipaddress.ip_address(text)
     except ValueError:
@@ -179,24 +187,19 @@ def is_loopback(host: str) -> bool:
     """Whether an address is a loopback address."""
     if host == "localhost":
         return True
+    import ipaddress
+
     try:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
         return False
 
 
-def _file(path: Path) -> dict[str, Any]:
+def _file(data: Path) -> dict[str, Any]:
     try:
-        with path.open("rb") as file:
-            if os.name == "posix" and os.fstat(file.fileno()).st_mode & 0o022:
-                raise InvalidInput(
-                    f"{path} can be written by others.", hint=f"chmod 600 {path}", field="config"
-                )
-            return tomllib.load(file)
-    except (FileNotFoundError, NotADirectoryError):  # opening the directory reports the error
-        return {}
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise InvalidInput(f"{path} is not valid TOML: {error}.", field="config") from error
+        return config.read(str(data))
+    except config.Unreadable as error:
+        raise InvalidInput(str(error), hint=error.hint, field="config") from error
 
 
 def _environment(environ: Mapping[str, str], known: Mapping[str, Any]) -> dict[str, str]:

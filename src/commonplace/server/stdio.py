@@ -16,7 +16,7 @@ from commonplace.access.vault import open_vault
 from commonplace.client.connection import CONTRACT_VARIABLES
 from commonplace.dialects import registry
 from commonplace.dialects.contract import Dialect, RequestInfo, Setting
-from commonplace.embedding.provider import open_embedder
+from commonplace.embedding.provider import configured_embedder
 from commonplace.engine import checks
 from commonplace.engine.content.projects import Project
 from commonplace.engine.library import Library
@@ -33,7 +33,7 @@ def run(
     data: Path | None = None,
     database: str | None = None,
     space: str = "default",
-    embedding: str = "builtin",
+    embedding: str | None = None,
     read_only: bool = False,
     prefix: str = "",
     subject: str = "",
@@ -44,11 +44,11 @@ def run(
     chosen = registry.load(dialect).prefixed(prefix)
     scopes = READ_ONLY if read_only else EVERYTHING
     caller = Caller(space=checks.space(space), user=_user(), scopes=scopes)
-    settings = Settings.load(data=data)
+    settings = Settings.load(data=data, database=database, embedding=embedding)
     library = Library(
         data,
-        embedder=open_embedder(embedding),
-        database=database,
+        embedder=configured_embedder(settings.embedding),
+        database=settings.database or None,
         allow_secrets=allow_secrets or settings.allow_secrets,
         auto_accept=settings.auto_accept,
         embed="later",

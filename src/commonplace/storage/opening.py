@@ -32,20 +32,6 @@ def default_database() -> str | None:
     return os.environ.get(VARIABLE) or None
 
 
-def configured(data: Path) -> str | None:
-    """The address that config.toml of a data directory names."""
-    file = data / "config.toml"
-    if not file.exists():
-        return None
-    import tomllib
-
-    try:
-        found = tomllib.loads(file.read_text(encoding="utf-8")).get("database")
-    except (OSError, ValueError):
-        return None  # `commonplace serve`, which reads the whole file, reports the error
-    return found if isinstance(found, str) and found else None
-
-
 def administration() -> Any:
     """The module that sets databases up."""
     return _postgres("administration")

@@ -1,0 +1,50 @@
+"""`config.toml` of a data directory, as every program that uses the directory reads it."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+NAMES = (
+    "database", "host", "port", "public_url", "allow_hosts", "allow_origins", "proxies",
+    "require_token", "embedding", "dialect", "rate", "burst", "body_bytes", "call_seconds",
+    "audit_days", "allow_secrets", "auto_accept", "idle_seconds", "log",
+)  # fmt: skip
+"""The settings that there are, in the order of `server.settings.Settings`."""
+
+
+class Unreadable(ValueError):
+    """The file cannot be read, or has a name that is not a setting; nothing may be assumed."""
+
+    def __init__(self, message: str, hint: str) -> None:
+        super().__init__(message)
+        self.hint = hint
+
+
+def read(data: str) -> dict[str, Any]:
+    """The settings in the file; empty if there is none."""
+    path = os.path.join(data, "config.toml")  # noqa: PTH118
+    try:
+        with open(path, "rb") as file:  # noqa: PTH123
+            if os.name == "posix" and os.fstat(file.fileno()).st_mode & 0o022:
+                raise Unreadable(f"{path} can be written by others.", f"chmod 600 {path}")
+            import tomllib
+
+            found = tomllib.load(file)
+    except (FileNotFoundError, NotADirectoryError):  # opening the directory reports the error
+        return {}
+    except OSError as error:
+        told = f"{path} cannot be read: {error.strerror}."
+        raise Unreadable(told, "Check its permissions, or move it away.") from error
+    except Unreadable:
+        raise
+    except ValueError as error:  # not TOML, or not UTF-8
+        told = f"{path} is not valid TOML: {error}."
+        raise Unreadable(told, "Correct it, or move it away.") from error
+    for name in found:
+        if name not in NAMES:
+            told = f"{path} sets {name!r}, which is not a setting."
+            raise Unreadable(told, f"There are: {', '.join(NAMES)}.")
+    if not isinstance(found.get("database", ""), str):
+        raise Unreadable(f"database in {path} is not a text.", "Write it in quotes.")
+    return found
