@@ -26,7 +26,7 @@ from commonplace.access.caller import FULL
 from commonplace.access.credentials import SECOND, Grant, Unauthenticated
 from commonplace.engine.commonplace import Commonplace
 from commonplace.server.calls import ADMITTED
-from commonplace.server.request import INLINE_BYTES
+from commonplace.server.request import INLINE_BYTES, own_names
 from server.harness import MCP, Answer, Client, Running, message, running
 
 PASSWORD = "several words make a good one"
@@ -131,6 +131,34 @@ def test_under_https_the_cookie_is_bound_to_the_host(data: Path) -> None:
         other = {**known, "cookie": f"{COOKIE}={morsel.value}"}
         assert create(server.client(), **other).status == 401
         assert create(server.client(), **{**known, "origin": "http://memory.example"}).status == 403
+
+
+def test_people_sign_in_to_a_server_for_the_network_without_https(data: Path) -> None:
+    """At every address that the server has, though no OAuth can be offered there."""
+    with running(data) as server:
+        server.parts.accounts.add("anna", PASSWORD, ["anna"])
+        token = server.token(space="anna")
+    with running(data, host="0.0.0.0") as server:
+        assert server.client().request("GET", BEINGS).status == 401
+        for name in own_names(server.settings):
+            place = f"{name}:{server.settings.port}"
+            sent = {"host": place, "origin": f"http://{place}"}
+            for fields in ({"name": "anna", "password": PASSWORD}, {"token": token}):
+                answer = server.client().request("POST", "/sign-in", fields, sent)
+                assert (answer.status, answer.json["space"]) == (200, "anna")
+                (morsel,) = SimpleCookie(answer.header("set-cookie")).values()
+                assert (morsel["httponly"], morsel["samesite"].lower()) == (True, "strict")
+                assert morsel["secure"] == ""
+                known = {**sent, "cookie": f"{morsel.key}={morsel.value}"}
+                assert create(server.client(), **known).status == 403  # without the CSRF token
+                known["x-csrf-token"] = answer.json["csrf_token"]
+                assert create(server.client(), **known).status == 201
+                strange = {**known, "origin": "http://elsewhere.example"}
+                assert create(server.client(), **strange).status == 403
+        wrong = {"name": "anna", "password": "another"}
+        assert server.client().request("POST", "/sign-in", wrong, sent).status == 401
+        metadata = server.client().request("GET", "/.well-known/oauth-authorization-server")
+        assert metadata.status != 200
 
 
 def test_the_session_says_who_is_signed_in(server: Running, anna: Client) -> None:

@@ -25,7 +25,7 @@ from commonplace.access.caller import SCOPES
 from commonplace.access.credentials import SECOND, Credential, Grant, Unauthenticated
 from commonplace.access.oauth import forms
 from commonplace.access.oauth.errors import OAuthError, invalid_request
-from commonplace.access.oauth.server import OAuth
+from commonplace.access.oauth.signing_in import SignIn
 from commonplace.access.signed import Tokens
 from commonplace.engine.model import iso, moment
 from commonplace.errors import CommonplaceError
@@ -167,12 +167,12 @@ Begin = Callable[[str, str], tuple[str, Credential]]
 """Begins a session by a secret, and ends the session of a former cookie."""
 
 
-def routes(oauth: OAuth, sessions: BrowserSessions, address: Address) -> list[Route]:
+def routes(sign_in: SignIn, sessions: BrowserSessions, address: Address) -> list[Route]:
     """Routes to sign in, to see who is signed in, and to sign out.
 
     `SIGN_OUT` relies on the door, which has called `check_change` for the cookie's session.
     """
-    signing = _SignInEndpoints(oauth, sessions, address)
+    signing = _SignInEndpoints(sign_in, sessions, address)
     return [
         Route("/session", _answered(signing.show), methods=["GET"]),
         Route("/sign-in", _answered(signing.sign_in), methods=["POST"]),
@@ -181,8 +181,8 @@ def routes(oauth: OAuth, sessions: BrowserSessions, address: Address) -> list[Ro
 
 
 class _SignInEndpoints:
-    def __init__(self, oauth: OAuth, sessions: BrowserSessions, address: Address) -> None:
-        self._oauth = oauth
+    def __init__(self, sign_in: SignIn, sessions: BrowserSessions, address: Address) -> None:
+        self._sign_in = sign_in
         self._sessions = sessions
         self._address = address
 
@@ -190,7 +190,7 @@ class _SignInEndpoints:
         """Who is signed in, with the CSRF token that changes need."""
         cookie = self._sessions.given(request.headers.raw)
         try:
-            credential = await self._oauth.in_thread(self._sessions.find, cookie)
+            credential = await self._sign_in.in_thread(self._sessions.find, cookie)
         except Unauthenticated:
             return JSONResponse({"signed_in": False})
         return JSONResponse(_shown(cookie, credential))
@@ -198,7 +198,7 @@ class _SignInEndpoints:
     async def sign_in(self, request: Request) -> Response:
         """Begin a session, by the name and password of an account, an API token, or a code."""
         self._sessions.check_origin(request.headers.raw)
-        self._oauth.take("page", self._address(request), request.url.path)
+        self._sign_in.take("page", self._address(request), request.url.path)
         given = await _fields(request)
         former = self._sessions.given(request.headers.raw)
         begin: Begin | None = None
@@ -216,21 +216,21 @@ class _SignInEndpoints:
         self, given: dict[str, str], former: str, request: Request
     ) -> tuple[str, Credential]:
         name, password = given.get("name", ""), given.get("password", "")
-        account = await self._oauth.verify(name, password, self._address(request))
+        account = await self._sign_in.verify(name, password, self._address(request))
         if account is None:
             raise Unauthenticated("wrong name or password")
         space = given.get("space", account.spaces[0])
         if space not in account.spaces:
             raise invalid_request("Choose one of your spaces.")
         grant = Grant(user=account.name, space=space, name=NAME, lifetime=SESSION_SECONDS)
-        return await self._oauth.in_thread(self._sessions.begin, grant, former)
+        return await self._sign_in.in_thread(self._sessions.begin, grant, former)
 
     async def _by_secret(
         self, begin: Begin, secret: str, former: str, request: Request
     ) -> tuple[str, Credential]:
-        async with self._oauth.audited("sign in", address=self._address(request)) as failed:
+        async with self._sign_in.audited("sign in", address=self._address(request)) as failed:
             try:
-                return await self._oauth.in_thread(begin, secret, former)
+                return await self._sign_in.in_thread(begin, secret, former)
             except Unauthenticated as error:
                 failed(error.reason)
                 raise
@@ -239,10 +239,10 @@ class _SignInEndpoints:
         """End the session of the browser that asks."""
         cookie = self._sessions.given(request.headers.raw)
         with contextlib.suppress(Unauthenticated):
-            session = await self._oauth.in_thread(self._sessions.find, cookie)
+            session = await self._sign_in.in_thread(self._sessions.find, cookie)
             told = {"user": session.user, "address": self._address(request)}
-            async with self._oauth.audited("sign out", **told):
-                await self._oauth.in_thread(self._sessions.end, cookie)
+            async with self._sign_in.audited("sign out", **told):
+                await self._sign_in.in_thread(self._sessions.end, cookie)
         return self._sessions.cookie.delete(Response(status_code=204))
 
 

@@ -28,6 +28,7 @@ from commonplace.cli.options import (
     library,
     moment,
     option,
+    settings_of,
 )
 from commonplace.cli.terminal import columns, emit, local, note, one_line, say
 from commonplace.dialects import registry
@@ -101,6 +102,11 @@ def _tell(settings: Any) -> None:
     if settings.everywhere:
         accepted = ", ".join((*names, *settings.allow_hosts))
         lines.append(f"  names    {accepted}; add others to the setting allow_hosts")
+    if not settings.local and base.startswith("http:"):
+        lines.append(
+            "  plain    without HTTPS, passwords and tokens can be read on the network, and apps"
+            " cannot sign in by OAuth; a proxy with a certificate and --public-url change that"
+        )
     lines += [
         "",
         "Next:",
@@ -137,10 +143,9 @@ def open_(
     from commonplace.access.credentials import CODE_SECONDS, Grant
     from commonplace.cli.access import opened_access
     from commonplace.engine import checks
-    from commonplace.server.settings import Settings
 
     existing(data)
-    base = (url or _address_of_running(data) or Settings.load(data=data).base_url).rstrip("/")
+    base = (url or _address_of_running(data) or settings_of(data).own_url).rstrip("/")
     _check_running(base)
     with opened_access(data, create=True) as access:
         grant = Grant(space=checks.space(space), scopes=EVERYTHING, name="one-time code")

@@ -118,7 +118,7 @@ class Door:
         tokens: Tokens,
         metrics: Metrics,
         oauth: OAuth | None,
-        sessions: BrowserSessions | None,
+        sessions: BrowserSessions,
         streams: Streams,
         sockets: Streams,
     ) -> None:
@@ -264,7 +264,6 @@ class Door:
         request.caller = await self._caller(request)
         body = await self._body(request, receive)
         if request.cookie and request.method not in SAFE_METHODS:
-            assert self._sessions is not None
             try:
                 self._sessions.check_change(request.cookie, scope["headers"], body)
             except CsrfRefused as error:
@@ -462,7 +461,7 @@ class Door:
         request with a safe method (GET, HEAD) may only read.
         """
         scope = request.scope
-        if self._sessions is None or request.entrance.mcp:
+        if request.entrance.mcp:
             return None
         cookie = self._sessions.given(scope["headers"])
         if not cookie:

@@ -13,7 +13,7 @@ from collections.abc import AsyncIterator, Callable, Collection, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
-from urllib.parse import parse_qsl, quote, urlencode
+from urllib.parse import parse_qsl, quote, urlencode, urlsplit
 
 from mcp.server.auth.middleware.bearer_auth import AuthenticatedUser
 from mcp.server.auth.provider import AccessToken
@@ -33,7 +33,7 @@ from commonplace.access.browser import SIGN_OUT, BrowserSessions
 from commonplace.access.browser import routes as browser_routes
 from commonplace.access.caller import Caller
 from commonplace.access.credentials import Credentials
-from commonplace.access.oauth import OAuth
+from commonplace.access.oauth import OAuth, SignIn
 from commonplace.access.oauth import routes as oauth_routes
 from commonplace.access.oauth.endpoints import peer as client_address
 from commonplace.access.sessions import Sessions
@@ -208,14 +208,14 @@ def application(parts: Parts) -> Door:
     streams = Streams("event streams", metrics.open_streams)
     sockets = Streams("WebSockets", metrics.open_sockets)
     oauth = _oauth(parts, dialects)
-    browsers = BrowserSessions(parts.tokens, oauth.issuer) if oauth else None
-    pages = web.routes()
-    if oauth is not None and browsers is not None:
-        pages += [*oauth_routes(oauth), *browser_routes(oauth, browsers, client_address)]
+    browsers = BrowserSessions(parts.tokens, _origin(settings.base_url))
+    signing_in = oauth or SignIn(parts.system, parts.accounts)
+    pages = [*web.routes(), *browser_routes(signing_in, browsers, client_address)]
+    pages += oauth_routes(oauth) if oauth is not None else []
     paths = Paths(
         everything, settings.dialect,
         public={"/health", *(route.path for route in pages)} - {SIGN_OUT},
-        forms=[SIGN_OUT] if browsers is not None else [],
+        forms=[SIGN_OUT],
         visited=VISITED,
     )  # fmt: skip
     quotas = {name: quota_of(dialect.rate, os.environ) for name, dialect in dialects.items()}
@@ -350,8 +350,14 @@ def _oauth(parts: Parts, dialects: Mapping[str, Dialect]) -> OAuth | None:
             ),
         )  # fmt: skip
     except ValueError as error:
-        log.warning("serving without OAuth", extra={"why": str(error)})
+        log.warning("serving without OAuth; people sign in to the console without it",
+                    extra={"why": str(error)})  # fmt: skip
         return None
+
+
+def _origin(url: str) -> str:
+    parts = urlsplit(url)
+    return f"{parts.scheme}://{parts.netloc}"
 
 
 def _has_subject(library: Library, dialect: Dialect, space: str, subject: str) -> bool:

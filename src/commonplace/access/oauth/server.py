@@ -4,23 +4,15 @@ from __future__ import annotations
 
 import base64
 import binascii
-import contextlib
 import hmac
-import json
 import logging
 import secrets
-import time
-import unicodedata
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import partial
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote_plus, urlsplit
 
-from anyio import CancelScope, CapacityLimiter, to_thread
-
 from commonplace.access.accounts import Account, Accounts
-from commonplace.access.caller import request_id
 from commonplace.access.credentials import Credentials
 from commonplace.access.declarations import OFFLINE, Resource
 from commonplace.access.oauth import forms
@@ -32,16 +24,15 @@ from commonplace.access.oauth.clients import (
     check_registration,
     is_document,
 )
-from commonplace.access.oauth.devices import Device, DeviceCodes, Devices, StillPending
+from commonplace.access.oauth.devices import Device, DeviceCodes, Devices
 from commonplace.access.oauth.errors import (
     OAuthError,
     PageError,
     invalid_client,
     invalid_request,
-    slow_down,
 )
 from commonplace.access.oauth.families import Consent, Families, Tokens, is_challenge
-from commonplace.access.oauth.logins import Lockout, Logins
+from commonplace.access.oauth.logins import Logins
 from commonplace.access.oauth.redirects import LOOPBACK_HOSTS, Redirect, find_match
 from commonplace.access.oauth.resources import (
     DEVICE_CODE,
@@ -51,8 +42,7 @@ from commonplace.access.oauth.resources import (
     is_subject,
 )
 from commonplace.access.oauth.rows import MacRows
-from commonplace.access.rates import Rates, block_of
-from commonplace.engine.history import audit
+from commonplace.access.oauth.signing_in import SignIn
 from commonplace.errors import NotFound
 from commonplace.platform.fetching import Fetcher
 from commonplace.storage.ports import Store
@@ -60,17 +50,7 @@ from commonplace.storage.ports import Store
 if TYPE_CHECKING:
     from commonplace.access.vault import Vault
 
-T = TypeVar("T")
-WORKERS = 8
-LOGIN_WORKERS = 4
 CLIENT_ID_CHARS = 500
-RATES = {  # requests a second and the burst, of one address or, with "all", of everybody
-    "page": (1.0, 120), "token": (2.0, 240), "register": (20 / 3_600, 20),
-    "all register": (200 / 3_600, 200), "device": (20 / 3_600, 20),
-    "all device": (200 / 3_600, 200), "code": (1 / 30, 20), "all code": (1.0, 300),
-    "lookup": (0.1, 10), "all lookup": (0.5, 60),
-}  # fmt: skip
-
 log = logging.getLogger(__name__)
 
 
@@ -103,7 +83,7 @@ class Request:
     challenge: str = ""
 
 
-class OAuth:
+class OAuth(SignIn):
     """One authorization server for all dialects.
 
     `issuer` is the public address of this server without a path: https, or http on this machine.
@@ -123,9 +103,9 @@ class OAuth:
         fetcher: Fetcher | None = None,
         has_subject: Callable[[str, str, str], bool] | None = None,
     ) -> None:
+        super().__init__(store, accounts)
         self._has_subject = has_subject
         self.issuer = _checked_issuer(issuer)
-        self._store = store
         self.resources = Resources(issuer, resources)
         mac_rows = MacRows(vault)
         self.clients = Clients(store, mac_rows)
@@ -133,18 +113,6 @@ class OAuth:
         self.families = Families(store, mac_rows, credentials, self.clients, self.resources)
         self.devices = Devices(store, mac_rows, self.families)
         self.logins = Logins(store, mac_rows)
-        self.lockout = Lockout()
-        self._accounts = accounts
-        self._workers = CapacityLimiter(WORKERS)
-        self._login_workers = CapacityLimiter(LOGIN_WORKERS)
-        self.rates = {name: Rates(rate, burst) for name, (rate, burst) in RATES.items()}
-
-    def take(self, what: str, address: str, page: str = "") -> None:
-        """Count a request against the rate limits of RATES; OAuthError if one is exceeded."""
-        for name, who in ((what, f"{page} {block_of(address)}"), (f"all {what}", "")):
-            wait = self.rates[name].take(who) if name in self.rates else 0
-            if wait:
-                raise slow_down(wait)
 
     # Authorization requests
 
@@ -230,24 +198,6 @@ class OAuth:
         """The cookie of a new login, or None; OAuthError while there were too many tries."""
         found = await self.verify(name, password, address)
         return None if found is None else await self.in_thread(self.logins.begin, found.name)
-
-    async def verify(self, name: str, password: str, address: str) -> Account | None:
-        """The account, if the password is right; OAuthError while there were too many tries."""
-        account = unicodedata.normalize("NFC", name[:200])
-        async with self.audited("log in", user=account, address=address) as failed:
-            wait = self.lockout.take(account, block_of(address))
-            if wait:
-                log.warning("login locked", extra={"address": address})
-                raise slow_down(wait)
-            found: Account | None = await to_thread.run_sync(
-                partial(self._accounts.verify, name, password), limiter=self._login_workers
-            )
-            if found is None:
-                log.warning("login failed", extra={"address": address})
-                failed("wrong name or password")
-                return None
-            self.lockout.succeeded(account, block_of(address))
-            return found
 
     async def account(self, cookie: str) -> Account | None:
         """Who is logged in with a cookie."""
@@ -434,50 +384,10 @@ class OAuth:
         async with self.audited("register", address=address, name=described.name):
             return await self.in_thread(self.clients.register, described)
 
-    # Audit and helpers
-
-    @contextlib.asynccontextmanager
-    async def audited(
-        self, what: str, *, user: str = "", client: str = "", address: str = "", **details: Any
-    ) -> AsyncIterator[Callable[[str], None]]:
-        """Write an audit entry for the block: what was done, or why it was refused; never a secret.
-
-        The block may also report a failure itself. Polling by a pending device is not audited.
-        """
-        begun, wrong, decided = time.monotonic(), list[str](), True
-        try:
-            yield wrong.append
-        except StillPending:
-            decided = False
-            raise
-        except OAuthError as refused:
-            wrong.append(f"{refused.error}: {refused.message}")
-            raise
-        finally:
-            entry = audit.Entry(
-                request=request_id.get(), dialect="oauth", tool=what, caller=_plain(user),
-                client=_plain(client), address=address[:200], success=not wrong,
-                error="".join(wrong)[:1000], result="{}",
-                arguments=json.dumps(details, ensure_ascii=False, separators=(",", ":")),
-                milliseconds=int((time.monotonic() - begun) * 1000),
-            )  # fmt: skip
-            if decided:
-                with CancelScope(shield=True):
-                    await self.in_thread(audit.append, self._store, entry)
-
-    async def in_thread(self, call: Callable[..., T], *arguments: Any, **named: Any) -> T:
-        """Run a blocking call in a worker thread."""
-        return await to_thread.run_sync(partial(call, *arguments, **named), limiter=self._workers)
-
     @property
     def secure(self) -> bool:
         """Whether cookies can be limited to https."""
         return self.issuer.startswith("https://")
-
-
-def _plain(text: str) -> str:
-    """A name as one line that can be stored and shown."""
-    return ascii(text[:200])[1:-1]
 
 
 def new_cookie() -> str:
