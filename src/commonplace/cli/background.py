@@ -8,6 +8,7 @@ from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
 
 import typer
 
@@ -55,23 +56,74 @@ def stop(data: Data = None, as_json: AsJson = False) -> None:
 
 
 def restart(data: Data = None, as_json: AsJson = False) -> None:
-    """Stop the server, and start one in the background."""
+    """Stop the server, and start it again.
+
+    'commonplace serve' starts again by itself, at the same address. Otherwise a server is started
+    in the background.
+    """
     from commonplace.client import connection
 
     place = _place(data)
+    running = connection.ask(place, {"kind": "status"})
+    if running is not None and running["kind"] == "serve":
+        answer = _restart_serving(place, running)
+    else:
+        answer = _restart_in_background(place, running)
+    if as_json:
+        emit({"server": answer})
+    else:
+        address = f", at {answer['http']}" if answer["http"] else ""
+        say(f"the server runs as process {answer['pid']}{address}")
+
+
+def _restart_serving(place: Place, running: dict[str, Any]) -> dict[str, Any]:
+    """Let `commonplace serve` start anew, and wait until it answers."""
+    from commonplace.client import connection
+
+    pid = running["pid"]
+    asked = connection.ask(place, {"kind": "restart"})
+    if asked is None or not asked.get("restarts"):
+        raise StorageUnavailable(
+            f"Process {pid} is 'commonplace serve', and cannot start again by itself.",
+            hint="Stop it ('commonplace stop'), and start it as it was started before.",
+        )
+    until = time.monotonic() + STOP_SECONDS
+    while True:
+        answer = connection.ask(place, {"kind": "status"})
+        # Meanwhile a client may have started one in the background, which gives way.
+        again = answer is not None and answer["since"] != running["since"]
+        if answer is not None and again and answer["kind"] == "serve":
+            return answer
+        if not _is_alive(pid) or time.monotonic() > until:
+            raise StorageUnavailable(
+                f"Process {pid} did not start again.",
+                hint="What it wrote says why. Start it as it was started before.",
+            )
+        time.sleep(connection.RETRY_SECONDS)
+
+
+def _is_alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except OSError:
+        return False
+    return True
+
+
+def _restart_in_background(place: Place, running: dict[str, Any] | None) -> dict[str, Any]:
+    from commonplace.client import connection
+
+    port = urlsplit(running["http"]).port if running is not None and running["http"] else None
     _stop(place)
-    starting = connection.Starting(place, {})
+    starting = connection.Starting(place, {} if port is None else {"port": str(port)})
     try:
         while (answer := connection.ask(place, {"kind": "status"})) is None:
             starting.wait()
+        return answer
     except connection.Unusable as error:
         raise StorageUnavailable(str(error).removeprefix("error: ")) from error
     finally:
         starting.close()
-    if as_json:
-        emit({"server": answer})
-    else:
-        say(f"the server runs as process {answer['pid']}")
 
 
 def _is_there(data: Path | None) -> bool:

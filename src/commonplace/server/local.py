@@ -76,6 +76,8 @@ class Hosted:
     """`background`, or `serve`."""
     http: str = ""
     """The URL, if it also serves HTTP."""
+    restart: Callable[[], None] | None = None
+    """Stops the server and starts it anew with HTTP; None where it cannot."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -259,6 +261,7 @@ class LocalServer:
             handle = {
                 "mcp": self._pipe, "status": self._status, "stop": self._stop,
                 "give way": self._give_way, "call": self._call, "embed": self._embed,
+                "restart": self._restart,
             }.get(hello.kind)  # fmt: skip
             if handle is None:
                 raise InvalidInput(f"Unknown kind of client: {hello.kind[:40]!r}.")
@@ -288,6 +291,16 @@ class LocalServer:
         await _say(writer, {**self._identity(), "stops": stops})
         if stops:
             self.asked_to_stop.set()
+
+    async def _restart(
+        self, hello: Hello, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    ) -> None:
+        """Start anew, with the same command line and on the same port."""
+        del hello, reader
+        restart = self._hosted.restart
+        await _say(writer, {**self._identity(), "restarts": restart is not None})
+        if restart is not None:
+            restart()
 
     async def _status(
         self, hello: Hello, reader: asyncio.StreamReader, writer: asyncio.StreamWriter

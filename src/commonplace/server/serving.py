@@ -170,7 +170,7 @@ def serve(settings: Settings, ready: Callable[[Settings], None] | None = None) -
     raise_file_limit()
     restart, inherited = None if sys.platform == "win32" else Restart(), -1
     with tracing(os.environ), assembled(settings, restart) as made:
-        server = Stopping(made.app, _local_server(made, claim(settings), "serve"))
+        server = Stopping(made.app, _local_server(made, claim(settings), "serve", restart))
         if restart is not None:
             restart.server = server
             inherited = os.dup(made.listening.fileno())
@@ -213,14 +213,17 @@ def claim(settings: Settings) -> tuple[connection.Place, int] | None:
 
 
 def _local_server(
-    made: Assembled, claimed: tuple[connection.Place, int] | None, kind: str
+    made: Assembled,
+    claimed: tuple[connection.Place, int] | None,
+    kind: str,
+    restart: Restart | None = None,
 ) -> LocalServer | None:
     if claimed is None:
         return None
     hosted = Hosted(
         library=made.parts.library, system=made.parts.system, vault=lambda: made.parts.vault,
         store_settings=store_settings(made.settings), running=frozenset(registry.names()),
-        kind=kind, http=made.settings.base_url,
+        kind=kind, http=made.settings.own_url, restart=restart,
     )  # fmt: skip
     return LocalServer(*claimed, hosted)
 
