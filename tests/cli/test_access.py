@@ -105,6 +105,7 @@ def test_the_orchestrators_token_is_signed_unless_it_must_say_more(
 
 def test_what_a_token_says_is_what_was_asked_for(do: Callable[..., Ended], data: Path) -> None:
     being = do("being", "create", "Aria", "--embedding", "none").out.strip()
+    do("user", "add", "ana", "--password-stdin", typed=PASSWORD)
     made = do(
         "token", "create", "--dialect", "being", "--being", being, "--scope", "read-only",
         "--user", "ana", "--expires", "90d", "--json",
@@ -325,6 +326,22 @@ def test_users_come_and_go(do: Callable[..., Ended], data: Path) -> None:
     assert do("user", "list").out == ""
     assert do("user", "remove", "ana").code == 3
     assert do("token", "create", "--dialect", "being", "--user", "ana").code == 3
+
+
+def test_a_token_is_made_only_for_a_user_that_there_is(
+    do: Callable[..., Ended], data: Path
+) -> None:
+    refused = do("token", "create", "--user", "ghost")
+    assert refused.code == 3 and "There is no user ghost" in refused.err
+    assert not data.exists()
+    do("workspace", "create", "acme", "--user", "ghost")
+    assert do("token", "create", "--user", "ghost").code == 3
+    assert do("token", "create", "--user", "ghost", "--space", "acme").code == 0
+    # An account of that name does not come with the token, unless the space is its own.
+    adding = ("user", "add", "ghost", "--password-stdin")
+    refused = do(*adding, "--space", "other", typed=PASSWORD)
+    assert refused.code == 4 and "tokens of ghost already, for acme" in refused.err
+    assert do(*adding, "--space", "other", "--space", "acme", typed=PASSWORD).code == 0
 
 
 def test_a_password_is_asked_for_twice_and_not_echoed(

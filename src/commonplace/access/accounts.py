@@ -12,7 +12,7 @@ import json
 import os
 import threading
 import unicodedata
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -26,6 +26,7 @@ from commonplace.engine import checks
 from commonplace.engine.model import iso, moment
 from commonplace.errors import Conflict, InvalidInput, NotFound, StorageCorrupt
 from commonplace.storage import accounts as stored
+from commonplace.storage import credentials as credential_rows
 from commonplace.storage.accounts import AccountRow
 from commonplace.storage.database import now
 from commonplace.storage.ports import Rows, Store
@@ -109,10 +110,28 @@ class Accounts:
                     f" commonplace token create --user {name}.",
                     field="name",
                 )
+            self._refuse_foreign_tokens(rows, name, owned)
             at = now()
             row = AccountRow(name, salt, hashed, cost, json.dumps(owned), at, at)
             self._write(rows, row)
         return _account(row)
+
+    def _refuse_foreign_tokens(self, rows: Rows, name: str, spaces: Sequence[str]) -> None:
+        """An account must not come with tokens for other spaces that were made in its name."""
+        at = now()
+        alive = (
+            each.space
+            for each in credential_rows.select(rows, owner=name, revoked=False)
+            if each.expires_at is None or at < each.expires_at
+        )
+        others = sorted(set(alive) - set(spaces))
+        if others:
+            raise Conflict(
+                f"There are tokens of {name} already, for {', '.join(others)}.",
+                hint="Revoke them first ('commonplace token list --user NAME'), or add these"
+                " spaces with --space.",
+                field="name",
+            )
 
     def verify(self, name: str, password: str) -> Account | None:
         """The account, if the password is right. An unknown name takes the same time."""

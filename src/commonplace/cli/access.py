@@ -47,6 +47,7 @@ if TYPE_CHECKING:
     from commonplace.access.vault import Vault
     from commonplace.storage.ports import Store
 
+LOCAL = "local"  # the user of a token that belongs to nobody in particular
 _SPAN = re.compile(r"(\d{1,6})([smhdwy])")
 _SPAN_SECONDS = {"s": 1, "m": 60, "h": 3_600, "d": 86_400, "w": 604_800, "y": 31_557_600}
 
@@ -141,7 +142,7 @@ def create_token(
     expires: Annotated[
         str | None, option("--expires 90d", "When it expires: 12h, 90d, 1y.")
     ] = None,
-    user: User = "local",
+    user: User = LOCAL,
     data: Data = None,
     as_json: AsJson = False,
 ) -> None:
@@ -171,6 +172,7 @@ def create_token(
         subject=subject, lifetime=lifetime,
     )  # fmt: skip
     check_grant(grant)  # before a file is created
+    _check_user(data, space, user)
     with opened_access(data, create=True) as access:
         forms = [access.tokens.credentials.forms.dialects[name] for name in set(dialect)]
         signed = access.tokens.hmac.get(dialect[0]) if len(forms) == 1 else None
@@ -276,6 +278,26 @@ def _scopes_of(name: str) -> frozenset[Scope]:
 
 def _revoking(credential: Credential) -> str:
     return f"commonplace token revoke {credential.id[:8]}"
+
+
+def _check_user(data: Path | None, space: str, user: str) -> None:
+    """Refuse a user who has no account, and is no user of the space's workspace either."""
+    from commonplace.dialects.orchestrator import workspaces
+
+    if user == LOCAL:
+        return
+    with suppress(NotFound), opened_access(data) as access:
+        access.accounts.get(user)
+        return
+    with suppress(NotFound), options.memory(data, space) as memory:
+        if any(each["id"] == user for each in workspaces.profiles(memory)):
+            return
+    raise NotFound(
+        f"There is no user {user}.",
+        hint=f"Add an account first ('commonplace user add {user}'), or leave out --user, and give"
+        " the token a --name.",
+        field="user",
+    )
 
 
 def _check_subject(data: Path | None, space: str, dialects: list[str], subject: str) -> None:
