@@ -279,6 +279,39 @@ def test_malformed_lines_are_answered_and_nothing_is_lost(tmp_path: Path) -> Non
     assert "no line end" in texts(tmp_path)
 
 
+def calling(identity: object, note: bytes) -> bytes:
+    """A call of `remember` with a value that is already JSON."""
+    head = json.dumps({"jsonrpc": "2.0", "id": identity, "method": "tools/call"}).encode()[:-1]
+    return head + b', "params": {"name": "remember", "arguments": {"text": ' + note + b"}}}\n"
+
+
+def test_a_message_that_no_server_reads_is_answered_and_the_next_one_too(tmp_path: Path) -> None:
+    with Agent(tmp_path) as agent:
+        agent.tell(calling("long", b'"' + b"x" * 34_000_000 + b'"'))
+        answer = agent.hear()
+        assert answer["id"] == "long" and answer["error"]["code"] == -32600
+        assert "at most 33 MB" in answer["error"]["message"]
+        agent.call("remember", text="the next one")
+        assert agent.end() == (0, "")
+    assert texts(tmp_path) == ["the next one"]
+
+
+@pytest.mark.parametrize("in_process", [False, True])
+def test_a_message_that_is_too_deep_gets_its_id_and_the_reason(
+    tmp_path: Path, in_process: bool
+) -> None:
+    with Agent(tmp_path, *(["--in-process"] if in_process else [])) as agent:
+        for identity in (7, "seven", 'a "quoted" \\ one'):
+            for levels in (500, 5_000):
+                agent.tell(calling(identity, b'[{"id": ' * levels + b"1" + b"}]" * levels))
+                answer = agent.hear()
+                assert answer["id"] == identity
+                assert "64 levels deep" in answer["error"]["message"]
+            agent.tell(calling(identity, b"9" * 5_000))
+            answer = agent.hear()
+            assert answer["id"] == identity and "a number is too long" in answer["error"]["message"]
+
+
 def test_the_answers_from_files_are_those_of_the_server() -> None:
     done = subprocess.run(
         [sys.executable, str(ROOT / "tools" / "write_static.py"), "--check"],

@@ -18,6 +18,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import Any, NamedTuple
 
+LINE_BYTES = 33_554_432  # the longest message that a server reads
 PROTOCOL = 1
 PATH_BYTES = 100  # the longest path of a socket is 104 bytes on macOS, and 108 on Linux
 START_SECONDS = 60.0

@@ -29,6 +29,8 @@ LISTING = "tools/list"  # the last thing that agents ask before they count a ser
 END_SECONDS = 45.0  # how long the end of the input waits for answers
 HOOK = "hook"
 HOOK_SECONDS = 2.5  # less than agents wait for a hook before they report an error
+ADDED_BYTES = 65_536  # room in a message for what the pipe adds to it
+INVALID_REQUEST = -32600
 INTERNAL_ERROR = -32603
 UNKNOWN_OUTCOME = -32002
 
@@ -119,6 +121,9 @@ class Pipe:
             message = json.loads(line)
         except (ValueError, RecursionError):
             message = None
+        if len(line) > connection.LINE_BYTES - ADDED_BYTES:
+            self._refuse_long(message, len(line))
+            return
         if not isinstance(message, dict):
             self._pass_on(line)  # the server answers malformed lines
             return
@@ -139,6 +144,16 @@ class Pipe:
             self._request(message, line)
         else:
             self._pass_on(line)
+
+    def _refuse_long(self, message: Any, size: int) -> None:
+        """Answer a message that no server reads: it would close the connection."""
+        found = message.get("id") if isinstance(message, dict) else None
+        most = (connection.LINE_BYTES - ADDED_BYTES) // 1_000_000
+        self._refuse(
+            found if isinstance(found, int | str) else None, INVALID_REQUEST,
+            f"The message has {size:,} bytes; at most {most} MB are read. Nothing of it was"
+            " carried out: send it in parts.",
+        )  # fmt: skip
 
     def _note_ready(self) -> None:
         """Let `commonplace-hook` know that hooks of the agent can call tools from now on."""
@@ -373,15 +388,15 @@ class Pipe:
             if each.sent and each.tool and each.tool not in again:
                 self._state.pending.remove(each)
                 self._refuse(
-                    each, UNKNOWN_OUTCOME,
+                    each.identity, UNKNOWN_OUTCOME,
                     f"The server ended during {each.tool}, and it is not known whether it was"
                     " carried out. See 'commonplace audit list', or ask for its result, before you"
                     " call it again.",
                 )  # fmt: skip
 
-    def _refuse(self, pending: _Pending, code: int, message: str) -> None:
+    def _refuse(self, identity: Any, code: int, message: str) -> None:
         error = {"code": code, "message": message}
-        answer = {"jsonrpc": "2.0", "id": pending.identity, "error": error}
+        answer = {"jsonrpc": "2.0", "id": identity, "error": error}
         self._write(json.dumps(answer, ensure_ascii=False).encode() + b"\n")
 
     def _fail(self, why: str, code: int) -> None:
@@ -390,7 +405,7 @@ class Pipe:
         with suppress(OSError):
             for each in self._state.pending:
                 if not each.answered:
-                    self._refuse(each, INTERNAL_ERROR, why)
+                    self._refuse(each.identity, INTERNAL_ERROR, why)
         os._exit(code)
 
     def _write(self, line: bytes) -> None:

@@ -52,7 +52,6 @@ if TYPE_CHECKING:
     from commonplace.storage.ports import Store
 
 GREETING_SECONDS = 10.0
-LINE_BYTES = 33_554_432
 BACKLOG = 128
 CALL_SECONDS = 30.0
 TICK_SECONDS = 0.25
@@ -186,7 +185,7 @@ class LocalServer:
         listening, self._secret = _listening(self._place)
         listening.setblocking(False)
         how = asyncio.start_server if connection.LOOPBACK else asyncio.start_unix_server
-        self._server = await how(self._connected, sock=listening, limit=LINE_BYTES)
+        self._server = await how(self._connected, sock=listening, limit=connection.LINE_BYTES)
 
     async def until_idle(self, seconds: float) -> None:
         """Wait until nobody was connected for that long, or a client asks to stop.

@@ -8,6 +8,7 @@ refuses some calls itself; these are audited here.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, replace
 from io import TextIOWrapper
@@ -31,11 +32,13 @@ from commonplace.server.calls import (
     calls_in,
     fault_of,
     identity_of,
-    parse_message,
     tool_and_arguments,
 )
 from commonplace.server.refusals import Called, Refusals
 
+BRACKETS = "[]{}:"
+ID_CHARS = 1_000
+_TOKENS = re.compile(r'"(?:[^"\\]|\\.)*"|[\[\]{}:]|-?\d+')
 NOTIFICATIONS = "notifications/"
 CANCELLED = f"{NOTIFICATIONS}cancelled"
 UNREAD = "stdio"  # the name of a call in the audit when the line cannot be parsed
@@ -207,11 +210,14 @@ class _Fault:
     found: Any
     code: int
     why: str
+    identity: int | str | None = None
+    """The id, if only that could be found."""
 
     def answer(self) -> types.JSONRPCError:
         """The error, with the id of the request if it has a usable one."""
         error = types.ErrorData(code=self.code, message=self.why)
-        return types.JSONRPCError(jsonrpc="2.0", id=identity_of(self.found), error=error)
+        identity = self.identity if self.found is UNREADABLE else identity_of(self.found)
+        return types.JSONRPCError(jsonrpc="2.0", id=identity, error=error)
 
 
 def _fault(error: Exception) -> _Fault | None:
@@ -227,11 +233,45 @@ def _fault(error: Exception) -> _Fault | None:
     line = str(first["input"])
     if not line.strip():
         return None
-    found = parse_message(line.encode(errors="surrogatepass"))
+    found = _with_long_numbers(line)
+    if (why := _excess(line)) != "":
+        return _Fault(found, types.PARSE_ERROR, why, _outer_id(line))
     why = "This is not JSON. Send one message a line."
     if found is not UNREADABLE:
         why = "A string holds half a character (a lone surrogate), or a number is too long."
     return _Fault(found, types.PARSE_ERROR, why)
+
+
+def _with_long_numbers(line: str) -> Any:
+    """The JSON of a line, in which numbers that are too long are 0; UNREADABLE if it is none."""
+    try:
+        return json.loads(line, parse_int=lambda digits: int(digits) if len(digits) < 4_000 else 0)
+    except (ValueError, RecursionError):
+        return UNREADABLE
+
+
+def _excess(line: str) -> str:
+    """Which limit of nesting a line exceeds, as over HTTP; empty if none."""
+    from commonplace.dialects.rest import Rejected
+    from commonplace.server.request import check_nesting
+
+    try:
+        check_nesting(line.encode(errors="surrogatepass"))
+    except Rejected as error:
+        return error.message
+    return ""
+
+
+def _outer_id(line: str) -> int | str | None:
+    """The id of a message that is nested too deep to be parsed."""
+    level, before, last = 0, "", ""
+    for mark in _TOKENS.finditer(line):
+        part = mark[0]
+        if level == 1 and (before, last) == ('"id"', ":"):
+            return None if part in BRACKETS or len(part) > ID_CHARS else json.loads(part)
+        level += (part in "[{") - (part in "]}")
+        before, last = last, part
+    return None
 
 
 def _without_id(message: types.JSONRPCMessage) -> _Fault | None:
