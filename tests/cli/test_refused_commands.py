@@ -48,21 +48,22 @@ REFUSED: dict[str, list[str]] = {
     "invite": ["''", f"ann --space '{NO}'", "ann --scope word", "ann --url ftp://x", "ann --url x"],
     "list": ["", "--limit 0", "--since never"],
     "log": ["", "--limit 0"],
-    "mcp": ["--dialect word", f"--space '{NO}'", "--prefix 'a b'"],
-    "move": ["{data} {home}/other", "{data} postgresql://127.0.0.1:1/x"],
+    "mcp": ["--dialect being --being zz", "--dialect word", f"--space '{NO}'", "--prefix 'a b'"],
+    "move": ["{home} other", "{home} postgres:/x", "{data} {home}/other", "{data} postgresql://127.0.0.1:1/x"],
     "open": ["", f"--space '{NO}'", "--url ftp://x"],
     "promote": ["3f2a", "3f2a --trust word"],
     "purge": ["3f2a --yes", "--yes", "--text x --yes"],
     "recover": ["3f2a"],
     "remember": ["''", "x --importance 2", "x --at never", "x --trust word", "x --kind 'a b'",
-                 f"x --space '{NO}'", "x --embedding word", "x --tag ''"],
-    "restore": ["{home}/nowhere", "{bad}", "{home}/nowhere --check"],
+                 f"x --space '{NO}'", "x --embedding word", "x --tag ''",
+                 "x --database word"],
+    "restore": ["{home}", "{home}/nowhere", "{bad}", "{home}/nowhere --check"],
     "review": ["word", "accept", "accept 3f2a", "list --limit 0"],
     "revise": ["3f2a text", "3f2a"],
     "scan": ["", f"--space '{NO}'", "--purge --yes"],
     "search": ["x", "x --limit 0", "x --since never"],
     "serve": ["--port 99999", "--public-url x", "--embedding word", "--log word",
-              "--database word"],
+              "--database word", "--host 0.0.0.0 --port 0", "--host 999.1.1.1"],
     "show": ["3f2a"],
     "start": ["--yes --only word", f"--yes --space '{NO}'"],
     "stop-using": ["word --yes"],
@@ -163,3 +164,28 @@ def test_a_file_in_which_something_is_stored_is_not_deleted_as_unused(home: Path
     with pytest.raises(StorageUnavailable):
         delete(file, unused="default")
     assert run(["search", "tea", "--embedding", "none"]) == 0
+
+
+@pytest.mark.parametrize(
+    "line", ["guard look", "guard look {bad}", "import /dev/null", "import {empty}"]
+)
+def test_a_command_that_stores_nothing_creates_no_file(home: Path, line: str) -> None:
+    (home / "empty").mkdir()
+    before = tree(home)
+    assert run(line.format(bad=home / "bad.md", empty=home / "empty").split()) == 0
+    assert tree(home) == before
+
+
+def test_what_is_wrong_with_a_path_or_an_address_is_told(
+    home: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for line, says in {
+        f"move {home} postgresq://db/x": "begins with postgresql://",
+        f"restore {home}": "is not a backup: it has no manifest.json",
+        "serve --host 999.1.1.1": "999.1.1.1:3847 cannot be used",
+        "serve --host 0.0.0.0 --port 0": "no credential is configured",
+        f"move {home} other": "write ./other",
+        "remember x --database word": "must be an address that begins with postgresql://",
+    }.items():
+        assert run(line.split()) != 0
+        assert says in capsys.readouterr().err

@@ -52,6 +52,20 @@ def test_a_wrong_setting_is_told_before_the_server_is_stopped(data: Path) -> Non
         assert health(port) == 200
 
 
+def test_a_server_that_is_in_the_way_is_named(data: Path, tmp_path: Path) -> None:
+    backup, other = str(tmp_path / "backup"), tmp_path / "other"
+    assert cli("backup", backup, "--data", str(data)).returncode == 0
+    with Process(data) as server:
+        server.ready()
+        wait_until(lambda: cli("status", "--data", str(data)).returncode == 0)
+        moved = cli("move", str(data), str(other))
+        assert moved.returncode == 5 and f"commonplace stop --data {data}" in moved.stderr
+        assert not other.exists()
+        restored = cli("restore", backup, "--overwrite", "--data", str(data))
+        assert restored.returncode == 5 and "'commonplace stop'" in restored.stderr
+    assert cli("move", str(data), str(other)).returncode == 0
+
+
 def test_open_finds_a_server_that_listens_everywhere(data: Path) -> None:
     assert cli("token", "create", "--data", str(data)).returncode == 0
     with Process(data, "--host", "0.0.0.0") as server:

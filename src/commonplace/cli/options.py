@@ -324,7 +324,7 @@ def memory(
     if not create and in_files and not file.exists():
         raise missing
     with (
-        _removed_if_refused(file, space),
+        _removed_if_unused(file, space),
         library(data, embedding, allow_secrets=allow_secrets) as shared,
     ):
         if not create and not in_files and not shared.exists(space):
@@ -333,20 +333,19 @@ def memory(
 
 
 @contextmanager
-def _removed_if_refused(file: Path, space: str) -> Iterator[None]:
-    """Remove a new space's file again, and new directories, if the command refuses its input."""
+def _removed_if_unused(file: Path, space: str) -> Iterator[None]:
+    """Remove a new space's file again, and new directories, if the command has stored nothing."""
     new = [each for each in (file, file.parent, file.parent.parent) if not each.exists()]
     try:
         yield
-    except CommonplaceError:
-        from commonplace.storage.sqlite.swap import delete
-
+    finally:
         with suppress(OSError, CommonplaceError):
             if file in new and file.exists():
-                delete(file, unused=space)
+                from commonplace.storage.sqlite.swap import delete
+
+                delete(file, unused=space)  # refused if something was stored
             for folder in new[1:] if file in new else ():
-                folder.rmdir()  # fails if somebody else has put a file into it
-        raise
+                folder.rmdir()  # fails if there is a file in it
 
 
 def compute_embeddings(memory: Commonplace) -> None:

@@ -239,6 +239,8 @@ def mcp(
         )
     registry.known(dialect)
     checks.space(space)
+    if subject:
+        existing(data)  # otherwise it would be created, to be told that it has no such subject
     found = current_project(project)
     served = command.run(
         command.McpOptions(

@@ -17,6 +17,7 @@ from commonplace.errors import (
     CommonplaceError,
     InvalidInput,
     NotFound,
+    StorageUnavailable,
 )
 from commonplace.storage.directories import replacing
 from commonplace.text.hidden import visible
@@ -159,6 +160,8 @@ def move(
     """
     from commonplace.storage import moving
 
+    _check_target(target)
+    _refuse_served(source, machine)
     with (
         _place(source, machine, existing=True) as first,
         _place(target, machine) as second,
@@ -177,6 +180,43 @@ def move(
     if report.system in ("moved", "there"):
         said = "moved" if report.system == "moved" else "there already"
         say(f"tokens and accounts: {said}; they need the master key of the source")
+
+
+def _check_target(target: str) -> None:
+    """Refuse what may be a mistyped address: a new directory is named by a path."""
+    from commonplace.storage.opening import is_address
+
+    path = Path(target).expanduser()
+    if is_address(target) or path.exists():
+        return
+    if "://" in target or "/" not in target.replace("\\", "/"):
+        raise InvalidInput(
+            f"TO is neither an address of a database nor a directory: {target}.",
+            hint="An address begins with postgresql://. For a new directory here, write"
+            f" ./{path.name}.",
+            field="target",
+        )
+
+
+def _refuse_served(source: str, machine: Path | None) -> None:
+    """Refuse to move what a server of this machine may still write to."""
+    from commonplace.client import connection
+    from commonplace.engine.library import directory
+    from commonplace.storage.opening import is_address
+
+    database = source if is_address(source) else ""
+    path = directory(machine if database else source)
+    if not path.is_dir():
+        return  # looking must not create it
+    try:
+        answer = connection.ask(connection.place_of(str(path), database), {"kind": "status"})
+    except (OSError, connection.Unusable):
+        return
+    if answer is not None:
+        raise StorageUnavailable(
+            f"A server uses FROM, as process {answer['pid']}.",
+            hint=f"Stop it first: commonplace stop --data {path}",
+        )
 
 
 def _place(

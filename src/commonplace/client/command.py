@@ -67,6 +67,8 @@ def run(options: McpOptions) -> int | None:
     """Serve through the background server; None if it cannot be used or is not wanted."""
     if options.in_process or os.environ.get("COMMONPLACE_IN_PROCESS") == "1":
         return None
+    if options.subject and not os.path.isdir(files.data_directory(options.data)):  # noqa: PTH112
+        return None  # there is no subject yet, which the whole program reports
     try:
         place = place_of(options.data, options.database)
     except config.Unreadable:

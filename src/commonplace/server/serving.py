@@ -45,6 +45,7 @@ from commonplace.server.observing import set_up_logging
 from commonplace.server.settings import Settings
 from commonplace.server.tracing import tracing
 from commonplace.storage.database import now
+from commonplace.storage.system import system_file
 
 DRAIN_SECONDS = 10
 CLAIM_SECONDS = 10.0  # how long `serve` waits for a background server to give way
@@ -139,6 +140,11 @@ class Assembled:
 def assembled(settings: Settings, restart: Restart | None = None) -> Iterator[Assembled]:
     """The parts of a server; closed in order at the end."""
     with contextlib.ExitStack() as stack:
+        # What is refused creates no data directory, so these come first.
+        listening = stack.enter_context(contextlib.closing(bind(settings.host, settings.port)))
+        settings = replace(settings, port=listening.getsockname()[1])
+        if not settings.database and not system_file(settings.data).exists():
+            check_exposure(settings)
         library = Library(
             settings.data,
             embedder=configured_embedder(settings.embedding),
@@ -156,8 +162,6 @@ def assembled(settings: Settings, restart: Restart | None = None) -> Iterator[As
         stack.callback(tokens.close)
         accounts = Accounts(system, vault, tokens.credentials)
         check_exposure(settings, tokens, accounts)
-        listening = stack.enter_context(contextlib.closing(bind(settings.host, settings.port)))
-        settings = replace(settings, port=listening.getsockname()[1])
         parts = http.Parts(settings, library, system, tokens, accounts, vault, restart)
         with without_garbage_collection():
             app = http.application(parts)
@@ -266,17 +270,21 @@ def config(app: ASGIApp, proxies: Collection[str] = ()) -> uvicorn.Config:
     )
 
 
-def check_exposure(settings: Settings, tokens: Tokens, accounts: Accounts) -> None:
-    """Refuse to be reachable by others while there is no credential."""
-    at = now()
-    alive = (
-        one
-        for one in tokens.credentials.listing()
-        if one.revoked_at is None and (one.expires_at is None or at < one.expires_at)
-    )
-    set_here = configured(os.environ, tokens.credentials.forms)
-    if settings.local or any(alive) or accounts.listing() or set_here:
+def check_exposure(
+    settings: Settings, tokens: Tokens | None = None, accounts: Accounts | None = None
+) -> None:
+    """Refuse to be reachable by others while there is no credential, stored or in a variable."""
+    if settings.local or configured(os.environ, registry.token_forms()):
         return
+    if tokens is not None and accounts is not None:
+        at = now()
+        alive = (
+            one
+            for one in tokens.credentials.listing()
+            if one.revoked_at is None and (one.expires_at is None or at < one.expires_at)
+        )
+        if any(alive) or accounts.listing():
+            return
     where = settings.public_url or f"{settings.host}:{settings.port}"
     raise InvalidInput(
         f"{where} can be reached by others, and no credential is configured.",

@@ -218,7 +218,12 @@ def read_manifest(source: Path) -> dict[str, Any]:
         if not isinstance(manifest, dict) or manifest.get("format") != FORMAT:
             raise ValueError
     except FileNotFoundError:
-        raise _damaged(source, f"{MANIFEST} is missing") from None
+        if any(source.glob("*.db")):
+            raise _damaged(source, f"{MANIFEST} is missing") from None
+        raise NotFound(
+            f"{source} is not a backup: it has no {MANIFEST}.",
+            hint="Give the path of a directory that 'commonplace backup' has written.",
+        ) from None
     except ValueError:
         raise _damaged(source, f"{MANIFEST} is not a backup's manifest") from None
     if _manifest_sum(manifest) != manifest.get("sum"):

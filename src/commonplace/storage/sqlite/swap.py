@@ -216,15 +216,21 @@ def delete(live: Path, *, unused: str | None = None) -> None:
 
     With the name of its space in `unused`, only if nothing was ever stored in it.
     """
+    if unused is not None:  # first without the lock, for which others would have to wait
+        with contextlib.closing(Connection(str(live), apsw.SQLITE_OPEN_READWRITE)) as connection:
+            _refuse_used(connection, live, unused)
     with _exclusive(live) as connection:
-        if unused is not None and (
-            operations.ends(connection, unused) != (0, 0) or audit.read_head(connection, unused)[0]
-        ):
-            raise StorageUnavailable(f"{live.name} is used.", hint="Leave it.")
+        if unused is not None:
+            _refuse_used(connection, live, unused)
         live.unlink()
     for each in live.parent.glob(f"{live.name}-*"):
         each.unlink(missing_ok=True)
     sync_directory(live.parent)
+
+
+def _refuse_used(connection: Connection, live: Path, space: str) -> None:
+    if operations.ends(connection, space) != (0, 0) or audit.read_head(connection, space)[0]:
+        raise StorageUnavailable(f"{live.name} is used.", hint="Leave it.")
 
 
 def close_space(library: Contents, space: str) -> None:
@@ -262,7 +268,8 @@ def _exclusive(live: Path) -> Iterator[Connection]:
             connection.execute("BEGIN EXCLUSIVE")
         except (apsw.BusyError, apsw.LockedError) as error:
             raise StorageUnavailable(
-                f"Another process has {live.name} open.", hint="Stop it, and try again."
+                f"Another process has {live.name} open.",
+                hint="Stop it, and try again; a server of ours: 'commonplace stop'.",
             ) from error
         except apsw.Error:
             pass  # too damaged to be locked or used
