@@ -140,6 +140,7 @@ def test_a_closed_output_is_an_error_and_closed_complaints_are_none(data: Path) 
         shut = ["sh", "-c", f'exec "$@" {closed}', "sh", *PROGRAM, "remember", "a text"]
         done = subprocess.run(shut, capture_output=True, timeout=60)
         assert (done.returncode, b"Traceback" in done.stderr) == (code, False), done.stderr
+        assert len(list(data.rglob("*.db"))) == (code == 0)  # refused before it is stored
     shut = ["sh", "-c", 'exec "$@" 2>&-', "sh", *PROGRAM, "show", "ffff"]
     assert subprocess.run(shut, capture_output=True, timeout=60).returncode == 3
 
@@ -753,6 +754,7 @@ def test_an_output_that_cannot_be_written_is_told(data: Path) -> None:
         )
     assert done.returncode == 5
     assert b"Traceback" not in done.stderr and b"System error" in done.stderr
+    assert b"look before you run it again" in done.stderr
 
 
 def test_the_sound_rows_of_a_damaged_space_are_salvaged(

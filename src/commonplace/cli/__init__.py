@@ -7,16 +7,20 @@ import sys
 from collections.abc import Sequence
 
 INTERRUPTED = 130
-# How /dev/null replaces a standard stream that is closed. Writing to standard output then fails,
-# since a result that nobody gets is an error.
-CLOSED = {"stdin": os.O_RDONLY, "stdout": os.O_RDONLY, "stderr": os.O_WRONLY}
+NO_OUTPUT = 5
+# How /dev/null replaces a standard stream that is closed.
+CLOSED = {"stdin": os.O_RDONLY, "stdout": os.O_WRONLY, "stderr": os.O_WRONLY}
 
 
 def main(args: Sequence[str] | None = None) -> None:
     """Run one command and exit with its code."""
     given = list(sys.argv[1:] if args is None else args)
     try:
-        _open_closed_streams()
+        closed = _open_closed_streams()
+        if "stdout" in closed and given[:1] != ["hook"]:
+            # A result that nobody gets is an error; told before anything is stored.
+            sys.stderr.write("error: Standard output is closed; nothing was done. Open it.\n")
+            sys.exit(NO_OUTPUT)
         if given[:1] == ["mcp"]:
             given = _serve_through_background(given)
         from commonplace.cli.app import run
@@ -47,8 +51,10 @@ def _serve_through_background(given: list[str]) -> list[str]:
     return [*given, "--in-process"]
 
 
-def _open_closed_streams() -> None:
-    for name, how in CLOSED.items():
-        if getattr(sys, name) is None:
-            mode = "r" if name == "stdin" else "w"
-            setattr(sys, name, open(os.open(os.devnull, how), mode))  # noqa: PTH123, SIM115
+def _open_closed_streams() -> list[str]:
+    """Open streams that are closed, so that no file gets their number; return their names."""
+    closed = [name for name in CLOSED if getattr(sys, name) is None]
+    for name in closed:
+        mode = "r" if name == "stdin" else "w"
+        setattr(sys, name, open(os.open(os.devnull, CLOSED[name]), mode))  # noqa: PTH123, SIM115
+    return closed

@@ -133,7 +133,12 @@ def _interrupted() -> int:
 
 def _refused(error: OSError) -> StorageUnavailable:
     """A system error as one of our errors."""
-    where = f"{error.filename}: " if error.filename else ""
+    if error.filename is None:
+        return StorageUnavailable(
+            f"System error: {error.strerror or error}.",
+            hint="What the command has stored stays stored: look before you run it again.",
+        )
+    where = f"{error.filename}: "
     return StorageUnavailable(
         f"System error: {where}{error.strerror or error}.",
         hint="Writes acknowledged before are stored. Check the path, its permissions and the disk.",
