@@ -367,9 +367,9 @@ def test_the_command_names_what_it_left_out_and_says_so_by_its_exit_code(
     plain = note(tmp_path / "plain" / "a.md", "A note.").parent
     (plain / "b.md").write_bytes(b"\xff")
     for folder, name in ((vault, "Café.md"), (plain, "b.md")):
-        assert run_command(["import", str(folder), "--dry-run", *data]) == 0
+        assert run_command(["import", str(folder), "--dry-run", *data]) == 4
         assert f"{name}: The file is not UTF-8 at byte" in capsys.readouterr().err
-        assert run_command(["import", str(folder), "--dry-run", "--json", *data]) == 0
+        assert run_command(["import", str(folder), "--dry-run", "--json", *data]) == 4
         found = json.loads(capsys.readouterr().out)
         assert found["skipped"] == 1 and name in found["problems"][0]
     assert not (tmp_path / "data").exists()

@@ -161,6 +161,10 @@ def test_the_commands_guard_list_and_bring_back(
     assert run_command(["guard", "bring-back", str(file), *data]) == 0
     assert file.read_text() == "Keep me."
     assert run_command(["guard", "look", str(tmp_path / "none"), *data]) == 3
+    (tmp_path / "binary").write_bytes(b"\xd0\x00")
+    capsys.readouterr()
+    assert run_command(["guard", "look", str(tmp_path / "binary"), *data]) == 0
+    assert capsys.readouterr().err == f"skipped: {tmp_path / 'binary'}: it is not text in UTF-8\n"
 
 
 def test_a_watched_file_is_stored_as_it_changes(tmp_path: Path) -> None:
@@ -170,7 +174,8 @@ def test_a_watched_file_is_stored_as_it_changes(tmp_path: Path) -> None:
     file.write_text("First.")
     command = [sys.executable, "-m", "commonplace.cli", "guard", "watch", str(folder)]
     with subprocess.Popen(
-        [*command, "--data", str(tmp_path / "data")], stdout=subprocess.PIPE, text=True,
+        [*command, "--data", str(tmp_path / "data")], text=True,
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE,
         env={**os.environ, "PYTHONUNBUFFERED": "1"},
     ) as process:  # fmt: skip
         assert process.stdout is not None
@@ -182,7 +187,7 @@ def test_a_watched_file_is_stored_as_it_changes(tmp_path: Path) -> None:
                     break
                 assert line.endswith("unchanged\n")
         process.send_signal(signal.SIGINT)
-        assert process.wait(60) in (0, 130)
+        assert (process.wait(60), process.stderr and process.stderr.read()) == (0, "")
     with Commonplace(tmp_path / "data", embedding="none") as memory:
         (one,) = native.guarded(memory)
         assert one.text == "2" and one.attrs["gone_since"]

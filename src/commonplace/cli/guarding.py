@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -85,14 +86,15 @@ def watch(paths: Paths = None, data: Data = None, space: Space = "default") -> N
     folders = {file.parent for file in files} | {path for path in paths or () if path.is_dir()}
     with options.memory(data, space, create=True) as memory:
         # A short time-out, so that a change between the first look and the watch is noticed too.
-        watched = changes(*folders, recursive=bool(paths), raise_interrupt=False,
+        watched = changes(*folders, recursive=bool(paths),
                           rust_timeout=SECONDS * 1_000, yield_on_timeout=True)  # fmt: skip
         report = native_memories.look(memory, files)
         _show(report)
-        for _ in watched:
-            report = native_memories.look(memory, _existing(paths))
-            if report.added or report.changed or report.gone:
-                _show(report)
+        with suppress(KeyboardInterrupt):  # the usual end; a look is stored whole or not at all
+            for _ in watched:
+                report = native_memories.look(memory, _existing(paths))
+                if report.added or report.changed or report.gone:
+                    _show(report)
 
 
 def _existing(paths: list[Path] | None) -> list[Path]:

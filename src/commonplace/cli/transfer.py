@@ -255,13 +255,11 @@ def _import(chosen: _Chosen, dry_run: bool, as_json: bool) -> None:
         _import_own(chosen, dry_run, as_json)
         return
     if dry_run:
-        _show_counted(registry.dry_run(chosen.path, chosen.format), as_json)
-        return
-    report = import_from(chosen)
-    if as_json:
-        emit(report.as_dict())
+        report = registry.dry_run(chosen.path, chosen.format)
+        _show_counted(report, as_json)
     else:
-        show_imported(report)
+        report = import_from(chosen)
+        emit(report.as_dict()) if as_json else show_imported(report)
     if report.skipped:
         raise typer.Exit(LEFT_OUT)
 
@@ -363,17 +361,16 @@ def _import_own(chosen: _Chosen, dry_run: bool, as_json: bool) -> None:
                 emit({"format": chosen.format, "found": total, "samples": samples,
                       "skipped": report.conflicts + report.skipped,
                       "problems": _problems(report)})  # fmt: skip
-                return
-            say(f"{_things(report.counts)} to import; nothing was stored")
-            _tell_skipped(_problems(report), report.conflicts + report.skipped)
-            for one in samples:
-                say(visible(f"  {' '.join(one['text'].split())}"))
-            return
-        if chosen.wait:
+            else:
+                say(f"{_things(report.counts)} to import; nothing was stored")
+                _tell_skipped(_problems(report), report.conflicts + report.skipped)
+                for one in samples:
+                    say(visible(f"  {' '.join(one['text'].split())}"))
+        elif chosen.wait:
             options.compute_embeddings(memory)
-    if as_json:
+    if as_json and not dry_run:
         emit({**report.as_dict(), "masked": dict(Counter(masked))})
-    else:
+    elif not dry_run:
         _show_import(report, trusted=chosen.trust_file)
         _tell_masked(masked)
     if report.conflicts or report.unreadable:

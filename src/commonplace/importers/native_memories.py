@@ -106,8 +106,11 @@ def _content(file: Path, report: Guarded) -> bytes | None:
         with file.open("rb") as stream:
             content = stream.read(_BYTES + 1)
         text = content.decode("utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        report.skipped.append(f"{file}: {error}")
+    except OSError as error:
+        report.skipped.append(f"{file}: {error.strerror or error}")
+        return None
+    except UnicodeDecodeError:
+        report.skipped.append(f"{file}: it is not text in UTF-8")
         return None
     if "\0" in text or len(text) > checks.TEXT_CHARS or len(str(file)) > checks.REF_CHARS:
         report.skipped.append(f"{file}: it is too long, or it is not text")
