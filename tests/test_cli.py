@@ -901,3 +901,27 @@ def test_times_may_be_words(do: Callable[..., Ended]) -> None:
         assert do("search", "heron", "--as-of", then).code == 1
     refused = do("search", "heron", "--since", "soon")
     assert refused.code == 2 and "yesterday" in refused.err
+
+
+def test_a_repair_computes_vectors_that_are_missing(do: Callable[..., Ended]) -> None:
+    do("remember", "tea is at four", "--embedding", "none")
+    told = do("doctor", "--repair", "--embedding", "builtin", "--space", "default").out
+    assert "computed: the vectors of 1 memory\n" in told
+    assert do("doctor", "--embedding", "builtin").out == "default: healthy\n"
+
+
+def test_messages_say_what_there_is(
+    do: Callable[..., Ended], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    do("remember", "tea", "--tag", "a long tag", "--tag", "another long tag")
+    assert "forgotten are archived" in do("list", "--state", "hidden").err
+    assert "to name an operation" in do("undo", "ab").err
+    assert do("remember", "x", "--tag", "\u200b").code == 2
+    monkeypatch.setattr(terminal, "columns", lambda: 42)
+    assert "· 2 tags" in do("list").out
+
+
+def test_the_hook_program_explains_itself() -> None:
+    command = [sys.executable, "-m", "commonplace.client.hook", "--help"]
+    shown = subprocess.run(command, capture_output=True, timeout=60, stdin=subprocess.DEVNULL)
+    assert shown.returncode == 0 and shown.stdout.startswith(b"Usage: commonplace-hook")

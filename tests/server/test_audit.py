@@ -407,7 +407,10 @@ def test_the_command_line_cuts_and_verify_says_where_it_starts(data: Path) -> No
         assert f"verified from anchor {head}" in told.stdout
         found = json.loads(cli("audit", "verify", *where, *more, "--json").stdout)
         assert (found["removed"], found["anchor"], found["faults"]) == (2, head, [])
-    assert cli("audit", "cut", "--before", "yesterday", *where).returncode == 2
+    assert cli("audit", "cut", "--before", "never", *where).returncode == 2
+    assert cli("audit", "cut", "--before", "3000d", *where).returncode == 0
+    wrong = cli("audit", "verify", "--head", "zz", *where)
+    assert (wrong.returncode, wrong.stdout) == (2, "") and "not a hash" in wrong.stderr
 
 
 @pytest.mark.parametrize(

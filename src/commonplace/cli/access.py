@@ -331,7 +331,10 @@ def list_tokens(
     data: Data = None,
     as_json: AsJson = False,
 ) -> None:
-    """List tokens, the newest first. With --json, one object per line."""
+    """List tokens, the newest first. With --json, one object per line.
+
+    A server stores once a minute which tokens were used.
+    """
     with opened_access(data) as access:
         found = access.tokens.credentials.listing(user=user, space=space)
     if not found:

@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from commonplace.engine.model import Link, Memory, Version
 
 NOTHING_FOUND = 1
+LEAST_TAGS = 10  # columns; with less room, tags are only counted
 SHORTEST = 4  # characters of a text whose memories are purged
 QUOTED = 12  # characters of a memory's text that others are searched for
 
@@ -176,7 +177,11 @@ def list_(
     kind: Annotated[list[str] | None, option("--kind KIND", "Only these kinds.")] = None,
     tag: Annotated[list[str] | None, option("--tag TAG", "With all of these tags.")] = None,
     state: Annotated[
-        list[str] | None, option("--state STATE", "Only these, such as archived; else live.")
+        list[str] | None,
+        option(
+            "--state STATE",
+            "Only these: active, dying, archived (forgotten), superseded, dead; else live.",
+        ),
     ] = None,
     since: Annotated[str | None, option("--since WHEN", "Only memories from that time on.")] = None,
     until: Annotated[str | None, option("--until WHEN", "Only memories up to that time.")] = None,
@@ -521,7 +526,9 @@ def _show_result(
     first = [memory.kind, local(memory.occurred_at or memory.created_at)]
     # Tags get the remaining width; the marks of a result are never cut.
     left = room - terminal.width(" · ".join([*first, *marks, ""]))
-    tags = one_line(_other_tags(memory, here), max(left, 1))
+    tags = _other_tags(memory, here)
+    shown = one_line(tags, left) if left >= LEAST_TAGS else ""
+    tags = shown or (counted(tags.count(", ") + 1, "tag", "tags") if tags else "")
     say(dim("          " + " · ".join(part for part in [*first, tags, *marks] if part)))
     if hit is not None and why:
         say(dim(f"          {visible(str(hit.why))}"))

@@ -348,14 +348,15 @@ def _removed_if_unused(file: Path, space: str) -> Iterator[None]:
                 folder.rmdir()  # fails if there is a file in it
 
 
-def compute_embeddings(memory: Commonplace) -> None:
-    """Compute the embeddings that are missing, if the model runs on this machine."""
+def compute_embeddings(memory: Commonplace) -> int:
+    """Compute the embeddings that are missing, if the model runs on this machine; how many."""
     from commonplace.engine.binding import engine_call
     from commonplace.engine.maintenance import upkeep
 
-    if memory.library.embedder is not None and memory.library.embedder.local:
-        with progress("Computing embeddings") as show:
-            engine_call(memory, upkeep.settle, show)
+    if memory.library.embedder is None or not memory.library.embedder.local:
+        return 0
+    with progress("Computing embeddings") as show:
+        return engine_call(memory, upkeep.settle, show)
 
 
 def _how_to_create(space: str) -> str:

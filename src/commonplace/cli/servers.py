@@ -358,8 +358,10 @@ def cut_audit(
     """Remove the oldest rows for ever; the rest stays verifiable."""
     from commonplace.engine.history import audit as engine
 
+    until = moment(before, "before")
+    assert until is not None
     with _store(data, space, system) as store:
-        removed = engine.cut(store, before)
+        removed = engine.cut(store, until)
     if as_json:
         emit({"removed": removed})
     else:

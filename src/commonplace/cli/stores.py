@@ -12,7 +12,7 @@ import typer
 
 from commonplace.cli import options
 from commonplace.cli.options import AsJson, Data, Embedding, argument, option
-from commonplace.cli.terminal import bold, emit, note, progress, say, tell
+from commonplace.cli.terminal import bold, counted, emit, note, progress, say, tell
 from commonplace.errors import (
     CommonplaceError,
     InvalidInput,
@@ -235,7 +235,9 @@ def _place(
 
 
 def doctor(
-    repair: Annotated[bool, option("--repair", "Rebuild indexes.")] = False,
+    repair: Annotated[
+        bool, option("--repair", "Rebuild indexes, and compute missing vectors.")
+    ] = False,
     salvage: Annotated[
         Path | None,
         option(
@@ -278,6 +280,8 @@ def _examine_space(
     library: Library, name: str, repair: bool, salvage: Path | None, as_json: bool
 ) -> bool:
     """Check a space, after repairing or salvaging it if asked to; return whether it is healthy."""
+    from commonplace.engine.commonplace import Commonplace
+
     if not library.exists(name):
         raise NotFound(f"There is no space {name}.", hint="See 'commonplace spaces'.")
     more: dict[str, Any] = {}
@@ -286,6 +290,11 @@ def _examine_space(
         with progress(f"Repairing {name}") as show:
             more["repair"] = library.maintenance.repair(name, progress=show).as_dict()
         lines.append(f"rebuilt: {', '.join(more['repair'].get('rebuilt', ())) or 'nothing'}")
+        with contextlib.suppress(CommonplaceError):  # the check tells what is wrong
+            memory = Commonplace(library=library, space=name)
+            if more["repair"].setdefault("embedded", options.compute_embeddings(memory)):
+                many = counted(more["repair"]["embedded"], "memory", "memories")
+                lines.append(f"computed: the vectors of {many}")
     if salvage is not None:
         with progress(f"Salvaging {name}") as show:
             saved = library.maintenance.salvage(name, salvage / "spaces", progress=show)

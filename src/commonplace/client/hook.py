@@ -18,6 +18,11 @@ from commonplace.client import files
 if TYPE_CHECKING:
     from commonplace.client.connection import Place
 
+USAGE = """Usage: commonplace-hook [--data DIR] [--space NAME] [--until-connected]
+
+Passes a hook event of an agent, which is JSON on standard input, to the memory, and writes what the
+agent is to read. 'commonplace start' writes it into the configuration of agents.
+"""
 INPUT_BYTES = 4_194_304
 EVENT_NAMES = ("hook_event_name", "hookEventName", "event")
 START, END = "SessionStart", "SessionEnd"
@@ -51,6 +56,9 @@ FIELDS = {
 
 def main() -> None:
     """Run the hook and exit with code 0."""
+    if {"-h", "--help"} & set(sys.argv[1:]):
+        sys.stdout.write(USAGE)
+        return
     try:
         written = run(sys.argv[1:], sys.stdin.buffer.read(INPUT_BYTES + 1))
         if written:

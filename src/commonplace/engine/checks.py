@@ -31,6 +31,7 @@ from commonplace.storage.tables import (
     Origin,
     Table,
 )
+from commonplace.text.hidden import is_seen
 
 _SURROGATE = re.compile("[\ud800-\udfff]")
 TEXT_CHARS = FIELDS["text"].chars
@@ -176,7 +177,10 @@ def tags(value: object) -> list[str]:
 
 def _tag(value: object, at: int) -> str:
     try:
-        return text(value, "tags", max_chars=TAG_CHARS)
+        checked = text(value, "tags", max_chars=TAG_CHARS)
+        if not is_seen(checked):
+            raise InvalidInput("'tags' has no character that can be seen.", hint="Name it.")
+        return checked
     except InvalidInput as error:  # name the tag that is wrong
         which = error.message.replace("'tags'", f"'tags[{at}]'", 1)
         raise InvalidInput(which, hint=error.hint, field="tags") from None
@@ -338,10 +342,11 @@ def origin(value: object) -> Origin:
     return value
 
 
-def one_of(value: object, field: str, choices: Sequence[str]) -> str:
+def one_of(value: object, field: str, choices: Sequence[str], *, hint: str = "") -> str:
     """Check one of a few words."""
     if not isinstance(value, str) or value not in choices:
-        raise _must_be(field, f"one of {', '.join(choices)}", value)
+        wrong = _must_be(field, f"one of {', '.join(choices)}", value)
+        raise InvalidInput(wrong.message, hint=f"{wrong.hint} {hint}".rstrip(), field=field)
     return str.__str__(value)
 
 

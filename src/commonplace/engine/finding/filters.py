@@ -101,7 +101,9 @@ class Filters:
             for item in checks.listed(value, name):
                 checks.optional(item, name)
         for state in self.states:
-            checks.one_of(state, "states", STATES)
+            checks.one_of(
+                state, "states", STATES, hint="Memories that were forgotten are archived."
+            )
         for trust in self.trust or ():
             checks.one_of(trust, "trust", TRUSTS)
         checks.share(self.importance, "importance")

@@ -46,6 +46,7 @@ _ADVICE = {
     "memory": "Find it with 'commonplace search'.",
     "operation": "'commonplace log' lists the newest ones.",
 }
+_ARTICLE = {"memory": "a", "operation": "an"}
 _PREFIX = re.compile(r"[0-9a-f-]{4,36}")
 
 
@@ -211,7 +212,7 @@ def _only_match(
     if not _PREFIX.fullmatch(prefix):
         if len(name) < SHORTEST:
             raise InvalidInput(
-                f"{name!a} is too short to name a {kind}.",
+                f"{name!a} is too short to name {_ARTICLE[kind]} {kind}.",
                 hint=f"Give at least {SHORTEST} characters of its id.",
                 field="id",
             )

@@ -6,6 +6,7 @@ Rows are written by `append` of `storage/audit.py`; here they are read, verified
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -13,6 +14,7 @@ from typing import Any
 
 from commonplace.engine import checks
 from commonplace.engine.model import moment
+from commonplace.errors import InvalidInput
 from commonplace.storage import audit as stored
 from commonplace.storage.audit import PAYLOAD_BYTES, REDACTION, Entry, Fault, append, capped
 from commonplace.storage.ports import Store
@@ -34,6 +36,7 @@ __all__ = [
     "verify",
 ]
 
+_HASH = re.compile("[0-9a-f]{64}")
 _REDACTIONS_A_ROW = 400
 _REMOVED_AT_ONCE = 10_000  # rows deleted in one write, so that others can write in between
 
@@ -188,6 +191,12 @@ def _payload(text: str | None) -> Any:
 
 def verify(store: Store, *, head: str | None = None) -> Verdict:
     """Verify the whole chain; `head` is a hash noted earlier that must still be in it."""
+    if head is not None and not _HASH.fullmatch(head):
+        raise InvalidInput(
+            "The head is not a hash of 64 hexadecimal digits.",
+            hint="Give one that 'commonplace audit verify' has printed.",
+            field="head",
+        )
     with store.read() as connection:
         found = list(stored.faults(connection, store.space, head))
         count, hashed = stored.read_head(connection, store.space)

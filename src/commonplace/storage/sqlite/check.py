@@ -244,9 +244,8 @@ def _pending(connection: Connection, space: str, diagnosis: Diagnosis) -> set[in
             found.add(int(subject))
     diagnosis.counts["pending"] = len(found)
     if found:
-        diagnosis.add(
-            "vectors", f"{len(found)} memories are waiting for their vectors.", "", "note"
-        )
+        waits = "memory is waiting for its" if len(found) == 1 else "memories are waiting for their"
+        diagnosis.add("vectors", f"{len(found)} {waits} vectors.", "", "note")
     return found
 
 
