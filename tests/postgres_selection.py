@@ -85,6 +85,7 @@ FILES_NOT_HERE: dict[str, str] = {
     "tests/test_storage_directories.py": A_FILE,
     "tests/test_storage_locking.py": A_FILE,
     "tests/cli/test_refused_commands.py": A_FILE,
+    "tests/cli/test_settings.py": MACHINE,
     "tests/cli/test_start.py": NEWCOMERS,
     "tests/reliability/test_ballast.py": A_FILE,
     "tests/reliability/test_backup.py": A_FILE,

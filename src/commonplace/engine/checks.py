@@ -31,7 +31,6 @@ from commonplace.storage.tables import (
     Origin,
     Table,
 )
-from commonplace.text.hidden import is_seen
 
 _SURROGATE = re.compile("[\ud800-\udfff]")
 TEXT_CHARS = FIELDS["text"].chars
@@ -177,10 +176,7 @@ def tags(value: object) -> list[str]:
 
 def _tag(value: object, at: int) -> str:
     try:
-        checked = text(value, "tags", max_chars=TAG_CHARS)
-        if not is_seen(checked):
-            raise InvalidInput("'tags' has no character that can be seen.", hint="Name it.")
-        return checked
+        return text(value, "tags", max_chars=TAG_CHARS)
     except InvalidInput as error:  # name the tag that is wrong
         which = error.message.replace("'tags'", f"'tags[{at}]'", 1)
         raise InvalidInput(which, hint=error.hint, field="tags") from None

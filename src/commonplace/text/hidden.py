@@ -46,11 +46,6 @@ _SEEN_JOINERS = re.compile(
 )
 
 
-def is_seen(text: str) -> bool:
-    """Whether a text has a character that can be seen."""
-    return (text.isascii() and text.isprintable()) or bool(_HIDDEN.sub("", text).strip())
-
-
 def visible(text: str) -> str:
     """The text with every hidden character shown as `\\u{200b}`.
 
