@@ -217,10 +217,10 @@ def unaudited(server: Running, space: str, monkeypatch: pytest.MonkeyPatch) -> l
     """Texts that are stored although their row could not be written."""
     append = audit.append
 
-    def full(store: Any, told: audit.Entry) -> int:
+    def full(store: Any, told: audit.Entry, **options: bool) -> int:
         if store.space == space:
             raise StorageFull("There is no room.")
-        return append(store, told)
+        return append(store, told, **options)
 
     with monkeypatch.context() as patch:
         patch.setattr(audit, "append", full)
@@ -250,6 +250,36 @@ def test_a_row_outside_the_transaction_is_found_by_that_test(
     monkeypatch.setattr(gates.Gate, "_audit", later)
     monkeypatch.setattr(gates.Gate, "_run", run_then_write)
     assert unaudited(server, space, monkeypatch) == ["unaudited"]
+
+
+@pytest.mark.parametrize(
+    ("tool", "arguments", "synced"),
+    [
+        ("recall", {"query": "x"}, False),
+        ("read", {"id": "unknown"}, False),
+        ("remember", {"text": "stored"}, True),
+        ("revise", {"id": "unknown", "text": "refused"}, True),
+    ],
+)
+def test_only_the_entry_of_a_read_is_committed_without_a_sync(
+    server: Running,
+    space: str,
+    monkeypatch: pytest.MonkeyPatch,
+    tool: str,
+    arguments: dict[str, Any],
+    synced: bool,
+) -> None:
+    taken: list[bool] = []
+    append = audit.append
+
+    def noted(store: Any, told: audit.Entry, *, durable: bool = True) -> int:
+        taken.append(durable or store.open_unit is not None)
+        return append(store, told, durable=durable)
+
+    monkeypatch.setattr(audit, "append", noted)
+    server.client(server.token(space)).call(tool, arguments)
+    assert taken == [synced]
+    assert server.calls(space)[0].tool == tool
 
 
 def test_a_read_is_written_down_before_it_is_answered(server: Running, space: str) -> None:

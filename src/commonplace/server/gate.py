@@ -457,6 +457,7 @@ class Gate:
                 running.caller, running.request_info, operation.dialect.name, operation.tool.name,
                 payload, int((time.monotonic() - running.begun) * 1000),
             ),
+            durable=not operation.tool.reads,
         )  # fmt: skip
 
 

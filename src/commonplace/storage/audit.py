@@ -95,15 +95,17 @@ def _is_whole(written: str) -> bool:
     return True
 
 
-def append(store: Store, entry: Entry) -> int:
+def append(store: Store, entry: Entry, *, durable: bool = True) -> int:
     """Write a row in the open unit of work, or in its own transaction; return its number.
 
-    Outside a unit it may use the disk space that is reserved for a full disk.
+    Outside a unit it may use the disk space that is reserved for a full disk, and unless it is
+    durable it is committed without a sync: it survives a crash of the process, and a power cut
+    if anything was synced after it.
     """
     operation = store.open_unit.seq if store.open_unit and store.open_unit.changed else 0
 
     def write() -> int:
-        with store.maintain() as connection:
+        with store.maintain(durable=durable) as connection:
             return insert(connection, store.space, entry, operation)
 
     return store.with_reserve(write)
