@@ -7,6 +7,7 @@ import sys
 import threading
 import time
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import apsw
@@ -21,6 +22,7 @@ from commonplace.embedding.openai import OpenAICompatible
 from commonplace.engine.binding import engine_call, lease
 from commonplace.engine.content import write_policy
 from commonplace.engine.finding.recall import MEANING_ONLY
+from commonplace.engine.library import MOST_AWAITED
 from commonplace.engine.maintenance import upkeep
 from commonplace.errors import EmbeddingUnavailable, InvalidInput
 from commonplace.storage import outbox
@@ -340,6 +342,35 @@ def test_a_search_waits_for_what_was_stored_before_it(
         for number in range(5):
             memory.remember(f"the car number {number} is red")
             assert len(memory.recall("auto", limit=10)) == number + 1
+
+
+@pytest.mark.parametrize("elsewhere", [False, True])
+@pytest.mark.parametrize(("more", "waits"), [(0, True), (1, False)])
+def test_a_search_does_not_wait_for_more_than_can_be_embedded_meanwhile(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, elsewhere: bool, more: int, waits: bool
+) -> None:
+    monkeypatch.setattr("commonplace.engine.finding.recall.WAIT_SECONDS", 30.0)
+    here, there = WordVectors(), WordVectors()
+    with (
+        Commonplace(tmp_path, embedding=here, embed="later") as memory,
+        Commonplace(tmp_path, embedding=there, embed="later") as other,
+    ):
+        here.gate.clear()
+        there.gate.clear()
+        cars = [f"the car number {number} is red" for number in range(MOST_AWAITED + more)]
+        (other if elsewhere else memory).remember_many([Draft(text=text) for text in cars])
+        with ThreadPoolExecutor(1) as pool:
+            search = pool.submit(memory.recall, "car")
+            if waits:
+                with pytest.raises(TimeoutError):
+                    search.result(0.3)
+            else:
+                assert search.result(20).degraded == f"embedding, {len(cars)} waiting"
+            here.gate.set()
+            there.gate.set()
+            assert search.result(20).degraded == (
+                "" if waits else f"embedding, {len(cars)} waiting"
+            )
 
 
 def test_a_search_waits_for_what_another_process_stored_before_it(

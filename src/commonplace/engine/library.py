@@ -47,7 +47,8 @@ RESIDENT = 1_000_000
 UPKEEP_SECONDS = 0.5
 EXPECTED_SECONDS = 10.0
 POLL_SECONDS = 0.01  # between two checks for vectors that other processes wrote
-MOST_AWAITED = 200  # how many of the newest embedding requests a search looks at
+MOST_COUNTED = 200  # how many of the newest embedding requests a search looks at
+MOST_AWAITED = 50  # more than this cannot be embedded while a search waits, so it does not wait
 RETRY_SECONDS = 1.0
 LOOK_SECONDS = 0.02
 
@@ -282,6 +283,8 @@ class OpenSpace:
         if not self._expected or self.store.open_unit is not None:
             return 0  # an open unit of work may keep others from writing vectors
         awaited = self.expected_vectors()
+        if len(awaited) > MOST_AWAITED:
+            return len(awaited)
         with self._embedded:
             self._embedded.wait_for(lambda: awaited.isdisjoint(self._expected), seconds)
             return len(awaited & self._expected.keys())
@@ -305,10 +308,12 @@ class OpenSpace:
             with self.view(partial=partial) as (connection, index):
                 waiting = self._stored_elsewhere(connection, index)
                 others = waiting if others is None else others & waiting
-                if not others or time.monotonic() >= until:
+                if others:
+                    self.embed_soon(())  # in case that the other process has ended
+                too_many = missing + len(others) > MOST_AWAITED
+                if not others or too_many or time.monotonic() >= until:
                     yield connection, index, missing + len(others)
                     return
-            self.embed_soon(())  # in case that the other process has ended
             time.sleep(POLL_SECONDS)
 
     def _stored_elsewhere(self, connection: Rows, index: Snapshot) -> set[int]:
@@ -320,7 +325,7 @@ class OpenSpace:
             return set()
         if self._looked_at == index.newest:
             return set()
-        found = outbox.newest_of_calls(connection, self.name, MOST_AWAITED)
+        found = outbox.newest_of_calls(connection, self.name, MOST_COUNTED)
         found -= self.expected_vectors()
         if not found:
             self._looked_at = index.newest
