@@ -16,22 +16,27 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import IO, Any
 
 from bench import report, speed
 from bench.report import Row, Section, milliseconds, say
-from commonplace import Commonplace
+from commonplace import Commonplace, Draft
 from commonplace.client import connection
+from commonplace.engine.binding import engine_call
+from commonplace.engine.maintenance import upkeep
 
 SIZE = 10_000
 CALLS, CALLS_QUICK = 300, 100
 ROUNDS = 7
 STARTS = 9
-ENTITIES = 1_000
-LOOKS = 50
+LOOKS = 100
+# What a call may take of the other memory server's, by memories stored.
+BESIDE = {
+    1_000: {"store": 0.7, "recall, query asked before": 0.7, "recall, new query": 1.5},
+    5_000: {"store": 0.2, "recall, query asked before": 0.35, "recall, new query": 0.8},
+}
 HANDSHAKE, NEWEST = "2025-11-25", "2026-07-28"
 HERE = Path(__file__).parent
 ECHO = [sys.executable, str(HERE / "echo.py")]
@@ -350,76 +355,65 @@ def cold(plan: speed.Plan) -> Section:
 # --- beside another memory server ----------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class _Work:
-    """What it took to store, search and read, in seconds."""
-
-    store: float
-    search: float
-    read: float
-    cpu: float
-
-
-def _work(
-    store: Callable[[int], object],
-    search: Callable[[int], object],
-    read: Callable[[int], object],
-    entities: int,
-    used: Callable[[], float],
-) -> _Work:
-    begun, spent = time.perf_counter(), used()
-    for number in range(entities):
-        store(number)
-    stored = (time.perf_counter() - begun) / entities
-    looked = range(0, entities, max(1, entities // LOOKS))
-    found = statistics.median(_timed(partial(search, number)) for number in looked)
-    got = statistics.median(_timed(partial(read, number)) for number in looked)
-    return _Work(stored, found, got, used() - spent)
-
-
-def _ours(scratch: Path, embedding: str, texts: Sequence[str], words: Sequence[str]) -> _Work:
-    ids: list[str] = []
-    data = scratch / embedding
-    command = [*OURS, "mcp", "--data", str(data), "--embedding", embedding]
+@contextlib.contextmanager
+def _ours(scratch: Path, texts: Sequence[str]) -> Iterator[_Stdio]:
+    """Our pipe and its server with the built-in model, over a space that is full and embedded."""
+    data = scratch / "ours"
+    with Commonplace(data, embedding="builtin") as memory:
+        memory.remember_many([Draft(text=text) for text in texts])
+        engine_call(memory, upkeep.settle)
+    command = [*OURS, "mcp", "--data", str(data), "--embedding", "builtin"]
     with background(data) as variables, talking(command, **variables) as server:
         server.call("recall", {"query": "warm"})
-        pid = server_pid(data)
-
-        def store(number: int) -> None:
-            ids.append(server.call("remember", {"text": texts[number]})["structuredContent"]["id"])
-
-        def search(number: int) -> None:
-            found = server.call("recall", {"query": words[number], "minimum": 0})[
-                "structuredContent"
-            ]
-            assert found["memories"]
-
-        def read(number: int) -> None:
-            server.call("read", {"id": ids[number]})
-
-        def used() -> float:
-            return cpu(server.process) + cpu_of(pid)
-
-        return _work(store, search, read, len(texts), used)
+        yield server
 
 
-def _theirs(scratch: Path, texts: Sequence[str], words: Sequence[str]) -> _Work:
-    with talking([node(), str(OTHER)], MEMORY_FILE_PATH=str(scratch / "memory.jsonl")) as server:
+def _entity(name: str, text: str) -> dict[str, Any]:
+    return {"name": name, "entityType": "note", "observations": [text]}
 
-        def store(number: int) -> None:
-            entity = {
-                "name": f"memory {number}", "entityType": "note", "observations": [texts[number]]
-            }  # fmt: skip
-            server.call("create_entities", {"entities": [entity]})
 
-        def search(number: int) -> None:
-            # It looks for the query as a part of a text, so it is asked for one word.
-            server.call("search_nodes", {"query": words[number].split()[0]})
+@contextlib.contextmanager
+def _theirs(scratch: Path, texts: Sequence[str]) -> Iterator[_Stdio]:
+    file = scratch / "memory.jsonl"
+    lines = [
+        json.dumps({"type": "entity", **_entity(f"memory {number}", text)})
+        for number, text in enumerate(texts)
+    ]
+    file.write_text("\n".join(lines))
+    with talking([node(), str(OTHER)], MEMORY_FILE_PATH=str(file)) as server:
+        yield server
 
-        def read(number: int) -> None:
-            server.call("open_nodes", {"names": [f"memory {number}"]})
 
-        return _work(store, search, read, len(texts), partial(cpu, server.process))
+def _beside_at(
+    scratch: Path, texts: Sequence[str], more: Sequence[str]
+) -> tuple[dict[str, float], dict[str, float]]:
+    """Medians of one call of each kind, ours and theirs, called in turn over the same texts."""
+    taken: list[dict[str, list[float]]] = [{}, {}]
+
+    def timed(side: int, what: str, call: Callable[[], object]) -> None:
+        taken[side].setdefault(what, []).append(_timed(call))
+
+    def found(server: _Stdio, query: str) -> None:
+        answer = server.call("recall", {"query": query, "minimum": 0})
+        assert answer["structuredContent"]["memories"]
+
+    with _ours(scratch, texts) as ours, _theirs(scratch, texts) as theirs:
+        for number, text in enumerate(more):
+            entity = _entity(f"new memory {number}", text)
+            timed(0, "store", partial(ours.call, "remember", {"text": text}))
+            timed(1, "store", partial(theirs.call, "create_entities", {"entities": [entity]}))
+        for text in more:
+            # Theirs looks for the query as a part of a text, so it is asked for one word.
+            query = " ".join(sorted(text.rstrip(".").lower().split(), key=len)[-4:])
+            timed(0, "recall, new query", partial(found, ours, query))
+            timed(0, "recall, query asked before", partial(found, ours, query))
+            timed(1, "recall", partial(theirs.call, "search_nodes", {"query": query.split()[0]}))
+        for number, text in enumerate(more):
+            again = f"{text} {number}"
+            timed(0, "then store", partial(ours.call, "remember", {"text": again}))
+            timed(0, "then recall", partial(found, ours, f"which is {text.lower()}"))
+    mine, other = ({k: statistics.median(v) for k, v in side.items()} for side in taken)
+    return mine, other
 
 
 def node() -> str:
@@ -429,41 +423,44 @@ def node() -> str:
 
 
 def beside(plan: speed.Plan) -> Section:
-    """The same work for the official memory server and for ours, one call at a time."""
-    title = "Beside @modelcontextprotocol/server-memory, over stdio"
+    """The same calls to the official memory server and to ours, in turn."""
+    title = "Beside @modelcontextprotocol/server-memory, over stdio, with the model"
     if not OTHER.exists():
         say("the other memory server is left out: make tests/clients/node_modules/.installed")
         return Section(title, [], ["left out: its npm package is not installed"])
-    entities = min(ENTITIES, plan.largest)
-    texts = plan.corpus.texts[:entities]
-    words = [" ".join(sorted(text.rstrip(".").lower().split(), key=len)[-4:]) for text in texts]
-    with scratch_directory() as scratch:
-        say(f"storing {entities:,} in the other memory server, then in ours twice")
-        theirs = _theirs(scratch, texts, words)
-        plain = _ours(scratch, "none", texts, words)
-        whole = _ours(scratch, "builtin", texts, words)
     rows = []
-    for name, attribute in (
-        (f"store one of {entities:,}, mean", "store"),
-        ("search, p50", "search"),
-        ("read one, p50", "read"),
-        ("CPU of the server for all of it", "cpu"),
-    ):
-        other: float = getattr(theirs, attribute)
-        for what, work in (("words alone", plain), ("with the model", whole)):
-            mine: float = getattr(work, attribute)
+    for size, targets in BESIDE.items():
+        if size + LOOKS > plan.largest:
+            continue
+        say(f"calls beside the other memory server, {size:,} memories in each")
+        with scratch_directory() as scratch:
+            texts = plan.corpus.texts
+            mine, other = _beside_at(scratch, texts[:size], texts[size : size + LOOKS])
+        for what, target in targets.items():
+            theirs = other[what.split(",")[0]]
             rows.append(
                 Row(
-                    name=f"{name}, {what}",
-                    measured=milliseconds(mine),
-                    against=f"server-memory {milliseconds(other)}",
-                    ratio=mine / other,
-                    values={"commonplace": mine, "server-memory": other},
+                    name=f"{what}, {size:,} memories, p50",
+                    measured=milliseconds(mine[what]),
+                    against=f"server-memory {milliseconds(theirs)}",
+                    ratio=mine[what] / theirs,
+                    target=f"≤ {target:g}×".replace("0.", "."),
+                    ok=mine[what] / theirs <= target,
+                    values={"commonplace": mine[what], "server-memory": theirs},
                 )
             )
+        both = mine["then store"] + mine["then recall"]
+        rows.append(
+            Row(
+                name=f"store and at once recall by a new query, {size:,} memories, sum of p50",
+                measured=milliseconds(both),
+                values={"commonplace": both},
+            )
+        )
     notes = [
-        "one call a memory; ours is on disk when it answers, theirs rewrites its file unsynced",
-        "theirs finds parts of words, ours words and, with the model, meaning",
+        f"{LOOKS} calls of each kind in turn; ours is on disk when it answers, "
+        "theirs rewrites its file unsynced",
+        "theirs finds parts of words, ours words and meaning",
     ]
     return Section(title, rows, notes)
 
