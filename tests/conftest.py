@@ -23,6 +23,7 @@ import loop_guard
 import postgres_engine
 import postgres_selection
 from commonplace import Commonplace
+from commonplace.cli import options
 from commonplace.engine import library
 from commonplace.storage import system
 from commonplace.text.analysis import analyse
@@ -59,7 +60,7 @@ os.environ["COMMONPLACE_PROJECT"] = "-"
 
 
 if postgres_engine.ON_POSTGRES:
-    for each in (library, system):
+    for each in (library, system, options):
         postgres_engine.use(each)
     if os.environ.get("COMMONPLACE_TEST_WITHOUT_SPACE"):
         postgres_engine.forget_space()

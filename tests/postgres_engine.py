@@ -139,6 +139,10 @@ def use(module: ModuleType) -> None:
     if module.__name__ == "commonplace.engine.library":
         _of_files.append((module, "default_database", patched.default_database))
         patched.default_database = lambda path: address_for(patched.directory(path))
+    elif module.__name__ == "commonplace.cli.options":
+        given = patched.database_of
+        _of_files.append((module, "database_of", given))
+        patched.database_of = lambda data: given(data) or _default_database(data)
     else:
         of_files = patched.open_system
         _of_files.append((module, "open_system", of_files))
@@ -147,6 +151,12 @@ def use(module: ModuleType) -> None:
             if patched.system_file(data).exists()
             else opening.open_system(data, address_for(data))
         )
+
+
+def _default_database(data: Path | None) -> str | None:
+    from commonplace.engine import library
+
+    return library.default_database(data)
 
 
 @dataclass(frozen=True)

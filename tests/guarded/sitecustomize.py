@@ -66,5 +66,7 @@ def _use_postgres(module: ModuleType) -> None:
 sys.meta_path.insert(0, _Loading("apsw", _watch))
 sys.meta_path.insert(0, _Loading("psycopg", _watch_postgres))
 if os.environ.get("COMMONPLACE_TEST_ENGINE") == "postgres":
-    for name in ("commonplace.engine.library", "commonplace.storage.system"):
+    for name in (
+        "commonplace.cli.options", "commonplace.engine.library", "commonplace.storage.system"
+    ):  # fmt: skip
         sys.meta_path.insert(0, _Loading(name, _use_postgres))
