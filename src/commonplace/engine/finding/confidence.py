@@ -109,7 +109,7 @@ def missing(search: Search, top: NDArray[np.int64]) -> Floats:
         if len(positions):
             after = positions.searchsorted(top)
             for place in (after - 1, after):  # the nearest positions before and after
-                near = positions[np.clip(place, 0, len(positions) - 1)]
+                near = positions.take(place, mode="clip")
                 held |= near == top
                 held |= spoken & (np.abs(near - top) <= NEARBY) & (session[near] == session[top])
         found += says * np.where(held, MISSING_RESPELT if term in search.respelt else 0, 1)
