@@ -25,11 +25,8 @@ from commonplace.engine.finding.ranking import (
     Question,
     Search,
     Weighting,
-    fuse,
     score_all,
     search_legs,
-    sessions_by_words,
-    with_neighbours,
 )
 from commonplace.engine.history import timeline
 from commonplace.engine.library import OpenSpace
@@ -57,7 +54,6 @@ __all__ = [
 
 QUERY_CHARS = 10_000
 WAIT_SECONDS = 0.15  # to wait for vectors of memories stored just before
-SESSION_WORDS = np.float32(0.6)  # weight of the words of a whole session, beside its best messages
 PROMPT_MINIMUM = 0.55  # a hook adds to every prompt, so it needs better reasons than a search
 PROMPT_CHARS = 2_000  # how much of the beginning and of the end of a prompt is used
 PROMPT_INFORMATION = 11.0  # in nats; a prompt of one word that says less asks for nothing
@@ -427,7 +423,7 @@ def recall_sessions(
     as_of: When | None,
     asked_at: When | None = None,
 ) -> list[SessionHit]:
-    """Rank sessions by their two best messages and by the words of the whole session."""
+    """Rank sessions by their best message, which `recall` scores with its whole session's words."""
     checks.limit(limit)
     checks.text(query, "query", max_chars=QUERY_CHARS)
     space.wait_for_vectors(WAIT_SECONDS)
@@ -440,18 +436,11 @@ def recall_sessions(
         lines = np.flatnonzero(search.mask & (snapshot.session >= 0))
         if not len(lines):
             return []
-        scores = with_neighbours(snapshot, search.mask, fuse(search, DEFAULT), DEFAULT.neighbours)
+        scores = score_all(space, connection, search, DEFAULT)[0]
         codes, values = snapshot.session[lines], scores[lines]
         order = np.lexsort((-values, codes))
-        first = np.flatnonzero(np.diff(codes[order], prepend=-1))
-        sessions, best = codes[order][first], values[order][first]
-        following = np.minimum(first + 1, len(order) - 1)
-        second = np.where(codes[order][following] == sessions, values[order][following], best)
-        whole = sessions_by_words(search)[sessions]
-        score = ((best + second) / 2 + SESSION_WORDS * whole) / (1 + SESSION_WORDS)
-        leaders = lines[order][first]
-        if search.boost is not None:
-            score = score * search.boost[leaders]
+        first = order[np.flatnonzero(np.diff(codes[order], prepend=-1))]
+        sessions, score, leaders = codes[first], values[first], lines[first]
         ranked = np.lexsort((sessions, -score))[:limit]
         found = []
         for i in ranked.tolist():
