@@ -23,7 +23,6 @@ import loop_guard
 import postgres_engine
 import postgres_selection
 from commonplace import Commonplace
-from commonplace.cli import options
 from commonplace.engine import library
 from commonplace.storage import system
 from commonplace.text.analysis import analyse
@@ -60,7 +59,10 @@ os.environ["COMMONPLACE_PROJECT"] = "-"
 
 
 if postgres_engine.ON_POSTGRES:
-    for each in (library, system, options):
+    from commonplace.cli import options
+    from commonplace.server import serving
+
+    for each in (library, system, options, serving):
         postgres_engine.use(each)
     if os.environ.get("COMMONPLACE_TEST_WITHOUT_SPACE"):
         postgres_engine.forget_space()

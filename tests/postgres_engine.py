@@ -139,6 +139,10 @@ def use(module: ModuleType) -> None:
     if module.__name__ == "commonplace.engine.library":
         _of_files.append((module, "default_database", patched.default_database))
         patched.default_database = lambda path: address_for(patched.directory(path))
+    elif module.__name__ == "commonplace.server.serving":
+        # A database has tokens and accounts from the beginning, so there is no file to look for.
+        _of_files.append((module, "system_file", patched.system_file))
+        patched.system_file = lambda data: Path(__file__) if address_for(data) else None
     elif module.__name__ == "commonplace.cli.options":
         given = patched.database_of
         _of_files.append((module, "database_of", given))

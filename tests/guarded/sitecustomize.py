@@ -67,6 +67,7 @@ sys.meta_path.insert(0, _Loading("apsw", _watch))
 sys.meta_path.insert(0, _Loading("psycopg", _watch_postgres))
 if os.environ.get("COMMONPLACE_TEST_ENGINE") == "postgres":
     for name in (
-        "commonplace.cli.options", "commonplace.engine.library", "commonplace.storage.system"
+        "commonplace.cli.options", "commonplace.engine.library", "commonplace.server.serving",
+        "commonplace.storage.system",
     ):  # fmt: skip
         sys.meta_path.insert(0, _Loading(name, _use_postgres))
