@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+from collections.abc import Mapping
 
 NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
 """The `errno` values that mean a full disk."""
@@ -92,6 +93,13 @@ EXIT_CODES: dict[type[CommonplaceError], int] = {
     UnsupportedVersion: 5,
     EmbeddingUnavailable: 5,
 }
+
+
+def error_of(parts: Mapping[str, str]) -> CommonplaceError:
+    """The error that `as_dict` has described, as another process sends it."""
+    kinds: list[type[CommonplaceError]] = [*EXIT_CODES, StorageReadOnly]
+    kind = {each.code: each for each in kinds}.get(parts["code"], CommonplaceError)
+    return kind(parts["message"], hint=parts["hint"], field=parts.get("field"))
 
 
 def exit_code(error: CommonplaceError) -> int:

@@ -8,7 +8,8 @@ from typing import Annotated, Any
 
 import typer
 
-from commonplace.cli.options import Data, Embedding, Space, memory, option
+from commonplace.cli import asking
+from commonplace.cli.options import Data, Embedding, Space, option
 from commonplace.errors import CommonplaceError, NotFound
 
 INPUT_BYTES = 1_048_576
@@ -39,13 +40,10 @@ def recall(
     The prompt comes on standard input: as text, or as the JSON of a hook's event (`prompt`,
     `hook_event_name`). The exit code is always 0, so that the agent continues.
     """
-    from commonplace.platform import hooks, session_context
-
     prompt, starts = _event(sys.stdin.buffer.read(INPUT_BYTES))
     try:
-        with memory(data, space, embedding) as opened:
-            hooks.take_in(opened.library.path, opened.at)
-            found = session_context.recalled(opened, prompt, start=start or starts, tokens=tokens)
+        asked = {"prompt": prompt, "start": start or starts, "tokens": tokens}
+        found = asking.answer("hook recall", asked, data, space, embedding)["text"]
     except NotFound:
         return  # there is no data directory yet
     except CommonplaceError as error:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from datetime import datetime
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from commonplace.cli import INTERRUPTED, options, terminal
+from commonplace.cli import INTERRUPTED, asking, options, terminal
 from commonplace.cli.options import (
     AllowSecrets,
     AsJson,
@@ -31,7 +32,6 @@ from commonplace.text.hidden import visible
 if TYPE_CHECKING:
     from commonplace.engine.commonplace import Commonplace
     from commonplace.engine.content.projects import Project
-    from commonplace.engine.finding.recall import Hit, SessionHit
     from commonplace.engine.library import OpenSpace
     from commonplace.engine.maintenance.purge import Proof
     from commonplace.engine.model import Link, Memory, Version
@@ -136,32 +136,25 @@ def search(
     )  # fmt: skip
     moment = options.moment(as_of, "as_of")
     here = None if everywhere else options.current_project(project)
-    with options.memory(data, space, "none" if text else embedding, project=here) as memory:
-        if text:
-            found, total = memory.find_text(query, limit=limit, as_of=moment, **conditions)
-            for each in found:
-                emit({"memory": each.as_dict()}) if as_json else _show_result(each, query, here)
-            if total > len(found) and not as_json:
-                note(f"{total - len(found)} more; see them with --limit.")
-            none = not found
-        elif by == "session":
-            sessions = memory.recall_sessions(query, limit=limit, as_of=moment, **conditions)
-            for session in sessions:
-                emit(_session(session)) if as_json else _show_session(session, query, here)
-            none = not sessions
-        else:
-            least = 0.0 if all_ else minimum
-            hits = memory.recall(query, limit=limit, as_of=moment, minimum=least, **conditions)
-            for hit in hits:
-                if as_json:
-                    emit(_hit(hit, here))
-                else:
-                    _show_result(hit.memory, query, here, hit, why)
-            _explain_missing_meaning(memory, hits.degraded, as_json)
-            none = not hits
-    if none:
+    asked = {
+        "query": query, "limit": limit, "as_of": moment, "conditions": conditions,
+        "minimum": 0.0 if all_ else minimum,
+    }  # fmt: skip
+    by_meaning = not text and by == "memory"
+    command = "search text" if text else "search" if by_meaning else "search sessions"
+    answer = asking.answer(command, asked, data, space, "none" if text else embedding, here)
+    found = answer["results"]
+    if as_json:
+        for each in found:
+            emit(each)
+    else:
+        reasons = answer["reasons"] if why and by_meaning else [""] * len(found)
+        for each, reason in zip(found, reasons, strict=True):
+            _show_found(each, query, here, reason)
+        _explain(answer)
+    if not found:
         if not as_json:
-            more = "" if text or all_ or by == "session" else "; --all shows improbable results"
+            more = "" if not by_meaning or all_ else "; --all shows improbable results"
             note(f"nothing found{more}")
         raise typer.Exit(NOTHING_FOUND)
 
@@ -200,28 +193,31 @@ def list_(
         kinds=kind, without_kinds=_left_out(kind), tags_all=tag, states=state,
         since=options.moment(since, "since"), until=options.moment(until, "until"), **details,
     )  # fmt: skip
-    with options.memory(data, space) as memory:
-        found, total = memory.browse(
-            order=order, limit=limit, offset=offset, as_of=options.moment(as_of, "as_of"),
-            **conditions,
-        )  # fmt: skip
+    asked = {
+        "order": order, "limit": limit, "offset": offset,
+        "as_of": options.moment(as_of, "as_of"), "conditions": conditions,
+    }  # fmt: skip
+    answer = asking.answer("list", asked, data, space)
+    found = answer["results"]
     for each in found:
-        emit(each.as_dict()) if as_json else _show_result(each, "", None)
+        emit(each) if as_json else _show_found({"memory": each}, "", None)
     if not found:
         if not as_json:
             note("nothing found")
         raise typer.Exit(NOTHING_FOUND)
-    left = total - offset - len(found)
+    left = answer["total"] - offset - len(found)
     if left > 0 and not as_json:
         note(f"{left:,} more; see them with --limit, or --offset {offset + len(found)}.")
 
 
-def _explain_missing_meaning(memory: Commonplace, degraded: str, as_json: bool) -> None:
-    if as_json or memory.library.embedder is None:
-        return
-    if degraded:
+def _explain(answer: Mapping[str, Any]) -> None:
+    """Say what a search did not show, and what it did not search."""
+    shown = len(answer["results"])
+    if left := answer.get("total", shown) - shown:
+        note(f"{left} more; see them with --limit.")
+    if degraded := answer.get("degraded"):
         note(f"searched by words only: {visible(degraded)}")
-    elif waiting := memory.backlog()[0]:
+    elif waiting := answer.get("waiting"):
         have = "memory has" if waiting == 1 else "memories have"
         note(f"{waiting:,} {have} no embedding yet, found by words only")
 
@@ -510,56 +506,53 @@ def _all_named(memory: Commonplace, names: list[str]) -> list[str]:
     return list(dict.fromkeys(_named(memory, name) for name in names))
 
 
-def _show_result(
-    memory: Memory,
-    query: str,
-    here: Project | None,
-    hit: Hit | None = None,
-    why: bool = False,
+def _show_found(
+    result: Mapping[str, Any], query: str, here: Project | None, reason: str = ""
 ) -> None:
+    """Show a result of a search, or a memory of a list."""
     from commonplace.text.snippets import snippet
 
+    if "conversation" in result:
+        say(bold(visible(f"{result['conversation']} / {result['session'] or 'no session'}")))
+    memory = result["memory"]
     room = terminal.columns() - 10
-    text = f"{memory.title}: {memory.text}" if memory.title else memory.text
-    say(f"{bold(memory.id[:8])}  {one_line(snippet(text, query, room), room)}")
-    marks = _marks(memory, here, hit)
-    first = [memory.kind, local(memory.occurred_at or memory.created_at)]
+    text = f"{memory['title']}: {memory['text']}" if memory["title"] else memory["text"]
+    say(f"{bold(memory['id'][:8])}  {one_line(snippet(text, query, room), room)}")
+    marks = _marks(result, here)
+    happened = datetime.fromisoformat(memory["occurred_at"] or memory["created_at"])
+    first = [memory["kind"], local(happened)]
     # Tags get the remaining width; the marks of a result are never cut.
     left = room - terminal.width(" · ".join([*first, *marks, ""]))
-    tags = _other_tags(memory, here)
+    tags = _other_tags(memory["tags"], here)
     shown = one_line(tags, left) if left >= LEAST_TAGS else ""
     tags = shown or (counted(tags.count(", ") + 1, "tag", "tags") if tags else "")
     say(dim("          " + " · ".join(part for part in [*first, tags, *marks] if part)))
-    if hit is not None and why:
-        say(dim(f"          {visible(str(hit.why))}"))
+    if reason:
+        say(dim(f"          {visible(reason)}"))
 
 
-def _marks(memory: Memory, here: Project | None, hit: Hit | None) -> list[str]:
+def _marks(result: Mapping[str, Any], here: Project | None) -> list[str]:
     """Marks that qualify a result: another branch, replaced, imported."""
     marks = []
-    if here is not None and (branch := here.other_branch(memory.tags)):
+    memory = result["memory"]
+    if here is not None and (branch := here.other_branch(memory["tags"])):
         marks.append(f"stored on another branch: {branch}")
-    if memory.trust != "stated":
-        marks.append(memory.trust)
-    if hit is not None:
-        marks.append(f"{hit.probability:.0%} probable")
-        if hit.replaced_by or hit.newer:
-            surely = "replaced" if hit.replaced_by else "perhaps replaced"
-            marks.append(f"{surely} by {(hit.replaced_by or hit.newer)[:8]}")
+    if memory["trust"] != "stated":
+        marks.append(memory["trust"])
+    if "probability" in result:
+        marks.append(f"{result['probability']:.0%} probable")
+        if newer := result.get("replaced_by") or result.get("newer"):
+            surely = "replaced" if "replaced_by" in result else "perhaps replaced"
+            marks.append(f"{surely} by {newer[:8]}")
     return marks
 
 
-def _other_tags(memory: Memory, here: Project | None) -> str:
+def _other_tags(tags: Sequence[str], here: Project | None) -> str:
     """The tags of a result, without the labels of the project one is in, and of its branches."""
     if here is None:
-        return ", ".join(memory.tags)
-    known = {*here.labels, f"branch:{here.other_branch(memory.tags)}"}
-    return ", ".join(tag for tag in memory.tags if tag not in known)
-
-
-def _show_session(found: SessionHit, query: str, here: Project | None) -> None:
-    say(bold(visible(f"{found.conversation} / {found.session or 'no session'}")))
-    _show_result(found.best, query, here)
+        return ", ".join(tags)
+    known = {*here.labels, f"branch:{here.other_branch(tags)}"}
+    return ", ".join(tag for tag in tags if tag not in known)
 
 
 def _show(memory: Memory, links: list[Link]) -> None:
@@ -599,22 +592,6 @@ def _show_version(version: Version) -> None:
     state = "" if version.memory.state == "active" else f"  {version.memory.state}"
     say(f"{bold(span)}  {dim('operation ' + version.operation[:8])}{state}")
     say("\n".join(f"  {line}" for line in visible(version.memory.text).split("\n")))
-
-
-def _session(found: SessionHit) -> dict[str, Any]:
-    named = _plain(found, "conversation", "session")
-    return {"score": round(found.score, 6), **named, "memory": found.best.as_dict()}
-
-
-def _hit(hit: Hit, here: Project | None) -> dict[str, Any]:
-    why = hit.why.as_dict()
-    measured = {"score": round(hit.score, 6), "probability": round(hit.probability, 6)}
-    marks = {name: getattr(hit, name) for name in ("replaced_by", "newer", "replaces")}
-    marks = {name: value for name, value in marks.items() if value}
-    shown = {**measured, **marks, "memory": hit.memory.as_dict(), "why": why}
-    if here is not None and (branch := here.other_branch(hit.memory.tags)):
-        shown["other_branch"] = branch
-    return shown
 
 
 def _version(version: Version) -> dict[str, Any]:

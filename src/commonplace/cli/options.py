@@ -306,30 +306,45 @@ def memory(
 
     `first` is the hint in the error.
     """
-    from commonplace.engine import checks
     from commonplace.engine.commonplace import Commonplace
-    from commonplace.engine.library import directory
     from commonplace.engine.model import Origin
 
+    file = _file_of(data, space)
+    if not create:
+        check_space(data, space, first)
+    with (
+        _removed_if_unused(file, space),
+        library(data, embedding, allow_secrets=allow_secrets) as shared,
+    ):
+        if not create and database_of(data) is not None and not shared.exists(space):
+            raise _missing_space(data, space, first)
+        yield Commonplace(space=space, origin=Origin(client="cli"), library=shared, project=project)
+
+
+def check_space(data: Path | None, space: str, first: str = "") -> None:
+    """Raise NotFound if a space has no file. In a database this is known once it is open."""
+    if not _file_of(data, space).exists() and database_of(data) is None:
+        raise _missing_space(data, space, first)
+
+
+def _file_of(data: Path | None, space: str) -> Path:
+    from commonplace.engine import checks
+    from commonplace.engine.library import directory
+
+    return directory(data) / "spaces" / f"{checks.space(space)}.db"
+
+
+def _missing_space(data: Path | None, space: str, first: str) -> NotFound:
+    from commonplace.engine.library import directory
+
     where = directory(data)
-    missing = NotFound(
+    return NotFound(
         f"There is no space {space} in {where} yet."
         if space != "default"
         else f"Nothing is stored in {where} yet.",
         hint=first or _how_to_create(space),
         field="space",
     )
-    in_files = database_of(data) is None
-    file = where / "spaces" / f"{checks.space(space)}.db"
-    if not create and in_files and not file.exists():
-        raise missing
-    with (
-        _removed_if_unused(file, space),
-        library(data, embedding, allow_secrets=allow_secrets) as shared,
-    ):
-        if not create and not in_files and not shared.exists(space):
-            raise missing
-        yield Commonplace(space=space, origin=Origin(client="cli"), library=shared, project=project)
 
 
 @contextmanager

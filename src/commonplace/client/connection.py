@@ -210,6 +210,11 @@ def ask(place: Place, hello: Mapping[str, Any], seconds: float = 10.0) -> dict[s
         connection.close()
 
 
+def time_zone() -> list[Any]:
+    """The time zone of this process, by which "yesterday" in a query is understood."""
+    return [time.timezone, *time.tzname]
+
+
 class Starting:
     """A background server that this process has started, until it answers or has ended."""
 

@@ -33,7 +33,9 @@ from commonplace.client.static_answers import StaticAnswers
 from commonplace.dialects import registry
 from commonplace.dialects.contract import Dialect, RequestInfo, Setting
 from commonplace.engine import checks
+from commonplace.engine.commonplace import Commonplace
 from commonplace.engine.content.projects import Project
+from commonplace.engine.model import Origin
 from commonplace.errors import CommonplaceError, InvalidInput
 from commonplace.platform.loading import without_garbage_collection
 from commonplace.platform.projects import project_of
@@ -260,7 +262,7 @@ class LocalServer:
             handle = {
                 "mcp": self._pipe, "status": self._status, "stop": self._stop,
                 "give way": self._give_way, "call": self._call, "embed": self._embed,
-                "restart": self._restart,
+                "command": self._command, "restart": self._restart,
             }.get(hello.kind)  # fmt: skip
             if handle is None:
                 raise InvalidInput(f"Unknown kind of client: {hello.kind[:40]!r}.")
@@ -339,6 +341,33 @@ class LocalServer:
             rows = await asyncio.to_thread(embedder.embed, texts)
             answer["vectors"] = b64encode(rows.astype("<f4").tobytes()).decode()
         await _say(writer, answer)
+
+    async def _command(
+        self, hello: Hello, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    ) -> None:
+        """A command, for a command line that opens no store.
+
+        There is no answer if the command line itself would answer differently.
+        """
+        self._pipes[writer] = (hello, reader)
+        answer = self._identity()
+        if not self._differences(hello) and hello.arguments.get("zone") == connection.time_zone():
+            found = await asyncio.to_thread(self._answer, hello)
+            answer["answer"] = found
+        await _say(writer, answer)
+
+    def _answer(self, hello: Hello) -> dict[str, Any] | None:
+        """The answer to a command; None if the command line must say what is wrong."""
+        from commonplace.server import commands
+
+        library, project = self._hosted.library, hello.arguments.get("project")
+        if library.read_only or not library.exists(hello.space):
+            return None
+        seen_from = None if project is None else Project(*project)
+        memory = Commonplace(
+            space=hello.space, origin=Origin(client="cli"), library=library, project=seen_from
+        )
+        return commands.answer(memory, hello.tool, hello.arguments.get("asked", {}))
 
     async def _admit(self, hello: Hello) -> tuple[_ServedDialect, Admitted]:
         """The dialect that a client wants, and who it is."""
