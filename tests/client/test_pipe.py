@@ -158,6 +158,30 @@ def test_the_server_outlives_the_agent_that_started_it(tmp_path: Path) -> None:
         assert (server_of(tmp_path) or {})["pid"] == pid
 
 
+@pytest.mark.parametrize("words", [(), ("--dialect", "mama")], ids=["socket", "http"])
+def test_calls_do_not_wait_for_the_threads_that_embed(
+    tmp_path: Path, words: tuple[str, ...]
+) -> None:
+    site, noted = tmp_path / "site", tmp_path / "noted"
+    site.mkdir()
+    (site / "sitecustomize.py").write_text(
+        "import atexit, gc, os, pathlib, sys\n"
+        "note = lambda: pathlib.Path(os.environ['NOTED']).write_text(\n"
+        "    f'{sys.getswitchinterval():g} {gc.get_freeze_count()}')\n"
+        "if 'COMMONPLACE_BACKGROUND' in os.environ: atexit.register(note)\n"
+    )
+    path = os.pathsep.join([str(site), str(ROOT / "src")])
+    environ = {"PYTHONPATH": path, "NOTED": str(noted), "MAMA_SERVER_PORT": "0"}
+    with Agent(tmp_path / "data", *words, environ=environ) as agent:
+        agent.ask("tools/list")
+        wait_until(lambda: server_of(tmp_path / "data") is not None)
+        connection.ask(place_of(tmp_path / "data"), {"kind": "stop"})
+        wait_until(lambda: noted.exists() and noted.read_text())
+    interval, frozen = noted.read_text().split()
+    assert float(interval) <= 0.001, "Python's own interval is 5 ms"
+    assert int(frozen) > 10_000, "the collector would scan all that is loaded"
+
+
 def test_an_idle_server_ends(tmp_path: Path) -> None:
     with Agent(tmp_path, environ={"COMMONPLACE_IDLE_SECONDS": "0.2"}) as agent:
         agent.call("remember", text="x")

@@ -82,7 +82,7 @@ def _serve(place: connection.Place, lock: int, options: dict[str, str]) -> None:
 
 def _serve_socket(settings: Settings, place: connection.Place, lock: int) -> None:
     """Serve the local socket alone, until idle or asked to stop."""
-    from commonplace.platform.loading import without_garbage_collection
+    from commonplace.platform.loading import prepare_for_calls, without_garbage_collection
 
     with without_garbage_collection():
         from commonplace.access.vault import open_vault
@@ -100,6 +100,7 @@ def _serve_socket(settings: Settings, place: connection.Place, lock: int) -> Non
             library=library, system=system, vault=functools.cache(lambda: open_vault(system)),
             store_settings=store_settings(settings),
         )  # fmt: skip
+        prepare_for_calls()
         threading.Thread(target=warm, args=(library,), daemon=True).start()
         asyncio.run(_until_idle(LocalServer(place, lock, hosted), settings.idle_seconds))
 

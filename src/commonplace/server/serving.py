@@ -6,7 +6,6 @@ import asyncio
 import contextlib
 import errno
 import functools
-import gc
 import logging
 import math
 import os
@@ -30,7 +29,7 @@ from commonplace.dialects import registry
 from commonplace.embedding.provider import configured_embedder
 from commonplace.engine.library import Library
 from commonplace.errors import CommonplaceError, InvalidInput, StorageUnavailable
-from commonplace.platform.loading import without_garbage_collection
+from commonplace.platform.loading import prepare_for_calls, without_garbage_collection
 from commonplace.server import http
 from commonplace.server.connections import (
     Connections,
@@ -180,10 +179,7 @@ def serve(settings: Settings, ready: Callable[[Settings], None] | None = None) -
             inherited = os.dup(made.listening.fileno())
         if ready is not None:
             ready(made.settings)
-        gc.freeze()  # what is loaded stays; to scan it would stop all threads for 50 ms
-        # While another thread computes, the event loop waits that long each time it needs the
-        # interpreter; a request needs it some twenty times, and Python's default is 5 ms.
-        sys.setswitchinterval(0.001)
+        prepare_for_calls()
         threading.Thread(target=warm, args=(made.parts.library,), daemon=True).start()
         asyncio.run(server.serve(sockets=[made.listening]))
     if restart is not None and restart.asked:
@@ -242,6 +238,7 @@ def serve_in_background(settings: Settings, place: connection.Place, lock: int) 
             return False
         local = _local_server(made, (place, lock), "background")
         server = Stopping(made.app, local, settings.idle_seconds)
+        prepare_for_calls()
         threading.Thread(target=warm, args=(made.parts.library,), daemon=True).start()
         asyncio.run(server.serve(sockets=[made.listening]))
         return True
