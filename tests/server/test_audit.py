@@ -259,6 +259,9 @@ def test_a_row_outside_the_transaction_is_found_by_that_test(
         ("read", {"id": "unknown"}, False),
         ("remember", {"text": "stored"}, True),
         ("revise", {"id": "unknown", "text": "refused"}, True),
+        ("hook", {"event": "Nothing"}, False),
+        ("hook", {"event": "UserPromptSubmit", "prompt": "x"}, False),
+        ("hook", {"event": "Stop", "transcript": "/nowhere"}, True),
     ],
 )
 def test_only_the_entry_of_a_read_is_committed_without_a_sync(

@@ -89,6 +89,8 @@ class Tool:
     """Callable, but not in `tools/list`."""
     only_reads: bool = False
     """Treated as a read although its contract requires another scope."""
+    reads_with: Callable[[Mapping[str, Any]], bool] | None = None
+    """Whether a call with these arguments only reads, where others store something."""
     embeds_later: bool = False
     """What it stores is embedded right after the answer; not for tools whose contract answers or
     acts by likeness. Other tools embed first."""

@@ -80,6 +80,12 @@ def read(given: Mapping[str, Any]) -> Event:
     return Event(**found, given=dict(given))
 
 
+def only_reads(given: Mapping[str, Any]) -> bool:
+    """Whether `answer` stores nothing for an event."""
+    event = read(given)
+    return bool(event.agent) or event.name not in (*STARTS, *ENDS, *AFTER_COMPACTION)
+
+
 def answer(
     memory: Commonplace, given: Mapping[str, Any], *, capturing: bool = True
 ) -> dict[str, Any] | None:

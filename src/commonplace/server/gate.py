@@ -144,6 +144,8 @@ class _RunningCall:
     """Unknown arguments that were left out."""
     masked: list[str] = field(default_factory=list)
     """The kinds of the secrets that were masked in what it stored."""
+    reads: bool = False
+    """Whether it only reads, so that its audit entry need not be synced."""
     stored: bool = False
     """Whether its effects and its audit entry are committed; a later error gets no second entry."""
 
@@ -312,7 +314,10 @@ class Gate:
             refusal = decision.refusal or _no_such_tool(name)
             self.refuse(caller, request_info, dialect, name, arguments, refusal)
             raise refusal
-        running = _RunningCall(decision.operation, caller, request_info, as_json(arguments))
+        running = _RunningCall(
+            decision.operation, caller, request_info, as_json(arguments),
+            reads=decision.operation.tool.reads,
+        )  # fmt: skip
         try:
             outcome = self._run(running, arguments, state or CallState())
         except CommonplaceError as error:
@@ -341,6 +346,8 @@ class Gate:
             names = {"tool": operation.tool.name, "arguments": ", ".join(running.ignored)}
             log.info("unknown arguments are ignored", extra=names)
         tool = operation.tool
+        if tool.reads_with is not None and tool.reads_with(checked):
+            running.reads = True
         keyed = request_info.idempotency_key and tool.scope != "read"
         with self._memory.library.lease(caller.space) as space:
             origin = Origin(
@@ -457,7 +464,7 @@ class Gate:
                 running.caller, running.request_info, operation.dialect.name, operation.tool.name,
                 payload, int((time.monotonic() - running.begun) * 1000),
             ),
-            durable=not operation.tool.reads,
+            durable=not running.reads,
         )  # fmt: skip
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from commonplace.access.caller import NotPermitted
@@ -373,6 +373,12 @@ def hook(call: Call, **event: Any) -> str:
     return "" if envelope is None else as_json(envelope)
 
 
+def _hook_only_reads(event: Mapping[str, Any]) -> bool:
+    from commonplace.platform import hooks
+
+    return hooks.only_reads(event)
+
+
 @exclusively
 def review(
     call: Call, *, action: str, limit: int, id: str | None = None, text: str | None = None
@@ -581,6 +587,7 @@ TOOLS = (
         description="For the hooks of agents: context for an event of a session.",
         scope="write",
         handler=hook,
+        reads_with=_hook_only_reads,
         embeds_later=True,
         input=takes(
             ["event"], event=TEXT, session=TEXT, cwd=TEXT, prompt=TEXT, transcript=TEXT,
