@@ -22,9 +22,9 @@ import commonplace
 import postgres_engine
 from commonplace import Commonplace, Draft, __version__
 from commonplace.cli import terminal
-from commonplace.cli.app import EXIT_CODES, SECTIONS, app, run
+from commonplace.cli.app import SECTIONS, app, run
 from commonplace.dialects import registry
-from commonplace.errors import CommonplaceError
+from commonplace.errors import EXIT_CODES, CommonplaceError
 from commonplace.text.hidden import visible
 
 PROGRAM = [sys.executable, "-m", "commonplace.cli"]

@@ -427,6 +427,43 @@ def test_in_process_needs_no_server(tmp_path: Path) -> None:
         assert agent.end()[0] == 0
 
 
+def test_in_process_loads_only_what_the_first_answer_needs(tmp_path: Path) -> None:
+    site, noted = tmp_path / "site", tmp_path / "noted"
+    site.mkdir()
+    (site / "sitecustomize.py").write_text(
+        "import atexit, os, pathlib, sys\n"
+        "note = lambda: pathlib.Path(os.environ['NOTED']).write_text(' '.join(sys.modules))\n"
+        "atexit.register(note)\n"
+    )
+    path = os.pathsep.join([str(site), str(ROOT / "src")])
+    environ = {"PYTHONPATH": path, "NOTED": str(noted)}
+    identity = Commonplace(tmp_path / "data", embedding="none").remember("stored before").id
+    with Agent(tmp_path / "data", "--in-process", environ=environ) as agent:
+        assert "stored before" in str(agent.call("read", id=identity))
+        assert agent.end() == (0, "")
+    loaded = set(noted.read_text().split())
+    assert "commonplace.server.stdio" in loaded
+    slow = {"typer", "numpy", "commonplace.cli.app", "commonplace.platform.hooks"}
+    slow |= {"commonplace.text.proposals", "commonplace.text.prose", "commonplace.transcripts"}
+    assert not slow & loaded
+
+
+@pytest.mark.parametrize("words", [("--space", "b" * 64 + "!"), ("--embedding", "nonsense")])
+def test_in_process_tells_its_errors_as_other_commands(
+    tmp_path: Path, words: tuple[str, ...]
+) -> None:
+    def told(*more: str) -> tuple[int, str]:
+        done = subprocess.run(
+            [*PROGRAM, "mcp", "--in-process", "--data", str(tmp_path), *words, *more],
+            input="", capture_output=True, text=True, timeout=120,
+        )  # fmt: skip
+        return done.returncode, done.stderr
+
+    usual = told()
+    assert usual[0] == 2 and usual[1].startswith("error: ") and usual[1].count("\n") == 1
+    assert told("--allow-secrets") == usual, "an option that the whole program reads"
+
+
 def test_over_loopback_as_on_windows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     loopback = {"COMMONPLACE_SOCKET": "loopback"}
     with Agent(tmp_path, environ=loopback) as agent:

@@ -21,11 +21,11 @@ def main(args: Sequence[str] | None = None) -> None:
             # A result that nobody gets is an error; told before anything is stored.
             sys.stderr.write("error: Standard output is closed; nothing was done. Open it.\n")
             sys.exit(NO_OUTPUT)
-        if given[:1] == ["mcp"]:
-            given = _serve_through_background(given)
-        from commonplace.cli.app import run
+        code = _serve_mcp(given) if given[:1] == ["mcp"] else None
+        if code is None:
+            from commonplace.cli.app import run
 
-        code = run(given)
+            code = run(given)
     except KeyboardInterrupt:
         sys.stderr.write("\ninterrupted; everything stored so far is safe\n")
         code = INTERRUPTED
@@ -36,19 +36,24 @@ def main(args: Sequence[str] | None = None) -> None:
     sys.exit(code)
 
 
-def _serve_through_background(given: list[str]) -> list[str]:
-    """Run `mcp` without loading the rest of the program; return the arguments if the whole program
-    must handle them.
-    """
+def _serve_mcp(given: list[str]) -> int | None:
+    """Run `mcp` without loading the rest of the program; None if that must handle the arguments."""
     from commonplace.client import command
 
     options = command.McpOptions.read(given[1:])
     if options is None:
-        return given
+        return None
     code = command.run(options)
     if code is not None:
         os._exit(code)  # another thread may still wait for the server
-    return [*given, "--in-process"]
+    given.append("--in-process")
+    if options.subject or not os.environ.get("COMMONPLACE_DATA", "usual").strip():
+        return None
+    from commonplace.platform.loading import without_garbage_collection
+
+    with without_garbage_collection():
+        from commonplace.cli.in_process import serve
+    return serve(options)
 
 
 def _open_closed_streams() -> list[str]:

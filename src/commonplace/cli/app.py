@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import copy
 import functools
 import inspect
@@ -15,7 +14,6 @@ import typer
 from typer.core import TyperGroup
 
 from commonplace.cli import (
-    INTERRUPTED,
     access,
     background,
     beings,
@@ -28,6 +26,7 @@ from commonplace.cli import (
     hooks,
     memories,
     options,
+    reporting,
     reviewing,
     scanning,
     servers,
@@ -37,12 +36,9 @@ from commonplace.cli import (
     transfer,
     workspaces,
 )
-from commonplace.cli.terminal import as_json_text
-from commonplace.errors import EXIT_CODES, CommonplaceError, StorageUnavailable, exit_code
-from commonplace.text.hidden import visible
+from commonplace.errors import CommonplaceError
 
 HOOKS = ["hook", "recall"]  # run by agents: the exit code is always 0
-BROKEN_PIPE = 141  # the exit code that a shell reports after SIGPIPE
 
 HELP = """One memory for every AI agent: durable, searched by word and by meaning, offline.
 
@@ -110,12 +106,11 @@ class Commands(TyperGroup):
         try:
             return super().invoke(ctx)
         except CommonplaceError as error:
-            _show_error(error.as_dict())
-            code = exit_code(error)
+            code = reporting.failed(error)
         except KeyboardInterrupt:
-            code = _interrupted()
+            code = reporting.interrupted()
         except BrokenPipeError:
-            code = BROKEN_PIPE
+            code = reporting.BROKEN_PIPE
         raise typer.Exit(code)
 
     def make_context(self, *args: Any, **kwargs: Any) -> Any:
@@ -123,26 +118,7 @@ class Commands(TyperGroup):
         try:
             return super().make_context(*args, **kwargs)
         except KeyboardInterrupt:
-            raise typer.Exit(_interrupted()) from None
-
-
-def _interrupted() -> int:
-    sys.stderr.write("\ninterrupted; everything stored so far is safe\n")
-    return INTERRUPTED
-
-
-def _refused(error: OSError) -> StorageUnavailable:
-    """A system error as one of our errors."""
-    if error.filename is None:
-        return StorageUnavailable(
-            f"System error: {error.strerror or error}.",
-            hint="What the command has stored stays stored: look before you run it again.",
-        )
-    where = f"{error.filename}: "
-    return StorageUnavailable(
-        f"System error: {where}{error.strerror or error}.",
-        hint="Writes acknowledged before are stored. Check the path, its permissions and the disk.",
-    )
+            raise typer.Exit(reporting.interrupted()) from None
 
 
 app = typer.Typer(
@@ -220,49 +196,30 @@ def program_of(name: str) -> Any:
     return typer.main.get_command(only if known else app)
 
 
-_as_json = False  # whether errors are JSON, also usage errors
-
-
 def run(args: Sequence[str]) -> int:
     """Run a command line; return its exit code."""
-    global _as_json
     args = [os.fsencode(arg).decode("utf-8", "surrogateescape") for arg in args]
-    _as_json = "--json" in args[: args.index("--") if "--" in args else None]
-    for stream in (sys.stdout, sys.stderr):
-        if hasattr(stream, "reconfigure"):  # not if a test replaced it
-            stream.reconfigure(encoding="utf-8", errors="backslashreplace")
+    reporting.as_json = "--json" in args[: args.index("--") if "--" in args else None]
     if args[:1] == ["help"]:
         args = [*args[1:], "--help"]
     if args:
         args[0] = ALIASES.get(args[0], args[0])
-    try:
-        program = program_of(args[0] if args else "")
-        result = program(args, prog_name="commonplace", standalone_mode=False)
-        sys.stdout.flush()
-        code = result if isinstance(result, int) else 0
-    except BrokenPipeError:
-        code = BROKEN_PIPE
-    except OSError as error:
-        if error.filename is None:  # standard output is full or closed
-            _discard_output()
-        _show_error(_refused(error).as_dict())
-        code = EXIT_CODES[StorageUnavailable]
-    except SystemExit as ended:
-        code = ended.code if isinstance(ended.code, int) else 1
-    except typer.Abort:
-        sys.stderr.write("\naborted; nothing was changed\n")
-        code = 1
-    except Exception as error:
-        code = _usage(error)
-    if code == BROKEN_PIPE:
-        _discard_output()
+    code = reporting.run(lambda: _carry_out(args))
     return 0 if args[:2] == HOOKS else code
 
 
-def _discard_output() -> None:
-    """Discard further output, so that Python does not report an error at exit."""
-    with contextlib.suppress(OSError, ValueError):
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+def _carry_out(args: Sequence[str]) -> int:
+    try:
+        program = program_of(args[0] if args else "")
+        result = program(args, prog_name="commonplace", standalone_mode=False)
+    except typer.Abort:
+        sys.stderr.write("\naborted; nothing was changed\n")
+        return 1
+    except OSError:
+        raise
+    except Exception as error:
+        return _usage(error)
+    return result if isinstance(result, int) else 0
 
 
 def _usage(error: Exception) -> int:
@@ -274,14 +231,5 @@ def _usage(error: Exception) -> int:
     message = error.format_message()
     if not message.endswith("?"):  # typer suggests a command that is similar
         message = message.removesuffix(".") + "."
-    _show_error({"code": "USAGE", "message": message, "hint": f"See '{command} --help'."})
+    reporting.show({"code": "USAGE", "message": message, "hint": f"See '{command} --help'."})
     return int(getattr(error, "exit_code", 2))
-
-
-def _show_error(parts: dict[str, str]) -> None:
-    if _as_json:
-        text = as_json_text({"error": parts})
-    else:
-        text = visible(f"error: {parts['message']} {parts['hint']}".rstrip())
-    sys.stdout.flush()
-    sys.stderr.write(text + "\n")

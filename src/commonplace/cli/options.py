@@ -277,18 +277,11 @@ def _served_model(data: Path | None) -> Embedder | None:
 
 def current_project(name: str | None = None) -> Project | None:
     """The project of that name, or of the working directory; None outside of any."""
-    from commonplace.engine.content.projects import Project
-    from commonplace.platform.projects import project_of
+    from commonplace.platform.projects import project_here
 
     if name is not None and not name.strip():
         raise InvalidInput("--project is empty.", hint="Name one.", field="project")
-    try:
-        here = project_of(Path.cwd())
-    except FileNotFoundError:  # the working directory was deleted
-        here = None
-    if name is None:
-        return here
-    return here if here is not None and here.name == name else Project(name)
+    return project_here(name)
 
 
 @contextmanager

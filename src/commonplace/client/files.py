@@ -12,6 +12,8 @@ from typing import Any
 
 INBOX = "inbox"
 STARTS = "starts"
+SESSIONS = "sessions"
+"""Notes on how far the transcript of each session was read."""
 
 
 def data_directory(given: str | None) -> str:

@@ -21,6 +21,7 @@ from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from commonplace.client.files import SESSIONS
 from commonplace.engine import checks
 from commonplace.engine.binding import engine_call, lease
 from commonplace.engine.content.conversations import Line
@@ -38,7 +39,7 @@ from commonplace.transcripts.record import Record, line_id
 if TYPE_CHECKING:
     from commonplace.engine.commonplace import Commonplace
 
-FOLDER = "sessions"
+FOLDER = SESSIONS
 COPIES = TRANSCRIPTS
 """Where our plugins write transcripts of agents that use a database; deleted once read."""
 BATCH = 200

@@ -30,6 +30,21 @@ _REMOTE = re.compile(r'\[\s*remote\s+"origin"\s*\]', re.IGNORECASE)
 _URL = re.compile(r"\s*url\s*=\s*(.*)", re.IGNORECASE)
 
 
+def project_here(
+    name: str | None = None,
+    directory: str | Path | None = None,
+    environ: Mapping[str, str] | None = None,
+) -> Project | None:
+    """Return the project of that name, or of the working directory; None outside of any."""
+    try:
+        here = project_of(Path.cwd() if directory is None else directory, environ)
+    except FileNotFoundError:  # the working directory was deleted
+        here = None
+    if name is None or (here is not None and here.name == name):
+        return here
+    return Project(name)
+
+
 def project_of(
     directory: str | Path,
     environ: Mapping[str, str] | None = None,

@@ -19,11 +19,10 @@ from commonplace.engine.library import OpenSpace
 from commonplace.engine.model import Memory, Message
 from commonplace.errors import InvalidInput, NotFound
 from commonplace.platform.exclusive import exclusive
-from commonplace.text.proposals import Proposal, proposals
-from commonplace.transcripts.record import line_id
 
 if TYPE_CHECKING:
     from commonplace.engine.commonplace import Commonplace
+    from commonplace.text.proposals import Proposal
 
 KIND = "proposal"
 WAITING, DECIDED = "archived", "dead"
@@ -51,6 +50,8 @@ def propose_from_stored(
     Imported histories are part of them. Nothing is proposed twice, even after a decision. With
     `find`, what it finds in lines is proposed beside what the patterns do.
     """
+    from commonplace.transcripts.record import line_id
+
     everywhere = memory.within(None)
     new = offset = 0
     while lines := everywhere.browse(
@@ -75,6 +76,8 @@ def known_refs(space: OpenSpace, refs: Sequence[str]) -> set[str]:
 
 
 def _by_patterns(line: Memory) -> list[Draft]:
+    from commonplace.text.proposals import proposals  # its patterns are slow to compile
+
     found = enumerate(proposals(line.text))
     return [_draft(line, stated, str(number)) for number, stated in found]
 

@@ -38,7 +38,7 @@ from commonplace.engine.content.projects import Project
 from commonplace.engine.model import Origin
 from commonplace.errors import CommonplaceError, InvalidInput
 from commonplace.platform.loading import without_garbage_collection
-from commonplace.platform.projects import project_of
+from commonplace.platform.projects import project_here
 from commonplace.server.calls import Admitted, Workers
 from commonplace.server.gate import Gate
 from commonplace.server.refusals import Refusals
@@ -137,13 +137,9 @@ class Hello:
         """The project of the client's working directory, or the one that it names."""
         if self.everywhere:
             return None
-        try:
-            here = project_of(self.cwd, self.environ) if self.cwd else None
-        except FileNotFoundError:
-            here = None
-        if self.project is None or (here is not None and here.name == self.project):
-            return here
-        return Project(self.project)
+        if self.cwd:
+            return project_here(self.project, self.cwd, self.environ)
+        return None if self.project is None else Project(self.project)
 
 
 def store_settings(settings: Settings) -> dict[str, str]:

@@ -6,12 +6,13 @@ import contextlib
 import logging
 import threading
 from collections.abc import Iterator
+from pathlib import Path
 
+from commonplace.client import files
 from commonplace.dialects.contract import Setting
 from commonplace.engine.commonplace import Commonplace
 from commonplace.engine.model import Origin
 from commonplace.errors import CommonplaceError
-from commonplace.platform import hooks
 
 log = logging.getLogger(__name__)
 
@@ -27,7 +28,16 @@ def running(setting: Setting) -> Iterator[None]:
         taking.join()
 
 
+def _is_left(data: Path) -> bool:
+    """Whether there are spooled events, or sessions whose transcripts are read."""
+    return any((data / files.INBOX).glob("*.json")) or any((data / files.SESSIONS).glob("*"))
+
+
 def _take_in(setting: Setting) -> None:
+    if not _is_left(setting.library.path):
+        return
+    from commonplace.platform import hooks  # slow to load
+
     memory = Commonplace(library=setting.library, origin=Origin(client="commonplace-hook"))
     try:
         hooks.take_in(setting.library.path, memory.at)

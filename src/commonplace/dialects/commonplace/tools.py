@@ -15,7 +15,6 @@ from commonplace.engine.content.write_policy import masked_so_far
 from commonplace.engine.model import Link, Memory, Version, iso
 from commonplace.errors import CommonplaceError, InvalidInput, NotFound
 from commonplace.platform.exclusive import exclusively
-from commonplace.text import prose
 from commonplace.text.snippets import snippet
 
 if TYPE_CHECKING:
@@ -212,6 +211,8 @@ def explore(
 
 def context(call: Call, *, about: str | None = None) -> ResultWithText:
     """Context for a new session: identity, pinned, open checkpoint, recent memories."""
+    from commonplace.text import prose  # its patterns are slow to compile
+
     memory = call.memory
     identity, _ = memory.browse(kinds=["identity"], trust=TRUSTED, order="updated", limit=PINNED)
     pinned, _ = memory.browse(
