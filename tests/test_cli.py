@@ -97,6 +97,41 @@ def test_ctrl_c_ends_with_130_and_one_line(data: Path, tmp_path: Path) -> None:
     assert err.strip() == b"interrupted; everything stored so far is safe"
 
 
+def test_the_program_loads_nothing_before_it_handles_an_interrupt() -> None:
+    code = (
+        "import sys\nbefore = set(sys.modules)\nfrom commonplace.cli import main\n"
+        "print(*sorted(set(sys.modules) - before))"
+    )
+    environ = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=environ)
+    assert done.stdout.split() == ["__future__", "commonplace", "commonplace.cli"], done.stderr
+
+
+@pytest.mark.parametrize("where", ["", "__del__"], ids=["in an import", "in a destructor there"])
+@pytest.mark.parametrize("module", ["typer", "commonplace.cli.app", "commonplace.client.command"])
+def test_ctrl_c_ends_with_130_while_the_program_is_loaded(
+    tmp_path: Path, module: str, where: str
+) -> None:
+    """Python prints an exception in a destructor, and goes on."""
+    (tmp_path / "sitecustomize.py").write_text(
+        "import signal, sys\n"
+        "class Interrupting:\n"
+        "    def find_spec(self, name, path, target=None):\n"
+        f"        if name == {module!r} and not {where!r}: signal.raise_signal(signal.SIGINT)\n"
+        f"        if name == {module!r} and {where!r}: Interrupted()\n"
+        "class Interrupted:\n"
+        "    def __del__(self): signal.raise_signal(signal.SIGINT)\n"
+        "sys.meta_path.insert(0, Interrupting())\n"
+    )
+    path = os.pathsep.join([str(tmp_path), *filter(None, sys.path)])
+    done = subprocess.run(
+        [*PROGRAM, "mcp" if "client" in module else "version"], capture_output=True, timeout=60,
+        env={**os.environ, "PYTHONPATH": path}, stdin=subprocess.DEVNULL,
+    )  # fmt: skip
+    said = b"interrupted; everything stored so far is safe"
+    assert (done.returncode, done.stderr.strip(), done.stdout) == (130, said, b"")
+
+
 def test_ctrl_c_ends_with_130_while_a_class_is_made(tmp_path: Path) -> None:
     """Dataclasses are made with exec(), after whose interrupt Python ends by the signal."""
     (tmp_path / "interrupted.py").write_text(

@@ -8,10 +8,11 @@
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
-
+# Programs import this before their first line, so it must not load `typing`.
+TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from typing import Any
+
     from commonplace.engine.asynchronous import AsyncCommonplace
     from commonplace.engine.commonplace import Commonplace
     from commonplace.engine.content.conversations import Line
@@ -127,6 +128,8 @@ def __getattr__(name: str) -> Any:
     """Load public names on first use, so that importing the package is fast."""
     if name not in _MODULE_OF:
         raise AttributeError(f"module 'commonplace' has no attribute {name!r}")
+    from importlib import import_module
+
     value = getattr(import_module(f"commonplace.{_MODULE_OF[name]}"), name)
     globals()[name] = value
     return value

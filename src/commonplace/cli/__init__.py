@@ -1,10 +1,13 @@
-"""The command line."""
+"""The command line. It loads nothing before `main`, which handles an interrupt."""
 
 from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Sequence
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 INTERRUPTED = 130
 NO_OUTPUT = 5
@@ -16,6 +19,8 @@ def main(args: Sequence[str] | None = None) -> None:
     """Run one command and exit with its code."""
     given = list(sys.argv[1:] if args is None else args)
     try:
+        if args is None:
+            _begin_loading()
         closed = _open_closed_streams()
         if "stdout" in closed and given[:1] != ["hook"]:
             # A result that nobody gets is an error; told before anything is stored.
@@ -25,6 +30,7 @@ def main(args: Sequence[str] | None = None) -> None:
         if code is None:
             from commonplace.cli.app import run
 
+            _loaded()
             code = run(given)
     except KeyboardInterrupt:
         sys.stderr.write("\ninterrupted; everything stored so far is safe\n")
@@ -34,6 +40,29 @@ def main(args: Sequence[str] | None = None) -> None:
         # signal instead of with our exit code. Another exec() clears that state.
         exec("")  # noqa: S102
     sys.exit(code)
+
+
+def _begin_loading() -> None:
+    """Let an interrupt end the program at once: a KeyboardInterrupt in an import may get lost."""
+    import signal
+
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+        signal.signal(signal.SIGINT, _end)
+
+
+def _loaded() -> None:
+    """Let an interrupt be a KeyboardInterrupt again."""
+    import signal
+
+    if signal.getsignal(signal.SIGINT) is _end:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def _end(*_: object) -> None:
+    try:
+        os.write(2, b"\ninterrupted; everything stored so far is safe\n")
+    finally:
+        os._exit(INTERRUPTED)
 
 
 def _serve_mcp(given: list[str]) -> int | None:
@@ -53,6 +82,7 @@ def _serve_mcp(given: list[str]) -> int | None:
 
     with without_garbage_collection():
         from commonplace.cli.in_process import serve
+    _loaded()
     return serve(options)
 
 
