@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from commonplace.engine.finding import ranking
+from commonplace.storage.index import bm25_term, highest, rarity
 
 
 @pytest.mark.parametrize(
@@ -101,16 +102,16 @@ def test_what_a_neighbour_inherits_halves_with_every_further_link() -> None:
 
 
 def test_rarity_falls_with_every_holder_and_is_never_negative() -> None:
-    values = [ranking.rarity(100, holding) for holding in range(101)]
+    values = [rarity(100, holding) for holding in range(101)]
     assert values == sorted(values, reverse=True)
     assert values[-1] > 0
-    assert ranking.rarity(3, 1) == pytest.approx(math.log(1 + 2.5 / 1.5))
+    assert rarity(3, 1) == pytest.approx(math.log(1 + 2.5 / 1.5))
 
 
 def test_occurrences_are_worth_more_in_short_texts_and_saturate() -> None:
     def worth(times: int, length: float) -> float:
         one = np.array([times], np.float32), np.array([length], np.float32)
-        return float(ranking.bm25_term(*one, 10.0, k1=0.9, b=0.4)[0])
+        return float(bm25_term(*one, 10.0, k1=0.9, b=0.4)[0])
 
     assert worth(1, 10) == pytest.approx(1.0)
     assert worth(1, 5) > worth(1, 10) > worth(1, 40)
@@ -121,8 +122,8 @@ def test_occurrences_are_worth_more_in_short_texts_and_saturate() -> None:
 def test_the_highest_scores_come_first_and_of_equal_ones_the_newest(count: int) -> None:
     score = np.array([0.5, 0.9, -0.1, 0.5, 0.7, 0.5, 0.9, 0.0], np.float32)
     mask = np.array([True, True, True, True, False, True, False, True])
-    assert ranking.highest(score, mask, count).tolist() == [1, 5, 3, 0, 7, 2][:count]
-    assert ranking.highest(score, np.zeros(8, np.bool_), count).tolist() == []
+    assert highest(score, mask, count).tolist() == [1, 5, 3, 0, 7, 2][:count]
+    assert highest(score, np.zeros(8, np.bool_), count).tolist() == []
 
 
 def test_scores_are_scaled_to_the_best_that_may_be_found() -> None:

@@ -476,3 +476,23 @@ def test_a_fault_of_an_embedder_does_not_end_the_work_in_the_background(
         wait_until(lambda: memory.backlog() == (0, 0))
         assert sum(count for model, count in vectors_by_model(memory).items() if model) == 1
     assert "work in the background failed" in caplog.text
+
+
+def test_the_index_in_memory_follows_in_the_background_when_vectors_are_written(
+    tmp_path: Path,
+) -> None:
+    with Commonplace(tmp_path, embedding=WordVectors(), embed="later") as memory:
+        memory.recall("walrus")
+        memory.remember("the walrus")
+        with lease(memory) as space:
+            wait_until(lambda: space.resident == 1)
+            wait_until(lambda: bool(space.index._snapshot.embedded.all()))
+
+
+def test_an_index_that_nobody_has_asked_for_is_not_loaded_in_the_background(tmp_path: Path) -> None:
+    with Commonplace(tmp_path, embedding=WordVectors(), embed="later") as memory:
+        memory.remember("the walrus")
+        wait_until(lambda: memory.backlog() == (0, 0))
+        time.sleep(0.1)
+        with lease(memory) as space:
+            assert space._index is None

@@ -8,8 +8,8 @@ import sys
 from pathlib import Path
 
 TOOLS = Path(__file__).parent.parent / "tools"
-# Six of those of `remember` look for what the new memory may replace.
-FILES_OF_A_CALL = {"remember": 32, "recall": 30}
+# Two of those of `remember` look for what the new memory may replace.
+FILES_OF_A_CALL = {"remember": 27, "recall": 30}
 """How many files of the program a call may enter: its path should stay short enough to read."""
 
 

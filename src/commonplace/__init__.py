@@ -20,9 +20,9 @@ if TYPE_CHECKING:
     from commonplace.engine.content.links import Neighbour, Path, Walk
     from commonplace.engine.content.memories import Draft
     from commonplace.engine.content.projects import Project
+    from commonplace.engine.finding.current import Replaceable
     from commonplace.engine.finding.filters import Filters
     from commonplace.engine.finding.recall import Hit, Hits, SessionHit, Weighting, Why
-    from commonplace.engine.finding.replacing import Replaceable
     from commonplace.engine.library import Library
     from commonplace.engine.maintenance.purge import Proof
     from commonplace.engine.model import (
@@ -70,7 +70,7 @@ _MODULES = {
     " Origin Review Usage Version",
     "engine.maintenance.purge": "Proof",
     "engine.finding.recall": "Hit Hits SessionHit Weighting Why",
-    "engine.finding.replacing": "Replaceable",
+    "engine.finding.current": "Replaceable",
     "errors": "CommonplaceError Conflict EmbeddingUnavailable InvalidInput NotFound StorageCorrupt"
     " StorageFull StorageReadOnly StorageUnavailable UnsupportedVersion",
 }

@@ -37,8 +37,8 @@ from commonplace.engine.parts import (
 from commonplace.errors import InvalidInput
 
 if TYPE_CHECKING:
+    from commonplace.engine.finding.current import Replaceable
     from commonplace.engine.finding.recall import Hits, SessionHit, Weighting
-    from commonplace.engine.finding.replacing import Replaceable
 
 
 class Commonplace(Part):
@@ -189,11 +189,10 @@ class Commonplace(Part):
 
         They are found by words; with `check`, by meaning too, which takes an embedding.
         """
-        from commonplace.engine.finding import replacing
+        from commonplace.engine.finding import current  # imports numpy
 
         with self.library.lease(self.name) as space:
-            seen = self._filters(None, {})
-            return replacing.may_replace(space, text, seen, limit=limit, check=check)
+            return current.may_replace(space, text, self.project, limit=limit, check=check)
 
     @named(Conditions, Filters)
     def recall_for_prompt(

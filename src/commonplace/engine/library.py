@@ -237,6 +237,12 @@ class OpenSpace:
         finally:
             self._newest = None
 
+    def follow(self) -> None:
+        """Bring the index up to date, if it is in memory, so that the next call need not."""
+        if self._index is not None and self._index.size is not None:
+            with contextlib.suppress(CommonplaceError), self.view():  # a search gets the error
+                pass
+
     @property
     def resident(self) -> int:
         """How many memories are held in its index."""
@@ -627,6 +633,7 @@ class Library:
                             elif upkeep.find_work(space):
                                 space.has_work = waiting = True
                                 break
+                        space.follow()
                 except Exception as error:
                     waiting = True  # a full disk, an unavailable provider: try again later
                     if not isinstance(error, CommonplaceError):  # a fault, such as an embedder's

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -78,6 +79,34 @@ def by_term(terms: NDArray[np.uint64]) -> tuple[NDArray[np.int64], NDArray[np.ui
         order = np.argsort(terms, kind="stable")
         ordered = terms.take(order)
     return order, ordered
+
+
+@dataclass(frozen=True)
+class SortedPostings:
+    """Postings in the order of their terms."""
+
+    terms: NDArray[np.uint64]
+    starts: NDArray[np.int64]
+    positions: NDArray[np.int32]
+    times: NDArray[np.uint8]
+
+
+def sorted_postings(
+    earlier: SortedPostings | None,
+    terms: NDArray[np.uint64],
+    positions: NDArray[np.int32],
+    times: NDArray[np.uint8],
+) -> SortedPostings:
+    """Sort postings by their terms, together with earlier ones."""
+    if earlier is not None:
+        terms = np.concatenate([np.repeat(earlier.terms, np.diff(earlier.starts)), terms])
+        positions = np.concatenate([earlier.positions, positions])
+        times = np.concatenate([earlier.times, times])
+    order, terms = by_term(terms)
+    starts = np.flatnonzero(np.concatenate([[True], terms[1:] != terms[:-1]]))
+    return SortedPostings(
+        terms[starts], np.append(starts, len(terms)), positions.take(order), times.take(order)
+    )
 
 
 def positions_of(

@@ -7,34 +7,35 @@ writes of other processes are seen too.
 
 from __future__ import annotations
 
+import math
 import threading
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import islice
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from commonplace.embedding.provider import Part, Vectors, joined, parts
 from commonplace.errors import StorageUnavailable
-from commonplace.storage import derived
-from commonplace.storage.fields import STATES
+from commonplace.storage import derived, index_rows
 from commonplace.storage.growing import (
     Growing,
-    by_term,
+    SortedPostings,
     concatenated,
     damaged_index,
     positions_of,
+    sorted_postings,
 )
+from commonplace.storage.index_rows import Wanted
 from commonplace.storage.ports import Rows
 from commonplace.storage.signs import CHOOSE_ABOVE, CHOSEN, CHOSEN_OF, Signs, nearest
 from commonplace.storage.writing import newest_change, operation_id
 
 POSTING = np.dtype([("term", "<u8"), ("times", "u1")])  # as derived.pack_terms writes them
-_CODES = " ".join(f"WHEN '{name}' THEN {code}" for code, name in enumerate(STATES))
 LIVE = 2  # the first two states are live
 NEVER = np.iinfo(np.int64).min
 SORT_POSTINGS = 100_000  # with fewer, comparing all postings is as fast as a search
@@ -49,14 +50,39 @@ Flags = NDArray[np.bool_]
 Ints = NDArray[np.int64]
 
 
-@dataclass(frozen=True)
-class _Sorted:
-    """Postings in the order of their terms."""
+class WordScores(NamedTuple):
+    """How well every position matches some terms."""
 
-    terms: NDArray[np.uint64]
-    starts: Ints
-    positions: NDArray[np.int32]
-    times: NDArray[np.uint8]
+    bm25: Floats
+    covered: Floats
+    """The share of the terms that it holds, by their rarity."""
+    holding: list[NDArray[np.int32]]
+    """Where each term occurs."""
+    times: list[NDArray[np.uint8]]
+    """How often it does."""
+
+
+def bm25_term(
+    times: NDArray[np.float32], lengths: Floats, mean_length: float, *, k1: float, b: float
+) -> Floats:
+    """Return BM25's term frequency part: it rises with the occurrences, and saturates."""
+    damped = k1 * (1 - b + b * lengths / max(mean_length, 1e-9))
+    return np.asarray(times * (k1 + 1) / (times + damped), np.float32)
+
+
+def rarity(documents: int, holding: int) -> float:
+    """Return a term's inverse document frequency; never negative."""
+    return math.log1p((documents - holding + 0.5) / (holding + 0.5))
+
+
+def highest(score: Floats, mask: Flags, count: int) -> NDArray[np.int64]:
+    """Return the positions of the highest scores within the mask, best first."""
+    if len(score) > count:
+        seen = np.where(mask, score, np.float32(-np.inf))
+        mask = mask & (seen >= np.partition(seen, len(seen) - count)[len(seen) - count])
+    allowed = np.flatnonzero(mask)
+    order = np.lexsort((-allowed, -score[allowed]))  # of equal scores the newest come first
+    return allowed[order][:count]
 
 
 @dataclass(frozen=True)
@@ -88,7 +114,7 @@ class Snapshot:
     speakers: dict[str, int]
     projects: dict[tuple[str, ...], int]
     sessions: int
-    base: _Sorted | None
+    base: SortedPostings | None
     tail_terms: NDArray[np.uint64]
     tail_positions: NDArray[np.int32]
     tail_times: NDArray[np.uint8]
@@ -193,6 +219,30 @@ class Snapshot:
             np.concatenate([self.base.times[run], found[1]]),
         )
 
+    def of_project(self, admits: Callable[[tuple[str, ...]], bool]) -> Flags:
+        """Positions without a project, and those with labels that are admitted."""
+        codes = [code for labels, code in self.projects.items() if admits(labels)]
+        flags: Flags = np.isin(self.project, [-1, *codes])
+        return flags
+
+    def bm25(
+        self, terms: Sequence[tuple[str, float]], *, k1: float = 1.0, b: float = 0.5
+    ) -> WordScores:
+        """Score every position by (term, weight)."""
+        scores, covered = np.zeros(self.size, np.float32), np.zeros(self.size, np.float32)
+        documents, mean = self.documents
+        found = [self.postings(derived.term_number(term)) for term, _ in terms]
+        mass = 0.0
+        for (_, weight), (positions, times) in zip(terms, found, strict=True):
+            rare = rarity(documents, int(np.count_nonzero(self.live[positions])))
+            worth = bm25_term(times.astype(np.float32), self.length[positions], mean, k1=k1, b=b)
+            scores[positions] += np.float32(weight * rare) * worth
+            covered[positions] += np.float32(weight * rare)
+            mass += rare
+        if mass > 0:
+            covered /= np.float32(mass)
+        return WordScores(scores, covered, [at for at, _ in found], [times for _, times in found])
+
     @property
     def chooses(self) -> bool:
         """Whether the space is so large that only a part of the vectors is scored exactly."""
@@ -292,7 +342,7 @@ class SpaceIndex:
         self._sessions: dict[tuple[str, str], int] = {}
         self._loaded = 0  # the first positions, whose numbers are in order
         self._moved: dict[int, int] = {}  # the positions of memories that were written since
-        self._base: _Sorted | None = None
+        self._base: SortedPostings | None = None
         self._tail = (Growing(np.uint64), Growing(np.int32), Growing(np.uint8))
         self._vectors = [Growing(np.int8, part.dimensions) for part in self._parts]
         self._scales = Growing(np.float32)
@@ -385,7 +435,7 @@ class SpaceIndex:
         if self._snapshot is None:
             self._append(connection, None)
         else:
-            nums = self._changed(connection)
+            nums = index_rows.changed(connection, self.space, self._newest[0])
             late = self._embedded_late(connection, self._snapshot.embedded, nums)
             if nums:
                 self._append(connection, sorted(nums))
@@ -409,28 +459,10 @@ class SpaceIndex:
                 late.append(num)
         return sorted(late)
 
-    def _changed(self, connection: Rows) -> set[int]:
-        rows = connection.execute(
-            "SELECT num FROM memories WHERE space = ?1 AND seq > ?2"
-            " UNION SELECT memory FROM touches WHERE space = ?1 AND seq > ?2",
-            (self.space, self._newest[0]),
-        )
-        return {row[0] for row in rows}
+    def _wanted(self, nums: list[int] | None) -> Wanted:
+        return Wanted(self.space, nums, self.since)
 
-    def _select(
-        self,
-        connection: Rows,
-        statement: str,
-        key: str,
-        nums: list[int] | None,
-        order: str = "",
-    ) -> Iterator[list[tuple[Any, ...]]]:
-        """Yield batches of all rows in an order, or of the rows of the given memories."""
-        if nums is None:
-            newer = f"AND {key} >= {self.since:d}" if self.since else ""
-            rows = connection.stream(f"{statement} {newer} {order}", (self.space,))
-        else:
-            rows = connection.select_each(statement, key, self.space, sorted(nums))
+    def _batches(self, rows: Iterator[tuple[Any, ...]]) -> Iterator[list[tuple[Any, ...]]]:
         while some := list(islice(rows, READ_ROWS)):
             if self._stopped:
                 raise StorageUnavailable("The space is closed.", hint="Open it again.")
@@ -481,15 +513,7 @@ class SpaceIndex:
         )  # fmt: skip
         kinds = self._kinds
         parts: dict[str, list[NDArray[Any]]] = {name: [] for name in names}
-        # Not ordered: SQLite would have to sort, since the covering index of these columns is in
-        # the order of operations.
-        for rows in self._select(
-            connection,
-            f"SELECT num, seq, kind, CASE state {_CODES} END, importance, credit, pinned,"  # noqa: S608
-            " occurred_at, created_at FROM memories WHERE space = ?",
-            "num",
-            nums,
-        ):
+        for rows in self._batches(index_rows.columns(connection, self._wanted(nums))):
             num, seq, kind, state, importance, credit, pinned, occurred, created = zip(
                 *rows, strict=True
             )
@@ -529,13 +553,7 @@ class SpaceIndex:
         parts: tuple[list[NDArray[Any]], ...] = ([], [], [])
         lengths = self._columns["length"].view[first:]
         count = 0
-        for rows in self._select(
-            connection,
-            "SELECT memory, terms, sum FROM lexemes WHERE space = ?",
-            "memory",
-            nums,
-            "ORDER BY memory",
-        ):
+        for rows in self._batches(index_rows.terms(connection, self._wanted(nums))):
             memories, blobs, totals = zip(*rows, strict=True)
             numbers = np.fromiter(memories, np.int64, len(rows))
             starts = (numbers & 0xFFFFFFFF).tolist()
@@ -566,29 +584,14 @@ class SpaceIndex:
 
     def _sort_tail(self) -> None:
         terms, positions, times = (growing.view for growing in self._tail)
-        if self._base is not None:
-            spans = np.diff(self._base.starts)
-            terms = np.concatenate([np.repeat(self._base.terms, spans), terms])
-            positions = np.concatenate([self._base.positions, positions])
-            times = np.concatenate([self._base.times, times])
-        order, terms = by_term(terms)
-        starts = np.flatnonzero(np.concatenate([[True], terms[1:] != terms[:-1]]))
-        self._base = _Sorted(
-            terms[starts], np.append(starts, len(terms)), positions.take(order), times.take(order)
-        )
+        self._base = sorted_postings(self._base, terms, positions, times)
         self._tail = (Growing(np.uint64), Growing(np.int32), Growing(np.uint8))
 
     def _append_messages(
         self, connection: Rows, nums: list[int] | None, where: Ints, first: int
     ) -> None:
         sessions, speakers = self._sessions, self._speakers
-        for rows in self._select(
-            connection,
-            "SELECT memory, conversation, session, position, speaker FROM messages WHERE space = ?",
-            "memory",
-            nums,
-            "ORDER BY memory",
-        ):
+        for rows in self._batches(index_rows.messages(connection, self._wanted(nums))):
             numbers = np.fromiter((row[0] for row in rows), np.int64, len(rows))
             at = first + positions_of(where, numbers, "a line")
             codes = [sessions.setdefault((row[1], row[2]), len(sessions)) for row in rows]
@@ -601,17 +604,7 @@ class SpaceIndex:
     def _append_projects(
         self, connection: Rows, nums: list[int] | None, where: Ints, first: int
     ) -> None:
-        found: dict[int, list[str]] = {}
-        for rows in self._select(
-            connection,
-            "SELECT memory, label FROM labels WHERE space = ?"
-            " AND (label >= 'tag:branch:' AND label < 'tag:branch;'"
-            " OR label >= 'tag:project:' AND label < 'tag:project;')",
-            "memory",
-            nums,
-        ):
-            for memory, label in rows:
-                found.setdefault(memory, []).append(label.removeprefix("tag:"))
+        found = index_rows.project_labels(connection, self._wanted(nums))
         numbers = np.fromiter(sorted(found), np.int64, len(found))
         at = first + positions_of(where, numbers, "a label")
         self._columns["project"].view[at] = [
@@ -633,14 +626,7 @@ class SpaceIndex:
         if nums is None:
             for growing in (*self._vectors, self._scales, self._owner):
                 growing.reserve(len(where))
-        for rows in self._select(
-            connection,
-            "SELECT memory, ordinal, start, stop, vector, sum FROM passages"  # noqa: S608
-            f" WHERE space = ? AND model = {number:d}",
-            "memory",
-            nums,
-            "ORDER BY memory",
-        ):
+        for rows in self._batches(index_rows.vectors(connection, self._wanted(nums), number)):
             memories, ordinals, starts, stops, blobs, totals = zip(*rows, strict=True)
             numbers, ordinal, start, stop = (
                 np.fromiter(each, np.int64, len(rows))

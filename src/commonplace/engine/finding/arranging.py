@@ -34,14 +34,13 @@ from commonplace.engine.finding.ranking import (
     Search,
     Weighting,
     fuse,
-    highest,
     newest_position,
     spread,
 )
 from commonplace.engine.library import OpenSpace
 from commonplace.engine.model import LIVE_STATES
 from commonplace.storage.fields import STATES
-from commonplace.storage.index import NEVER, Flags, Snapshot
+from commonplace.storage.index import NEVER, Flags, Snapshot, highest
 from commonplace.storage.ports import Rows
 from commonplace.storage.tables import LINKS, MEMORIES, Row
 from commonplace.text.analysis import analyse_query

@@ -3,7 +3,8 @@
 Two memories that say the same kind of thing of the same subject differ in a number, a name, a
 negation, or in a verb of change ("moved", "no longer"). From this and from how alike they are
 follows a probability that the newer one replaces the older. `bench/choosing.py` fits the constants
-on labelled pairs (`bench/updates.txt`), of which many replace nothing.
+on labelled pairs (`bench/updates.txt`), of which many replace nothing. `may_replace` looks for what
+a new statement replaces before it is stored; `engine/finding/arranging.py` compares results.
 """
 
 from __future__ import annotations
@@ -14,6 +15,16 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
+import numpy as np
+
+from commonplace.embedding.provider import cosines
+from commonplace.engine import checks
+from commonplace.engine.content.projects import Project
+from commonplace.engine.finding.ranking import Question
+from commonplace.engine.library import OpenSpace
+from commonplace.engine.model import Memory
+from commonplace.storage.index import highest
+from commonplace.storage.tables import MEMORIES
 from commonplace.text.analysis import analyse
 
 LONGEST = 600  # longer texts say more than one thing, so nothing is concluded from them
@@ -23,6 +34,8 @@ DENIED = 0.75  # a negation of a statement shares at least so much of its words
 POOL = 20  # how many of the best results are compared
 LEADERS = 5  # for so many of the best results a newer statement is looked for
 FIRST = 0.4  # from this probability on, the newer statement ranks first
+HINT = 0.7  # what a new statement replaces less probably is not named when it is stored
+LOOKED_AT = 10  # memories that it is compared with, by words and by meaning
 CLAIM = 0.9  # from this probability on, it is reported to replace the older
 REPORTED_WORDS = 16  # of longer texts nothing is reported; the labelled ones have at most 12 words
 KEPT = 4_096  # analysed statements in the cache, since searches find the same ones again
@@ -96,6 +109,59 @@ class Statement:
             _PAST.search(text) is not None,
             len(sequence) <= REPORTED_WORDS and "?" not in text,
         )
+
+
+@dataclass(frozen=True, slots=True)
+class Replaceable:
+    """A memory that a new statement may replace, and how probable that is."""
+
+    memory: Memory
+    probability: float
+
+
+def may_replace(
+    space: OpenSpace, text: str, project: Project | None, *, limit: int, check: bool
+) -> list[Replaceable]:
+    """Return the memories that a new statement may replace, the most probable first.
+
+    They are found by words, and by meaning too if `check` is True, which takes an embedding. These
+    are hints for an agent or a person, who can then store the text with `supersede`.
+    """
+    checks.flag(check, "check")
+    checks.limit(limit)
+    checks.text(text)
+    if len(text) > LONGEST or len(text.split()) < SHORTEST:
+        return []
+    new = Statement.of(text)
+    if not new.brief:
+        return []
+    vector = Question(space, text).vector(text) if check else None
+    with space.view() as (connection, snapshot):
+        seen = snapshot.live
+        if project is not None:
+            seen = seen & snapshot.of_project(project.admits)
+        words = snapshot.bm25([(term, 1.0) for term in sorted(new.words)]).bm25
+        near = set(highest(words, seen & (words > 0), LOOKED_AT).tolist())
+        if vector is not None:
+            meaning = snapshot.cosine(*vector)
+            near |= set(highest(meaning, seen & snapshot.embedded, LOOKED_AT).tolist())
+        places = sorted(near)
+        rows = MEMORIES.by_nums(connection, space.name, snapshot.num[places].tolist())
+        alike: dict[int, float] = {}
+        if vector is not None and space.embedder is not None and len(snapshot.owner):
+            at, has = snapshot.first_vectors(places)
+            own = vector[0].astype(np.float32)[None, :]
+            values = cosines(space.embedder.id, own, snapshot.vectors[at].astype(np.float32))[0]
+            alike = {p: float(v) for p, v, h in zip(places, values, has, strict=True) if h}
+    found = []
+    for place in places:
+        row = rows.get(int(snapshot.num[place]))
+        if row is None or len(row["text"]) > LONGEST or row["text"] == text:
+            continue
+        chance = replacing(Statement.of(row["text"]), new, alike.get(place))
+        if chance >= HINT:
+            found.append(Replaceable(Memory.of(row), chance))
+    return sorted(found, key=lambda each: -each.probability)[:limit]
 
 
 def names_of(text: str) -> frozenset[str]:

@@ -204,8 +204,7 @@ class Filters:
             else:
                 mask &= _COMPARE[comparison](column, value)
         if self.project is not None:
-            codes = [at for tags, at in snapshot.projects.items() if self.project.admits(tags)]
-            mask &= np.isin(snapshot.project, [-1, *codes])
+            mask &= snapshot.of_project(self.project.admits)
         # A label may be on most memories: if only a few are left, look up each of them instead.
         left = snapshot.num[mask].tolist() if np.count_nonzero(mask) <= FEW else None
         for labels, wanted in self._labels():

@@ -11,9 +11,8 @@ from commonplace.embedding.provider import calibrated, cosines, knows_script
 from commonplace.engine import checks
 from commonplace.engine.content.memories import need_row
 from commonplace.engine.finding.filters import Filters
-from commonplace.engine.finding.ranking import highest
 from commonplace.engine.library import OpenSpace
-from commonplace.storage.index import Snapshot
+from commonplace.storage.index import Snapshot, highest
 from commonplace.storage.ports import Rows
 from commonplace.storage.tables import CLUSTERS, MEMORIES
 from commonplace.text.analysis import analyse

@@ -31,7 +31,7 @@ from commonplace.errors import EmbeddingUnavailable, InvalidInput, StorageCorrup
 from commonplace.storage import derived, links
 from commonplace.storage.database import now
 from commonplace.storage.derived import quantise, unpack_many
-from commonplace.storage.index import NEVER, Snapshot
+from commonplace.storage.index import NEVER, Snapshot, WordScores, bm25_term, highest, rarity
 from commonplace.storage.ports import Rows
 from commonplace.storage.signs import CHOSEN
 from commonplace.storage.tables import LINKS, MEMORIES, Row
@@ -286,34 +286,11 @@ def lexical(
     terms: Sequence[str],
     weighting: Weighting,
     respelt: Mapping[str, tuple[str, str]] | None = None,
-) -> tuple[Floats, Floats, list[NDArray[np.int32]], list[NDArray[np.uint8]]]:
-    """Compute BM25 and the covered share of the query for every position.
-
-    Also return where and how often each term occurs. Terms that are `respelt` count less.
-    """
-    scores = np.zeros(snapshot.size, np.float32)
-    covered = np.zeros(snapshot.size, np.float32)
-    live, (documents, mean) = snapshot.live, snapshot.documents
-    holding: list[NDArray[np.int32]] = []
-    counts: list[NDArray[np.uint8]] = []
-    mass = 0.0
-    for term in terms:
-        near = respelt.get(term) if respelt else None
-        positions, times = snapshot.postings(derived.term_number(near[1] if near else term))
-        rare = rarity(documents, int(np.count_nonzero(live[positions])))
-        worth = bm25_term(
-            times.astype(np.float32), snapshot.length[positions], mean,
-            k1=weighting.k1, b=weighting.b,
-        )  # fmt: skip
-        share = RESPELT if near else 1.0
-        scores[positions] += np.float32(share * rare) * worth
-        covered[positions] += np.float32(share * rare)
-        holding.append(positions)
-        counts.append(times)
-        mass += rare
-    if mass > 0:
-        covered /= np.float32(mass)
-    return scores, covered, holding, counts
+) -> WordScores:
+    """Score every position by the terms of a query; those that are `respelt` count less."""
+    near = respelt or {}
+    weighed = [(near[term][1], RESPELT) if term in near else (term, 1.0) for term in terms]
+    return snapshot.bm25(weighed, k1=weighting.k1, b=weighting.b)
 
 
 def fuse(search: Search, weighting: Weighting) -> Floats:
@@ -526,16 +503,6 @@ def _edges(
     return found
 
 
-def highest(score: Floats, mask: Flags, count: int) -> NDArray[np.int64]:
-    """Return the positions of the highest scores within the mask, best first."""
-    if len(score) > count:
-        seen = np.where(mask, score, np.float32(-np.inf))
-        mask = mask & (seen >= np.partition(seen, len(seen) - count)[len(seen) - count])
-    allowed = np.flatnonzero(mask)
-    order = np.lexsort((-allowed, -score[allowed]))  # of equal scores the newest come first
-    return allowed[order][:count]
-
-
 def spread(snapshot: Snapshot, ranked: NDArray[np.int64], count: int, first: float) -> list[int]:
     """Choose some of the ranked positions, so that not all come from one or two sessions.
 
@@ -589,19 +556,6 @@ def _named_speakers(snapshot: Snapshot, query: str) -> tuple[set[int], str]:
         pattern = rf"\b{re.escape(name)}\b('s|’s)?"
         spoken = re.sub(pattern, lambda m: "my" if m.group(1) else "I", spoken, flags=re.IGNORECASE)
     return set(named.values()), spoken
-
-
-def bm25_term(
-    times: NDArray[np.float32], lengths: Floats, mean_length: float, *, k1: float, b: float
-) -> Floats:
-    """Return BM25's term frequency part: it rises with the occurrences, and saturates."""
-    damped = k1 * (1 - b + b * lengths / max(mean_length, 1e-9))
-    return np.asarray(times * (k1 + 1) / (times + damped), np.float32)
-
-
-def rarity(documents: int, holding: int) -> float:
-    """Return a term's inverse document frequency; never negative."""
-    return math.log1p((documents - holding + 0.5) / (holding + 0.5))
 
 
 def to_best(scores: Floats, among: Flags, fair: float = 0.0) -> Floats:

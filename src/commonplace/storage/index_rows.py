@@ -1,0 +1,88 @@
+"""The rows that the index in memory is made of: all of a space, or those of some memories."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+from commonplace.storage.fields import STATES
+from commonplace.storage.ports import Rows
+
+_CODES = " ".join(f"WHEN '{name}' THEN {code}" for code, name in enumerate(STATES))
+
+
+class Wanted(NamedTuple):
+    """Which memories of a space are read."""
+
+    space: str
+    nums: list[int] | None
+    """Their numbers; None for all."""
+    since: int
+    """Of all, only those with this number and newer ones."""
+
+
+def changed(connection: Rows, space: str, seq: int) -> set[int]:
+    """The memories that operations after this one have changed."""
+    rows = connection.execute(
+        "SELECT num FROM memories WHERE space = ?1 AND seq > ?2"
+        " UNION SELECT memory FROM touches WHERE space = ?1 AND seq > ?2",
+        (space, seq),
+    )
+    return {row[0] for row in rows}
+
+
+def columns(connection: Rows, wanted: Wanted) -> Iterator[tuple[Any, ...]]:
+    """The columns of the memories that are searched by."""
+    # Not ordered: SQLite would have to sort, since the covering index of these columns is in
+    # the order of operations.
+    statement = (
+        f"SELECT num, seq, kind, CASE state {_CODES} END, importance, credit, pinned,"  # noqa: S608
+        " occurred_at, created_at FROM memories WHERE space = ?"
+    )
+    return _select(connection, statement, "num", wanted)
+
+
+def terms(connection: Rows, wanted: Wanted) -> Iterator[tuple[Any, ...]]:
+    """The packed terms of each memory, with their checksums."""
+    statement = "SELECT memory, terms, sum FROM lexemes WHERE space = ?"
+    return _select(connection, statement, "memory", wanted, "ORDER BY memory")
+
+
+def messages(connection: Rows, wanted: Wanted) -> Iterator[tuple[Any, ...]]:
+    """Where memories that are messages stand, and who said them."""
+    statement = (
+        "SELECT memory, conversation, session, position, speaker FROM messages WHERE space = ?"
+    )
+    return _select(connection, statement, "memory", wanted, "ORDER BY memory")
+
+
+def project_labels(connection: Rows, wanted: Wanted) -> dict[int, list[str]]:
+    """The labels that name projects and branches, of each memory that has some."""
+    statement = (
+        "SELECT memory, label FROM labels WHERE space = ?"
+        " AND (label >= 'tag:branch:' AND label < 'tag:branch;'"
+        " OR label >= 'tag:project:' AND label < 'tag:project;')"
+    )
+    found: dict[int, list[str]] = {}
+    for memory, label in _select(connection, statement, "memory", wanted):
+        found.setdefault(memory, []).append(label.removeprefix("tag:"))
+    return found
+
+
+def vectors(connection: Rows, wanted: Wanted, model: int) -> Iterator[tuple[Any, ...]]:
+    """The passages with vectors of a model, with their checksums."""
+    statement = (
+        "SELECT memory, ordinal, start, stop, vector, sum FROM passages"  # noqa: S608
+        f" WHERE space = ? AND model = {model:d}"
+    )
+    return _select(connection, statement, "memory", wanted, "ORDER BY memory")
+
+
+def _select(
+    connection: Rows, statement: str, key: str, wanted: Wanted, order: str = ""
+) -> Iterator[tuple[Any, ...]]:
+    """All rows in an order, or the rows of the given memories."""
+    if wanted.nums is not None:
+        return connection.select_each(statement, key, wanted.space, sorted(wanted.nums))
+    newer = f"AND {key} >= {wanted.since:d}" if wanted.since else ""
+    return connection.stream(f"{statement} {newer} {order}", (wanted.space,))
