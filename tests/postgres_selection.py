@@ -59,6 +59,7 @@ FILES_NOT_HERE: dict[str, str] = {
     "tests/test_embedding_openai.py": NO_DATABASE,
     "tests/test_embedding_provider.py": NO_DATABASE,
     "tests/test_engine_checks_text.py": NO_DATABASE,
+    "tests/test_engine_outside.py": NO_DATABASE,
     "tests/test_guides.py": NEWCOMERS,
     "tests/test_lock.py": NO_DATABASE,
     "tests/test_loop_guard.py": NO_DATABASE,

@@ -28,6 +28,9 @@ MIRRORS = "clawbrain"
 BRIEFING = "MEMORY.md"
 _ID = Path(".commonplace", "id")
 _LOCK_SECONDS = 5.0
+_ATTEMPTS = 20  # to overwrite lines while a plugin writes them again; then the file is reported
+CHUNK = 1 << 20
+"""How many bytes of a file are searched at once."""
 
 
 @dataclass(slots=True)
@@ -127,13 +130,44 @@ def _without(value: Any, whole: Collection[bytes]) -> Any:
 
 
 def _transcripts(data: Path, whole: Collection[bytes]) -> Iterator[str]:
-    """Take the lines with a text out of transcripts that our plugins wrote."""
+    """Overwrite the lines with a text in transcripts that our plugins wrote.
+
+    A plugin writes without a lock: it replaces its file whenever more was said. If we replaced the
+    file too, we could put back an older one. So lines are overwritten where they are, and the file
+    that is there then is looked at again.
+    """
     for path in sorted((data / TRANSCRIPTS).glob("*/*.jsonl")):
-        if _holds(path, whole):
-            with contextlib.suppress(OSError):
-                lines = path.read_bytes().splitlines(keepends=True)
-                kept = [line for line in lines if not any(text in line for text in whole)]
-                yield from _written(data, path, b"".join(kept))
+        overwritten = False
+        with contextlib.suppress(OSError):
+            for _ in range(_ATTEMPTS):
+                if not _holds(path, whole) or not _overwrite_lines(path, whole):
+                    break
+                overwritten = True
+        if overwritten:
+            yield _name(data, path)
+
+
+def _overwrite_lines(path: Path, whole: Collection[bytes]) -> bool:
+    """Turn each line that holds a text into a record without any, of the same length.
+
+    Return whether there was such a line. The record names the client, by which the format of the
+    file is recognised.
+    """
+    record = json.dumps({"transcript": path.parent.name}).encode()
+    with path.open("r+b") as stream:
+        found, at = [], 0
+        for line in stream:
+            body = line.removesuffix(b"\n")
+            blank = (record if len(record) <= len(body) else b"").ljust(len(body))
+            if body != blank and any(text in body for text in whole):
+                found.append((at, blank))
+            at += len(line)
+        for at, blank in found:
+            stream.seek(at)
+            stream.write(blank)
+        stream.flush()
+        os.fsync(stream.fileno())
+    return bool(found)
 
 
 def _written(data: Path, path: Path, content: bytes) -> Iterator[str]:
@@ -184,8 +218,14 @@ def _holding(data: Path, space: str, pieces: Set[bytes]) -> list[str]:
 def _holds(path: Path, pieces: Collection[bytes]) -> bool:
     if not pieces or path.is_symlink() or not path.is_file():
         return False
+    overlap = max(map(len, pieces)) - 1
     try:
-        content = path.read_bytes()
+        with path.open("rb") as stream:
+            content = b""
+            while chunk := stream.read(max(CHUNK, overlap)):
+                content = content[max(0, len(content) - overlap) :] + chunk
+                if any(piece in content for piece in pieces):
+                    return True
     except OSError:
-        return False
-    return any(piece in content for piece in pieces)
+        pass
+    return False
