@@ -262,6 +262,19 @@ def test_search_by_word_by_substring_with_filters_and_reasons(do: Callable[..., 
     assert do("search", "fc-114", "--text", "--as-of", "2099-01-01").code == 0
 
 
+def test_search_marks_what_is_only_linked_with_a_result(
+    do: Callable[..., Ended], data: Path
+) -> None:
+    with Commonplace(data, embedding="none") as memory:
+        gulls = memory.remember("gulls nest here")
+        memory.links.add(gulls.id, memory.remember("the budget").id, "relates_to", weight=1.0)
+    first, second = do("search", "gulls", "--json").lines
+    assert "companion" not in first
+    assert (second["memory"]["text"], second["companion"]) == ("the budget", "linked")
+    assert second["probability"] < 0.33
+    assert "17% probable · linked with a result" in do("search", "gulls").out
+
+
 def test_meaning_is_searched_with_the_built_in_model(do: Callable[..., Ended]) -> None:
     do("remember", "Yuki is allergic to nuts", "--embedding", "builtin")
     do("remember", "The build runs at night", "--embedding", "builtin")

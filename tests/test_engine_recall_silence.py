@@ -2,7 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from commonplace import Commonplace, Draft
+from commonplace import Commonplace, Draft, Line
+from commonplace.engine.finding.confidence import MINIMUM
 from commonplace.engine.finding.recall import PROMPT_WORDS, prompt_query
 from commonplace.errors import InvalidInput
 from conftest import texts
@@ -110,3 +111,65 @@ def test_a_question_whose_words_stand_in_several_memories_is_not_answered_by_one
         real.remember(text)
     assert real.recall(question) == []
     assert real.recall("When does the kayak club meet?")
+
+
+TALK = (
+    "Shall I order the pizza now?",
+    "Yes please.",
+    "The printer in the hall is broken again.",
+    "I will call the repair shop.",
+)
+
+
+def test_a_line_that_stands_beside_a_result_has_the_probability_of_its_own_text(
+    beliefs: Commonplace,
+) -> None:
+    lines = [Line(speaker="Ann", text=text, session="s") for text in TALK]
+    beliefs.conversations.add("talk", *lines)
+    first, second = beliefs.recall("is the printer broken?")
+    assert (first.memory.text, second.memory.text) == TALK[2:]
+    assert (first.companion, second.companion) == ("", "beside")
+    assert first.probability > 0.9
+    assert second.probability < MINIMUM
+    assert "beside a result" in str(second.why)
+
+
+def test_lines_that_both_answer_are_no_companions(beliefs: Commonplace) -> None:
+    said = ["The printer in the hall is broken again.", "The broken printer is in the hall."]
+    beliefs.conversations.add("talk", *(Line(speaker="Ann", text=t, session="s") for t in said))
+    hits = beliefs.recall("is the printer in the hall broken?")
+    assert [hit.companion for hit in hits] == ["", ""]
+    assert all(hit.probability > 0.9 for hit in hits)
+
+
+def test_a_line_whose_neighbour_is_not_returned_keeps_their_common_probability(
+    beliefs: Commonplace,
+) -> None:
+    beliefs.conversations.add("talk", *(Line(speaker="Ann", text=t, session="s") for t in TALK))
+    all_of_it = beliefs.recall("is the printer broken?")
+    (only,) = beliefs.recall("is the printer broken?", ids=[all_of_it[1].memory.id])
+    assert only.companion == ""
+    assert only.probability >= MINIMUM
+
+
+def test_a_memory_that_is_linked_with_a_result_has_the_probability_of_its_own_text(
+    beliefs: Commonplace,
+) -> None:
+    found = beliefs.recall("Which Debian do the servers run?")[0].memory
+    budget = beliefs.remember("Ask Miriam before you touch the budget sheet.")
+    plain = beliefs.recall("Which Debian do the servers run?")
+    beliefs.links.add(found.id, budget.id, "relates_to", weight=1.0)
+    first, second = beliefs.recall("Which Debian do the servers run?")
+    assert first.probability == plain[0].probability
+    assert (first.companion, second.companion) == ("", "linked")
+    assert second.memory.id == budget.id
+    assert second.probability < MINIMUM
+    assert "linked with a result" in str(second.why)
+
+
+def test_a_linked_memory_that_answers_too_is_no_companion(beliefs: Commonplace) -> None:
+    servers = beliefs.recall("Which Debian do the servers run?")[0].memory
+    other = beliefs.remember("The build servers run Debian 11.")
+    beliefs.links.add(servers.id, other.id, "relates_to", weight=1.0)
+    hits = beliefs.recall("Which Debian do the servers run?")
+    assert {hit.memory.id: hit.companion for hit in hits} == {servers.id: "", other.id: ""}

@@ -96,6 +96,17 @@ def test_search_tells_why_and_marks_words_in_their_own_form(ada: Person) -> None
     ada.get("/search", 400)
 
 
+def test_search_marks_what_is_only_linked_with_a_result(ada: Person) -> None:
+    gulls = ada.memory.remember("The gulls nest on the north cliff.")
+    keys = ada.memory.remember("Ask Miriam for the budget sheet.")
+    ada.memory.links.add(gulls.id, keys.id, "relates_to", weight=1.0)
+    first, second = ada.get("/search?q=where%20do%20gulls%20nest")["memories"]
+    assert (first["id"], first["companion"]) == (gulls.id, "")
+    assert (second["id"], second["companion"]) == (keys.id, "linked")
+    assert second["probability"] < 0.33 < first["probability"]
+    assert "linked with a result" in second["why"]["text"]
+
+
 def test_search_by_session_gives_sessions_with_their_best_line(ada: Person) -> None:
     for session, text in (("monday", "We counted gulls."), ("friday", "We painted the boat.")):
         for words in (text, "See you."):

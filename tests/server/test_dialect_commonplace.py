@@ -148,6 +148,16 @@ def test_what_replaces_a_memory_is_found_in_its_place(agent: Agent) -> None:
     assert {link["kind"] for link in agent.read(id=new)["links"]} == {"supersedes"}
 
 
+def test_a_memory_that_is_only_linked_with_a_result_is_told_to_be(agent: Agent) -> None:
+    gulls = agent.remember(text="The gulls nest on the north cliff.")["id"]
+    keys = agent.remember(text="Ask Miriam for the budget sheet.")["id"]
+    agent.connect(source=gulls, target=keys, kind="relates_to")
+    first, second = agent.recall(query="Where do the gulls nest?")["memories"]
+    assert "companion" not in first
+    assert (second["id"], second["companion"]) == (keys, "linked")
+    assert second["probability"] < 0.33 < first["probability"]
+
+
 def test_what_a_new_memory_may_replace_is_told(agent: Agent) -> None:
     old = agent.remember(text="The harbour opens at nine.")
     assert set(old) == {"id", "operation"}

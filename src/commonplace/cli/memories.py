@@ -541,6 +541,8 @@ def _marks(result: Mapping[str, Any], here: Project | None) -> list[str]:
         marks.append(memory["trust"])
     if "probability" in result:
         marks.append(f"{result['probability']:.0%} probable")
+        if companion := result.get("companion"):
+            marks.append(f"{companion} {'with ' if companion == 'linked' else ''}a result")
         if newer := result.get("replaced_by") or result.get("newer"):
             surely = "replaced" if "replaced_by" in result else "perhaps replaced"
             marks.append(f"{surely} by {newer[:8]}")

@@ -80,7 +80,7 @@ COMMANDS: Mapping[str, Callable[[Commonplace, Mapping[str, Any]], dict[str, Any]
 
 def _hit(hit: Hit, memory: Commonplace) -> dict[str, Any]:
     measured = {"score": round(hit.score, 6), "probability": round(hit.probability, 6)}
-    marks = {name: getattr(hit, name) for name in ("replaced_by", "newer", "replaces")}
+    marks = {name: getattr(hit, name) for name in ("replaced_by", "newer", "replaces", "companion")}
     marks = {name: value for name, value in marks.items() if value}
     shown = {**measured, **marks, "memory": hit.memory.as_dict(), "why": hit.why.as_dict()}
     here = memory.project

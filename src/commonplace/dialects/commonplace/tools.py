@@ -98,7 +98,7 @@ def recall(
         here = memory.project
         if here is not None and (branch := here.other_branch(hit.memory.tags)):
             shown["other_branch"] = branch
-        for name in ("replaced_by", "newer", "replaces"):
+        for name in ("replaced_by", "newer", "replaces", "companion"):
             if marked := getattr(hit, name):
                 shown[name] = marked
         if why:

@@ -64,13 +64,66 @@ def bounds(minimum: float | None, share: float | None) -> tuple[float, float]:
 
 
 def probabilities(search: Search, top: NDArray[np.int64], linked: NDArray[np.float32]) -> Floats:
-    """Return the probability of each result that it answers the query."""
+    """Return the probability of each result that it answers the query.
+
+    A message counts together with the lines near it, and a memory with those that it is linked to.
+    """
+    found = _judged(search, top, near=True)
+    if len(top) and linked[top].any():
+        # A memory that is linked with a result is about as relevant as the link is strong.
+        reached = linked[top] / float(linked[top].max())
+        found = np.maximum(found, np.where(linked[top] > 0, reached * found.max() * 0.9, 0))
+    return found
+
+
+def companions(
+    search: Search,
+    top: NDArray[np.int64],
+    probability: Floats,
+    linked: NDArray[np.float32],
+    kept: NDArray[np.bool_],
+    replacing: NDArray[np.bool_],
+) -> tuple[Floats, list[str]]:
+    """Return the probability of each result that is shown, and whether it is a companion.
+
+    A result that owes its probability to a link, or to a more probable result near it in its
+    session, is shown with the probability of its own text. If it would not be returned for that, it
+    is a companion: "linked" or "beside"; the others have "". Those that are `replacing` others keep
+    the probability that they have for it.
+    """
+    session = search.snapshot.session[top]
+    by_link = linked[top] > 0
+    names = [""] * len(top)
+    if not (kept & (by_link | (session >= 0))).any():
+        return probability, names
+    own, together = _judged(search, top, near=False), _judged(search, top, near=True)
+    before, after = (side[top] for side in search.snapshot.neighbours)
+    shown = probability.copy()
+    for i in np.flatnonzero(kept & ~replacing & (own < probability)).tolist():
+        close = np.abs(top - top[i]) <= NEARBY
+        close |= (top == before[i]) | (top == after[i])
+        better = kept & (own > own[i]) & (probability >= probability[i])
+        if by_link[i] and together[i] < probability[i]:
+            name = "linked"
+        elif session[i] >= 0 and (better & close & (session == session[i])).any():
+            name = "beside"
+        else:
+            continue
+        shown[i] = own[i]
+        names[i] = name if own[i] < MINIMUM else ""
+    return shown, names
+
+
+def _judged(search: Search, top: NDArray[np.int64], *, near: bool) -> Floats:
+    """Return the probability of each result by its own text, or for a message by those near it."""
     covered = search.covered[top]
-    heard = _with_neighbours(search, top, search.covered)
+    heard = _with_neighbours(search, top, search.covered) if near else covered.astype(np.float64)
     found = _logistic(BY_WORDS["constant"] + BY_WORDS["covered"] * heard)
     if search.meaning:
-        cosine = _with_neighbours(search, top, search.cosine)
-        by_meaning = _answering(QUICK_FIT if search.quick else FIT, cosine, missing(search, top))
+        own = search.cosine[top].astype(np.float64)
+        cosine = _with_neighbours(search, top, search.cosine) if near else own
+        lacking = missing(search, top, near=near)
+        by_meaning = _answering(QUICK_FIT if search.quick else FIT, cosine, lacking)
         alone = multilingual_alone(search, top)
         if 2 * np.count_nonzero(alone) > len(top) and not (search.quick and search.english):
             by_meaning = np.where(alone, np.maximum(by_meaning, _foreign(search)), by_meaning)
@@ -80,10 +133,6 @@ def probabilities(search: Search, top: NDArray[np.int64], linked: NDArray[np.flo
     found = np.where(covered > 0.999, np.maximum(found, ALL_WORDS), found)
     for positions in distinctive(search):
         found = np.where(np.isin(top, positions), np.maximum(found, EXACT), found)
-    if len(top) and linked[top].any():
-        # A memory that is linked with a result is about as relevant as the link is strong.
-        reached = linked[top] / float(linked[top].max())
-        found = np.maximum(found, np.where(linked[top] > 0, reached * found.max() * 0.9, 0))
     return np.asarray(found, np.float64)
 
 
@@ -96,22 +145,22 @@ def information_of(search: Search, asked: Question) -> list[float]:
     return list(found.values())
 
 
-def missing(search: Search, top: NDArray[np.int64]) -> Floats:
+def missing(search: Search, top: NDArray[np.int64], *, near: bool) -> Floats:
     """Return the information of the query's words that each result lacks.
 
-    What stands near a message in its session counts as said by it.
+    If `near`, what stands near a message in its session counts as said by it.
     """
     session = search.snapshot.session
-    spoken = session[top] >= 0
+    spoken = (session[top] >= 0) & near
     found = np.zeros(len(top))
     for term, says, positions in zip(search.terms, search.says, search.holding, strict=True):
         held = np.zeros(len(top), np.bool_)
         if len(positions):
             after = positions.searchsorted(top)
             for place in (after - 1, after):  # the nearest positions before and after
-                near = positions.take(place, mode="clip")
-                held |= near == top
-                held |= spoken & (np.abs(near - top) <= NEARBY) & (session[near] == session[top])
+                at = positions.take(place, mode="clip")
+                held |= at == top
+                held |= spoken & (np.abs(at - top) <= NEARBY) & (session[at] == session[top])
         found += says * np.where(held, MISSING_RESPELT if term in search.respelt else 0, 1)
     return found
 

@@ -58,6 +58,7 @@ PROMPT_MINIMUM = 0.55  # a hook adds to every prompt, so it needs better reasons
 PROMPT_CHARS = 2_000  # how much of the beginning and of the end of a prompt is used
 PROMPT_INFORMATION = 11.0  # in nats; a prompt of one word that says less asks for nothing
 PROMPT_WORDS = 32  # how many of these words the query has, since embedding takes time
+COMPANIONS = {"beside": "beside a result", "linked": "linked with a result"}
 _SENTENCE = re.compile(r"(?<=[.!?。！？])\s+|\n+")
 
 
@@ -130,6 +131,9 @@ class Hit:
     """The id of a newer result that may replace it, for a person or an agent to judge."""
     replaces: str = ""
     """The id of the superseded memory that the query found, and that this one has replaced."""
+    companion: str = ""
+    """Why it is returned although its own text is not probable enough: "beside" a result in its
+    conversation, or "linked" with one. `probability` is that of its own text."""
 
     @property
     def similarity(self) -> float:
@@ -229,6 +233,11 @@ def _hits(
     # a time in the query changes the order only, not what is worth returning
     plain = score if search.boost is None else score / search.boost
     kept = confidence.worthwhile(search, top, probability, plain, linked, least)
+    newest = [*(newer for newer, _ in found.newer.values()), *found.superseding]
+    probability, companions = confidence.companions(
+        search, top, probability, linked, kept, np.isin(top, newest)
+    )
+    companion = dict(zip(top.tolist(), companions, strict=True))
     top, probability = top[kept], probability[kept]
     if not len(top):
         return Hits()
@@ -256,7 +265,7 @@ def _hits(
             crowded=max(0.0, float(crowded[i])),
             period=0.0 if search.of_period is None else float(search.of_period[at]),
             as_it_was=at in search.former,
-            order=_order(found, at, by, chance),
+            order=_order(found, at, by, chance) or COMPANIONS.get(companion[at], ""),
         )
         hits.append(
             Hit(
@@ -267,6 +276,7 @@ def _hits(
                 replaced_by=by if chance >= current.CLAIM else "",
                 newer=by if 0 < chance < current.CLAIM else "",
                 replaces=found.superseding.get(at, ("", 0.0))[0],
+                companion=companion[at],
             )
         )
     return hits

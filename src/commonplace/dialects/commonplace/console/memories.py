@@ -72,6 +72,8 @@ def search(
         {
             **rows.row(hit.memory, query),
             "score": round(hit.score, 4),
+            "probability": round(hit.probability, 4),
+            "companion": hit.companion,
             "why": {**hit.why.as_dict(), "text": str(hit.why)},
         }
         for hit in hits
