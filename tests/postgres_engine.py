@@ -147,6 +147,17 @@ def use(module: ModuleType) -> None:
         given = patched.database_of
         _of_files.append((module, "database_of", given))
         patched.database_of = lambda data: given(data) or _default_database(data)
+        # Servers of these tests are told a directory alone, so they are found by it.
+        from commonplace.client import connection
+
+        place_of: Any = connection.place_of
+
+        def placed(data: str, database: str = "") -> Any:
+            assigned = database and database == address_for(Path(data))
+            return place_of(data, "" if assigned else database)
+
+        _of_files.append((connection, "place_of", place_of))
+        connection.place_of = placed
     else:
         of_files = patched.open_system
         _of_files.append((module, "open_system", of_files))
