@@ -9,13 +9,20 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import greenlet
 import pytest
 from axe_playwright_python.sync_playwright import Axe
 from playwright._impl._sync_base import SyncBase
-from playwright.sync_api import Browser, BrowserContext, Page, expect, sync_playwright
+from playwright.sync_api import (
+    Browser,
+    BrowserContext,
+    Page,
+    ViewportSize,
+    expect,
+    sync_playwright,
+)
 
 from commonplace import Commonplace
 from server.harness import Running, running
@@ -25,8 +32,8 @@ ARGUMENTS = [
     "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run",
     "--disable-background-networking", "--disable-component-update", "--disable-sync",
 ]  # fmt: skip
-DESKTOP = {"width": 1280, "height": 800}
-PHONE = {"width": 390, "height": 844}
+DESKTOP: ViewportSize = {"width": 1280, "height": 800}
+PHONE: ViewportSize = {"width": 390, "height": 844}
 # Chromium does not write every violation of the policy to the console.
 VIOLATIONS = """addEventListener("securitypolicyviolation", (event) =>
   console.error(`policy violated: ${event.violatedDirective} ${event.blockedURI}`))"""
@@ -118,27 +125,53 @@ class Opened:
         self.context = context
         self.address = f"http://127.0.0.1:{port}"
         self.problems: list[str] = []
-        context.on("console", lambda message: self._said(message))
-        context.on("weberror", lambda error: self.problems.append(f"{error.error}"))
-        context.add_init_script(VIOLATIONS)
+        context.on("console", self._said)
+        context.on("weberror", self._failed)
 
     def _said(self, message: Any) -> None:
         if message.type in ("error", "warning"):
             self.problems.append(f"{message.text} ({message.location})")
 
-    def open(self, path: str = "/viewer") -> Page:
-        """A page, when its heading is there."""
+    def _failed(self, error: Any) -> None:
+        self.problems.append(f"{error.error}")
+
+    def leave(self) -> None:
+        """Stop remembering, for a context that stays."""
+        self.context.remove_listener("console", self._said)
+        self.context.remove_listener("weberror", self._failed)
+
+    def open(
+        self,
+        path: str = "/viewer",
+        *,
+        size: ViewportSize | None = None,
+        theme: Literal["light", "dark"] | None = None,
+        script: str = "",
+    ) -> Page:
+        """A page, when its heading is there; the script runs before those of the page."""
         page = self.context.new_page()
+        if size is not None:
+            page.set_viewport_size(size)
+        if theme is not None:
+            page.emulate_media(color_scheme=theme)
+        if script:
+            page.add_init_script(script)
         page.goto(self.address + path)
         page.wait_for_selector("h1, .failed")
         return page
 
 
-@contextmanager
-def opened(browser: Browser, port: int, **options: Any) -> Iterator[Opened]:
-    """A window that must not have had a problem when it is closed."""
+def _context(browser: Browser, **options: Any) -> BrowserContext:
     context = browser.new_context(**{"viewport": DESKTOP, "reduced_motion": "reduce", **options})
     context.set_default_timeout(PATIENCE)
+    context.add_init_script(VIOLATIONS)
+    return context
+
+
+@contextmanager
+def opened(browser: Browser, port: int, **options: Any) -> Iterator[Opened]:
+    """A window of a person who was never here; it must not have had a problem when it is closed."""
+    context = _context(browser, **options)
     try:
         window = Opened(context, port)
         yield window
@@ -147,11 +180,35 @@ def opened(browser: Browser, port: int, **options: Any) -> Iterator[Opened]:
     assert window.problems == []
 
 
+@pytest.fixture(scope="module")
+def visited(browser: Browser, server: Running) -> Iterator[BrowserContext]:
+    """A browser that was here before: the files are kept, by it and by the service worker.
+
+    A page of the same site stays open, so that the process which shows them stays too.
+    """
+    context = _context(browser)
+    try:
+        context.new_page().goto(f"http://127.0.0.1:{server.port}/viewer/assets/icons/icon.svg")
+        yield context
+    finally:
+        context.close()
+
+
 @pytest.fixture
-def window(browser: Browser, server: Running) -> Iterator[Opened]:
-    """A window on a desktop, without cookies."""
-    with opened(browser, server.port) as one:
-        yield one
+def window(visited: BrowserContext, server: Running) -> Iterator[Opened]:
+    """A window on a desktop, without cookies and whatever else a page has stored."""
+    stays = visited.pages[0]
+    window = Opened(visited, server.port)
+    try:
+        yield window
+    finally:
+        for page in visited.pages[1:]:
+            page.close()
+        window.leave()
+        visited.clear_cookies()
+        stays.evaluate("localStorage.clear()")
+    assert window.problems == []
+    assert stays.evaluate("indexedDB.databases()") == []
 
 
 def harmless(page: Page, frames: int = 0) -> None:
@@ -182,6 +239,11 @@ def accessible(page: Page, where: str) -> None:
 def asking_only_us(window: Opened) -> Iterator[None]:
     """Nothing is asked of another server meanwhile."""
     asked: list[str] = []
-    window.context.on("request", lambda request: asked.append(request.url))
+
+    def sent(request: Any) -> None:
+        asked.append(request.url)
+
+    window.context.on("request", sent)
     yield
+    window.context.remove_listener("request", sent)
     assert [url for url in asked if not url.startswith(window.address)] == []

@@ -86,20 +86,19 @@ def test_the_inbox_is_worked_off_by_keyboard(window: Opened, memory: Commonplace
     assert review.waiting(memory)[1] == 0
 
 
-def test_a_reader_sees_proposals_and_decides_nothing(browser: Browser, server: Running) -> None:
+def test_a_reader_sees_proposals_and_decides_nothing(window: Opened, server: Running) -> None:
     memory = Commonplace(library=server.parts.library, space="reader")
     say(memory, "We decided to use Redis.")
     token = server.token("reader", scopes=frozenset({"read"}))
-    with opened(browser, server.port) as window:
-        origin = window.address
-        answer = window.context.request.post(
-            f"{origin}/sign-in", data={"token": token}, headers={"origin": origin}
-        )
-        assert answer.ok
-        page = window.open("/viewer/inbox")
-        expect(page.locator(".inbox > li")).to_have_count(1)
-        assert page.locator(".inbox button, .inbox input").count() == 0
-        assert page.get_by_role("link", name="Secrets").count() == 0
+    origin = window.address
+    answer = window.context.request.post(
+        f"{origin}/sign-in", data={"token": token}, headers={"origin": origin}
+    )
+    assert answer.ok
+    page = window.open("/viewer/inbox")
+    expect(page.locator(".inbox > li")).to_have_count(1)
+    assert page.locator(".inbox button, .inbox input").count() == 0
+    assert page.get_by_role("link", name="Secrets").count() == 0
 
 
 def test_memories_are_counted_and_filtered_by_project(window: Opened, memory: Commonplace) -> None:

@@ -12,12 +12,12 @@ from typing import Any
 
 import pytest
 from axe_playwright_python.base import AXE_SCRIPT
-from playwright.sync_api import Browser, Page, expect
+from playwright.sync_api import Page, expect
 
 from commonplace import Commonplace
 from server.harness import Running, running
 from web import hostile
-from web.conftest import DESKTOP, PHONE, Opened, asking_only_us, directory, harmless, opened
+from web.conftest import DESKTOP, PATIENCE, PHONE, Opened, asking_only_us, directory, harmless
 
 LISTED = (resources.files("commonplace.web") / "static" / "rooms.js").read_text()
 ROOMS = dict(re.findall(r'^\s*{path: "([^"]*)", title: "([^"]*)"', LISTED, re.M))
@@ -30,12 +30,22 @@ OF_COLOURS = ["color-contrast", "link-in-text-block"]
 """The rules that a theme can break; all others look at the elements, which are the same."""
 WATCHED = """
   let unanswered = 0;
-  const count = (by) => { document.documentElement.dataset.unanswered = unanswered += by; };
   const asked = window.fetch;
   window.fetch = async (...given) => {
-    count(1);
-    try { return await asked(...given); } finally { setTimeout(() => count(-1), 20); }
+    unanswered += 1;
+    try { return await asked(...given); } finally { setTimeout(() => { unanswered -= 1; }, 20); }
   };
+  window.calm = (patience) => new Promise((done, failed) => {
+    let times = 0;
+    const until = performance.now() + patience;
+    const look = () => {
+      times = unanswered || document.querySelector("main[aria-busy]") ? 0 : times + 1;
+      if (times > 3) done();
+      else if (performance.now() > until) failed(new Error(`${unanswered} requests, no answer`));
+      else setTimeout(look, 16);
+    };
+    look();
+  });
   window.clickable = new Set();
   const listen = Element.prototype.addEventListener;
   Element.prototype.addEventListener = function (kind, ...given) {
@@ -106,78 +116,78 @@ def go(page: Page, path: str, title: str) -> None:
 
 
 def answered(page: Page) -> None:
-    """Wait until every request has its answer."""
-    page.wait_for_timeout(50)  # what a page asks for when it has got the first answers
-    done = "html[data-unanswered='0']:not(:has(main[aria-busy]))"
-    page.wait_for_selector(done, state="attached")
+    """Wait until nothing is asked for any more, also not because of the first answers."""
+    page.evaluate("(patience) => calm(patience)", PATIENCE)
 
 
 def violations(page: Page, *rules: str) -> list[Any]:
     options: dict[str, Any] = {"resultTypes": ["violations"]}
     if rules:
         options["runOnly"] = list(rules)
-    found = page.evaluate("(options) => axe.run(document, options)", options)["violations"]
-    return [(each["id"], [node["html"][:160] for node in each["nodes"]][:3]) for each in found]
+    return list(page.evaluate(
+        "async (options) => (await axe.run(document, options)).violations"
+        ".map((each) => [each.id, each.nodes.slice(0, 3).map((node) => node.html.slice(0, 160))])",
+        options,
+    ))  # fmt: skip
 
 
 def begun(window: Opened) -> Page:
-    window.context.add_init_script(WATCHED)
-    page = window.open()
+    page = window.open(script=WATCHED)
     page.evaluate(AXE_SCRIPT)
     return page
 
 
-@pytest.mark.parametrize("viewport", [DESKTOP, PHONE], ids=["desktop", "phone"])
-def test_every_room_is_safe_and_accessible_in_both_themes(
-    browser: Browser, server: Running, ids: list[str], viewport: dict[str, int]
+def test_every_room_is_safe_and_accessible_in_both_themes_and_widths(
+    window: Opened, ids: list[str]
 ) -> None:
-    with opened(browser, server.port, viewport=viewport) as window, asking_only_us(window):
+    with asking_only_us(window):
         page = begun(window)
         for path, title in addresses(ids).items():
-            page.emulate_media(color_scheme="light")
+            page.set_viewport_size(DESKTOP)
             go(page, path, title)
             if path.removeprefix("/viewer/") in SHOWING:
                 expect(page.locator("main")).to_contain_text("window.hit")
-            harmless(page, frames=int("playground/" in path))
-            assert violations(page) == [], f"{path} light"
-            page.emulate_media(color_scheme="dark")
-            assert violations(page, *OF_COLOURS) == [], f"{path} dark"
+            for size in (DESKTOP, PHONE):
+                page.set_viewport_size(size)
+                page.emulate_media(color_scheme="light")
+                harmless(page, frames=int("playground/" in path))
+                assert violations(page) == [], f"{path} light {size}"
+                page.emulate_media(color_scheme="dark")
+                assert violations(page, *OF_COLOURS) == [], f"{path} dark {size}"
 
 
-def test_every_room_can_be_used_by_keyboard_alone(
-    browser: Browser, server: Running, ids: list[str]
-) -> None:
+def test_every_room_can_be_used_by_keyboard_alone(window: Opened, ids: list[str]) -> None:
     """Tab reaches whatever acts on a click, and the focus is seen there."""
-    with opened(browser, server.port) as window:
-        page = begun(window)
-        for path, title in addresses(ids).items():
-            go(page, path, title)
-            # Of each list its first entries, and not the navigation again on every page.
-            page.evaluate(
-                "(first) => { document.querySelectorAll('main li:nth-child(n + 4)')"
-                ".forEach((each) => each.remove()); window.reached.clear();"
-                " document.querySelector('header.top').hidden = !first;"
-                " document.activeElement.blur(); }",
-                path == "/viewer/",
-            )
-            many = page.locator(OPERABLE).count()
-            for _ in range(many + 3):
-                page.keyboard.press("Tab")
-            missed = page.evaluate(
-                """(operable) => {
-                  const seen = (each) => each.checkVisibility({visibilityProperty: true});
-                  const acts = [...document.querySelectorAll(operable)].filter(seen)
-                    .filter((each) => each.tabIndex >= 0 && each.type !== "radio");
-                  const lost = [...window.clickable]
-                    .filter((each) => each.isConnected && !each.disabled)
-                    .filter((each) => seen(each) && !each.matches(operable));
-                  return [...acts.filter((each) => !window.reached.has(each)), ...lost]
-                    .map((each) => each.outerHTML.slice(0, 200));
-                }""",
-                OPERABLE,
-            )
-            assert missed == [], path
-        assert page.evaluate("[...window.unmarked]") == []
+    page = begun(window)
+    for path, title in addresses(ids).items():
+        go(page, path, title)
+        # Of each list its first entries, and not the navigation again on every page.
+        page.evaluate(
+            "(first) => { document.querySelectorAll('main li:nth-child(n + 4)')"
+            ".forEach((each) => each.remove()); window.reached.clear();"
+            " document.querySelector('header.top').hidden = !first;"
+            " document.activeElement.blur(); }",
+            path == "/viewer/",
+        )
+        many = page.locator(OPERABLE).count()
+        for _ in range(many + 3):
+            page.keyboard.down("Tab")  # and held, which goes on and on
+        page.keyboard.up("Tab")
+        missed = page.evaluate(
+            """(operable) => {
+              const seen = (each) => each.checkVisibility({visibilityProperty: true});
+              const acts = [...document.querySelectorAll(operable)].filter(seen)
+                .filter((each) => each.tabIndex >= 0 && each.type !== "radio");
+              const lost = [...window.clickable]
+                .filter((each) => each.isConnected && !each.disabled)
+                .filter((each) => seen(each) && !each.matches(operable));
+              return [...acts.filter((each) => !window.reached.has(each)), ...lost]
+                .map((each) => each.outerHTML.slice(0, 200));
+            }""",
+            OPERABLE,
+        )
+        assert missed == [], path
+    assert page.evaluate("[...window.unmarked]") == []
 
 
 def test_dialogs_and_forms_are_safe_and_accessible(window: Opened, ids: list[str]) -> None:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import httpx
 import pytest
-from playwright.sync_api import Browser, expect
+from playwright.sync_api import Browser, ViewportSize, expect
 
 from commonplace.access.caller import EVERYTHING, FULL
 from dialects.orchestrator.fake_model import FakeModel
@@ -51,15 +51,14 @@ def server(model: FakeModel) -> Iterator[Running]:
         yield one
 
 
-def test_the_chat_is_accessible_in_both_themes_and_widths(
-    browser: Browser, server: Running
-) -> None:
-    for theme, size in (("light", DESKTOP), ("dark", PHONE)):
-        with opened(browser, server.port, color_scheme=theme, viewport=size) as window:
-            page = window.open("/viewer/dashboard")
-            page.get_by_role("button", name="Chat", exact=True).click()
-            expect(page.get_by_role("complementary", name="Chat")).to_contain_text("Connected.")
-            accessible(page, theme)
+def test_the_chat_is_accessible_in_both_themes_and_widths(window: Opened) -> None:
+    looks: tuple[tuple[Literal["light", "dark"], ViewportSize], ...]
+    looks = (("light", DESKTOP), ("dark", PHONE))
+    for theme, size in looks:
+        page = window.open("/viewer/dashboard", theme=theme, size=size)
+        page.get_by_role("button", name="Chat", exact=True).click()
+        expect(page.get_by_role("complementary", name="Chat")).to_contain_text("Connected.")
+        accessible(page, theme)
 
 
 def test_a_job_is_run_from_the_dashboard(window: Opened, model: FakeModel) -> None:
@@ -192,26 +191,25 @@ def test_settings_are_saved_and_a_secret_is_never_shown(window: Opened, server: 
 
 
 def test_setup_goes_through_seven_steps_and_tests_the_model(
-    browser: Browser, server: Running, model: FakeModel
+    window: Opened, model: FakeModel
 ) -> None:
     model.reply = lambda _: "ready"
-    with opened(browser, server.port, viewport=PHONE) as window:
-        page = window.open("/setup")
-        titles = ["Where the data is", "Access", "Model", "Discord and Slack", "Heartbeat",
-                  "Connect a client", "Done"]  # fmt: skip
-        for number, title in enumerate(titles, 1):
-            expect(page.locator("section h2")).to_have_text(f"{number}. {title}")
-            if title == "Model":
-                page.get_by_label("Requests a run").fill("7")
-                page.get_by_role("button", name="Save").click()
-                expect(page.locator(".toast").last).to_contain_text("Saved.")
-                page.get_by_role("button", name="Test the model").click()
-                expect(page.locator(".test")).to_contain_text("answered: ready", timeout=WAIT)
-            if number < 7:
-                page.get_by_role("button", name="Next").click()
-        assert httpx.get(f"{window.address}/api/config").json()["agent"]["max_turns"] == 7
-        page.get_by_role("link", name="Open the viewer").click()
-        expect(page).to_have_url(f"{window.address}/viewer")
+    page = window.open("/setup", size=PHONE)
+    titles = ["Where the data is", "Access", "Model", "Discord and Slack", "Heartbeat",
+              "Connect a client", "Done"]  # fmt: skip
+    for number, title in enumerate(titles, 1):
+        expect(page.locator("section h2")).to_have_text(f"{number}. {title}")
+        if title == "Model":
+            page.get_by_label("Requests a run").fill("7")
+            page.get_by_role("button", name="Save").click()
+            expect(page.locator(".toast").last).to_contain_text("Saved.")
+            page.get_by_role("button", name="Test the model").click()
+            expect(page.locator(".test")).to_contain_text("answered: ready", timeout=WAIT)
+        if number < 7:
+            page.get_by_role("button", name="Next").click()
+    assert httpx.get(f"{window.address}/api/config").json()["agent"]["max_turns"] == 7
+    page.get_by_role("link", name="Open the viewer").click()
+    expect(page).to_have_url(f"{window.address}/viewer")
 
 
 def answers(model: FakeModel, told: str) -> None:

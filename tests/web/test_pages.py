@@ -48,22 +48,21 @@ def test_home_tells_what_is_there_and_searches(window: Opened, birds: list[str])
     assert page.url.endswith("/viewer/memories?q=gulls")
 
 
-def test_an_empty_memory_says_how_to_fill_it(browser: Browser, server: Running) -> None:
+def test_an_empty_memory_says_how_to_fill_it(window: Opened, server: Running) -> None:
     token = server.token("empty")
-    with opened(browser, server.port) as window:
-        origin = window.address
-        answer = window.context.request.post(
-            f"{origin}/sign-in", data={"token": token}, headers={"origin": origin}
-        )
-        assert answer.ok
-        page = window.open()
-        expect(page.locator("h1")).to_have_text("Welcome")
-        for command in ("commonplace connect", "commonplace import", "commonplace demo"):
-            expect(page.locator(".commands")).to_contain_text(command)
-        page.goto(f"{origin}/viewer/memories")
-        expect(page.locator(".empty")).to_contain_text("Nothing is remembered yet")
-        page.goto(f"{origin}/viewer/time")
-        expect(page.locator(".empty")).to_contain_text("Nothing has happened yet")
+    origin = window.address
+    answer = window.context.request.post(
+        f"{origin}/sign-in", data={"token": token}, headers={"origin": origin}
+    )
+    assert answer.ok
+    page = window.open()
+    expect(page.locator("h1")).to_have_text("Welcome")
+    for command in ("commonplace connect", "commonplace import", "commonplace demo"):
+        expect(page.locator(".commands")).to_contain_text(command)
+    page.goto(f"{origin}/viewer/memories")
+    expect(page.locator(".empty")).to_contain_text("Nothing is remembered yet")
+    page.goto(f"{origin}/viewer/time")
+    expect(page.locator(".empty")).to_contain_text("Nothing has happened yet")
 
 
 def test_typing_searches_and_shows_why(window: Opened, birds: list[str]) -> None:
@@ -284,32 +283,32 @@ def test_time_goes_back_compares_and_undoes(
 
 
 def test_who_may_only_read_is_offered_nothing_else(
-    browser: Browser, server: Running, birds: list[str]
+    window: Opened, server: Running, birds: list[str]
 ) -> None:
     token = server.token("default", READ_ONLY)
-    with opened(browser, server.port, viewport=PHONE) as window:
-        origin = window.address
-        window.context.request.post(
-            f"{origin}/sign-in", data={"token": token}, headers={"origin": origin}
-        )
-        page = window.open("/viewer/memories")
-        expect(page.locator(".results .memory")).to_have_count(3)
-        assert page.locator(".results input[type=checkbox]").count() == 0
-        expect(page.get_by_role("button", name="New memory")).to_have_count(0)
-        page.locator(".memory .open").first.click()
-        page.wait_for_selector(".prose")
-        for name in ("Edit", "Hide", "Delete for good", "Connect"):
-            expect(page.get_by_role("button", name=name)).to_have_count(0)
+    origin = window.address
+    window.context.request.post(
+        f"{origin}/sign-in", data={"token": token}, headers={"origin": origin}
+    )
+    page = window.open("/viewer/memories", size=PHONE)
+    expect(page.locator(".results .memory")).to_have_count(3)
+    assert page.locator(".results input[type=checkbox]").count() == 0
+    expect(page.get_by_role("button", name="New memory")).to_have_count(0)
+    page.locator(".memory .open").first.click()
+    page.wait_for_selector(".prose")
+    for name in ("Edit", "Hide", "Delete for good", "Connect"):
+        expect(page.get_by_role("button", name=name)).to_have_count(0)
 
 
-def test_the_first_load_is_small(window: Opened, birds: list[str]) -> None:
+def test_the_first_load_is_small(browser: Browser, server: Running, birds: list[str]) -> None:
     """At most 150 KB as sent: the page, its modules, styles and icons, and the data of Home."""
-    session = window.context.new_cdp_session(window.context.new_page())
-    page = window.context.pages[0]
-    sizes: list[int] = []
-    session.send("Network.enable")
-    session.on("Network.loadingFinished", lambda told: sizes.append(told["encodedDataLength"]))
-    page.goto(f"{window.address}/viewer")
-    page.wait_for_selector(".figure")
-    page.wait_for_timeout(500)  # what comes after the page, such as icons
-    assert 10_000 < sum(sizes) <= 150_000
+    with opened(browser, server.port) as window:
+        page = window.context.new_page()
+        session = window.context.new_cdp_session(page)
+        sizes: list[int] = []
+        session.send("Network.enable")
+        session.on("Network.loadingFinished", lambda told: sizes.append(told["encodedDataLength"]))
+        page.goto(f"{window.address}/viewer")
+        page.wait_for_selector(".figure")
+        page.wait_for_timeout(500)  # what comes after the page, such as icons
+        assert 10_000 < sum(sizes) <= 150_000

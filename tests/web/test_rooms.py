@@ -149,7 +149,7 @@ def test_discs_do_not_overlap_and_places_are_always_the_same() -> None:
 
 
 def test_a_large_graph_is_a_few_requests_and_a_bounded_picture(
-    browser: Browser, server: Running
+    window: Opened, server: Running
 ) -> None:
     memory = memory_of(server, "large")
     pairs, star = GROUPS + 10, NODES + 20
@@ -161,22 +161,21 @@ def test_a_large_graph_is_a_few_requests_and_a_bounded_picture(
             memory.links.add(ids[2 * number], ids[2 * number + 1], "supports")
         for leaf in ids[2 * pairs + 1 :]:
             memory.links.add(leaf, ids[2 * pairs], "part_of")
-    with opened(browser, server.port) as window:
-        token, origin = server.token("large"), window.address
-        window.context.request.post(
-            f"{origin}/sign-in", data={"token": token}, headers={"origin": origin}
-        )
-        page = window.open()
-        asked: list[tuple[str, int]] = []
-        page.on("response", lambda told: asked.append((told.url, len(told.body()))))
-        page.goto(f"{origin}/viewer/graph")
-        page.wait_for_selector(f"canvas[data-drawn='{GROUPS}']")
-        expect(page.locator("main")).to_contain_text("11 smaller groups are not shown.")
-        _asked_for_little(asked, 2)
-        page.locator("main .rows a").first.click()
-        page.wait_for_selector("canvas[data-drawn='150']")
-        expect(page.locator(".lede")).to_contain_text("170 more are further away")
-        _asked_for_little(asked, 3)
+    token, origin = server.token("large"), window.address
+    window.context.request.post(
+        f"{origin}/sign-in", data={"token": token}, headers={"origin": origin}
+    )
+    page = window.open()
+    asked: list[tuple[str, int]] = []
+    page.on("response", lambda told: asked.append((told.url, len(told.body()))))
+    page.goto(f"{origin}/viewer/graph")
+    page.wait_for_selector(f"canvas[data-drawn='{GROUPS}']")
+    expect(page.locator("main")).to_contain_text("11 smaller groups are not shown.")
+    _asked_for_little(asked, 2)
+    page.locator("main .rows a").first.click()
+    page.wait_for_selector("canvas[data-drawn='150']")
+    expect(page.locator(".lede")).to_contain_text("170 more are further away")
+    _asked_for_little(asked, 3)
 
 
 def _asked_for_little(asked: list[tuple[str, int]], most: int) -> None:
