@@ -25,6 +25,7 @@ from commonplace.dialects.commonplace.console.graph import (
 )
 from commonplace.dialects.contract import Call
 from commonplace.engine.content.memories import Draft
+from conftest import wait_until
 from server.harness import Running
 from web.conftest import PHONE, Opened, memory_of, opened
 
@@ -43,6 +44,10 @@ def test_the_graph_shows_groups_then_the_memories_of_one(
     expect(page.locator(".lede")).to_contain_text("4 linked memories in 1 group")
     page.wait_for_selector("canvas[data-drawn='1']")
     expect(page.locator("main")).to_contain_text("from 2026-01-01")
+    drawn = "document.querySelector('canvas').toDataURL()"
+    light = page.evaluate(drawn)
+    page.get_by_role("button", name="Use the dark theme").click()
+    wait_until(lambda: page.evaluate(drawn) != light)  # names in a colour that is seen
     page.locator("main ul a").first.click()
     expect(page.locator(".lede")).to_contain_text("4 memories and 3 links")
     page.wait_for_selector("canvas[data-drawn='4']")

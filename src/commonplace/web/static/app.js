@@ -198,6 +198,7 @@ function themeButton() {
   const made = iconButton(`Use the ${other()} theme`, other() === "dark" ? "moon" : "sun", {
     onclick: () => {
       document.documentElement.dataset.theme = other();
+      document.dispatchEvent(new Event("theme")); // a picture is drawn again
       try { localStorage.setItem("theme", theme()); } catch { /* private windows keep nothing */ }
       made.replaceWith(themeButton());
       top.querySelector(".person .icon-only")?.focus();

@@ -27,7 +27,7 @@ export function picture({discs, lines, largest, open}, {signal}, label) {
   const fit = () => {
     const [left, right, above, below] = discs.reduce(([a, b, c, d], {x, y, r}) =>
       [Math.min(a, x - r), Math.max(b, x + r), Math.min(c, y - r), Math.max(d, y + r)], [Infinity, -Infinity, Infinity, -Infinity]);
-    const fits = Math.min(((canvas.clientWidth || 600) - 4 * LABEL) / (right - left), (HEIGHT - 2 * LABEL) / (below - above));
+    const fits = Math.min(((canvas.clientWidth || 600) - (canvas.clientWidth < 500 ? 2 : 4) * LABEL) / (right - left), (HEIGHT - 2 * LABEL) / (below - above));
     const scale = Math.min(fits, largest / Math.max(...discs.map((one) => one.r)));
     Object.assign(view, {x: (-scale * (left + right)) / 2, y: (-scale * (above + below)) / 2, scale});
     draw();
@@ -62,6 +62,7 @@ export function picture({discs, lines, largest, open}, {signal}, label) {
   watched.observe(canvas);
   signal?.addEventListener("abort", () => watched.disconnect());
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", draw, {signal});
+  document.addEventListener("theme", draw, {signal});
   return el("figure", {class: "picture"}, canvas,
     el("figcaption", {class: "actions"},
       iconButton("Zoom in", "plus", {onclick: () => zoom(1.25)}), iconButton("Zoom out", "minus", {onclick: () => zoom(1 / 1.25)}), button("Show all", {kind: "quiet", onclick: fit}),
@@ -133,14 +134,17 @@ function paint(canvas, view, discs, lines, colours, strokes) {
   pen.font = `12px ${style.fontFamily}`;
   const written = [];
   const named = shownDiscs.filter((one) => one.label);
+  const round = shownDiscs.map((one) => ({one, x: one.x * view.scale, y: one.y * view.scale, r: Math.max(3, one.r * view.scale)}));
   for (const one of named.length > 60 ? named.slice(0, 40) : named) {
-    const text = one.label.length > 24 ? `${one.label.slice(0, 23)}…` : one.label;
+    const most = width < 500 ? 16 : 24;
+    const text = one.label.length > most ? `${one.label.slice(0, most - 1)}…` : one.label;
     const half = pen.measureText(text).width / 2 + 4;
     const edge = width / 2 - half;
     const x = Math.max(-edge - view.x, Math.min(edge - view.x, one.x * view.scale));
     const y = one.y * view.scale + Math.max(3, one.r * view.scale) + 14;
-    // A name that would cover another one is left out; nearer, there is room for it.
+    // A name that would cover another one or the middle of a disc is left out; nearer, there is room for it.
     if (written.some((other) => Math.abs(other.y - y) < 15 && Math.abs(other.x - x) < other.half + half)) continue;
+    if (round.some((other) => other.one !== one && Math.abs(other.x - x) < half && Math.abs(other.y + 4 - y) < 8 + Math.min(other.r, 8))) continue;
     written.push({x, y, half});
     pen.strokeText(text, x, y);
     pen.fillText(text, x, y);
