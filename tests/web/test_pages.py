@@ -40,6 +40,9 @@ def rows(page: Page) -> list[str]:
 def test_home_tells_what_is_there_and_searches(window: Opened, birds: list[str]) -> None:
     page = window.open()
     expect(page.locator(".figure").first).to_contain_text("3")
+    expect(page.locator(".weeks figcaption span").first).to_have_text(
+        re.compile(r"^\d+ \w+ \d{4}$")
+    )
     expect(page.get_by_role("link", name="decision", exact=True)).to_be_visible()
     page.get_by_label("Search memories").fill("gulls")
     page.keyboard.press("Enter")
@@ -155,6 +158,10 @@ def test_one_memory_is_edited_compared_and_seen_as_it_was(
     window: Opened, birds: list[str], memory: Commonplace
 ) -> None:
     page = window.open(f"/viewer/memories/{birds[0]}")
+    stored = page.locator("dd time").first
+    expect(stored).to_have_attribute(
+        "title", re.compile(r"\d, \d\d:\d\d:\d\d \S+$")
+    )  # with its zone
     page.get_by_role("button", name="Edit").click()
     page.get_by_label("Text").fill("Gulls **nest** on the roof of our new mill.")
     page.get_by_label("Title").fill("Gulls")

@@ -80,14 +80,21 @@ export function client(name) {
 
 const relative = new Intl.RelativeTimeFormat("en", {numeric: "auto"});
 const absolute = new Intl.DateTimeFormat("en-GB", {dateStyle: "medium", timeStyle: "short"});
+const zoned = new Intl.DateTimeFormat("en-GB", {day: "numeric", month: "short", year: "numeric", hour: "2-digit", minute: "2-digit", second: "2-digit", timeZoneName: "short"});
+const days = new Intl.DateTimeFormat("en-GB", {dateStyle: "medium", timeZone: "UTC"});
 const UNITS = [["year", 31536000], ["month", 2592000], ["week", 604800], ["day", 86400], ["hour", 3600], ["minute", 60]];
 
-/** A moment in words, such as "3 days ago", with the exact time as its title. */
+/** A moment in words, such as "3 days ago", with the exact time and its zone as its title. */
 export function moment(iso, {exact = false} = {}) {
   if (!iso) return el("span", {class: "muted"}, "—");
   const at = new Date(iso);
   const told = exact ? absolute.format(at) : ago(at);
-  return el("time", {datetime: iso, title: absolute.format(at)}, told);
+  return el("time", {datetime: iso, title: zoned.format(at)}, told);
+}
+
+/** A day, given as 2026-03-01, as people write it. */
+export function date(iso) {
+  return days.format(new Date(iso));
 }
 
 function ago(at) {

@@ -2,7 +2,7 @@
 
 import {get} from "../api.js";
 import {demoButton} from "../demo.js";
-import {bytes, client, count, el, icon, moment, number, quoted, styled, svg} from "../dom.js";
+import {bytes, client, count, date, el, icon, moment, number, quoted, styled, svg} from "../dom.js";
 import {TRUSTS, item, pastNotice, rememberButton} from "../memory-parts.js";
 import {card, copyButton, page} from "../ui.js";
 
@@ -80,11 +80,11 @@ function weeks(days) {
   const sum = days.reduce((all, [, many]) => all + many, 0);
   const columns = days.map(([day, many], index) => svg("rect", {
     x: index * 10 + 1.5, width: 7, y: many ? 100 - Math.max(4, (many / most) * 96) : 98, height: many ? Math.max(4, (many / most) * 96) : 2, rx: 2, class: many ? "some" : "none",
-  }, svg("title", {}, `${day}: ${many}`)));
+  }, svg("title", {}, `${date(day)}: ${many}`)));
   const words = `${count(sum, "memory", "memories")} in ${days.length} days; at most ${number(most)} in a day.`;
   return el("figure", {class: "weeks"},
     svg("svg", {viewBox: `0 0 ${days.length * 10} 100`, preserveAspectRatio: "none", role: "img", "aria-label": words}, columns),
-    el("figcaption", {}, el("span", {}, days[0][0]), el("span", {}, words), el("span", {}, "today")));
+    el("figcaption", {}, el("span", {}, date(days[0][0])), el("span", {}, words), el("span", {}, "today")));
 }
 
 function use(calls) {
