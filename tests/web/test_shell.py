@@ -48,7 +48,10 @@ def test_a_phone_has_a_menu(browser: Browser, server: Running) -> None:
         page = window.open()
         link = page.get_by_role("link", name="Time", exact=True)
         expect(link).to_be_hidden()
+        chat = page.get_by_role("button", name="Chat", exact=True)
+        expect(chat).to_be_visible()
         page.get_by_role("button", name="Menu").click()
+        expect(chat).to_be_hidden()  # it would cover the last rooms
         link.click()
         expect(page.locator("h1")).to_have_text("Time")
         expect(link).to_be_hidden()

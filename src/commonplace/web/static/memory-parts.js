@@ -21,7 +21,7 @@ export function excerpt(one) {
 
 /** A text without the most frequent marks of Markdown, which only a whole text can be shown with. */
 function unmarked(text) {
-  return text.replace(/(^|\s)#{1,6}\s+/g, "$1").replace(/\*\*|`+/g, "").replace(/\|?(?:\s*:?-{3,}:?\s*\|)+/g, "|").replace(/\s*\|[\s|]*/g, " · ");
+  return text.replace(/(^|\s)#{1,6}\s+/g, "$1").replace(/\*\*|`+/g, "").replace(/(^|\s)\*(\S[^*\n]*?)\*(?!\w)/g, "$1$2").replace(/\|?(?:\s*:?-{3,}:?\s*\|)+/g, "|").replace(/\s*\|[\s|]*/g, " · ");
 }
 
 /** The name of a tag; of a long id in it only the beginning. */

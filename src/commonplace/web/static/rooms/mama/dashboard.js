@@ -73,7 +73,7 @@ function named(word) {
 }
 
 function topics(all) {
-  return all.length > 0 && el("div", {}, el("h3", {}, "Top topics"), el("ul", {class: "chips"},
+  return all.length > 0 && el("div", {class: "explained"}, el("h3", {}, "Top topics"), el("ul", {class: "chips"},
     all.map((one) => el("li", {class: "chip"}, quoted(one.topic), ` ${number(one.count)}`))));
 }
 

@@ -93,14 +93,14 @@ async function show(one, graph, open, refresh) {
   } catch { /* without a model nothing is alike */ }
   const others = [
     ...edges.map((each) => [each.from === one.id ? each.relationship : `${each.relationship} (by the other)`, each.from === one.id ? each.to : each.from]),
-    ...alike.map((each) => [`alike, ${Math.round(each.similarity * 100)} %`, each.id]),
+    ...alike.filter((each) => !edges.some((edge) => each.id === edge.from || each.id === edge.to)).map((each) => [`alike, ${Math.round(each.similarity * 100)} %`, each.id]),
   ];
   const topicOf = new Map([...graph.nodes, ...alike].map((each) => [each.id, each]));
   const next = await dialog(one.topic, (close) => [
     el("p", {dir: "auto"}, shown(one.decision)),
     facts([["Reasoning", one.reasoning], ["Outcome", one.outcome?.toLowerCase()], ["Confidence", one.confidence === undefined ? "" : String(one.confidence)],
       ["Saved", one.created_at && moment(new Date(one.created_at).toISOString(), {exact: true})], ["Id", one.id]]),
-    others.length > 0 && el("div", {}, el("h3", {}, "Related"), el("ul", {class: "entries"}, others.map(([how, id]) => el("li", {},
+    others.length > 0 && el("div", {class: "explained"}, el("h3", {}, "Related"), el("ul", {class: "entries"}, others.map(([how, id]) => el("li", {},
       el("div", {class: "grow", dir: "auto"}, shown(topicOf.get(id)?.decision ?? id)), chip(how),
       topicOf.has(id) && button("Open", {"aria-label": `Open the related decision, ${how}`, onclick: () => close({id})}))))),
     !one.kind && form({action: "Save the outcome", submit: async ({outcome, reason}) => {

@@ -31,14 +31,14 @@ export async function render({me, query, signal, go, refresh}) {
 }
 
 function command(text) {
-  return el("div", {class: "shell-line"}, el("pre", {tabindex: "0", "aria-label": "A command"}, el("code", {}, text)), copyButton(text, `Copy ${text}`));
+  return el("div", {class: "command"}, el("code", {}, text), copyButton(text, `Copy ${text}`));
 }
 
 function dataStep({status}) {
   return el("div", {class: "stack"},
     el("p", {}, "Everything is stored in one data directory of the server's machine. Nothing leaves it unless you set up a model or a channel."),
     facts([["Space", status.database.path], ["Version", status.server.version]]),
-    el("p", {}, "This command shows the directory and what is in it; the other one makes a backup:"),
+    el("p", {}, "The first command shows the directory and what is in it; the second makes a backup:"),
     command("commonplace status"), command("commonplace backup ~/commonplace-backup"));
 }
 
