@@ -173,3 +173,16 @@ def test_a_linked_memory_that_answers_too_is_no_companion(beliefs: Commonplace) 
     beliefs.links.add(servers.id, other.id, "relates_to", weight=1.0)
     hits = beliefs.recall("Which Debian do the servers run?")
     assert {hit.memory.id: hit.companion for hit in hits} == {servers.id: "", other.id: ""}
+
+
+def test_a_link_from_a_memory_that_does_not_answer_leads_to_no_result(
+    beliefs: Commonplace,
+) -> None:
+    asked = "Which Debian do the servers run?"
+    (found,) = beliefs.recall(asked)
+    one = beliefs.remember("Ask Miriam before you touch the budget sheet.")
+    other = beliefs.remember("Miriam keeps the budget in euros.")
+    beliefs.links.add(one.id, other.id, "relates_to", weight=1.0)
+    assert texts(beliefs.recall(asked)) == [found.memory.text]
+    beliefs.links.add(found.memory.id, one.id, "relates_to", weight=1.0)
+    assert texts(beliefs.recall(asked)) == [found.memory.text, one.text]

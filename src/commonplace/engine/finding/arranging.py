@@ -77,7 +77,6 @@ def arrange(
     weighting: Weighting,
     filters: Filters,
     limit: int,
-    linked: Floats,
     minimum: float,
 ) -> Arranged:
     """Choose the results, and put newer statements before those that they replace."""
@@ -86,7 +85,7 @@ def arrange(
     if minimum > 0 and not _has_superseded(search.snapshot):
         # usually nothing answers a prompt, and then no row has to be read
         for some in (np.asarray(order, np.int64), ranked):
-            if confidence.probabilities(search, some, linked).max(initial=0.0) >= minimum:
+            if confidence.probabilities(search, some).max(initial=0.0) >= minimum:
                 break
         else:
             return Arranged([], {})
@@ -238,10 +237,9 @@ def _bring_replacements(
     best = highest(fuse(former, DEFAULT), retired, 1)
     if not len(best):
         return
-    nothing = np.zeros(snapshot.size, np.float32)
-    chance = float(confidence.probabilities(former, best, nothing)[0])
+    chance = float(confidence.probabilities(former, best, links=False)[0])
     known = np.asarray(found.order, np.int64)
-    others = confidence.probabilities(search, known, nothing)
+    others = confidence.probabilities(search, known, links=False)
     if chance < max(confidence.MINIMUM, float(others.max(initial=0.0))):
         return
     (old,) = MEMORIES.by_nums(connection, space.name, snapshot.num[best].tolist()).values()

@@ -43,6 +43,7 @@ BY_WORDS = {"constant": -1.6, "covered": 8.0}
 ALL_WORDS = 0.6  # the least probability of a memory that holds all words of the query
 EXACT = 0.9  # the same for a rare name or code that the query and the memory share
 MISSING_RESPELT = 0.5  # share of a word's information that is missing if only its nearest is held
+LINKED = 0.9  # share of a result's probability for what the strongest link leads to
 NEARBY = 10  # so many lines before and after a message are near it
 RARE_SHARE = 0.01
 RARE_COUNT = 3
@@ -63,16 +64,18 @@ def bounds(minimum: float | None, share: float | None) -> tuple[float, float]:
     return least, float(share)
 
 
-def probabilities(search: Search, top: NDArray[np.int64], linked: NDArray[np.float32]) -> Floats:
+def probabilities(search: Search, top: NDArray[np.int64], *, links: bool = True) -> Floats:
     """Return the probability of each result that it answers the query.
 
-    A message counts together with the lines near it, and a memory with those that it is linked to.
+    A message counts together with the lines near it. With `links`, a memory that a link leads to
+    from one of the best results is nearly as probable as that result, if the link is strong.
     """
     found = _judged(search, top, near=True)
-    if len(top) and linked[top].any():
-        # A memory that is linked with a result is about as relevant as the link is strong.
-        reached = linked[top] / float(linked[top].max())
-        found = np.maximum(found, np.where(linked[top] > 0, reached * found.max() * 0.9, 0))
+    linked = [i for i, at in enumerate(top.tolist()) if at in search.linked_from]
+    if links and linked:
+        seeds, weights = zip(*(search.linked_from[int(top[i])] for i in linked), strict=True)
+        seed = _judged(search, np.asarray(seeds, np.int64), near=True)
+        found[linked] = np.maximum(found[linked], LINKED * np.asarray(weights) * seed)
     return found
 
 

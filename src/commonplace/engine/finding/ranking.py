@@ -158,6 +158,8 @@ class Search:
     """The cosines, less for memories that resemble many others."""
     respelt: dict[str, tuple[str, str]] = field(default_factory=dict)
     """For terms that no memory holds: the nearest (word, term) that some do."""
+    linked_from: dict[int, tuple[int, float]] = field(default_factory=dict)
+    """For positions that links lead to from the best results: the result, and the weight."""
 
 
 class Question:
@@ -459,7 +461,7 @@ def _along_links(
         return linked
     nums = search.snapshot.num
     leaders = highest(score, search.mask, weighting.graph_seeds)
-    seeds = {int(nums[at]): float(score[at]) for at in leaders.tolist()}
+    seeds = {int(nums[at]): at for at in leaders.tolist()}
     order: NDArray[np.int64] | None = None
     for seed, end, weight in _edges(space, connection, search, list(seeds)):
         order = np.argsort(nums, kind="stable") if order is None else order
@@ -470,8 +472,11 @@ def _along_links(
                 hint="Run 'commonplace doctor' and restore from a backup.",
             )
         if at is not None and search.mask[at]:
-            added = weighting.graph * edge_score(seeds[seed], weight, 1)
-            linked[at] = max(float(linked[at]), added)
+            from_seed = seeds[seed]
+            added = weighting.graph * edge_score(float(score[from_seed]), weight, 1)
+            if added > linked[at]:
+                linked[at] = added
+                search.linked_from[at] = from_seed, weight
     return linked
 
 

@@ -192,7 +192,7 @@ def recall(
         if not search.meaning:
             matched &= (search.bm25 > 0) | (linked > 0) | (context > 0.01)
         found = arrange(
-            space, connection, search, score, matched, weighting, filters, limit, linked, least[0]
+            space, connection, search, score, matched, weighting, filters, limit, least[0]
         )
         hits = _hits(space, asked, search, found, score, context, linked, least)
     loading = f"loading, only the newest {snapshot.size:,} memories were searched"
@@ -229,7 +229,7 @@ def _hits(
     least: tuple[float, float],
 ) -> Hits:
     top = np.asarray(found.order, np.int64)
-    probability = _probabilities(search, found, top, linked)
+    probability = _probabilities(search, found, top)
     # a time in the query changes the order only, not what is worth returning
     plain = score if search.boost is None else score / search.boost
     kept = confidence.worthwhile(search, top, probability, plain, linked, least)
@@ -282,11 +282,9 @@ def _hits(
     return hits
 
 
-def _probabilities(
-    search: Search, found: Arranged, top: NDArray[np.int64], linked: Floats
-) -> NDArray[np.float64]:
+def _probabilities(search: Search, found: Arranged, top: NDArray[np.int64]) -> NDArray[np.float64]:
     """Return the probability of each result; a replacement has at least that of the replaced."""
-    probability = confidence.probabilities(search, top, linked)
+    probability = confidence.probabilities(search, top)
     probability[[at in found.asked_before for at in top.tolist()]] *= ASKED_BEFORE
     place = {at: i for i, at in enumerate(top.tolist())}
     for older, (newer, _) in found.newer.items():
