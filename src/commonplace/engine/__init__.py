@@ -1,1 +1,1 @@
-"""The engine: what a memory is, and what can be done with it."""
+"""The engine: the data model of a memory, and the operations on memories."""

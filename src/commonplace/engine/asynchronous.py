@@ -1,4 +1,4 @@
-"""The library for asynchronous programs: the same methods, awaited, carried out in threads."""
+"""The library for asynchronous programs: the same methods as coroutines, executed in threads."""
 
 from __future__ import annotations
 
@@ -22,7 +22,8 @@ from commonplace.engine.model import Origin
 P = ParamSpec("P")
 R = TypeVar("R")
 
-# The thread of the unit that the current task has opened: a unit belongs to one thread.
+# The single-thread executor of the unit that the current task has open. A unit of work must stay in
+# one thread.
 _unit_thread: contextvars.ContextVar[ThreadPoolExecutor | None] = contextvars.ContextVar(
     "commonplace_unit_thread", default=None
 )
@@ -34,9 +35,10 @@ async def _run(function: Callable[[], R]) -> R:
     return await loop.run_in_executor(_unit_thread.get(), partial(context.run, function))
 
 
-async def _entered(block: contextlib.AbstractContextManager[None]) -> None:
-    """Enter a block; if the task is cancelled meanwhile, leave it again, so that no lock stays
-    held.
+async def _enter_in_thread(block: contextlib.AbstractContextManager[None]) -> None:
+    """Enter a context manager in a thread.
+
+    If the task is cancelled meanwhile, exit the context manager again, so that no lock stays held.
     """
     entering = asyncio.ensure_future(_run(block.__enter__))
     try:
@@ -48,10 +50,10 @@ async def _entered(block: contextlib.AbstractContextManager[None]) -> None:
         raise
 
 
-def _awaited(
+def _as_coroutine(
     method: Callable[Concatenate[Any, P], R],
 ) -> Callable[Concatenate[Any, P], Awaitable[R]]:
-    """Make an asynchronous method of one of the library."""
+    """Return a coroutine method that runs a method of the library in a thread."""
 
     @wraps(method)
     async def call(part: AsyncPart, /, *args: P.args, **kwargs: P.kwargs) -> R:
@@ -61,100 +63,100 @@ def _awaited(
 
 
 class AsyncPart:
-    """A part of the library with its methods awaited."""
+    """One part of the library, such as the links, with asynchronous methods."""
 
     def __init__(self, blocking: Any) -> None:
         self.blocking = blocking
-        """The part that does the work, for use in threads."""
+        """The synchronous object whose methods run in threads."""
 
 
 class AsyncLinks(AsyncPart):
     """Relations between memories."""
 
-    add = _awaited(parts.Links.add)
-    get = _awaited(parts.Links.get)
-    revise = _awaited(parts.Links.revise)
-    remove = _awaited(parts.Links.remove)
-    of = _awaited(parts.Links.of)
-    around = _awaited(parts.Links.around)
-    neighbours = _awaited(parts.Links.neighbours)
-    traverse = _awaited(parts.Links.traverse)
-    components = _awaited(parts.Links.components)
+    add = _as_coroutine(parts.Links.add)
+    get = _as_coroutine(parts.Links.get)
+    revise = _as_coroutine(parts.Links.revise)
+    remove = _as_coroutine(parts.Links.remove)
+    of = _as_coroutine(parts.Links.of)
+    around = _as_coroutine(parts.Links.around)
+    neighbours = _as_coroutine(parts.Links.neighbours)
+    traverse = _as_coroutine(parts.Links.traverse)
+    components = _as_coroutine(parts.Links.components)
 
 
 class AsyncFacts(AsyncPart):
-    """Subject, predicate, object, with the period in which they are true."""
+    """Facts: subject, predicate and object, with the period in which they are true."""
 
-    add = _awaited(parts.Facts.add)
-    close = _awaited(parts.Facts.close)
-    retract = _awaited(parts.Facts.retract)
-    query = _awaited(parts.Facts.query)
-    timeline = _awaited(parts.Facts.timeline)
-    totals = _awaited(parts.Facts.totals)
+    add = _as_coroutine(parts.Facts.add)
+    close = _as_coroutine(parts.Facts.close)
+    retract = _as_coroutine(parts.Facts.retract)
+    query = _as_coroutine(parts.Facts.query)
+    timeline = _as_coroutine(parts.Facts.timeline)
+    totals = _as_coroutine(parts.Facts.totals)
 
 
 class AsyncClusters(AsyncPart):
     """Named groups of memories."""
 
-    create = _awaited(parts.Clusters.create)
-    get = _awaited(parts.Clusters.get)
-    all = _awaited(parts.Clusters.all)
-    revise = _awaited(parts.Clusters.revise)
-    delete = _awaited(parts.Clusters.delete)
-    add = _awaited(parts.Clusters.add)
-    remove = _awaited(parts.Clusters.remove)
-    move = _awaited(parts.Clusters.move)
-    refresh = _awaited(parts.Clusters.refresh)
-    members = _awaited(parts.Clusters.members)
-    sizes = _awaited(parts.Clusters.sizes)
-    homes = _awaited(parts.Clusters.homes)
-    of = _awaited(parts.Clusters.of)
+    create = _as_coroutine(parts.Clusters.create)
+    get = _as_coroutine(parts.Clusters.get)
+    all = _as_coroutine(parts.Clusters.all)
+    revise = _as_coroutine(parts.Clusters.revise)
+    delete = _as_coroutine(parts.Clusters.delete)
+    add = _as_coroutine(parts.Clusters.add)
+    remove = _as_coroutine(parts.Clusters.remove)
+    move = _as_coroutine(parts.Clusters.move)
+    refresh = _as_coroutine(parts.Clusters.refresh)
+    members = _as_coroutine(parts.Clusters.members)
+    sizes = _as_coroutine(parts.Clusters.sizes)
+    homes = _as_coroutine(parts.Clusters.homes)
+    of = _as_coroutine(parts.Clusters.of)
 
 
 class AsyncArtifacts(AsyncPart):
     """Documents with versions and reviews."""
 
-    create = _awaited(parts.Artifacts.create)
-    update = _awaited(parts.Artifacts.update)
-    get = _awaited(parts.Artifacts.get)
-    read = _awaited(parts.Artifacts.read)
-    versions = _awaited(parts.Artifacts.versions)
-    all = _awaited(parts.Artifacts.all)
-    delete = _awaited(parts.Artifacts.delete)
-    review = _awaited(parts.Artifacts.review)
-    reviews = _awaited(parts.Artifacts.reviews)
+    create = _as_coroutine(parts.Artifacts.create)
+    update = _as_coroutine(parts.Artifacts.update)
+    get = _as_coroutine(parts.Artifacts.get)
+    read = _as_coroutine(parts.Artifacts.read)
+    versions = _as_coroutine(parts.Artifacts.versions)
+    all = _as_coroutine(parts.Artifacts.all)
+    delete = _as_coroutine(parts.Artifacts.delete)
+    review = _as_coroutine(parts.Artifacts.review)
+    reviews = _as_coroutine(parts.Artifacts.reviews)
 
 
 class AsyncConversations(AsyncPart):
     """Messages with a speaker, a session and an order."""
 
-    add = _awaited(parts.Conversations.add)
-    history = _awaited(parts.Conversations.history)
-    find = _awaited(parts.Conversations.find)
-    of = _awaited(parts.Conversations.of)
-    window = _awaited(parts.Conversations.window)
-    names = _awaited(parts.Conversations.names)
+    add = _as_coroutine(parts.Conversations.add)
+    history = _as_coroutine(parts.Conversations.history)
+    find = _as_coroutine(parts.Conversations.find)
+    of = _as_coroutine(parts.Conversations.of)
+    window = _as_coroutine(parts.Conversations.window)
+    names = _as_coroutine(parts.Conversations.names)
 
 
 class AsyncEvents(AsyncPart):
     """An append-only log."""
 
-    record = _awaited(parts.Events.record)
-    all = _awaited(parts.Events.all)
-    count = _awaited(parts.Events.count)
+    record = _as_coroutine(parts.Events.record)
+    all = _as_coroutine(parts.Events.all)
+    count = _as_coroutine(parts.Events.count)
 
 
 class AsyncHistory(AsyncPart):
-    """Operations and former versions."""
+    """Operations, and former versions of memories."""
 
-    operations = _awaited(parts.History.operations)
-    versions = _awaited(parts.History.versions)
+    operations = _as_coroutine(parts.History.operations)
+    versions = _as_coroutine(parts.History.versions)
 
 
 class AsyncCommonplace(AsyncPart):
     """One space of a data directory, for asynchronous programs.
 
-    Every method of `Commonplace` and of its parts is here, with the same parameters; await it.
+    It has every method of `Commonplace` and of its parts, with the same parameters, as a coroutine.
     """
 
     def __init__(
@@ -166,11 +168,11 @@ class AsyncCommonplace(AsyncPart):
         origin: Origin | None = None,
         library: Library | None = None,
     ) -> None:
-        self._use(
+        self._wrap(
             Commonplace(path, space=space, embedding=embedding, origin=origin, library=library)
         )
 
-    def _use(self, blocking: Commonplace) -> None:
+    def _wrap(self, blocking: Commonplace) -> None:
         super().__init__(blocking)
         self.links = AsyncLinks(blocking.links)
         self.facts = AsyncFacts(blocking.facts)
@@ -180,48 +182,51 @@ class AsyncCommonplace(AsyncPart):
         self.events = AsyncEvents(blocking.events)
         self.history = AsyncHistory(blocking.history)
 
-    def _with(self, blocking: Commonplace) -> AsyncCommonplace:
+    def _wrapping(self, blocking: Commonplace) -> AsyncCommonplace:
         other = AsyncCommonplace.__new__(AsyncCommonplace)
-        other._use(blocking)
+        other._wrap(blocking)
         return other
 
     def at(self, space: str, origin: Origin | None = None) -> AsyncCommonplace:
         """Return another space of the same data directory."""
-        return self._with(self.blocking.at(space, origin))
+        return self._wrapping(self.blocking.at(space, origin))
 
     def within(self, project: Project | None) -> AsyncCommonplace:
-        """Return this memory for a project: what it stores and finds belongs to it."""
-        return self._with(self.blocking.within(project))
+        """Return a view of this space for a project.
 
-    remember = _awaited(Commonplace.remember)
-    remember_many = _awaited(Commonplace.remember_many)
-    get = _awaited(Commonplace.get)
-    usage = _awaited(Commonplace.usage)
-    revise = _awaited(Commonplace.revise)
-    promote = _awaited(Commonplace.promote)
-    supersede = _awaited(Commonplace.supersede)
-    forget = _awaited(Commonplace.forget)
-    restore = _awaited(Commonplace.restore)
-    purge = _awaited(Commonplace.purge)
-    undo = _awaited(Commonplace.undo)
-    recall = _awaited(Commonplace.recall)
-    recall_sessions = _awaited(Commonplace.recall_sessions)
-    recall_for_prompt = _awaited(Commonplace.recall_for_prompt)
-    may_replace = _awaited(Commonplace.may_replace)
-    browse = _awaited(Commonplace.browse)
-    find_text = _awaited(Commonplace.find_text)
-    tags = _awaited(Commonplace.tags)
-    backlog = _awaited(Commonplace.backlog)
+        The view labels new memories with the project, and finds only its memories and global ones.
+        """
+        return self._wrapping(self.blocking.within(project))
+
+    remember = _as_coroutine(Commonplace.remember)
+    remember_many = _as_coroutine(Commonplace.remember_many)
+    get = _as_coroutine(Commonplace.get)
+    usage = _as_coroutine(Commonplace.usage)
+    revise = _as_coroutine(Commonplace.revise)
+    promote = _as_coroutine(Commonplace.promote)
+    supersede = _as_coroutine(Commonplace.supersede)
+    forget = _as_coroutine(Commonplace.forget)
+    restore = _as_coroutine(Commonplace.restore)
+    purge = _as_coroutine(Commonplace.purge)
+    undo = _as_coroutine(Commonplace.undo)
+    recall = _as_coroutine(Commonplace.recall)
+    recall_sessions = _as_coroutine(Commonplace.recall_sessions)
+    recall_for_prompt = _as_coroutine(Commonplace.recall_for_prompt)
+    may_replace = _as_coroutine(Commonplace.may_replace)
+    browse = _as_coroutine(Commonplace.browse)
+    find_text = _as_coroutine(Commonplace.find_text)
+    tags = _as_coroutine(Commonplace.tags)
+    backlog = _as_coroutine(Commonplace.backlog)
 
     @contextlib.asynccontextmanager
     async def unit(self, name: str, origin: Origin | None = None) -> AsyncIterator[None]:
-        """Make everything that this task writes in the block one operation."""
+        """Make all writes of this task in the block one operation: all are stored, or none."""
         opened = _unit_thread.get()
         thread = opened or ThreadPoolExecutor(1, thread_name_prefix="commonplace-unit")
         marked = _unit_thread.set(thread)
         block = self.blocking.unit(name, origin)
         try:
-            await _entered(block)
+            await _enter_in_thread(block)
             try:
                 yield
             except BaseException as error:

@@ -1,8 +1,8 @@
-"""Calling functions of the engine, which take the open space as their first argument.
+"""Call functions of the engine, which take the open space as their first argument.
 
-`method` makes such a function a public method of `Commonplace` or of one of its parts. Code within
-the project that needs a function which is not public, such as a dialect, uses `engine_call`, or
-`lease` for several calls on the same open space.
+`method` turns such a function into a public method of `Commonplace` or of one of its parts. Other
+code of the project, such as a dialect, calls functions that are not public with `engine_call`, or
+with `lease` for several calls on the same open space.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ R = TypeVar("R")
 
 @dataclasses.dataclass(eq=False, repr=False)
 class Part:
-    """A memory, or one part of its methods, such as those for links."""
+    """A `Commonplace`, or a group of its methods, such as those for links."""
 
     _memory: Commonplace
 
 
 def lease(memory: Commonplace) -> AbstractContextManager[OpenSpace]:
-    """Open the memory's space unless it is open already; it stays open while the block runs."""
+    """Open the memory's space unless it is open already, and keep it open during the block."""
     return memory.library.lease(memory.name)
 
 
@@ -49,10 +49,10 @@ def engine_call(
 
 
 def method(function: Callable[Concatenate[OpenSpace, P], R]) -> Callable[Concatenate[Any, P], R]:
-    """Make a method of a function of the engine.
+    """Turn a function of the engine into a method.
 
     If the function has a parameter `origin`, its default is the memory's origin. The memory's
-    project labels what is stored, and limits what is found.
+    project labels new memories and limits searches.
     """
     takes = getattr(function, "__kwdefaults__", None) or ()
     writes, finds, labels = "origin" in takes, "filters" in takes, "project" in takes
@@ -72,17 +72,17 @@ def method(function: Callable[Concatenate[OpenSpace, P], R]) -> Callable[Concate
 
 
 def within(memory: Commonplace, given: dict[str, Any]) -> None:
-    """Add the memory's project to a call's arguments, unless they name one."""
+    """Add the memory's project to the arguments of a call, unless they name a project."""
     filters = given.get("filters")
     if given.get("project") is None and (filters is None or filters.project is None):
         given["project"] = memory.project
 
 
 def named(fields: type, defaults: type | None = None) -> Callable[[Callable[P, R]], Callable[P, R]]:
-    """Show the fields that a function takes as keywords, for help() and interactive completion.
+    """Add the keyword fields of a function to its signature, for help() and interactive completion.
 
-    `fields` is the TypedDict of its `**` parameter; `defaults` a dataclass with the defaults.
-    A field without a default is shown with `...`: if it is left out, it is not changed.
+    `fields` is the TypedDict of its `**` parameter; `defaults` is a dataclass with the defaults. A
+    field without a default is shown with `...`; a call that leaves it out does not change it.
     """
     usual = {} if defaults is None else {
         each.name: each.default

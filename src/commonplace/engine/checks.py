@@ -1,4 +1,4 @@
-"""Checks of input: each returns the value to store, or raises InvalidInput."""
+"""Checks of input. Each function returns the value to store, or raises InvalidInput."""
 
 from __future__ import annotations
 
@@ -49,11 +49,11 @@ MOST = 1_000_000
 _DEEPEST = 64
 
 _SCALE = struct.Struct("<f")
-_LEAST_SCALE = 2.0**-126  # the smallest scale that `pack` writes; smaller floats lose precision
+_LEAST_SCALE = 2.0**-126  # The smallest scale that `pack` writes; smaller floats lose precision.
 
 _KIND_NAME = re.compile(r"[a-z][a-z0-9_.-]{0,63}")
 _SPACE = re.compile(r"[a-z0-9](?:[a-z0-9._-]{0,62}[a-z0-9_-])?")
-_RESERVED = re.compile(r"(con|prn|aux|nul|com\d|lpt\d)(\..*)?")  # file names that Windows reserves
+_RESERVED = re.compile(r"(con|prn|aux|nul|com\d|lpt\d)(\..*)?")  # File names that Windows reserves.
 
 
 def check_text(value: object, field: str, *, max_chars: int, allow_empty: bool = False) -> str:
@@ -99,7 +99,7 @@ def _must_be(field: str, what: str, value: object) -> InvalidInput:
 def _short(value: object) -> str:
     try:
         shown = ascii(value)
-    except ValueError:  # an integer of thousands of digits
+    except ValueError:  # The value is an integer of thousands of digits, which ascii() refuses.
         shown = f"a {type(value).__name__}"
     return shown if len(shown) <= 60 else shown[:57] + "..."
 
@@ -115,7 +115,7 @@ def optional(value: object, field: str, *, max_chars: int = NAME_CHARS) -> str:
 
 
 def address(value: object, field: str, *, max_chars: int) -> str:
-    """Check a URL, a path or a commit: one line without surrounding spaces; may be empty."""
+    """Check a URL, a path or a commit: one line without surrounding spaces. It may be empty."""
     checked = optional(value, field, max_chars=max_chars)
     if checked != checked.strip() or any(
         unicodedata.category(character) in ("Cc", "Zl", "Zp") for character in checked
@@ -160,7 +160,7 @@ def _number(value: object, field: str, most: int) -> float:
 
 
 def tags(value: object) -> list[str]:
-    """Check tags; return each once, in their order."""
+    """Check tags; return each tag once, in the order given."""
     if isinstance(value, tuple) and not value:
         return []
     each = listed(value, "tags")
@@ -177,13 +177,13 @@ def tags(value: object) -> list[str]:
 def _tag(value: object, at: int) -> str:
     try:
         return text(value, "tags", max_chars=TAG_CHARS)
-    except InvalidInput as error:  # name the tag that is wrong
+    except InvalidInput as error:  # Name the wrong tag in the message.
         which = error.message.replace("'tags'", f"'tags[{at}]'", 1)
         raise InvalidInput(which, hint=error.hint, field="tags") from None
 
 
 def listed(value: object, field: str, of: str = "texts") -> Iterable[Any]:
-    """Check an iterable; a single text or mapping is refused."""
+    """Check an iterable; refuse a single text or mapping."""
     if isinstance(value, list | tuple):
         return value
     if isinstance(value, str | bytes | bytearray | Mapping) or not isinstance(value, Iterable):
@@ -192,7 +192,7 @@ def listed(value: object, field: str, of: str = "texts") -> Iterable[Any]:
 
 
 def limit(value: object, field: str = "limit", most: int = LIMIT) -> int:
-    """Check an integer from 1."""
+    """Check an integer from 1 to a maximum."""
     if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= most:
         raise _must_be(field, f"a whole number from 1 to {most}", value)
     return value
@@ -245,7 +245,7 @@ def vectors(value: object) -> None:
 
 
 def until(value: object, field: str) -> int | None:
-    """Check a time and return its last microsecond: a bare date counts to the end of the day."""
+    """Check a time and return its last microsecond; a date without a time ends with its day."""
     end = when(value, field)
     if end is not None and isinstance(value, str) and len(value) == 10:
         return end + _DAY - 1
@@ -253,7 +253,7 @@ def until(value: object, field: str) -> int | None:
 
 
 def when(value: object, field: str) -> int | None:
-    """Check a time and return UTC microseconds; without a zone it is UTC; None stays None."""
+    """Check a time and return UTC microseconds; a time without a zone is UTC, None stays None."""
     if value is None:
         return None
     if isinstance(value, str):
@@ -269,7 +269,7 @@ def when(value: object, field: str) -> int | None:
         raise _must_be(field, "a datetime or an ISO 8601 text", value)
     try:
         at = microseconds(value.replace(tzinfo=UTC) if value.utcoffset() is None else value)
-        moment(at)  # a time within the years 1 to 9999 in its zone may be outside in UTC
+        moment(at)  # A time within the years 1 to 9999 in its own zone may be outside them in UTC.
         return at
     except OverflowError:
         raise InvalidInput(
@@ -306,7 +306,7 @@ def _plain_json(value: Any, field: str, depth: int) -> Any:
         wrong, hint = f"is nested over {_DEEPEST} levels deep", "Flatten it."
     elif isinstance(value, str):
         return optional(value, field, max_chars=ATTRS_CHARS)
-    elif isinstance(value, dict | Mapping):  # dict first: the abstract check is slow
+    elif isinstance(value, dict | Mapping):  # Test for dict first: the check for Mapping is slow.
         for key in value:
             if not isinstance(key, str):
                 wrong, hint = "has a key that is not a text", _short(key)
@@ -339,7 +339,7 @@ def origin(value: object) -> Origin:
 
 
 def one_of(value: object, field: str, choices: Sequence[str], *, hint: str = "") -> str:
-    """Check one of a few words."""
+    """Check that a value is one of a few words."""
     if not isinstance(value, str) or value not in choices:
         wrong = _must_be(field, f"one of {', '.join(choices)}", value)
         raise InvalidInput(wrong.message, hint=f"{wrong.hint} {hint}".rstrip(), field=field)
@@ -348,7 +348,7 @@ def one_of(value: object, field: str, choices: Sequence[str], *, hint: str = "")
 
 @cache
 def of_field(name: str, known: Field) -> Callable[[Any], Any]:
-    """Return the check of a field: it returns the form in which a value is stored."""
+    """Return the check function of a field, which returns the value in its stored form."""
     by_type: dict[str, Callable[[Any], Any]] = {
         "kind": lambda value: kind(value, name),
         "text": lambda value: check_text(
@@ -450,7 +450,7 @@ COLUMNS: Mapping[Table, Mapping[str, Field]] = {
 
 
 def columns(table: Table, values: Mapping[str, Any], *, only: Sequence[str] = ()) -> dict[str, Any]:
-    """Check values of a table's columns; with `only`, InvalidInput for any other column."""
+    """Check values of a table's columns; with `only`, raise InvalidInput for any other column."""
     for name in values:
         if only and name not in only:
             raise InvalidInput(

@@ -45,10 +45,10 @@ class Commonplace(Part):
     """One space of a data directory. Safe to share between threads.
 
     `embedding` is "builtin", "none", or the base URL of an OpenAI-compatible endpoint. With a
-    `project`, what is stored is labelled with it, and only its memories and global ones are found.
-    Secrets in what is stored are masked, unless `allow_secrets`; a given `library` has its own
-    setting. With `embed="later"`, a memory is stored before it is embedded, which is done right
-    after.
+    `project`, new memories are labelled with it, and searches find only its memories and global
+    ones. Secrets are masked before they are stored, unless `allow_secrets` is true; a `library`
+    passed by the caller keeps its own setting. With `embed="later"`, a memory is stored first and
+    embedded right afterwards.
     """
 
     def __init__(
@@ -69,7 +69,9 @@ class Commonplace(Part):
         self.project = None if project is None else checked_project(project)
         if not isinstance(library, Library | None):
             raise InvalidInput(
-                "library must be a Library.", hint="Or give a path.", field="library"
+                "library must be a Library.",
+                hint="Pass a Library, or pass a path instead.",
+                field="library",
             )
         self._owned = library is None
         if library is None:
@@ -90,14 +92,14 @@ class Commonplace(Part):
         return Commonplace(space=space, origin=own, library=self.library, project=self.project)
 
     def within(self, project: Project | None) -> Commonplace:
-        """Return the same space as seen from a project; from None, all projects."""
+        """Return a view of the same space for a project; None means all projects."""
         return Commonplace(
             space=self.name, origin=self.origin, library=self.library, project=project
         )
 
     @contextlib.contextmanager
     def unit(self, name: str, origin: Origin | None = None) -> Iterator[None]:
-        """Make everything written in the block one operation: all of it is stored, or none."""
+        """Make all writes in the block one operation: all are stored, or none."""
         checks.text(name, "name", max_chars=checks.NAME_CHARS)
         own = self.origin if origin is None else checks.origin(origin)
         with self.library.lease(self.name) as space, space.store.unit(name, own.as_dict()):
@@ -105,7 +107,7 @@ class Commonplace(Part):
 
     @property
     def operation(self) -> str:
-        """The id of the operation that this thread's open unit has begun; empty without one."""
+        """The id of the operation of this thread's open unit; empty if no unit is open."""
         with self.library.lease(self.name) as space:
             opened = space.store.open_unit
             return opened.id if opened is not None else ""
@@ -175,7 +177,7 @@ class Commonplace(Part):
         given. If the query names a time ("two weeks ago", "in April"), memories of that time are
         preferred; it is seen from `asked_at`, else from `as_of`, else from now.
         """
-        from commonplace.engine.finding import recall  # imports numpy, which takes a while
+        from commonplace.engine.finding import recall  # This imports numpy, which takes a while.
 
         chosen = self._filters(filters, conditions)
         with self.library.lease(self.name) as space:
@@ -187,7 +189,8 @@ class Commonplace(Part):
     def may_replace(self, text: str, *, limit: int = 3, check: bool = False) -> list[Replaceable]:
         """Return the memories that a new statement may replace, the most probable first.
 
-        They are found by words; with `check`, by meaning too, which takes an embedding.
+        The search compares words. With `check`, it also compares meanings, which takes an
+        embedding.
         """
         from commonplace.engine.finding import current  # imports numpy
 
@@ -228,7 +231,7 @@ class Commonplace(Part):
         asked_at: When | None = None,
         **conditions: Unpack[Conditions],
     ) -> list[SessionHit]:
-        """Return the sessions of conversations that match best, as `recall` does."""
+        """Return the sessions of conversations that match best, ranked as in `recall`."""
         from commonplace.engine.finding import recall
 
         chosen = self._filters(filters, conditions)

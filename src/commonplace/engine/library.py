@@ -1,4 +1,4 @@
-"""A data directory and its open spaces, with the thread that does their background work."""
+"""A data directory and its open spaces, with the thread for background work."""
 
 from __future__ import annotations
 
@@ -41,48 +41,51 @@ C = TypeVar("C")
 
 OPEN_SPACES = 64
 OPEN_IN_DATABASE = 1_024
-"""An open space of a database is only its index: no file and no connection."""
+"""On a database server, an open space holds only its index: no file, no connection."""
 RESIDENT = 1_000_000
-"""Beyond OPEN_SPACES, so many memories are held in the indexes of all open spaces."""
+"""If more than OPEN_SPACES are open, their indexes hold at most this many memories."""
 UPKEEP_SECONDS = 0.5
 EXPECTED_SECONDS = 10.0
-POLL_SECONDS = 0.01  # between two checks for vectors that other processes wrote
-MOST_COUNTED = 200  # how many of the newest embedding requests a search looks at
-MOST_AWAITED = 50  # more than this cannot be embedded while a search waits, so it does not wait
+POLL_SECONDS = 0.01  # seconds between two checks for vectors that other processes wrote
+MOST_COUNTED = 200  # how many of the newest embedding requests a search reads
+MOST_AWAITED = 50  # If more vectors than this are missing, a search does not wait for them.
 RETRY_SECONDS = 1.0
 LOOK_SECONDS = 0.02
 
 
 def _log_fault(space: str) -> None:
-    import logging  # rarely needed
+    import logging  # imported here because it is rarely needed
 
     log = logging.getLogger(__name__)
-    log.exception("work in the background failed and is tried again", extra={"space": space})
+    log.exception("background work failed and will be retried", extra={"space": space})
 
 
 def default_path() -> Path:
-    """Return the data directory that is used if none is given."""
+    """Return the default data directory."""
     return Path(os.environ.get("COMMONPLACE_DATA") or "~/.commonplace")
 
 
 def default_database(path: str | Path | None) -> str | None:
-    """The address of the database to use for a path; a path that is named means files."""
+    """Return the default database URL for a path; None if the path is given explicitly."""
     return opening.default_database() if path is None else None
 
 
 def directory(path: str | Path | None = None) -> Path:
-    """Return the absolute path of a data directory; InvalidInput if it cannot be one."""
+    """Return the absolute path of a data directory; raise InvalidInput if the path is invalid."""
     path = default_path() if path is None else path
     name = os.fspath(path) if isinstance(path, str | os.PathLike) else None
     if not isinstance(name, str):
         raise InvalidInput("The data directory must be a path.", hint="Give one.", field="data")
     if not name.strip():
-        raise InvalidInput("The data directory is blank.", hint="Give a path.", field="data")
+        raise InvalidInput(
+            "The path of the data directory is blank.", hint="Give a path.", field="data"
+        )
     try:
         if b"\x00" in os.fsencode(name):
             raise ValueError("a NUL")
         found = Path(name).expanduser().absolute()
-    except (ValueError, RuntimeError) as error:  # not a file name, or an unknown home directory
+    except (ValueError, RuntimeError) as error:
+        # The text is no file name, or the home directory is unknown.
         raise InvalidInput(
             f"The data directory cannot be {ascii(name)[:60]}: {str(error)[:60]}.",
             hint="Choose another path.",
@@ -95,12 +98,12 @@ def directory(path: str | Path | None = None) -> Path:
 
 @dataclass(slots=True, eq=False)
 class PendingReads:
-    """Reads of one memory that are not yet written, or being written."""
+    """Reads of one memory that are not written yet, or are being written."""
 
     count: int = 0
     at: int = 0
     reaches: int | None = None
-    """The value of the counter with these reads; None until they are being written."""
+    """The counter's value including these reads; None before the write starts."""
 
 
 @dataclass(eq=False)
@@ -110,23 +113,23 @@ class OpenSpace:
     store: Store
     embedder: Embedder | None
     wake: Callable[[bool], None] = field(default=lambda _: None)
-    """Wakes the background thread; with True, it does not pause before it works."""
+    """Wakes the background thread; with True, the thread starts work without a pause."""
     pins: int = 0
     has_work: bool = False
     embed_later: bool = False
     """Whether memories are embedded after the call that stores them has returned."""
     searched: float = float("-inf")
-    """When it was last searched for memories without vectors that nobody asked to embed."""
+    """When the space was last searched for memories without vectors and without a request."""
     caches: dict[type, object] = field(default_factory=dict)
     allow_secrets: bool = False
-    """Whether secrets are stored as they are, instead of being masked."""
+    """Whether secrets are stored unmasked."""
     _index: SpaceIndex | None = None
     _newest: SpaceIndex | None = None
-    """The index of the newest memories, while that of a large space is loaded."""
+    """The index of the newest memories, used while the index of a large space loads."""
     _loader: threading.Thread | None = None
     _model: tuple[str, str, int] | None = None
     _looked_at: tuple[int, str, int] | None = None
-    """The newest change at which no memory of another process was without its vectors."""
+    """The newest change at which all memories of other processes had their vectors."""
     _expected: dict[int, float] = field(default_factory=dict)
     _embedded: threading.Condition = field(default_factory=threading.Condition)
     _reads: dict[int, PendingReads] = field(default_factory=dict)
@@ -135,19 +138,19 @@ class OpenSpace:
 
     @property
     def name(self) -> str:
-        """The space's name."""
+        """The name of the space."""
         return self.store.space
 
     def write(
         self, name: str, origin: Origin | None, undoes: int | None = None
     ) -> AbstractContextManager[Unit]:
-        """Open a unit of work, or join the one that is open."""
+        """Open a unit of work, or join the open one."""
         return self.store.write(name, checks.origin(origin).as_dict(), undoes)
 
     @property
     def index(self) -> SpaceIndex:
-        """The index in memory, made on first use."""
-        model = self.model  # may ask a provider, so not while holding the lock
+        """The in-memory index, created on first use."""
+        model = self.model  # The model may ask a provider, so it is read before the lock is taken.
         with self._lock:
             if self._index is None or self._index.model != model:
                 from commonplace.storage.index import SpaceIndex
@@ -156,7 +159,7 @@ class OpenSpace:
             return self._index
 
     def cache(self, kind: type[C]) -> C:
-        """Return the space's cache of a class, made on first use."""
+        """Return the space's instance of a cache class, created on first use."""
         with self._lock:
             if kind not in self.caches:
                 self.caches[kind] = kind()
@@ -164,7 +167,9 @@ class OpenSpace:
 
     @property
     def model(self) -> tuple[str, str, int] | None:
-        """(id, weights, dimensions) of the embedder; None without one, or until it has answered."""
+        """The id, weights and dimensions of the embedder; None without an embedder, or before it
+        has answered.
+        """
         if self._model is None and self.embedder is not None:
             try:
                 model = self.embedder
@@ -177,8 +182,8 @@ class OpenSpace:
     def view(self, *, partial: bool = False) -> Iterator[tuple[Rows, Snapshot]]:
         """Open a read snapshot together with the index at exactly the same operation.
 
-        With `partial`, the index of a large space may hold only the newest memories while all are
-        loaded; its `since` then says so.
+        With `partial`, the index of a large space may hold only the newest memories until all are
+        loaded; its `since` is then set.
         """
         while True:
             with self.store.read() as connection:
@@ -186,12 +191,12 @@ class OpenSpace:
                 if index is not None:
                     yield connection, index
                     return
-            # The index is newer: try again with a newer snapshot.
+            # The index is newer than the snapshot: try again with a newer snapshot.
 
     def _indexed(self, connection: Rows, *, partial: bool = False) -> Snapshot | None:
         """Return the index at the operation that a connection sees.
 
-        None if another reader moved it on, or if it belonged to a file that was replaced.
+        Return None if another reader has updated the index, or if its file was replaced.
         """
         from commonplace.storage.index import OtherHistory
 
@@ -209,16 +214,16 @@ class OpenSpace:
         return index if index.newest == newest_change(connection, self.name) else None
 
     def _load_newest(self, connection: Rows) -> SpaceIndex | None:
-        """Return the index of a large space's newest memories, and load all in the background.
+        """Return an index of a large space's newest memories, and load all in the background.
 
-        None for a space that is not large, and if the background has failed: then the caller loads
-        it, and gets the error.
+        Return None for a space that is not large, and after a failure in the background; the caller
+        then loads the index and gets the error.
         """
         from commonplace.storage.index import SpaceIndex
 
         if self._loader is None and (since := stored.newest_part(connection, self.name)):
             newest = SpaceIndex(self.name, self._model, since)
-            newest.snapshot(connection)  # before the rest, which would slow it down
+            newest.snapshot(connection)  # Load this part first: the rest would slow it down.
             with self._lock:
                 if self._loader is None:
                     self._newest = newest
@@ -233,7 +238,7 @@ class OpenSpace:
             with self.store.read() as connection:
                 self.index.snapshot(connection)
         except CommonplaceError:
-            pass  # the next search gets the error
+            pass  # The next search raises the error.
         finally:
             self._newest = None
 
@@ -245,24 +250,24 @@ class OpenSpace:
 
     @property
     def resident(self) -> int:
-        """How many memories are held in its index."""
+        """The number of memories in the loaded index."""
         index = self._index
         return 0 if index is None else index.size or 0
 
     def forget_index(self) -> None:
-        """Drop all caches, so that the next use loads them again."""
+        """Drop all caches; the next use loads them again."""
         with self._lock:
             self._index = self._newest = self._loader = None
             self.caches.clear()
 
     def current_model(self, connection: Rows) -> int | None:
-        """Return the number of the embedder's model in this file, or None if it has no vectors."""
+        """Return the number of the embedder's model in this file, or None without vectors."""
         if self.model is None:
             return None
         return derived.known_model(connection, self.name, self.model[0], self.model[1])
 
     def embed_soon(self, nums: Iterable[int]) -> None:
-        """Have what is in the outbox embedded; searches wait for the vectors of these memories."""
+        """Start embedding the outbox; searches wait for the vectors of these memories."""
         until = time.monotonic() + EXPECTED_SECONDS
         with self._embedded:
             self._expected.update(dict.fromkeys(nums, until))
@@ -270,24 +275,24 @@ class OpenSpace:
         self.wake(True)
 
     def vectors_done(self, nums: Iterable[int]) -> None:
-        """Note that the vectors of memories are written, or will not be written soon."""
+        """Record that the vectors of memories are written, or will not be written soon."""
         with self._embedded:
             for num in nums:
                 self._expected.pop(num, None)
             self._embedded.notify_all()
 
     def expected_vectors(self) -> set[int]:
-        """Return the memories whose vectors are expected."""
+        """Return the numbers of the memories whose vectors are expected."""
         at = time.monotonic()
         with self._embedded:
             for num in [num for num, until in self._expected.items() if until < at]:
-                del self._expected[num]  # the unit of work was not stored
+                del self._expected[num]  # The unit of work was not stored.
             return set(self._expected)
 
     def wait_for_vectors(self, seconds: float) -> int:
-        """Wait for the vectors that are expected now; return how many are still missing."""
+        """Wait for the expected vectors; return how many are still missing."""
         if not self._expected or self.store.open_unit is not None:
-            return 0  # an open unit of work may keep others from writing vectors
+            return 0  # An open unit of work may prevent others from writing vectors.
         awaited = self.expected_vectors()
         if len(awaited) > MOST_AWAITED:
             return len(awaited)
@@ -299,10 +304,10 @@ class OpenSpace:
     def view_with_vectors(
         self, seconds: float, *, partial: bool = False
     ) -> Iterator[tuple[Rows, Snapshot, int]]:
-        """Open `view` once the vectors that are expected are there, waiting at most that long.
+        """Open `view` when the expected vectors are written, or after at most `seconds`.
 
-        Also yields how many memories that calls have stored, here or elsewhere, are without theirs;
-        0 if no time is given.
+        Also yield the number of memories, stored by calls of any process, that still lack vectors;
+        it is 0 if `seconds` is 0.
         """
         if not seconds:
             with self.view(partial=partial) as (connection, index):
@@ -315,7 +320,7 @@ class OpenSpace:
                 waiting = self._stored_elsewhere(connection, index)
                 others = waiting if others is None else others & waiting
                 if others:
-                    self.embed_soon(())  # in case that the other process has ended
+                    self.embed_soon(())  # The other process may have ended.
                 too_many = missing + len(others) > MOST_AWAITED
                 if not others or too_many or time.monotonic() >= until:
                     yield connection, index, missing + len(others)
@@ -323,9 +328,9 @@ class OpenSpace:
             time.sleep(POLL_SECONDS)
 
     def _stored_elsewhere(self, connection: Rows, index: Snapshot) -> set[int]:
-        """Return memories that calls of other processes have stored and nobody has embedded yet.
+        """Return memories from calls of other processes that are not embedded yet.
 
-        They are looked for again when anything has changed.
+        The query is skipped if nothing has changed since it found none.
         """
         if self.embedder is None or self.store.open_unit is not None:
             return set()
@@ -338,11 +343,12 @@ class OpenSpace:
         return found
 
     def count_reads(self, nums: list[int], at: int) -> None:
-        """Count memories as read; the upkeep thread writes it within a second."""
+        """Count memories as read; the background thread writes the counts within a second."""
         if self.store.read_only:
             return
         if self.store.open_unit is not None:
-            # Not cached: if the unit is rolled back, other memories get these row numbers.
+            # These reads are not cached: if the unit is rolled back, other memories get these row
+            # numbers.
             self.add_reads(nums, 1, at)
             return
         with self._lock:
@@ -353,17 +359,20 @@ class OpenSpace:
 
     @property
     def has_reads(self) -> bool:
-        """Whether there are reads to be written."""
+        """Whether there are pending reads to write."""
         return bool(self._reads)
 
     def pending_reads(self, num: int) -> list[PendingReads]:
-        """Return reads of a memory that may not be written yet; ask before reading its counter."""
+        """Return reads of a memory that may not be written yet.
+
+        Call this before reading the counter.
+        """
         with self._lock:
             batches = (self._reads, *self._writing)
             return [batch[num] for batch in batches if num in batch]
 
     def write_reads(self) -> None:
-        """Add pending reads to the counters; on failure they stay pending."""
+        """Add pending reads to the counters; after a failure they stay pending."""
         with self._lock:
             reads, self._reads = self._reads, {}
             self._writing.append(reads)
@@ -382,7 +391,7 @@ class OpenSpace:
                 self._writing = [each for each in self._writing if each is not reads]
 
     def add_reads(self, nums: Iterable[int], times: int, at: int) -> None:
-        """Add to the counters now, in the open unit if there is one."""
+        """Add to the read counters now, in the open unit if there is one."""
         self._add({num: PendingReads(times, at) for num in nums})
 
     def _add(self, reads: dict[int, PendingReads]) -> None:
@@ -404,7 +413,7 @@ class OpenSpace:
 
 
 def _close(space: OpenSpace) -> None:
-    with contextlib.suppress(CommonplaceError):  # read counts are lost if the disk is full
+    with contextlib.suppress(CommonplaceError):  # If the disk is full, the read counts are lost.
         space.close()
 
 
@@ -425,7 +434,7 @@ class Library:
         if database is None:
             database = path if opening.is_address(path) else default_database(path)
         self.database = database
-        """The address of the database that holds the rows; None if they are in files."""
+        """The URL of the database with the rows; None if they are in files."""
         self.path = directory(None if path == database else path)
         for method in ("embed", "close"):
             if embedder is not None and not callable(getattr(embedder, method, None)):
@@ -437,7 +446,7 @@ class Library:
         self.embedder = embedder
         self.allow_secrets = checks.flag(allow_secrets, "allow_secrets")
         self.auto_accept = checks.flag(auto_accept, "auto_accept")
-        """Whether proposals are accepted as soon as they are made (`platform/review.py`)."""
+        """Whether new proposals are accepted automatically (`platform/review.py`)."""
         self.embed_later = checks.one_of(embed, "embed", ("now", "later")) == "later"
         if open_spaces is None:
             open_spaces = OPEN_SPACES if database is None else OPEN_IN_DATABASE
@@ -456,26 +465,29 @@ class Library:
 
     @property
     def read_only(self) -> bool:
-        """Whether the spaces can only be read."""
+        """Whether the spaces are read-only."""
         return self._spaces.read_only
 
     @property
     def warnings(self) -> Sequence[str]:
-        """What an operator should know of where the rows are kept."""
+        """Warnings for the operator about the storage of the rows."""
         return self._spaces.warnings
 
     @property
     def maintenance(self) -> Maintenance:
-        """Backups, checks and repair of what is stored here."""
+        """Backups, checks and repair of the stored data."""
         return self._spaces.maintenance(self)
 
     @property
     def coordination(self) -> Coordination:
-        """Locks and requests for work that all processes share."""
+        """Locks and work requests that all processes share."""
         return self._spaces.coordination
 
     def open_system(self) -> Store:
-        """The store of accounts and credentials, which all spaces share; the caller closes it."""
+        """Open the store of accounts and credentials, which all spaces share.
+
+        The caller closes it.
+        """
         return opening.open_system(self.path, self.database)
 
     @staticmethod
@@ -484,19 +496,19 @@ class Library:
         return memories.analysed(row, speaker)
 
     def file(self, space: str) -> Path:
-        """The file of a space."""
+        """Return the path of a space's file."""
         return self._spaces.file(checks.space(space))
 
     def exists(self, space: str) -> bool:
-        """Whether there is such a space."""
+        """Return whether the space exists."""
         return self._spaces.exists(checks.space(space))
 
     def size(self, space: str) -> int:
-        """How many bytes a space takes."""
+        """Return the size of a space in bytes."""
         return self._spaces.size(checks.space(space))
 
     def watch(self, space: str) -> Watch:
-        """Return an object that tells whether anything in a space changed."""
+        """Return an object that reports whether a space has changed."""
         return self._spaces.watch(checks.space(space))
 
     def spaces(self) -> list[str]:
@@ -505,7 +517,7 @@ class Library:
 
     @contextlib.contextmanager
     def lease(self, space: str) -> Iterator[OpenSpace]:
-        """Open a space unless it is open already; it stays open while the block runs."""
+        """Open a space unless it is open already, and keep it open during the block."""
         opened = self._pin(space)
         try:
             yield opened
@@ -545,7 +557,7 @@ class Library:
         return opened
 
     def _retire(self, space: OpenSpace) -> None:
-        """Close a space in another thread, since its last commit and checkpoint take a while."""
+        """Close a space in another thread, because its last commit and checkpoint take a while."""
         from concurrent.futures import ThreadPoolExecutor
 
         with self._lock:
@@ -575,7 +587,7 @@ class Library:
         return surplus
 
     def drop(self, space: str) -> None:
-        """Close a space's file, so that it can be replaced or removed."""
+        """Close the file of a space, so that the file can be replaced or removed."""
         checks.space(space)
         with self._lock:
             opened = self._opened.get(space)
@@ -589,12 +601,12 @@ class Library:
             future.result()
 
     def remove(self, space: str) -> None:
-        """Delete a space with all that it holds; StorageUnavailable while it is used."""
+        """Delete a space and all its content; raise StorageUnavailable while it is in use."""
         self.drop(space)
         self._spaces.remove(space)
 
     def _wake_upkeep(self, hurry: bool = False) -> None:
-        """Start the upkeep thread, if it does not run, and let it look for work."""
+        """Start the upkeep thread if it does not run, and make it look for work."""
         if hurry:
             self._hurry.set()
         if self._upkeep_thread is None:
@@ -612,7 +624,8 @@ class Library:
         while True:
             self._wake.wait(RETRY_SECONDS if waiting else None)
             self._wake.clear()
-            # A pause, so that many read counts become one write; calls wait for vectors.
+            # Pause, so that many read counts become one write. Calls that wait for vectors skip the
+            # pause.
             self._hurry.wait(UPKEEP_SECONDS)
             self._hurry.clear()
             if self._stop.is_set():
@@ -623,7 +636,7 @@ class Library:
                     with self.lease(name) as space:
                         space.write_reads()
                         while space.has_work and not self._stop.is_set():
-                            # reset before looking for work: a write may set it again
+                            # Reset the flag before looking for work: a write may set it again.
                             space.has_work = False
                             if upkeep.embed_some(space, self._stop.is_set):
                                 space.has_work = True
@@ -635,8 +648,10 @@ class Library:
                                 break
                         space.follow()
                 except Exception as error:
-                    waiting = True  # a full disk, an unavailable provider: try again later
-                    if not isinstance(error, CommonplaceError):  # a fault, such as an embedder's
+                    # A full disk or an unavailable provider may be the cause: try again later.
+                    waiting = True
+                    # Any other error is a fault, such as one in an embedder.
+                    if not isinstance(error, CommonplaceError):
                         _log_fault(name)
                     with self._lock:
                         if name in self._opened:

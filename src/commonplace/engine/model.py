@@ -17,7 +17,7 @@ from commonplace.storage.tables import Row
 State = Literal["active", "dying", "archived", "superseded", "dead"]
 Trust = Literal["stated", "inferred", "external"]
 When = datetime | str
-"""A point in time as callers give it; text is ISO 8601, and UTC unless it names a zone."""
+"""A time as an argument: a datetime or ISO 8601 text, which is UTC unless it names a zone."""
 
 TRUSTS: tuple[Trust, ...] = ("stated", "inferred", "external")
 LIVE_STATES: tuple[State, ...] = ("active", "dying")
@@ -26,7 +26,7 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
 
 
-@lru_cache(maxsize=256)  # memories that were stored together have the same time
+@lru_cache(maxsize=256)  # Memories that were stored together have the same time.
 def moment(at: int) -> datetime:
     """Convert UTC microseconds to a datetime."""
     return _EPOCH + timedelta(microseconds=at)
@@ -42,7 +42,7 @@ def iso(at: datetime | None) -> str | None:
     return None if at is None else at.astimezone(UTC).isoformat().replace("+00:00", "Z")
 
 
-@lru_cache(maxsize=1024)  # many memories share few sets of tags
+@lru_cache(maxsize=1024)  # Many memories share the same few sets of tags.
 def _tags(text: str) -> tuple[str, ...]:
     return tuple(json.loads(text))
 
@@ -51,7 +51,7 @@ def _moment_or_none(at: int | None) -> datetime | None:
     return None if at is None else moment(at)
 
 
-# How stored values of a type are read, and how they are shown as JSON; others stay as they are.
+# By type: how to read a stored value, and how to convert it to JSON. Other types stay unchanged.
 _READ: Mapping[str, Callable[[Any], Any]] = {
     "tags": lambda text: () if text == "[]" else _tags(text),
     "flag": bool,
@@ -69,14 +69,14 @@ _READERS = {name: _READ.get(known.type) for name, known in FIELDS.items()} | {
 
 
 class _Stored:
-    """A value whose fields are columns of a row."""
+    """A value object whose fields are columns of a row."""
 
     __slots__ = ()
 
     @classmethod
     def of(cls, row: Row) -> Self:
         """Build the value from a verified row."""
-        # Searches read many rows, and `__init__` of a frozen dataclass takes twice as long.
+        # Searches read many rows, and `__init__` of a frozen dataclass would take twice as long.
         value = object.__new__(cls)
         for put, column, read in _columns(cls):  # type: ignore[arg-type]  # a class is hashable
             put(value, row[column] if read is None else read(row[column]))
@@ -96,7 +96,7 @@ def _columns(cls: Any) -> list[tuple[Callable[[Any, Any], None], str, Callable[[
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Memory(MemoryFields, _Stored):
-    """One memory: the fields of `MemoryFields`, some of narrower types."""
+    """One memory: the fields of `MemoryFields`, some with narrower types."""
 
     id: str
     text: str
@@ -113,7 +113,7 @@ class Memory(MemoryFields, _Stored):
     num: int = field(repr=False)
 
     def as_dict(self) -> dict[str, Any]:
-        """Plain values, for JSON."""
+        """Return the memory as plain values for JSON."""
         shown = {
             name: _SHOWN[each.type](getattr(self, name)) if each.type in _SHOWN
             else getattr(self, name)
@@ -124,7 +124,7 @@ class Memory(MemoryFields, _Stored):
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """How often a memory was read, and when last."""
+    """How often a memory was read, and when it was read last."""
 
     accesses: int
     last_access: datetime | None
@@ -132,7 +132,7 @@ class Usage:
 
 @dataclass(frozen=True, slots=True)
 class Version:
-    """A memory as it was, from when it was recorded until it was replaced (None: it is current)."""
+    """A version of a memory: when it was recorded, and when it was replaced (None if current)."""
 
     memory: Memory
     since: datetime
@@ -142,7 +142,7 @@ class Version:
 
 @dataclass(frozen=True, slots=True)
 class Operation:
-    """One unit of work: everything in it was written together."""
+    """One unit of work. All its writes were committed together."""
 
     id: str
     name: str
@@ -152,7 +152,7 @@ class Operation:
     undoes: str | None = None
 
     def as_dict(self) -> dict[str, Any]:
-        """Plain values, for JSON."""
+        """Return the operation as plain values for JSON."""
         return {
             "id": self.id,
             "name": self.name,
@@ -180,7 +180,7 @@ class Link(_Stored):
 
 @dataclass(frozen=True, slots=True)
 class Fact(_Stored):
-    """Subject, predicate, object: true from one date until another; learned at `created_at`."""
+    """Subject, predicate and object; true from one date until another, learned at `created_at`."""
 
     id: str
     subject: str
@@ -261,7 +261,7 @@ class Message:
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """An entry of the append-only log of events. The payload is None once it was purged."""
+    """An entry of the append-only event log. The payload is None after a purge."""
 
     num: int
     kind: str

@@ -1,4 +1,4 @@
-"""The parts of the library's public class: links, facts, clusters and others."""
+"""The groups of methods of the library's public class: links, facts, clusters and others."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from commonplace.engine.history import timeline
 
 
 class History(Part):
-    """Operations and former versions."""
+    """Operations, and former versions of memories."""
 
     operations = method(timeline.operations)
     versions = method(timeline.versions)
@@ -29,7 +29,7 @@ class Links(Part):
 
 
 class Facts(Part):
-    """Subject, predicate, object, with the period in which they are true."""
+    """Facts: subject, predicate and object, with the period in which they are true."""
 
     add = method(facts.add)
     close = method(facts.close)
@@ -83,7 +83,7 @@ class Conversations(Part):
 
 
 class Events(Part):
-    """An append-only log."""
+    """An append-only log of events."""
 
     record = method(events.record)
     all = method(events.listing)

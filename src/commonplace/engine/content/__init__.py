@@ -1,1 +1,1 @@
-"""Memories and everything else that is stored: links, facts, clusters, artifacts, and so on."""
+"""Storing and changing memories, links, facts, clusters, artifacts and other content."""

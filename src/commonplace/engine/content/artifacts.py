@@ -25,8 +25,10 @@ CONTENT_BYTES = checks.CONTENT_BYTES
 PATH_CHARS = checks.PATH_CHARS
 
 
-def _need(connection: Rows, space: str, name: str, seq: int | None = None) -> Row:
-    """Return an artifact's row by its id or path, now or after an operation."""
+def _need_artifact(connection: Rows, space: str, name: str, seq: int | None = None) -> Row:
+    """Return the row of an artifact by its id or path, now or after an operation; or raise
+    NotFound.
+    """
     checks.text(name, "artifact", max_chars=PATH_CHARS)
     if seq is not None:
         for then in rows_at(connection, space, ARTIFACTS, seq, state="active"):
@@ -63,7 +65,7 @@ def create(
     attrs: Mapping[str, Any] | None = None,
     origin: Origin | None = None,
 ) -> Artifact:
-    """Create an artifact, version 1; a path that is taken is a Conflict."""
+    """Create an artifact with version 1; raise Conflict if the path is taken."""
     origin = checks.origin(origin)
     data = mask_content(space, _content(content))
     given = {"path": path, "title": title, "media_type": media_type, "attrs": attrs}
@@ -127,13 +129,13 @@ def update(
     expected_version: int | None = None,
     origin: Origin | None = None,
 ) -> Artifact:
-    """Store a new version; with `expected_version`, only if that is the newest."""
+    """Store a new version; with `expected_version`, only if that is the newest version."""
     origin = checks.origin(origin)
     expected = checks.optional_whole(expected_version, "expected_version")
     data = mask_content(space, _content(content))
     summary = mask_text(space, checks.optional(summary, "summary", max_chars=checks.REASON_CHARS))
     with space.write("update artifact", origin) as unit:
-        row = _need(unit.connection, space.name, name)
+        row = _need_artifact(unit.connection, space.name, name)
         check_artifact(row["path"])
         if expected is not None and row["version"] != expected:
             raise Conflict(
@@ -150,9 +152,9 @@ def update(
 
 
 def get(space: OpenSpace, name: str, *, as_of: When | None = None) -> Artifact:
-    """Return an artifact without its content, by id or path; or as it was at a time."""
+    """Return an artifact without its content, by id or path, now or as of a time."""
     with reading(space, as_of) as (connection, seq):
-        return Artifact.of(_need(connection, space.name, name, seq))
+        return Artifact.of(_need_artifact(connection, space.name, name, seq))
 
 
 def read(
@@ -160,7 +162,7 @@ def read(
 ) -> tuple[Artifact, ArtifactVersion]:
     """Return an artifact with the content of one version, the newest by default."""
     with reading(space, as_of) as (connection, seq):
-        row = _need(connection, space.name, name, seq)
+        row = _need_artifact(connection, space.name, name, seq)
         wanted = row["version"] if version is None else checks.whole(version, "version")
         for content in rows_at(
             connection, space.name, CONTENTS, seq, artifact=row["id"], version=wanted
@@ -172,7 +174,7 @@ def read(
 def versions(space: OpenSpace, name: str, *, as_of: When | None = None) -> list[ArtifactVersion]:
     """Return every version, oldest first."""
     with reading(space, as_of) as (connection, seq):
-        row = _need(connection, space.name, name, seq)
+        row = _need_artifact(connection, space.name, name, seq)
         rows = rows_at(connection, space.name, CONTENTS, seq, artifact=row["id"])
         return [
             ArtifactVersion.of(each) for each in sorted(rows, key=lambda each: int(each["version"]))
@@ -182,7 +184,9 @@ def versions(space: OpenSpace, name: str, *, as_of: When | None = None) -> list[
 def listing(
     space: OpenSpace, *, prefix: str | None = None, as_of: When | None = None
 ) -> list[Artifact]:
-    """Return artifacts by path, those without one last; `prefix` selects paths that begin so."""
+    """Return artifacts by path, those without a path last; `prefix` selects paths by their
+    beginning.
+    """
     if prefix is not None:
         checks.text(prefix, "prefix", max_chars=PATH_CHARS)
     with reading(space, as_of) as (connection, seq):
@@ -194,9 +198,9 @@ def listing(
 
 
 def delete(space: OpenSpace, name: str, *, origin: Origin | None = None) -> None:
-    """Hide an artifact; its path is free again, and undo brings it back."""
+    """Hide an artifact and free its path; undo brings it back."""
     with space.write("delete artifact", origin) as unit:
-        row = _need(unit.connection, space.name, name)
+        row = _need_artifact(unit.connection, space.name, name)
         check_artifact(row["path"])
         ARTIFACTS.replace(unit, row, {"state": "archived"})
 
@@ -213,7 +217,8 @@ def review(
 ) -> Review:
     """Record a review: approved, changes_requested, rejected or commented.
 
-    Without `version` it is of the newest; a review of the newest sets the artifact's status.
+    Without `version`, it is a review of the newest version. A review of the newest version sets the
+    artifact's status, unless its outcome is "commented".
     """
     origin = checks.origin(origin)
     checks.one_of(outcome, "outcome", ("approved", "changes_requested", "rejected", "commented"))
@@ -222,7 +227,7 @@ def review(
     )
     mask_row(space, values)
     with space.write("review artifact", origin) as unit:
-        row = _need(unit.connection, space.name, name)
+        row = _need_artifact(unit.connection, space.name, name)
         wanted = row["version"] if version is None else checks.whole(version, "version")
         if not CONTENTS.first(unit.connection, space.name, artifact=row["id"], version=wanted):
             raise NotFound(f"version {wanted} not found", field="version")
@@ -248,6 +253,6 @@ def reviews(
     if version is not None:
         checks.whole(version, "version")
     with reading(space, as_of) as (connection, seq):
-        row = _need(connection, space.name, name, seq)
+        row = _need_artifact(connection, space.name, name, seq)
         rows = rows_at(connection, space.name, REVIEWS, seq, artifact=row["id"])
         return [Review.of(each) for each in rows if version in (None, each["version"])]

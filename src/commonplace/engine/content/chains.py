@@ -1,7 +1,7 @@
-"""Chains of memories: each supersedes the one before, or gets the next number.
+"""Chains of memories: each new memory supersedes the last one, or gets the next number.
 
-The last one is looked up in the unit of work that adds to the chain, so that two callers never
-extend the same one.
+The unit of work that extends a chain also looks up its last memory, so that two callers never
+extend the same memory.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from commonplace.storage.tables import Row
 
 PREFIX_CHARS = 100
-NUMBER_DIGITS = 18  # longer numbers were not assigned here
+NUMBER_DIGITS = 18  # Refs with longer numbers were not assigned by this module.
 
 
 def extend(
@@ -51,7 +51,7 @@ def _end(connection: Rows, space: str, kind: str, tag: str) -> Row | None:
 
 
 def number(space: OpenSpace, draft: Draft, prefix: str, origin: Origin) -> Memory:
-    """Store a memory; its ref is the prefix and the next free number."""
+    """Store a memory whose ref is the prefix and the next free number."""
     checks.text(prefix, "prefix", max_chars=PREFIX_CHARS)
     prepared = prepare(space, draft, origin)
     embed_now(space, [prepared])

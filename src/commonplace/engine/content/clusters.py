@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 
-def _need(connection: Rows, space: str, identity: str, seq: int | None = None) -> Row:
+def _need_cluster(connection: Rows, space: str, identity: str, seq: int | None = None) -> Row:
     return need(connection, space, CLUSTERS, identity, seq, name="cluster", field="cluster")
 
 
@@ -62,7 +62,7 @@ def create(
     mask_row(space, values)
     with space.write("create cluster", origin) as unit:
         if parent is not None:
-            _need(unit.connection, space.name, parent)
+            _need_cluster(unit.connection, space.name, parent)
         row = CLUSTERS.insert(
             unit,
             {
@@ -93,22 +93,24 @@ def revise(
     if "parent" in changes:
         values["parent"] = None if parent is None else checks.text(parent, "parent")
     with space.write("revise cluster", origin) as unit:
-        row = _need(unit.connection, space.name, identity)
+        row = _need_cluster(unit.connection, space.name, identity)
         above, seen = values.get("parent"), {identity}
         while above is not None:
             if above in seen:
                 raise InvalidInput("A cluster cannot be inside itself.", field="parent")
             seen.add(above)
-            above = _need(unit.connection, space.name, above)["parent"]
+            above = _need_cluster(unit.connection, space.name, above)["parent"]
         return Cluster.of(CLUSTERS.replace(unit, row, values))
 
 
 def delete(space: OpenSpace, identity: str, *, origin: Origin | None = None) -> None:
     """Remove a cluster and its memberships; its memories stay."""
     with space.write("delete cluster", origin) as unit:
-        row = _need(unit.connection, space.name, identity)
+        row = _need_cluster(unit.connection, space.name, identity)
         if CLUSTERS.first(unit.connection, space.name, parent=identity):
-            raise Conflict("The cluster contains clusters.", hint="Move or delete them first.")
+            raise Conflict(
+                "The cluster contains other clusters.", hint="Move or delete them first."
+            )
         for member in MEMBERS.where(unit.connection, space.name, cluster=identity):
             MEMBERS.remove(unit, member)
         CLUSTERS.remove(unit, row)
@@ -128,7 +130,7 @@ def _change_members(
     space: OpenSpace, identity: str, members: Sequence[str], origin: Origin | None, name: str
 ) -> int:
     with space.write(name, origin) as unit:
-        row = _need(unit.connection, space.name, identity)
+        row = _need_cluster(unit.connection, space.name, identity)
         changed = 0
         for memory in members:
             found = need_row(unit.connection, space.name, memory)["id"]
@@ -149,9 +151,9 @@ def _membership(unit: Unit, cluster: str, memory: str) -> Row | None:
 
 
 def refresh(space: OpenSpace, identity: str, *, origin: Origin | None = None) -> None:
-    """Recompute a cluster's centroid, after its memories changed."""
+    """Recompute the centroid of a cluster after its memories have changed."""
     with space.write("refresh cluster", origin) as unit:
-        _recompute(space, unit, _need(unit.connection, space.name, identity))
+        _recompute(space, unit, _need_cluster(unit.connection, space.name, identity))
 
 
 def _recompute(space: OpenSpace, unit: Unit, row: Row) -> None:
@@ -181,9 +183,9 @@ def _member_vectors(space: OpenSpace, connection: Rows, identity: str) -> NDArra
 
 
 def get(space: OpenSpace, identity: str, *, as_of: When | None = None) -> Cluster:
-    """Return one cluster; or as it was at a time."""
+    """Return one cluster; with `as_of`, as it was at that time."""
     with reading(space, as_of) as (connection, seq):
-        return Cluster.of(_need(connection, space.name, identity, seq))
+        return Cluster.of(_need_cluster(connection, space.name, identity, seq))
 
 
 def listing(space: OpenSpace, *, as_of: When | None = None) -> list[Cluster]:
@@ -193,7 +195,7 @@ def listing(space: OpenSpace, *, as_of: When | None = None) -> list[Cluster]:
 
 
 def sizes(space: OpenSpace, *, as_of: When | None = None) -> dict[str, dict[str, int]]:
-    """Count the memories of each state in each cluster; an empty cluster is left out."""
+    """Count the memories of each state in each cluster; empty clusters are left out."""
     found: dict[str, dict[str, int]] = {}
     with reading(space, as_of) as (connection, seq):
         if seq is None:
@@ -211,7 +213,7 @@ def sizes(space: OpenSpace, *, as_of: When | None = None) -> dict[str, dict[str,
 
 
 def homes(space: OpenSpace, *identities: str, as_of: When | None = None) -> dict[str, list[str]]:
-    """Return the ids of the clusters that each memory is in, by the memory's id."""
+    """Return the ids of the clusters of each memory, by the memory's id."""
     found: dict[str, list[str]] = {memory: [] for memory in checks.texts(identities, "identities")}
     with reading(space, as_of) as (connection, seq):
         if seq is None:
@@ -228,13 +230,13 @@ def homes(space: OpenSpace, *identities: str, as_of: When | None = None) -> dict
 def move(
     space: OpenSpace, source: str, target: str, *members: str, origin: Origin | None = None
 ) -> int:
-    """Move memories from one cluster to another; all of them if none is named."""
+    """Move memories from one cluster to another; if no memory is named, move all of them."""
     checks.text(source, "source")
     checks.text(target, "target")
     wanted = set(checks.texts(members, "members"))
     with space.write("move between clusters", origin) as unit:
-        from_row = _need(unit.connection, space.name, source)
-        to_row = _need(unit.connection, space.name, target)
+        from_row = _need_cluster(unit.connection, space.name, source)
+        to_row = _need_cluster(unit.connection, space.name, target)
         moved = 0
         for member in MEMBERS.where(unit.connection, space.name, cluster=source):
             if wanted and member["memory"] not in wanted:
@@ -257,9 +259,9 @@ def members(
     states: Collection[str] = LIVE_STATES,
     most: int | None = None,
 ) -> list[Memory]:
-    """Return a cluster's memories in these states, in the order in which they were added.
+    """Return the memories of a cluster in these states, in the order in which they were added.
 
-    With `most`, at most that many: dying ones first, then the most important.
+    With `most`, return at most that many: dying memories first, then the most important.
     """
     states = {checks.one_of(each, "states", STATES) for each in checks.listed(states, "states")}
     if most is not None:
@@ -267,11 +269,11 @@ def members(
         if as_of is not None:
             raise InvalidInput("'most' cannot be combined with 'as_of'.", field="most")
     with reading(space, as_of) as (connection, seq):
-        _need(connection, space.name, identity, seq)
+        _need_cluster(connection, space.name, identity, seq)
         if seq is None:
-            # Memories in other states are not read: in an old cluster most are dead.
+            # Memories in other states are not read: in an old cluster, most memories are dead.
             ids = stored_members.ids(connection, space.name, identity, states, most)
-            held = _held(connection, space.name, identity, ids)
+            held = _verified_members(connection, space.name, identity, ids)
             by_id = MEMORIES.by_ids(connection, space.name, [each for each in ids if each in held])
         else:
             then = rows_at(connection, space.name, MEMBERS, seq, cluster=identity)
@@ -281,8 +283,10 @@ def members(
         return [Memory.of(row) for row in found if row["state"] in states]
 
 
-def _held(connection: Rows, space: str, cluster: str, memories: Sequence[str]) -> set[str]:
-    """Return those of some memories that are in a cluster according to verified rows."""
+def _verified_members(
+    connection: Rows, space: str, cluster: str, memories: Sequence[str]
+) -> set[str]:
+    """Return the ids among `memories` that are in a cluster according to verified rows."""
     rows = MEMBERS.among(connection, space, "memory", memories, cluster=cluster)
     return {row["memory"] for row in rows if row["cluster"] == cluster}
 
@@ -292,6 +296,6 @@ def of_memory(space: OpenSpace, memory: str, *, as_of: When | None = None) -> li
     with reading(space, as_of) as (connection, seq):
         one = need_memory(connection, space.name, memory, seq)["id"]
         return [
-            Cluster.of(_need(connection, space.name, row["cluster"], seq))
+            Cluster.of(_need_cluster(connection, space.name, row["cluster"], seq))
             for row in rows_at(connection, space.name, MEMBERS, seq, memory=one)
         ]

@@ -31,7 +31,7 @@ KIND = "message"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Line:
-    """A message before it is stored."""
+    """A message that is not stored yet."""
 
     speaker: str
     text: str
@@ -51,7 +51,7 @@ def add(
     origin: Origin | None = None,
     project: Project | None = None,
 ) -> list[Message]:
-    """Append messages to a conversation, in their order: all of them, or none."""
+    """Append messages to a conversation in the given order: all of them, or none."""
     origin = checks.origin(origin)
     checks.text(conversation, "conversation", max_chars=checks.NAME_CHARS)
     if project is not None:
@@ -103,7 +103,7 @@ def _message(row: Row, message: Row) -> Message:
 
 
 def of_memory(space: OpenSpace, identity: str, *, as_of: When | None = None) -> Message:
-    """Return the message that a memory is, or was at a time."""
+    """Return the message that a memory stores; with `as_of`, as it was at that time."""
     with reading(space, as_of) as (connection, seq):
         row = need_memory(connection, space.name, identity, seq)
         for message in rows_at(connection, space.name, MESSAGES, seq, memory=row["num"]):
@@ -134,7 +134,10 @@ def history(
     before: int | None = None,
     as_of: When | None = None,
 ) -> list[Message]:
-    """Return the newest messages of a conversation, oldest first; `before` is a position."""
+    """Return the newest messages of a conversation, oldest first.
+
+    With `before`, return only messages before that position.
+    """
     checks.limit(limit)
     wanted: dict[str, object] = {"conversation": checks.optional(conversation, "conversation")}
     if session is not None:
@@ -152,7 +155,7 @@ def history(
 def window(
     space: OpenSpace, identity: str, *, before: int = 2, after: int = 2, as_of: When | None = None
 ) -> list[Message]:
-    """Return a message with those before and after it."""
+    """Return a message together with `before` messages before it and `after` messages after it."""
     checks.whole(before, "before")
     checks.whole(after, "after")
     here = of_memory(space, identity, as_of=as_of)
@@ -195,17 +198,17 @@ def find(
 
 
 def names(space: OpenSpace, *, as_of: When | None = None) -> list[tuple[str, int]]:
-    """Return (conversation, how many messages), by name."""
+    """Return pairs of a conversation's name and its number of messages, by name."""
     with reading(space, as_of) as (connection, seq):
         if seq is not None:
             lines = _live_at(connection, space.name, seq)
             return sorted(Counter(line.conversation for line in lines).items())
         found = messages.conversations(connection, space.name)
-        for name, _ in found:  # these come from an index, which has no hashes
+        for name, _ in found:  # The names come from an index, whose rows have no hashes.
             line = MESSAGES.first(connection, space.name, conversation=name)
             if line is None or line["conversation"] != name:
                 raise StorageCorrupt(
-                    "The index of conversations names one that has no messages.",
+                    "The index of conversations names a conversation that has no messages.",
                     hint="Run 'commonplace doctor --repair'.",
                 )
         return found

@@ -1,7 +1,7 @@
-"""Credit: how outcomes that callers report change the credit of memories.
+"""Credit: a score of each memory that changes with the outcomes that callers report.
 
-A turn is the set of memories that one call returned; an outcome is reported for the newest turn
-without one. Turns, outcomes and changes of credit are recorded as events.
+A turn is the set of memories that one call returned. An outcome is reported for the newest turn
+that has none yet. Turns, outcomes and changes of credit are recorded as events.
 """
 
 from __future__ import annotations
@@ -29,17 +29,18 @@ SIGNALS: Mapping[str, float] = {
     "session_abandoned": -0.2,
 }
 AVERAGED = ("entity", "episode")
-"""Kinds whose credit is a moving average of rewards, and decays; others move towards 1 or 0."""
-GAIN, LOSS = 0.1, 0.2  # the share of the way to 1 or to 0 that an outcome moves other credits
+"""Kinds whose credit is a decaying average of rewards; other credits move towards 1 or 0."""
+# The share of the distance to 1 or to 0 by which an outcome moves the credit of other kinds.
+GAIN, LOSS = 0.1, 0.2
 TURN, OUTCOME, CHANGE, RULE = "turn", "outcome", "credit", "credit-rule"
-TURNS = 1_000  # how many turns are searched for one without an outcome
+TURNS = 1_000  # How many of the newest turns are searched for a turn without an outcome.
 DAY = 86_400_000_000
 LATEST = 2**62
 
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """How strongly an outcome counts, and how fast a credit decays."""
+    """The rule of a space: how strongly an outcome counts, and how fast a credit decays."""
 
     alpha: float = 0.1
     decay_rate: float = 0.01
@@ -56,19 +57,19 @@ class Judged:
 
 
 def rule(memory: Commonplace) -> Rule:
-    """Return the rule of this space."""
+    """Return the credit rule of this space."""
     found = memory.events.all(kind=RULE, newest=True, limit=1)
     return Rule(**found[0].payload) if found and found[0].payload else Rule()
 
 
 def set_rule(memory: Commonplace, new: Rule) -> None:
-    """Set the rule of this space."""
+    """Set the credit rule of this space."""
     if rule(memory) != new:
         memory.events.record(RULE, "", asdict(new))
 
 
 def credited_at(attrs: Mapping[str, Any]) -> int:
-    """Return when a credit was set, in microseconds; 0 if that is not known."""
+    """Return the time at which a credit was set, in microseconds; 0 if the time is unknown."""
     since = attrs.get("credited")
     return since if type(since) is int and 0 < since < LATEST else 0
 
@@ -76,7 +77,7 @@ def credited_at(attrs: Mapping[str, Any]) -> int:
 def decayed_credit(credit: float, attrs: Mapping[str, Any], decay_rate: float, at: int) -> float:
     """Return a credit decayed by the whole days since it was set.
 
-    Computing it when it is read saves rewriting all rows every day.
+    The decay is computed on reading, so that rows need no daily update.
     """
     since = credited_at(attrs)
     if not since or at - since < DAY:
@@ -93,27 +94,27 @@ def decayed_credits(
     days = np.where(since > 0, np.maximum((at - since) // DAY, 0), 0)
     passed = np.flatnonzero(np.bincount(days))
     fading = np.ones(int(passed[-1]) + 1 if len(passed) else 1)
-    # Not numpy's exp, whose last digit may differ.
+    # math.exp is used because the last digit of numpy's exp may differ.
     fading[passed] = [math.exp(-decay_rate * day) for day in passed.tolist()]
     return credits * fading[days]
 
 
 def credit_of(memory: Memory, by: Rule) -> float:
-    """Return a memory's credit now."""
+    """Return the current, decayed credit of a memory."""
     return decayed_credit(memory.credit, memory.attrs, by.decay_rate, now())
 
 
 def record_turn(memory: Commonplace, session: str, ids: Iterable[str]) -> None:
-    """Record which memories a call returned, if any."""
+    """Record the memories that a call returned, unless there are none."""
     returned = list(dict.fromkeys(ids))
     if returned:
         memory.events.record(TURN, session, {"ids": returned})
 
 
 def judge_turn(memory: Commonplace, signal: str, session: str | None = None) -> list[Judged]:
-    """Report the outcome of the newest turn that has none, of one session or of all.
+    """Report the outcome of the newest turn without an outcome, of one session or of all.
 
-    Without such a turn nothing happens.
+    If there is no such turn, do nothing.
     """
     _reward(signal)
     ended = memory.events.all(kind=OUTCOME, subject=session, newest=True, limit=TURNS)
@@ -136,7 +137,7 @@ def judge(memory: Commonplace, ids: Sequence[str], signal: str, session: str = "
     for identity in shared:
         one = _live(memory, identity)
         if one is None:
-            continue  # it was archived since
+            continue  # The memory was archived after the turn.
         before = credit_of(one, by)
         if one.kind in AVERAGED:
             after = credit_after(before, reward, len(shared), alpha=by.alpha, additive=by.additive)

@@ -1,4 +1,4 @@
-"""Events: an append-only log, each entry with a hash that stays if its payload is purged."""
+"""Events: an append-only log. The hash of an entry stays when its payload is purged."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from commonplace.storage.writing import Unit
 
 
 def put(unit: Unit, kind: str, subject: str, payload: str) -> int:
-    """Append a checked event in an open unit."""
+    """Append an event with checked values, in an open unit."""
     num, hashed = unit.next_num(), digest(payload)
     stored.insert(
         unit.connection, num, unit.space, kind, subject, unit.at, hashed, unit.seq, payload
@@ -54,7 +54,10 @@ def listing(
     newest: bool = False,
     as_of: When | None = None,
 ) -> list[Event]:
-    """Return events in their order, after a given one, or the newest first; or those at a time."""
+    """Return events, oldest first or newest first.
+
+    With `after`, return only events after that one; with `as_of`, only those recorded by that time.
+    """
     checks.limit(limit)
     checks.flag(newest, "newest")
     wanted = _wanted(kind, subject)._replace(after=checks.whole(after, "after"))
@@ -71,7 +74,7 @@ def count(
     subject: str | None = None,
     as_of: When | None = None,
 ) -> int:
-    """Count events, or those that there were at a time."""
+    """Count events; with `as_of`, only those recorded by that time."""
     wanted = _wanted(kind, subject)
     with reading(space, as_of) as (connection, seq):
         wanted = wanted._replace(upto=seq)

@@ -1,4 +1,4 @@
-"""Facts: subject, predicate, object, when they were true, and when they were learned."""
+"""Facts: subject, predicate and object, the period of their truth, and when they were learned."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _NUM = itemgetter("num")
 
 @dataclass(frozen=True, slots=True)
 class Room:
-    """Limits: how many facts there may be, and how many entities they may name."""
+    """Limits of a space: how many facts it may hold, and how many entities they may name."""
 
     facts: int
     entities: int
@@ -43,7 +43,7 @@ class Room:
 
 
 class NoRoom(InvalidInput):
-    """The limit of facts or of entities is reached; nothing was changed."""
+    """Raised when the limit of facts or of entities is reached; nothing was changed."""
 
     def __init__(
         self, message: str, *, hint: str, full: Literal["facts", "entities"], counted: int
@@ -54,7 +54,7 @@ class NoRoom(InvalidInput):
 
 
 def key(name: str) -> str:
-    """Return a name without differences in case, width or spacing."""
+    """Normalise a name: ignore differences in case, width and spacing."""
     return " ".join(fold(name).split())
 
 
@@ -72,9 +72,9 @@ def add(
     room: Room | None = None,
     origin: Origin | None = None,
 ) -> Fact:
-    """Store a fact; if the same open fact is stored already, return that one.
+    """Store a fact; if the same open fact is stored already, return the stored one.
 
-    With `room`, a fact above the limits is refused, also if others add facts at the same time.
+    With `room`, a fact above the limits is refused, also if several callers add facts at once.
     """
     origin = checks.origin(origin)
     given = {"subject": subject, "predicate": predicate, "object": object,
@@ -114,7 +114,7 @@ def add(
 
 
 def _check_room(space: OpenSpace, connection: Rows, room: Room, subject: str, object: str) -> None:
-    """Raise NoRoom above the limits; nobody else can write while the unit is open."""
+    """Raise NoRoom if a new fact exceeds the limits; the open unit keeps out other writers."""
     counted, entities, wanted = space.cache(FactCount).with_another(
         connection, space.name, subject, object
     )
@@ -128,7 +128,7 @@ def _check_room(space: OpenSpace, connection: Rows, room: Room, subject: str, ob
     if wanted > max(entities, room.entities):
         raise NoRoom(
             f"Facts name {entities} entities; at most {room.entities} are allowed.",
-            hint="Use names that facts already have.",
+            hint="Use entities that other facts already name.",
             full="entities",
             counted=entities,
         )
@@ -170,9 +170,10 @@ def query(
     known_at: When | None = None,
     limit: int = 500,
 ) -> list[Fact]:
-    """Return facts about an entity: true at a date, as known at a date, newest learned first.
+    """Return facts about an entity, the last learned first.
 
-    A fact that was true for a part of a day was true on that day.
+    `true_at` selects facts that were true at a date, `known_at` those that were known at a date. A
+    fact that was true for part of a day was true on that day.
     """
     checks.limit(limit)
     first, last = checks.when(true_at, "true_at"), checks.until(true_at, "true_at")
@@ -195,7 +196,7 @@ def _rows(connection: Rows, space: str, name: str | None, role: Role, seq: int |
         found = FACTS.where(connection, space, subject_key=name)
     if role != "subject":
         others = FACTS.where(connection, space, object_key=name)
-        # A fact whose subject is also its object is in both.
+        # A fact whose subject is also its object is in both results.
         found += others if role == "object" else [r for r in others if r["subject_key"] != name]
     return found
 
@@ -220,7 +221,7 @@ def _matches(
 def timeline(
     space: OpenSpace, entity: str | None = None, *, limit: int = 100, as_of: When | None = None
 ) -> list[Fact]:
-    """Return facts by when they began; those without a beginning come last."""
+    """Return facts by their start, earliest first; facts without a start come last."""
     checks.limit(limit)
     name = None if entity is None else key(checks.text(entity, "entity"))
     with reading(space, as_of) as (connection, seq):
@@ -232,7 +233,7 @@ def timeline(
 
 @dataclass(frozen=True, slots=True)
 class Totals:
-    """Counts of facts, of open facts and of entities, and the predicates."""
+    """Counts of facts, of open facts and of entities, and the list of predicates."""
 
     entities: int
     facts: int
@@ -241,7 +242,7 @@ class Totals:
 
 
 def totals(space: OpenSpace, *, as_of: When | None = None) -> Totals:
-    """Count all facts, or those that were known at a time."""
+    """Count all facts; with `as_of`, those that were known at that time."""
     with reading(space, as_of) as (connection, seq):
         if seq is not None:
             return _totals(rows_at(connection, space.name, FACTS, seq))
@@ -285,8 +286,8 @@ class _Tally:
 class FactCount:
     """A cached count of a space's facts and of the entities they name. Threads may share it.
 
-    The count is of one committed operation, and is updated by the rows that later operations wrote
-    and replaced. A purge leaves no such rows, so after one all is counted again.
+    The count belongs to one committed operation. It is updated from the rows that later operations
+    wrote and replaced. A purge removes such rows; after a purge, all facts are counted again.
     """
 
     def __init__(self) -> None:
@@ -296,14 +297,14 @@ class FactCount:
         self._kept = _Tally()
 
     def catch_up(self, connection: Rows, space: str) -> None:
-        """Update the count to a snapshot of what is committed."""
+        """Update the count to the state that the connection's snapshot shows."""
         with self._lock:
             seq, operation = newest_operation(connection, space)
             if (seq, operation) == (self._seq, self._operation):
                 return
             since = self._since(connection, space)
             if since is None:
-                self._kept = _whole(connection, space)
+                self._kept = _count_all(connection, space)
             else:
                 self._kept.facts += since.facts
                 for name, more in since.uses.items():
@@ -313,14 +314,15 @@ class FactCount:
             self._seq, self._operation = seq, operation
 
     def with_another(self, connection: Rows, space: str, *names: str) -> tuple[int, int, int]:
-        """Return (facts, entities, entities together with these names) as the connection sees them.
+        """Return counts as the connection sees them, with uncommitted writes: the facts, the
+        entities, and the entities including these names.
 
-        The connection may have written and not committed; the cache does not change.
+        The cache does not change.
         """
         with self._lock:
             since = self._since(connection, space)
             if since is None:
-                kept, since = _whole(connection, space), _Tally()
+                kept, since = _count_all(connection, space), _Tally()
             else:
                 kept = self._kept
             entities = len(kept.uses)
@@ -331,7 +333,7 @@ class FactCount:
             return kept.facts + since.facts, entities, entities + fresh
 
     def _since(self, connection: Rows, space: str) -> _Tally | None:
-        """Return the difference from the cached count; None if all has to be counted."""
+        """Return the difference from the cached count, or None if all facts must be recounted."""
         if self._seq < 0 or operation_id(connection, space, self._seq) != self._operation:
             return None
         if stored_memories.purged_since(connection, space, self._seq):
@@ -344,7 +346,7 @@ class FactCount:
         return tally
 
 
-def _whole(connection: Rows, space: str) -> _Tally:
+def _count_all(connection: Rows, space: str) -> _Tally:
     tally = _Tally()
     for name, uses, as_subject in stored.uses(connection, space):
         tally.uses[name] += uses

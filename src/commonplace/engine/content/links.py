@@ -1,4 +1,4 @@
-"""Links between memories, and walking along them."""
+"""Links between memories, and traversal of the graph that they form."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ _ENDS = {"out": ("source",), "in": ("target",), "any": ("source", "target")}
 
 @dataclass(frozen=True, slots=True)
 class Neighbour:
-    """A memory one link away from another, and that link."""
+    """A memory one link away from another one, with that link."""
 
     memory: Memory
     link: Link
@@ -48,7 +48,7 @@ class Neighbour:
 
 @dataclass(frozen=True, slots=True)
 class Path:
-    """A path from the start along links that visits no memory twice."""
+    """A path along links that visits no memory twice."""
 
     nodes: tuple[str, ...]
     links: tuple[Link, ...]
@@ -56,7 +56,7 @@ class Path:
 
     @property
     def depth(self) -> int:
-        """How many links the path follows."""
+        """The number of links in the path."""
         return len(self.links)
 
 
@@ -77,7 +77,7 @@ def put_link(
     if stored_links.exists(unit.connection, unit.space, source, target, values["kind"]):
         raise Conflict(
             f"These two memories already have a link of kind {values['kind']}.",
-            hint="Revise that link, or remove it.",
+            hint="Revise the existing link, or remove it first.",
         )
     return LINKS.insert(
         unit,
@@ -93,7 +93,7 @@ def put_link(
 
 
 def put_supersedes(unit: Unit, new: str, old: str, origin: Origin, reason: str) -> None:
-    """Link a memory to the one that it supersedes."""
+    """Link a memory to the older one that it supersedes."""
     values = {"kind": SUPERSEDES, "weight": 1.0, "reason": reason, "attrs": "{}"}
     put_link(unit, new, old, origin, values)
 
@@ -120,7 +120,7 @@ def link(
     attrs: Mapping[str, Any] | None = None,
     origin: Origin | None = None,
 ) -> Link:
-    """Link two memories; the same link again is a Conflict."""
+    """Link two memories; raise Conflict if they have a link of this kind already."""
     origin = checks.origin(origin)
     given = {"kind": kind, "weight": weight, "reason": reason, "attrs": attrs}
     values = checks.columns(LINKS, given)
@@ -140,7 +140,7 @@ def _need_link(connection: Rows, space: str, identity: str, seq: int | None = No
 
 
 def get_link(space: OpenSpace, identity: str, *, as_of: When | None = None) -> Link:
-    """Return one link by its id; or as it was at a time."""
+    """Return one link by its id; with `as_of`, as it was at that time."""
     with reading(space, as_of) as (connection, seq):
         return Link.of(_need_link(connection, space.name, identity, seq))
 
@@ -176,7 +176,7 @@ def links(
     kinds: Collection[str] | None = None,
     as_of: When | None = None,
 ) -> list[Link]:
-    """Return the links of one memory, or of all."""
+    """Return the links of one memory; without an id, all links."""
     checks.one_of(direction, "direction", DIRECTIONS)
     with reading(space, as_of) as (connection, seq):
         one = None
@@ -195,7 +195,7 @@ def links_around(
     kinds: Collection[str] | None = None,
     as_of: When | None = None,
 ) -> list[Link]:
-    """Return the links of several memories by their ids, each once, the oldest first."""
+    """Return the links of several memories, given by their ids; each link once, oldest first."""
     checks.texts(identities, "identities")
     checks.one_of(direction, "direction", DIRECTIONS)
     with reading(space, as_of) as (connection, seq):
@@ -203,7 +203,7 @@ def links_around(
 
 
 class _Edges:
-    """Links of some kinds and of at least some weight, now or after an operation."""
+    """Links of some kinds with at least some weight, now or after an operation."""
 
     def __init__(
         self,
@@ -228,16 +228,16 @@ class _Edges:
 
     @cached_property
     def everything(self) -> list[Link]:
-        """All links, oldest first."""
+        """Return all links, oldest first."""
         return [Link.of(row) for row in self.rows()]
 
     def rows(self) -> list[Row]:
-        """The rows of all links, oldest first."""
+        """Return the rows of all links, oldest first."""
         return [row for row in rows_at(self._connection, self._space, LINKS, self._seq)
                 if self._fits(row)]  # fmt: skip
 
     def around(self, node: str, direction: Direction) -> list[tuple[Link, bool]]:
-        """Return (link, whether it leads away from the node), strongest first."""
+        """Return pairs of a link and whether it leads away from the node, strongest first."""
         found = [(each, each.source == node) for each in self.around_any([node], direction)]
         return sorted(found, key=lambda pair: (-pair[0].weight, not pair[1]))
 
@@ -265,7 +265,10 @@ def neighbours(
     weight: float = 0.0,
     as_of: When | None = None,
 ) -> list[Neighbour]:
-    """Return live memories one link away, strongest first; `weight` is the least of a link."""
+    """Return live memories one link away, strongest first.
+
+    `weight` is the least weight of a link to follow.
+    """
     checks.share(weight, "weight")
     checks.one_of(direction, "direction", DIRECTIONS)
     with reading(space, as_of) as (connection, seq):
@@ -282,7 +285,7 @@ def neighbours(
 
 
 def _live(connection: Rows, space: str, ids: Iterable[str], seq: int | None) -> dict[str, Memory]:
-    """Return those of the memories that are live, or were after an operation, by id."""
+    """Return the live memories among these ids, by id; with `seq`, as of that operation."""
     wanted = dict.fromkeys(ids)
     if seq is None:
         rows = MEMORIES.among(connection, space, "id", list(wanted))
@@ -305,7 +308,7 @@ def traverse(
 ) -> Walk:
     """Follow simple paths from a memory, nearest and strongest first.
 
-    A path's score is the product of its weights and of `decay` for each link.
+    The score of a path is the product of the weights of its links and of `decay` for each link.
     """
     checks.share(weight, "weight")
     checks.share(decay, "decay")
@@ -357,7 +360,7 @@ def components(
 def linked_groups(
     space: OpenSpace, *, kinds: Collection[str] | None = None, as_of: When | None = None
 ) -> tuple[list[Row], list[list[str]]]:
-    """Return the rows of all links, and the `components` that they make, from one reading."""
+    """Return the rows of all links and the `components` they form, from one query."""
     parent: dict[str, str] = {}
 
     def root(node: str) -> str:

@@ -1,4 +1,4 @@
-"""Storing, changing and hiding memories, together with the index entries derived from them."""
+"""Store, change and hide memories, and update the index entries derived from them."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ from commonplace.text.passages import Span, split
 if TYPE_CHECKING:
     from commonplace.engine.library import OpenSpace
 
-INLINE_PASSAGES = 64  # more than this is embedded in the background
+INLINE_PASSAGES = 64  # A call with more passages than this is embedded in the background.
 CHANGEABLE = {name for name, known in FIELDS.items() if known.changeable}
 _VECTORS = struct.Struct("<iii")
 
@@ -48,7 +48,7 @@ _VECTORS = struct.Struct("<iii")
 class Changes(TypedDict, total=False):
     """The fields of a memory that can be changed, except its text.
 
-    Type checkers and editors read this; a test compares it with `MemoryFields`.
+    The class is for type checkers and editors. A test compares it with `MemoryFields`.
     """
 
     kind: str
@@ -76,7 +76,7 @@ class Details(Changes, total=False):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Draft(MemoryFields):
-    """A memory before it is stored: the fields of `MemoryFields`, of which it needs its text."""
+    """A memory that is not stored yet: the fields of `MemoryFields`. Only the text is required."""
 
     text: str
     updated_at: None = field(default=None, init=False, repr=False)
@@ -88,12 +88,14 @@ DRAFT_FIELDS: tuple[str, ...] = tuple(each.name for each in fields(Draft) if eac
 
 
 def draft_of(text: str, details: Mapping[str, Any]) -> Draft:
-    """Return a draft of a text and the fields that a call names."""
+    """Return a draft from a text and keyword fields."""
     unknown = details.keys() - set(DRAFT_FIELDS)
     if unknown:
         name = sorted(unknown)[0]
         raise InvalidInput(
-            f"A memory has no field {name}.", hint=f"It has {', '.join(DRAFT_FIELDS)}.", field=name
+            f"A memory has no field named {name}.",
+            hint=f"Its fields are {', '.join(DRAFT_FIELDS)}.",
+            field=name,
         )
     return Draft(text=text, **details)
 
@@ -109,19 +111,19 @@ class Prepared:
     labels: Sequence[str]
     vectors: Sequence[bytes] | None = None
     lead: str = ""
-    """Put before each passage when it is embedded: the title and the speaker."""
+    """Text added before each passage for its embedding: the title and the speaker."""
     named: bool = False
-    """Whether the caller chose the id or ref, so that it has to be checked for duplicates."""
+    """Whether the caller chose the id or ref, which then needs a check for duplicates."""
 
     @property
     def embeddable(self) -> list[str]:
-        """The passages as they are embedded."""
+        """The texts to embed, one for each passage."""
         text = self.values["text"]
         return [self.lead + text[span.start : span.stop] for span in self.spans]
 
 
 def prepare(space: OpenSpace, draft: Draft, origin: Origin, speaker: str = "") -> Prepared:
-    """Check a draft and analyse it."""
+    """Check a draft and compute its index entries."""
     return _of_checked(draft, _checked(space, draft, origin), new_id(), speaker)
 
 
@@ -140,7 +142,8 @@ def _checked(space: OpenSpace, draft: Draft, origin: Origin) -> dict[str, Any]:
     values["text"] = checks.text(draft.text)
     values["origin"] = own.dump()
     given = _values(draft)
-    if not all(map(is_, given, _USUAL_VALUES)):  # many drafts have nothing but a text
+    # Many drafts have only a text, so the other fields need no check.
+    if not all(map(is_, given, _USUAL_VALUES)):
         for name, value, usual in zip(_OTHERS, given, _USUAL_VALUES, strict=True):
             if value is not usual:
                 values[name] = _CHECKS[name](value)
@@ -159,7 +162,7 @@ def _identity(value: object) -> str:
 
 
 def _of_checked(draft: Draft, values: dict[str, Any], fresh: str, speaker: str = "") -> Prepared:
-    """Analyse the checked values of a draft; `fresh` is its id if it has none."""
+    """Compute the index entries of a checked draft; `fresh` is the id to use if it has none."""
     if values["id"] is None:
         values["id"] = fresh
     prepared = analysed(values, speaker)
@@ -198,9 +201,9 @@ def origin_labels(origin: Origin) -> list[str]:
 
 
 def field_labels(values: Mapping[str, Any]) -> list[str]:
-    """Return a label for each filterable field that does not have its default.
+    """Return a label for each filterable field whose value differs from its default.
 
-    It holds a digest of the value, which may be longer than an index key may be.
+    The label holds a digest, because the value may be too long for an index key.
     """
     return [
         f"{name}:{hashlib.sha256(values[name].encode()).hexdigest()[:32]}"
@@ -210,7 +213,7 @@ def field_labels(values: Mapping[str, Any]) -> list[str]:
 
 
 def trust_labels(trust: str) -> list[str]:
-    """Return a label for a trust other than the default."""
+    """Return a label for a trust level other than the default."""
     return [] if trust == TRUSTS[0] else [f"trust:{trust}"]
 
 
@@ -224,7 +227,7 @@ def analysed(values: dict[str, Any], speaker: str = "") -> Prepared:
     searched = whole
     if values["tags"] != "[]":
         tags = json.loads(values["tags"])
-        # The labels of a project are not indexed as words of the text: all its memories have them.
+        # Project labels are not indexed as words, because all memories of a project have them.
         words = [tag for tag in tags if not tag.startswith((PROJECT, BRANCH))]
         searched, whole = ("\n".join(filter(None, (whole, *some))) for some in (words, tags))
         labels += [f"tag:{tag}" for tag in tags]
@@ -233,14 +236,15 @@ def analysed(values: dict[str, Any], speaker: str = "") -> Prepared:
     if speaker:
         searched = f"{speaker}: {searched}"
     if values["occurred_at"] is not None:
-        when = moment(values["occurred_at"])  # a date as people write it, found by its words
+        # Index the date in words, so that a search for "3 May 2026" finds it.
+        when = moment(values["occurred_at"])
         searched = f"{when.day} {when:%B} {when.year} {searched}"
     lead = (f"{title}\n" if title else "") + (f"{speaker}: " if speaker else "")
     return Prepared(values, derived.pack_text(searched), fold(whole), spans, labels, None, lead)
 
 
 def embed_now(space: OpenSpace, prepared: Sequence[Prepared]) -> None:
-    """Embed a few passages with a local model; others are embedded later, from the outbox."""
+    """Embed a few passages with a local model; the outbox embeds the others later."""
     if space.embedder is None or not space.embedder.local:
         return
     if space.embed_later and not write_policy.current().embed_first:
@@ -275,17 +279,17 @@ def _check_free(unit: Unit, values: Mapping[str, Any]) -> None:
         which = "id" if taken == values["id"] else "ref"
         raise Conflict(
             f"A memory with this {which} exists already.",
-            hint="Revise it, or choose another.",
+            hint="Revise that memory, or choose another id or ref.",
             field=which,
         )
     _check_unambiguous(unit, values["id"], values["ref"])
 
 
 def _check_unambiguous(unit: Unit, identity: str, ref: str | None) -> None:
-    """Raise Conflict if a ref equals the id of another memory, or the other way round."""
+    """Raise Conflict if a ref would equal the id of another memory, or an id its ref."""
     if stored.is_ambiguous(unit.connection, unit.space, identity, ref):
         raise Conflict(
-            "One memory's ref would be the id of another.",
+            "The ref of one memory would equal the id of another.",
             hint="Choose another ref.",
             field="ref",
         )
@@ -294,7 +298,7 @@ def _check_unambiguous(unit: Unit, identity: str, ref: str | None) -> None:
 def write_derived(
     space: OpenSpace, connection: Rows, nums: Sequence[int], prepared: Sequence[Prepared]
 ) -> None:
-    """Store the index entries of memories; those without vectors are put into the outbox."""
+    """Store the index entries of memories; queue memories without vectors in the outbox."""
     embedder, model = space.embedder, None
     if embedder is not None and any(item.vectors is not None for item in prepared):
         model = derived.model_number(connection, space.name, embedder)
@@ -336,7 +340,7 @@ def remember(
 
 
 def _labelled(draft: Draft, project: Project | None) -> Draft:
-    """Return the draft with the project's labels; who the user is belongs to no project."""
+    """Return the draft with the project's labels; memories about the user get no label."""
     if project is None or not isinstance(draft, Draft) or draft.kind == "identity":
         return draft
     return replace(draft, tags=projects.checked_project(project).label(checks.tags(draft.tags)))
@@ -366,9 +370,9 @@ def need_row(connection: Rows, space: str, identity: str) -> Row:
 def get(
     space: OpenSpace, identity: str, *, as_of: When | None = None, count: bool = True
 ) -> Memory:
-    """Return one memory by its id or ref, in any state; or as it was at a time.
+    """Return one memory by its id or ref, in any state; with `as_of`, as it was at that time.
 
-    It counts as read, unless `count` is False or `as_of` is given.
+    The call counts as a read, unless `count` is False or `as_of` is used.
     """
     from commonplace.engine.history.timeline import need_memory, reading
 
@@ -381,27 +385,28 @@ def get(
 
 
 def usage(space: OpenSpace, identity: str) -> Usage:
-    """Return how often a memory was read, and when last."""
+    """Return how often a memory was read, and when it was read last."""
     with space.store.read() as connection:
         num = need_row(connection, space.name, identity)["num"]
     return usages(space, [num])[num]
 
 
 def numbered(space: OpenSpace, nums: Sequence[int]) -> list[Memory]:
-    """Return memories by their numbers, in that order; missing ones are left out."""
+    """Return memories by their numbers, in the same order; missing memories are left out."""
     with space.store.read() as connection:
         rows = MEMORIES.by_nums(connection, space.name, nums)
     return [Memory.of(rows[num]) for num in nums if num in rows]
 
 
 def usages(space: OpenSpace, nums: Collection[int]) -> dict[int, Usage]:
-    """Return how often memories were read, including reads not yet written."""
+    """Return how often memories were read, including reads that are not written yet."""
     pending = {num: space.pending_reads(num) for num in nums}
     found = {}
     with space.store.read() as connection:
         for num in nums:
             accesses, last = counters.read(connection, space.name, num)
-            # A counter that has reached the value of pending reads includes them already.
+            # A stored counter that has reached the pending value already includes the pending
+            # reads.
             waiting = [r for r in pending[num] if r.reaches is None or accesses < r.reaches]
             newest = max(last, *(reads.at for reads in waiting), 0)
             count = accesses + sum(reads.count for reads in waiting)
@@ -419,7 +424,7 @@ def used_since(space: OpenSpace, since: When) -> list[int]:
 
 
 def reactivate(space: OpenSpace, identities: Iterable[str], times: int = 1) -> None:
-    """Count memories as read, and write it now instead of in the background."""
+    """Count memories as read, and write the counts now instead of in the background."""
     with space.store.read() as connection:
         nums = [need_row(connection, space.name, each)["num"] for each in identities]
     if nums:
@@ -439,8 +444,8 @@ def revise(
 ) -> Memory:
     """Change a memory; its former version stays in its history.
 
-    With `expected_version`, it is a Conflict if the memory has been changed since. With a
-    `project`, new tags that name no project leave it in the project that it has.
+    With `expected_version`, raise Conflict if the memory has been changed since. With a `project`,
+    new tags without a project label keep the memory in its present project.
     """
     wanted = {**changes} if text is None else {"text": text, **changes}
     if project is not None:
@@ -453,7 +458,7 @@ def revise(
 
 
 def promote(space: OpenSpace, identity: str, trust: str, *, origin: Origin | None = None) -> Memory:
-    """Raise the trust of a memory; recorded as an operation of its own."""
+    """Raise the trust of a memory, as an operation of its own."""
     return change(space, identity, {"trust": trust}, origin, name="promote")
 
 
@@ -466,12 +471,12 @@ def change(
     expected: int | None = None,
     name: str = "revise",
 ) -> Memory:
-    """Change fields of a memory; only the operation `promote` may raise its trust."""
+    """Change fields of a memory; only the operation `promote` may raise the trust."""
     checks.optional_whole(expected, "expected_version")
     unknown = sorted(set(changes) - CHANGEABLE)
     if unknown:
         raise InvalidInput(
-            f"A memory has no field {unknown[0]} that can be changed.",
+            f"A memory has no changeable field named {unknown[0]}.",
             hint=f"These can be changed: {', '.join(sorted(CHANGEABLE))}.",
             field=unknown[0],
         )
@@ -502,7 +507,7 @@ def change(
 def _prepare_change(
     space: OpenSpace, row: Row, values: Mapping[str, Any], speaker: str
 ) -> Prepared | None:
-    """Compute new index entries, or return None if the change affects none."""
+    """Compute new index entries; return None if the change affects no index entry."""
     indexed = ("title", "text", "tags", "trust", "occurred_at", *FILTERABLE)
     if not any(row[name] != values[name] for name in indexed if name in values):
         return None
@@ -539,7 +544,7 @@ def speaker_of(connection: Rows, space: str, num: int) -> str:
 
 
 def stored_vectors(connection: Rows, space: str, num: int) -> bytes | None:
-    """Return a memory's vectors packed for `versions`, if complete and of one model."""
+    """Return a memory's vectors packed for `versions`; None unless one model made all of them."""
     passages = derived.read_passages(connection, space, num)
     models = {passage.model for passage in passages}
     if len(models) != 1 or None in models:
@@ -549,7 +554,7 @@ def stored_vectors(connection: Rows, space: str, num: int) -> bytes | None:
 
 
 def unpack_vectors(kept: bytes) -> tuple[int, list[bytes]]:
-    """Return (model number, vectors) of a version."""
+    """Return the model number and the vectors that a version holds."""
     model, count, size = _VECTORS.unpack_from(kept)
     start = _VECTORS.size
     return model, [kept[start + i * size : start + (i + 1) * size] for i in range(count)]
@@ -558,7 +563,7 @@ def unpack_vectors(kept: bytes) -> tuple[int, list[bytes]]:
 def usable_vectors(
     space: OpenSpace, connection: Rows, kept: bytes | None, passages: int
 ) -> list[bytes] | None:
-    """Return a version's vectors, if the current model made them."""
+    """Return the vectors of a version, if the current model made them."""
     if kept is None:
         return None
     model, vectors = unpack_vectors(kept)
@@ -571,13 +576,13 @@ def _check_trust(before: str, after: str) -> None:
     if order.index(after) < order.index(before):
         raise InvalidInput(
             f"Trust cannot be raised from {before} to {after} by a revision.",
-            hint="Use promote, which needs to be asked for separately.",
+            hint="Use promote to raise the trust.",
             field="trust",
         )
 
 
 def forget(space: OpenSpace, *identities: str, origin: Origin | None = None) -> list[Memory]:
-    """Hide memories; nothing is lost, and `restore` brings them back."""
+    """Hide memories. No data is lost; `restore` brings them back."""
     return _set_state(space, identities, "archived", origin, "forget")
 
 
@@ -610,7 +615,7 @@ def supersede(
     project: Project | None = None,
     **details: Unpack[Details],
 ) -> Memory:
-    """Store a memory that replaces another; the old one stays, superseded and linked."""
+    """Store a memory that replaces another one, which becomes superseded and linked to it."""
     from commonplace.engine.content.links import put_supersedes
 
     origin = checks.origin(origin)
@@ -622,8 +627,8 @@ def supersede(
         old = need_row(unit.connection, space.name, identity)
         if old["state"] not in LIVE_STATES:
             raise Conflict(
-                f"The memory is {old['state']}; only a live one can be superseded.",
-                hint="Supersede the newest of its chain.",
+                f"The memory is {old['state']}; only a live memory can be superseded.",
+                hint="Supersede the newest memory of its chain instead.",
             )
         if prepared.values["ref"] is not None and prepared.values["ref"] == old["ref"]:
             old = change_row(space, unit, old, {"ref": None}, None)
@@ -639,7 +644,7 @@ def tally(
     kinds: Sequence[str],
     states: Sequence[str] = LIVE_STATES,
 ) -> dict[tuple[str, ...], int]:
-    """Count the memories of these kinds and states by their values of these attrs."""
+    """Count memories of these kinds and states, grouped by the values of these attrs."""
     for name in names:
         checks.kind(name, "names")
     wanted = [checks.kind(kind, "kinds") for kind in checks.listed(kinds, "kinds")]
@@ -651,7 +656,7 @@ def tally(
 def restore_row(
     space: OpenSpace, unit: Unit, current: Row | None, before: Row, vectors: bytes | None
 ) -> Row:
-    """Make a former row current again, with its index entries."""
+    """Make a former row current again, and restore its index entries."""
     connection = unit.connection
     if current is None:
         row = MEMORIES.restore(unit, before)

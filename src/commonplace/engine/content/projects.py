@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from commonplace.errors import InvalidInput
 
-# The program of the hooks imports this module: it must not load much.
+# The hook program imports this module, so it must load little else.
 PROJECT = "project:"
 BRANCH = "branch:"
 NAME_CHARS = 92  # a label is a tag, which has at most 100 characters
@@ -15,9 +15,9 @@ NAME_CHARS = 92  # a label is a tag, which has at most 100 characters
 
 @dataclass(frozen=True, slots=True)
 class Project:
-    """A project, and the branch of it that is worked on.
+    """A project, and the current branch.
 
-    An empty name means what belongs to no project.
+    An empty name stands for content without a project.
     """
 
     name: str
@@ -33,23 +33,23 @@ class Project:
 
     @property
     def labels(self) -> tuple[str, ...]:
-        """The tags of what is stored in it."""
+        """The tags of memories that are stored in the project."""
         if not self.name:
             return ()
         branch = self.branch[:NAME_CHARS]
         return (f"{PROJECT}{self.name}", *([f"{BRANCH}{branch}"] if branch else ()))
 
     def label(self, tags: Sequence[str]) -> Sequence[str]:
-        """Return the tags with the project's labels, unless they name a project already."""
+        """Return the tags with the project's labels added, unless they name a project already."""
         return tags if is_labelled(tags) else (*tags, *self.labels)
 
     def admits(self, tags: Iterable[str]) -> bool:
-        """Return whether a memory with these tags belongs to this project or to none."""
+        """Return whether a memory with these tags belongs to this project or to no project."""
         names = [tag for tag in tags if tag.startswith(PROJECT)]
         return not names or (bool(self.name) and f"{PROJECT}{self.name}" in names)
 
     def other_branch(self, tags: Iterable[str]) -> str:
-        """Return the branch that the tags name, if it is another one than this; else nothing."""
+        """Return the branch in the tags if it differs from this project's branch; else ""."""
         named = [tag.removeprefix(BRANCH) for tag in tags if tag.startswith(BRANCH)]
         if not named or not self.branch or self.branch[:NAME_CHARS] in named:
             return ""
@@ -67,7 +67,7 @@ def labels_of(tags: Iterable[str]) -> list[str]:
 
 
 def checked_project(project: object) -> Project:
-    """Return a project; InvalidInput for anything else."""
+    """Return the project unchanged; raise InvalidInput for anything but a Project."""
     if not isinstance(project, Project):
         raise InvalidInput("project must be a Project.", hint="Use Project.", field="project")
     return project

@@ -1,12 +1,11 @@
-"""The rules for what a call stores: reserved names, masked secrets, and when it is embedded.
+"""The rules for writes: reserved names, masked secrets, and when memories are embedded.
 
-Some memories are more than content: a program takes instructions from them, or its own structure.
-Their kinds, tags and records are reserved for their owner. Code that runs for somebody else, such
-as a tool call of a dialect's client, runs with the reservations of all other dialects. Undo, import
-and restore put back whole rows and are not checked; neither is a program that uses the library
-directly.
+A program may take instructions or its own structure from some memories. Their kinds, tags and
+records are reserved for their owner. Code that runs for somebody else, such as a tool call of a
+dialect's client, runs with the reservations of all other dialects. Undo, import and restore put
+back whole rows and are not checked; neither is a program that uses the library directly.
 
-Secrets are masked before anything is stored, unless the library was opened to allow them.
+Secrets are masked before anything is stored, unless the library was opened with `allow_secrets`.
 """
 
 from __future__ import annotations
@@ -26,16 +25,16 @@ if TYPE_CHECKING:
 
 NEVER_LIVE = "archived"
 _MASKED = ("text", "title", "source", "reason", "subject", "object", "name", "digest", "comments")
-"""Columns with text; tags, refs, attrs and the content of documents have rules of their own."""
+"""Columns with text; other rules apply to tags, refs, attrs and the content of documents."""
 _RANKING = frozenset({"importance", "confidence", "credit", "pinned", "updated_at"})
-"""Fields that affect only the ranking; everybody may change them."""
+"""Fields that affect only the ranking; every caller may change them."""
 
 Shape = Mapping[str, Any]
-"""Names of attrs with the type or the shape of their values; a name with `?` may be missing."""
+"""Maps names of attrs to the type or shape of their values; a name with `?` is optional."""
 
 
 def fits(value: Any, shape: Shape) -> bool:
-    """Whether a value is an object of that shape; other names are allowed."""
+    """Return whether a value is an object of that shape; additional names are allowed."""
     if not isinstance(value, Mapping):
         return False
     for name, wanted in shape.items():
@@ -58,39 +57,39 @@ NUMBER = (int, float)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reserved:
-    """What one owner reserves. A name that ends with `*` is a prefix."""
+    """The names that one owner reserves. A name that ends with `*` is a prefix."""
 
     owner: str
     reason: str
     kinds: tuple[str, ...] = ()
     tags: tuple[str, ...] = ()
     shapes: Mapping[str, Shape] = field(default_factory=dict)
-    """By kind, the attrs without which the owner cannot read a memory; it skips such memories."""
+    """By kind, the attrs that the owner requires; the owner skips memories without them."""
     records: Mapping[str, Shape] = field(default_factory=dict)
-    """Kinds of archived memories that are records if their attrs have this shape."""
+    """By kind, the shape of attrs that makes an archived memory a record."""
 
     own_records: tuple[str, ...] = ()
-    """Kinds that the owner keeps for itself; the command line finds them only by their kind."""
+    """Internal kinds of the owner; the command line finds them only by their kind."""
 
     artifacts: tuple[str, ...] = ()
-    """Paths of artifacts; a path that ends with `*` stands for all that begin so."""
+    """Paths of artifacts; a path that ends with `*` is a prefix."""
 
     def tags_among(self, tags: Collection[str]) -> list[str]:
-        """Return those of the tags that are reserved."""
+        """Return the reserved tags among these tags."""
         return [tag for tag in tags if _matches(tag, self.tags)]
 
     def is_record(self, kind: str, state: str, attrs: Mapping[str, Any]) -> bool:
-        """Whether a memory of that kind and state, with these attrs, is a record."""
+        """Return whether a memory of that kind and state, with these attrs, is a record."""
         shape = self.records.get(kind)
         return shape is not None and state == NEVER_LIVE and fits(attrs, shape)
 
     def readable(self, kind: str, attrs: Mapping[str, Any]) -> bool:
-        """Whether a memory has the attrs that its kind needs."""
+        """Return whether a memory has the attrs that its kind requires."""
         shape = self.shapes.get(kind)
         return shape is None or fits(attrs, shape)
 
     def unreadable(self, kind: str, state: str, attrs: Mapping[str, Any]) -> bool:
-        """Whether a memory is for the owner, but lacks attrs that it needs.
+        """Return whether a memory belongs to the owner, but lacks attrs that the owner requires.
 
         An archived memory without any attr of a record belongs to another dialect.
         """
@@ -106,7 +105,7 @@ class Reserved:
     def _refusal(self, what: str, named: str) -> InvalidInput:
         return InvalidInput(
             f"{what[0].upper()}{what[1:]} is reserved for {self.owner}: {self.reason}.",
-            hint=f"Use another, or write it through {self.owner}.",
+            hint=f"Use another name, or write it through {self.owner}.",
             field=named,
         )
 
@@ -121,7 +120,7 @@ class Reserved:
                 row["kind"], row["state"], json.loads(row["attrs"])
             ):
                 raise self._refusal(f"a record of the kind {row['kind']!r}", "kind")
-            # Everybody may archive a memory with a reserved tag, but not change its content.
+            # Every caller may archive a memory with a reserved tag, but not change its content.
             if row["tags"] != "[]" and changed - _RANKING != {"state"}:
                 self.refuse_tags(json.loads(row["tags"]))
 
@@ -134,16 +133,16 @@ def _matches(name: str, patterns: tuple[str, ...]) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class WritePolicy:
-    """The rules for what is stored in a block and thread."""
+    """The rules for writes in one block and thread."""
 
     reservations: tuple[Reserved, ...] = ()
-    """What must not be written."""
+    """The reserved names that writes must not use."""
     embed_first: bool = False
-    """Embed memories before they are stored, also where the library embeds later."""
+    """Embed memories before they are stored, even if the library embeds later."""
     lane: int = outbox.FIRST
-    """The lane of the outbox in which memories wait to be embedded."""
+    """The lane (queue) of the outbox for memories that are to be embedded."""
     masked: list[str] | None = None
-    """If there is a list, the kinds of the secrets that are masked are added to it."""
+    """A list to which the kinds of masked secrets are added, or None."""
 
 
 _NO_RULES = WritePolicy()
@@ -151,7 +150,7 @@ _policy: ContextVar[WritePolicy] = ContextVar("write policy", default=_NO_RULES)
 
 
 def current() -> WritePolicy:
-    """Return the policy of this block and thread."""
+    """Return the write policy of this block and thread."""
     return _policy.get()
 
 
@@ -168,7 +167,10 @@ def applied(
     lane: int | None = None,
     masked: list[str] | None = None,
 ) -> Iterator[None]:
-    """Store by these rules in this block and thread; what is not given stays as it is."""
+    """Apply these rules to the writes of this block and thread.
+
+    An argument that is left out keeps its current value.
+    """
     outer = _policy.get()
     policy = WritePolicy(
         outer.reservations if reservations is None else reservations,
@@ -184,7 +186,7 @@ def applied(
 
 
 def check_reserved(after: Mapping[str, Any], before: Mapping[str, Any] | None = None) -> None:
-    """Raise InvalidInput if a new or changed row is reserved; values are in stored form."""
+    """Raise InvalidInput if a new or changed row is reserved; the values are in stored form."""
     for each in _policy.get().reservations:
         each._check(before, after)
 
@@ -203,10 +205,10 @@ def _note_masked(kinds: list[str]) -> None:
 
 
 def mask_text(space: OpenSpace, text: str) -> str:
-    """Return a text as it may be stored."""
+    """Return a text with its secrets masked, unless secrets are allowed."""
     if space.allow_secrets:
         return text
-    from commonplace.text import secrets  # compiles many patterns
+    from commonplace.text import secrets  # Importing this module compiles many patterns.
 
     masked, kinds = secrets.mask(text)
     _note_masked(kinds)
@@ -214,9 +216,9 @@ def mask_text(space: OpenSpace, text: str) -> str:
 
 
 def mask_row(space: OpenSpace, values: dict[str, Any]) -> None:
-    """Mask the secrets in the values of a row; they are in their stored form.
+    """Mask the secrets in the values of a row, which are in their stored form.
 
-    A ref names a memory, so one with a secret is refused.
+    A ref names a memory and cannot be masked; a ref with a secret is refused.
     """
     if space.allow_secrets:
         return
@@ -245,7 +247,7 @@ def _mask_labels(values: dict[str, Any]) -> None:
     if ref and (found := secrets.find_certain(ref)):
         raise InvalidInput(
             f"ref holds a secret ({found[0].kind}).",
-            hint="A ref is stored as it is: choose another one, or allow secrets.",
+            hint="A ref cannot be masked: choose another ref, or allow secrets.",
             field="ref",
         )
     masked = [secrets.mask_label(tag) for tag in json.loads(tags or "[]")]
@@ -256,7 +258,7 @@ def _mask_labels(values: dict[str, Any]) -> None:
 
 
 def mask_content(space: OpenSpace, content: bytes) -> bytes:
-    """Return the content of a document as it may be stored; secrets are found in text only."""
+    """Return the content of a document with its secrets masked; only text content is searched."""
     if space.allow_secrets or b"\0" in content[:8_000]:
         return content
     try:
