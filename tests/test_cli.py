@@ -963,7 +963,7 @@ def test_messages_say_what_there_is(
     do: Callable[..., Ended], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     do("remember", "tea", "--tag", "a long tag", "--tag", "another long tag")
-    assert "forgotten are archived" in do("list", "--state", "hidden").err
+    assert "Forgotten memories have the state archived" in do("list", "--state", "hidden").err
     assert "to name an operation" in do("undo", "ab").err
     monkeypatch.setattr(terminal, "columns", lambda: 42)
     assert "· 2 tags" in do("list").out

@@ -1,4 +1,4 @@
-"""Filters: which memories a search may return, decided before anything is ranked."""
+"""Filters: conditions that select the memories of a search before the ranking."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ if TYPE_CHECKING:
 _OR_NONE = ("kinds", "trust", "speakers", "ids")
 _DAY = 86_400_000_000  # microseconds
 FEW = 64
-"""Up to this many memories are looked up one by one to see if they have a label."""
+"""Up to this many memories are looked up one by one for their labels."""
 
 
 class Conditions(TypedDict, total=False):
     """The conditions of `Filters`, and the fields that can be filtered by.
 
-    Type checkers and editors read this; a test compares it with `Filters`.
+    The class is for type checkers and editors. A test compares it with `Filters`.
     """
 
     kinds: Collection[str] | None
@@ -61,7 +61,7 @@ class Conditions(TypedDict, total=False):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Filters:
-    """Every given condition must hold; without any, all live memories pass."""
+    """Conditions that a memory must meet, all of them. Without any, all live memories pass."""
 
     kinds: Collection[str] | None = None
     without_kinds: Collection[str] = ()
@@ -71,7 +71,7 @@ class Filters:
     states: Collection[str] = LIVE_STATES
     since: datetime | str | None = None
     until: datetime | str | None = None
-    """`since` and `until` compare `occurred_at`, or `created_at` where that is not known.
+    """`since` and `until` compare `occurred_at`, or `created_at` if `occurred_at` is unknown.
 
     A time at midnight in UTC is a date: it is compared as that day in the zone of the filter.
     """
@@ -81,14 +81,14 @@ class Filters:
     credit: float = 0.0
     pinned: bool | None = None
     origin: Origin | None = None
-    """Every part that is given must be equal."""
+    """Every part of the origin that is not empty must be equal."""
     trust: Collection[str] | None = None
     speakers: Collection[str] | None = None
     ids: Collection[str] | None = None
     fields: Mapping[str, str] = dataclasses.field(default_factory=dict)
     """Filterable fields, such as `source`, with the value that each must have."""
     project: Project | None = None
-    """Only what belongs to this project or to none; its branch is preferred by a recall."""
+    """Only memories of this project or of none; a recall prefers those of its branch."""
 
     def __post_init__(self) -> None:
         for name in ("kinds", "without_kinds", "tags_any", "tags_all", "tags_none",
@@ -96,13 +96,14 @@ class Filters:
             value = getattr(self, name)
             if value is None and name in _OR_NONE:
                 continue
-            if not isinstance(value, Collection):  # an iterator could be read only once
+            # The value may be an iterator, which can be read only once.
+            if not isinstance(value, Collection):
                 raise InvalidInput(f"{name} must be a list of texts.", field=name)
             for item in checks.listed(value, name):
                 checks.optional(item, name)
         for state in self.states:
             checks.one_of(
-                state, "states", STATES, hint="Memories that were forgotten are archived."
+                state, "states", STATES, hint="Forgotten memories have the state archived."
             )
         for trust in self.trust or ():
             checks.one_of(trust, "trust", TRUSTS)
@@ -159,7 +160,7 @@ class Filters:
         return 0 if offset is None else offset // timedelta(microseconds=1)
 
     def _labels(self) -> Iterator[tuple[list[str], bool]]:
-        """Yield (labels, True if a memory must have one of them, False if it must have none)."""
+        """Yield pairs of labels and a flag: whether a memory must have one of them, or none."""
         yield from (([f"tag:{tag}"], True) for tag in self.tags_all)
         if self.origin is not None:
             yield from (([label], True) for label in origin_labels(self.origin))
@@ -175,7 +176,7 @@ class Filters:
                 yield [f"trust:{trust}" for trust in self.trust], True
 
     def mask(self, snapshot: Snapshot, connection: Rows, space: str) -> Flags:
-        """Return which positions of the index pass the filters."""
+        """Return a flag for each position of the index: whether its memory passes the filters."""
         import numpy as np
 
         from commonplace.storage.index import NEVER
@@ -195,7 +196,7 @@ class Filters:
             else:
                 column = getattr(snapshot, field)
             if comparison == ">=" and column.dtype == np.float32:
-                value = np.float32(value)  # the index holds 32-bit floats
+                value = np.float32(value)  # The index holds 32-bit floats.
             if comparison in ("in", "not in"):
                 if field in ("kind", "speaker"):
                     codes = getattr(snapshot, f"{field}s")
@@ -213,7 +214,7 @@ class Filters:
         return mask
 
     def admits(self, memory: Memory, speaker: str = "") -> bool:
-        """Return whether one memory passes, such as a former version that is not in the index."""
+        """Return whether a memory passes that may not be in the index, such as a former version."""
         if memory.state not in self.states:
             return False
         fields: dict[str, Any] = {
@@ -246,10 +247,12 @@ _COMPARE: dict[str, Callable[[Any, Any], Any]] = {
 
 
 def filters_of(filters: Filters | None, conditions: Mapping[str, Any]) -> Filters:
-    """Return the filters together with the conditions that a call names."""
+    """Return the filters combined with the conditions of a call."""
     if not isinstance(filters, Filters | None):
         raise InvalidInput(
-            "filters must be Filters.", hint="Or name the conditions one by one.", field="filters"
+            "filters must be Filters.",
+            hint="Pass a Filters, or single conditions.",
+            field="filters",
         )
     chosen = filters or _ALL
     named = {name: value for name, value in conditions.items() if name in FILTERABLE}
@@ -260,7 +263,7 @@ def filters_of(filters: Filters | None, conditions: Mapping[str, Any]) -> Filter
     unknown = sorted(conditions.keys() - set(Filters.__slots__))
     if unknown:
         raise InvalidInput(
-            f"There is no filter {unknown[0]}.",
+            f"There is no filter named {unknown[0]}.",
             hint=f"Allowed: {', '.join((*Filters.__slots__, *FILTERABLE))}.",
             field=unknown[0],
         )
@@ -275,22 +278,22 @@ class Visible:
     """The memories that pass the filters, now or as of a time in the past."""
 
     snapshot: Snapshot
-    """The index, as it was then."""
+    """The index as of that time."""
     mask: Flags
-    """The positions of the index that pass."""
+    """For each position of the index: whether its memory passes."""
     former: dict[int, Row]
-    """The rows of positions whose memories have changed since."""
+    """By position, the former rows of memories that have changed since that time."""
     seq: int | None
-    """The operation after which the past is read; None for now."""
+    """With `as_of`, the last operation that is included; None for the present."""
 
 
 def visible(
     space: OpenSpace, connection: Rows, snapshot: Snapshot, filters: Filters, as_of: When | None
 ) -> Visible:
-    """Return what passes the filters, which are applied to memories as they were then."""
+    """Return the memories that pass the filters; with `as_of`, as they were at that time."""
     if as_of is None:
         return Visible(snapshot, filters.mask(snapshot, connection, space.name), {}, None)
-    from commonplace.engine.finding.past import snapshot_at  # imports numpy
+    from commonplace.engine.finding.past import snapshot_at  # This imports numpy.
 
     seq = timeline.seq_at(connection, space.name, as_of)
     former = timeline.replaced_since(connection, space.name, seq)
@@ -313,7 +316,7 @@ def labelled(
     labels: Iterable[str],
     among: Sequence[int] | None = None,
 ) -> list[int]:
-    """Return the numbers of the memories, or of some of them, that have one of the labels."""
+    """Return the numbers of the memories with one of the labels; with `among`, only from those."""
     found: list[int] = []
     for label in labels:
         if among is None:
@@ -328,9 +331,10 @@ def _numbered(connection: Rows, space: str, ids: Iterable[str]) -> list[int]:
 
 
 def of_periods(snapshot: Snapshot, periods: Sequence[tuple[int, int]]) -> Floats:
-    """Return how near each memory is to one of the periods, 0..1.
+    """Return the proximity of each memory to the nearest period, from 0 to 1.
 
-    It is 1 in the period and at most half outside, less with each day or half a period away.
+    It is 1 within a period and at most 0.5 outside, and falls with each day or half a period of
+    distance.
     """
     import numpy as np
 

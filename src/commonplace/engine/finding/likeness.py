@@ -1,4 +1,4 @@
-"""How alike memories and texts are in meaning, as calibrated similarities from 0 to 1."""
+"""Similarity in meaning of memories and texts, calibrated to 0 to 1."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ Matrix = NDArray[np.float32]
 
 
 def similarity(space: OpenSpace, text: str, others: Sequence[str]) -> list[float]:
-    """Compare a text with others; by words if the model does not know the script."""
+    """Compare a text with other texts, by words if the model does not support its script."""
     for each in (text, *others):
         checks.text(each, "text")
-    if _knows(space, text) and space.embedder is not None and others:
+    if _supports_script(space, text) and space.embedder is not None and others:
         vectors = space.embedder.embed([text, *others])
         raw = cosines(space.embedder.id, vectors[:1], vectors[1:])[0]
         likeness = calibrated(raw, space.embedder.id, dominant_script(text))
@@ -39,7 +39,7 @@ def similarity(space: OpenSpace, text: str, others: Sequence[str]) -> list[float
 
 
 def among(space: OpenSpace, nums: Sequence[int]) -> Matrix:
-    """Compare memories with each other: by meaning, or by words where that is not known."""
+    """Compare memories with each other, by words where there is no vector or no known script."""
     with space.view() as (connection, snapshot):
         texts, vectors, known = _texts_and_vectors(space, connection, snapshot, nums)
     likeness = _calibrated(space, vectors, vectors, texts)
@@ -60,7 +60,8 @@ def to_clusters(space: OpenSpace, nums: Sequence[int], clusters: Sequence[str]) 
             row = CLUSTERS.by_id(connection, space.name, cluster)
             if row is not None and row["centroid"] is not None:
                 centroid = np.frombuffer(row["centroid"], "<f4")
-                if len(centroid) == vectors.shape[1]:  # otherwise another model made it
+                # A centroid of another size was made by another model.
+                if len(centroid) == vectors.shape[1]:
                     centroids[i] = centroid
     likeness = _calibrated(space, vectors, centroids, texts)
     likeness[~known] = 0
@@ -76,7 +77,10 @@ def alike(
     limit: int = 3,
     least: float = 0.7,
 ) -> list[tuple[str, str, float]]:
-    """Return (memory, similar memory, similarity above `least`), each pair once, best first."""
+    """Return (memory, similar memory, similarity) for similarities above `least`.
+
+    Each pair is returned once, the most similar first.
+    """
     found: dict[tuple[str, str], float] = {}
     embedder = space.embedder
     with space.view() as (connection, snapshot):
@@ -87,7 +91,7 @@ def alike(
         for row in rows:
             here = np.flatnonzero(snapshot.alive & (snapshot.num == row["num"]))
             passages = np.flatnonzero(np.isin(snapshot.owner, here))
-            if not len(passages) or not _knows(space, row["text"]):
+            if not len(passages) or not _supports_script(space, row["text"]):
                 continue
             cosine = np.zeros(snapshot.size, np.float32)
             for passage in passages.tolist():
@@ -108,15 +112,19 @@ def alike(
 def _texts_and_vectors(
     space: OpenSpace, connection: Rows, snapshot: Snapshot, nums: Sequence[int]
 ) -> tuple[list[str], Matrix, NDArray[np.bool_]]:
-    """Return texts, vectors, and whether each memory has a vector and a script the model knows."""
+    """Return texts and vectors, and whether each memory has a vector and a supported script."""
     rows = MEMORIES.by_nums(connection, space.name, nums)
     texts = [rows[num]["text"] if num in rows else "" for num in nums]
     vectors, has = _vectors(snapshot, nums)
-    return texts, vectors, np.array([_knows(space, text) for text in texts], np.bool_) & has
+    return (
+        texts,
+        vectors,
+        np.array([_supports_script(space, text) for text in texts], np.bool_) & has,
+    )
 
 
 def _vectors(snapshot: Snapshot, nums: Sequence[int]) -> tuple[Matrix, NDArray[np.bool_]]:
-    """Return the first passage's vector of each memory, and whether it has one."""
+    """Return the vector of each memory's first passage, and whether it has one."""
     found = np.zeros((len(nums), sum(part.dimensions for part in snapshot.parts)))
     has = np.zeros(len(nums), np.bool_)
     first = np.flatnonzero(np.diff(snapshot.owner, prepend=-1))
@@ -131,12 +139,12 @@ def _vectors(snapshot: Snapshot, nums: Sequence[int]) -> tuple[Matrix, NDArray[n
     return found.astype(np.float32), has
 
 
-def _knows(space: OpenSpace, text: str) -> bool:
+def _supports_script(space: OpenSpace, text: str) -> bool:
     return space.embedder is not None and knows_script(space.embedder.id, dominant_script(text))
 
 
 def _calibrated(space: OpenSpace, vectors: Matrix, others: Matrix, texts: Sequence[str]) -> Matrix:
-    """Compare vectors of texts with others, as calibrated similarities."""
+    """Compare vectors of texts with other vectors; return calibrated similarities."""
     result = np.zeros((len(vectors), len(others)), np.float32)
     if space.embedder is None or not result.size or not vectors.shape[1]:
         return result

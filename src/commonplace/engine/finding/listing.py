@@ -1,4 +1,4 @@
-"""Listing memories, and finding them by an exact text or by the beginning of their id."""
+"""List memories, and find them by an exact text or by a prefix of their id."""
 
 from __future__ import annotations
 
@@ -34,8 +34,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 
-# The column of the index by which a listing is ordered, the highest values first except for
-# `oldest`.
+# The index column that orders a listing: highest values first, except for `oldest`.
 ORDERS = {"newest": "created", "oldest": "created", "importance": "importance",
           "credit": "credit", "updated": "row_seq", "latest": "occurred"}  # fmt: skip
 TEXT_ORDERS = ("newest", "latest")
@@ -43,8 +42,8 @@ NEEDLE_CHARS = 1_000
 SHORTEST = 4
 _SHOWN = 5
 _ADVICE = {
-    "memory": "Find it with 'commonplace search'.",
-    "operation": "'commonplace log' lists the newest ones.",
+    "memory": "Find its id with 'commonplace search'.",
+    "operation": "'commonplace log' lists the newest operations.",
 }
 _ARTICLE = {"memory": "a", "operation": "an"}
 _PREFIX = re.compile(r"[0-9a-f-]{4,36}")
@@ -61,9 +60,10 @@ def browse(
     as_of: When | None = None,
     **conditions: Unpack[Conditions],
 ) -> tuple[list[Memory], int]:
-    """Return memories by `order`, and the count of all that pass.
+    """Return memories by `order`, and the number of all that pass the filters.
 
-    `newest`, `oldest`, `importance`, `credit`, `updated`, or `latest`: by when they happened.
+    `order` is `newest`, `oldest`, `importance`, `credit`, `updated`, or `latest`, which sorts by
+    the time at which the memories happened.
     """
     import numpy as np
 
@@ -87,7 +87,7 @@ def browse(
 
 @dataclass(frozen=True, slots=True)
 class Census:
-    """Columns of memories, one entry for each memory, by their numbers."""
+    """Columns of memories: arrays with one entry for each memory, by its number."""
 
     num: NDArray[np.int64]
     importance: NDArray[np.float32]
@@ -96,7 +96,7 @@ class Census:
 
 
 def census(space: OpenSpace, filters: Filters) -> Census:
-    """Return columns of every memory that passes the filters, without reading its row."""
+    """Return columns of every memory that passes the filters, without reading rows."""
     import numpy as np
 
     with space.view() as (connection, snapshot):
@@ -111,7 +111,7 @@ def census(space: OpenSpace, filters: Filters) -> Census:
 
 
 def happened(occurred: NDArray[Any], created: NDArray[Any]) -> NDArray[Any]:
-    """Return when memories happened, or were stored where that is not known."""
+    """Return the times at which memories happened, or their storage times where unknown."""
     import numpy as np
 
     from commonplace.storage.index import NEVER
@@ -131,10 +131,10 @@ def find_text(
     as_of: When | None = None,
     **conditions: Unpack[Conditions],
 ) -> tuple[list[Memory], int]:
-    """Return memories that contain exactly this text, ignoring case, and their count.
+    """Return memories that contain exactly this text, ignoring case, and their number.
 
-    Title, text and tags are searched, or the text alone (`in_text`). `order` is `newest`, or
-    `latest`: by when they happened.
+    The search covers title, text and tags, or with `in_text` the text alone. `order` is `newest`,
+    or `latest`, which sorts by the time at which the memories happened.
     """
     checks.limit(limit)
     checks.flag(in_text, "in_text")
@@ -171,15 +171,15 @@ def _contains(memory: Memory, folded: str, in_text: bool) -> bool:
 
 
 def candidates(connection: Rows, space: str, folded: str) -> list[int]:
-    """Return the numbers of the memories that may contain a folded text, newest first."""
+    """Return the numbers of the memories that may contain a case-folded text, newest first."""
     grams = trigrams(folded)
     if grams:
         return sorted(derived.memories_with_grams(connection, space, grams), reverse=True)
-    return stored.all_numbers(connection, space)  # too short for the index of trigrams
+    return stored.all_numbers(connection, space)  # The text is too short for the trigram index.
 
 
 def tags(space: OpenSpace, *, as_of: When | None = None) -> list[tuple[str, int, datetime]]:
-    """Return (tag, how many live memories have it, since when), the most used first."""
+    """Return (tag, number of live memories with it, time of first use), the most used first."""
     with reading(space, as_of) as (connection, seq):
         if seq is None:
             found = labels.tags(connection, space.name, LIVE_STATES)
@@ -194,14 +194,14 @@ def tags(space: OpenSpace, *, as_of: When | None = None) -> list[tuple[str, int,
 
 
 def memory_id(space: OpenSpace, name: str) -> str:
-    """Return the id of the memory with an id, a ref or the beginning of an id; in any state."""
+    """Return the full id of a memory, in any state, from its id, its ref or a prefix of its id."""
     with space.store.read() as connection:
         exact = stored.named(connection, space.name, name.lower(), name)
     return exact or _only_match(space, "memories", "memory", name)
 
 
 def operation_id(space: OpenSpace, name: str) -> str:
-    """Return the id of the operation with an id or its beginning."""
+    """Return the full id of an operation, from its id or a prefix of it."""
     return _only_match(space, "operations", "operation", name)
 
 
@@ -213,7 +213,7 @@ def _only_match(
         if len(name) < SHORTEST:
             raise InvalidInput(
                 f"{name!a} is too short to name {_ARTICLE[kind]} {kind}.",
-                hint=f"Give at least {SHORTEST} characters of its id.",
+                hint=f"Use at least {SHORTEST} characters of its id.",
                 field="id",
             )
         raise NotFound(f"There is no {kind} {name[:60]!a}.", hint=_ADVICE[kind], field="id")
@@ -225,7 +225,7 @@ def _only_match(
         more = ", …" if len(found) > _SHOWN else ""
         raise Conflict(
             f"{name!a} could be {', '.join(found[:_SHOWN])}{more}.",
-            hint="Give more characters.",
+            hint="Use more characters of the id.",
             field="id",
         )
     return found[0]

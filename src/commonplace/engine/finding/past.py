@@ -31,8 +31,8 @@ def snapshot_at(
 ) -> Snapshot:
     """Return the index as it was after an operation.
 
-    Memories that changed since are not alive in it; `former`, their rows with their vectors as
-    they were then, are appended. `said` has the messages of those that were messages, by number.
+    In the returned index, memories that have changed since are not alive; their `former` rows and
+    vectors are appended instead. `said` maps the numbers of former messages to their rows.
     """
     codes = _Codes(connection, space.name, snapshot)
     terms, positions, times = (
@@ -83,7 +83,7 @@ def snapshot_at(
 
 
 class _Codes:
-    """The numbers by which the index knows kinds, speakers, projects and sessions."""
+    """The numeric codes that the index uses for kinds, speakers, projects and sessions."""
 
     def __init__(self, connection: Rows, space: str, snapshot: Snapshot) -> None:
         self.kinds, self.speakers = dict(snapshot.kinds), dict(snapshot.speakers)
@@ -92,17 +92,18 @@ class _Codes:
         self._connection, self._space, self._snapshot = connection, space, snapshot
 
     def of_labels(self, labels: Sequence[str]) -> int:
-        """Return the number of labels of project and branch; -1 without any."""
+        """Return the code of a set of project and branch labels; -1 for none."""
         key = tuple(sorted(labels))
         return self.projects.setdefault(key, len(self.projects)) if key else -1
 
     def of_message(self, message: Row | None) -> dict[str, int]:
-        """Return the values of the index's columns about a message."""
+        """Return the values of a message for the columns of the index."""
         if message is None:
             return {"session": -1, "place": 0, "speaker": -1}
         name = (message["conversation"], message["session"])
         if name not in self._sessions:
-            # A session that still has messages has a code, which is found by any memory of it.
+            # The code of a session that still has messages can be read from any memory of the
+            # session.
             num = messages.any_memory(self._connection, self._space, *name)
             at = np.flatnonzero(self._snapshot.num == (-1 if num is None else num))
             if len(at):

@@ -1,9 +1,9 @@
-"""Ranking: the score of every memory of a space for one query, and the formulas it is made of.
+"""Ranking: compute the score of every memory of a space for one query.
 
-Each score is an array over all positions of the index. The score by words is scaled by how much of
-the query a memory contains, so that where words say little, meaning decides. Messages of a
-conversation are also scored by their neighbours and their session. Formulas that a dialect's
-contract fixes are at the end.
+Each score is an array over all positions of the index. The score by words is scaled by the share of
+the query that a memory contains, so that a query with few matching words is ranked by meaning.
+Messages of a conversation are also scored by their neighbours and their session. Formulas that a
+dialect's contract fixes are at the end.
 """
 
 from __future__ import annotations
@@ -49,19 +49,20 @@ _WEIGHTS = (
     "lexical", "dense", "coverage", "k1", "b", "neighbours", "session_words", "speaker",
     "answers", "graph", "spread", "period", "recency", "recency_days", "importance", "credit",
 )  # fmt: skip
-GLOBAL_SHARE = 0.95  # share of its score that a memory without project keeps in a project's search
+GLOBAL_SHARE = 0.95  # the share of its score that a memory without a project keeps
 OTHER_BRANCH_SHARE = 0.97
-SESSION_K1, SESSION_B = 1.2, 0.75  # BM25 of whole sessions, which are long
-ANSWERING = ("assistant", "ai", "bot")  # roles that speak most, and are rarely asked about
-FAIR_LIKENESS = 0.4  # the best cosine of a search counts as at least this much
-RESPELT = 0.7  # what a word counts that is not the query's, but its nearest
-CANDIDATES, NEAREST = 150, 5  # so many of the best are compared with each other, and by so many
-CROWDED, CROWDED_ALONE = 0.25, 0.5  # taken off for likeness; more by the multilingual part alone
+SESSION_K1, SESSION_B = 1.2, 0.75  # BM25 parameters for whole sessions, which are long texts
+# roles with most of the messages, which queries rarely ask about
+ANSWERING = ("assistant", "ai", "bot")
+FAIR_LIKENESS = 0.4  # the least value by which the cosines of a search are scaled
+RESPELT = 0.7  # the weight of a word that replaces a misspelt word of the query
+CANDIDATES, NEAREST = 150, 5  # compare this many of the best with each other; average this many
+CROWDED, CROWDED_ALONE = 0.25, 0.5  # penalty for similarity; the second without an English part
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Weighting:
-    """How much each part of the score counts. The benchmarks use the defaults."""
+    """The weight of each part of the score. The benchmarks use the defaults."""
 
     lexical: float = 0.35
     dense: float = 0.65
@@ -74,24 +75,24 @@ class Weighting:
     session_words: float = 0.3
     """Weight of the words of the whole session."""
     speaker: float = 0.1
-    """Weight of a speaker whom the query names."""
+    """Weight of messages by a speaker that the query names."""
     answers: float = 0.05
-    """Taken off the score of what an assistant said, since users ask for what they said."""
+    """Subtracted from messages of an assistant, since users ask for their own statements."""
     graph: float = 0.2
     """Weight of a link from one of the best results."""
     graph_seeds: int = 10
     period: float = 1.5
-    """How much more a memory scores, as a share, if it is of a time that the query names."""
+    """The share by which the score rises for a memory of a time that the query names."""
     recency: float = 0.0
     recency_days: float = 30.0
     importance: float = 0.0
     credit: float = 0.0
     spread: float = 0.7
-    """The share of the results that is taken by score alone; the others come from new sessions."""
+    """The share of results chosen by score alone; the others come from further sessions."""
     newer_first: bool = True
     """Put a newer statement before the older one that it replaces."""
     fusion: Literal["scores", "ranks"] = "scores"
-    """Combine words and meaning by scaled scores, or by reciprocal ranks."""
+    """How to combine words and meaning: by scaled scores, or by reciprocal ranks."""
     rank_k: int = 60
 
     def __post_init__(self) -> None:
@@ -117,20 +118,20 @@ MEANING_ONLY = replace(_PLAIN, lexical=0.0)
 
 @dataclass
 class Search:
-    """One query over one snapshot: every score as an array over all positions."""
+    """The scores of one query over one snapshot, each as an array over all positions."""
 
     snapshot: Snapshot
     mask: Flags
     query: str
     terms: list[str]
     says: list[float]
-    """The information of each term, in nats; empty if it is not needed."""
+    """The information of each term, in nats; empty if nothing reads it."""
     bm25: Floats
     covered: Floats
     holding: list[NDArray[np.int32]]
-    """Where each term occurs."""
+    """For each term, the positions that contain it."""
     times: list[NDArray[np.uint8]]
-    """How often it does."""
+    """For each term, how often it occurs at these positions."""
     cosine: Floats
     embedded: Flags
     named: set[int]
@@ -139,34 +140,35 @@ class Search:
     meaning: bool
     degraded: str
     vector: NDArray[np.int8] | None = None
-    """The vector of the query, if it has one."""
+    """The vector of the query, or None."""
     former: dict[int, Row] = field(default_factory=dict)
-    """With `as_of`: the rows of positions whose memories have changed since."""
+    """With `as_of`: by position, the former rows of memories that have changed since."""
     seq: int | None = None
-    """With `as_of`: the operation after which the past is read."""
+    """With `as_of`: the last operation that is included."""
     project: Project | None = None
     """The project whose memories are preferred to global ones."""
     quick: bool = False
-    """The vector of the query has only the part that is computed quickly."""
+    """Whether the vector of the query has only the part that is computed quickly."""
     english: bool = True
-    """With `quick`: the query is in English."""
+    """With `quick`: whether the query is in English."""
     of_period: Floats | None = None
-    """If the query names a time: how near each memory is to it, 0..1."""
+    """If the query names a time: the proximity of each memory to it, 0..1."""
     boost: Floats | None = None
-    """Likewise, what its score is multiplied by for that."""
+    """If the query names a time: the factor for each memory's score."""
     apart: Floats | None = None
-    """The cosines, less for memories that resemble many others."""
+    """The cosines, reduced for memories that resemble many others."""
     respelt: dict[str, tuple[str, str]] = field(default_factory=dict)
-    """For terms that no memory holds: the nearest (word, term) that some do."""
+    """For terms that no memory contains: the most similar (word, term) in the memories."""
     linked_from: dict[int, tuple[int, float]] = field(default_factory=dict)
     """For positions that links lead to from the best results: the result, and the weight."""
 
 
 class Question:
-    """A query's terms, and its vectors if there is an embedder and it answers.
+    """The terms of a query, and its vectors if an embedder is available.
 
     With `quick`, a vector has only the part that is computed quickly, if the model has one. Times
-    such as "last week" are seen from the moment `seen_from`, and not looked for without one.
+    such as "last week" are relative to `seen_from`; without it, the query is not searched for
+    times.
     """
 
     def __init__(
@@ -195,7 +197,7 @@ class Question:
 
     @cached_property
     def words(self) -> dict[str, list[str]]:
-        """The terms of each word, as the query writes it."""
+        """Pairs of each word, as the query writes it, and its terms."""
         return self._words(self.query)
 
     def _words(self, text: str) -> dict[str, list[str]]:
@@ -205,16 +207,16 @@ class Question:
 
     @property
     def undated_words(self) -> dict[str, list[str]]:
-        """The same without the words that name a time."""
+        """The same as `words`, without the words that name a time."""
         return self._words(self.undated) if self.periods else self.words
 
     @property
     def english(self) -> bool:
-        """Whether the query is in English; only a model with a quick part can tell."""
+        """Whether the query is in English. Only a model with a quick part can tell."""
         return bool(self.embedder.knows_english(self.query))  # type: ignore[union-attr]
 
     def vector(self, text: str) -> tuple[NDArray[np.int8], float] | None:
-        """Return (vector, scale) of a text, or None if it cannot be embedded."""
+        """Return the vector and scale of a text, or None if it cannot be embedded."""
         if self.embedder is None or not self.usable:
             return None
         try:
@@ -230,7 +232,8 @@ class Question:
         return matrix[0], float(scales[0])
 
 
-_terms_of = lru_cache(maxsize=8_192)(analyse_query)  # of one word; the same come in many queries
+# Cache the vectors of single words, which many queries share.
+_terms_of = lru_cache(maxsize=8_192)(analyse_query)
 
 
 def search_legs(
@@ -248,7 +251,8 @@ def search_legs(
     bm25, covered, holding, times = lexical(snapshot, asked.terms, weighting)
     query, respelt = asked.query, dict[str, tuple[str, str]]()
     if not asked.quick and not all(map(len, holding)):
-        from commonplace.engine.finding import spelling  # few queries have a word of no memory
+        # Few queries have a word that no memory contains.
+        from commonplace.engine.finding import spelling
 
         query, respelt = spelling.respelt(snapshot, asked, holding)
         if respelt:
@@ -268,7 +272,7 @@ def search_legs(
         search.quick, search.english = asked.quick, asked.quick and asked.english
         lines = snapshot.session >= 0 if named else None
         also = None
-        if snapshot.chooses:  # the best matches by words are scored by meaning, too
+        if snapshot.chooses:  # The best matches by words are scored by meaning, too.
             also = highest(bm25 * covered, seen.mask & (bm25 > 0), CHOSEN)
         if lines is None or not bool((lines | ~seen.mask).all()):
             search.cosine = snapshot.cosine(*vector, seen.mask, also)
@@ -296,7 +300,7 @@ def lexical(
 
 
 def fuse(search: Search, weighting: Weighting) -> Floats:
-    """Combine words and meaning into one score in 0..1."""
+    """Combine the scores by words and by meaning into one score in 0..1."""
     mask = search.mask
     weights = {"words": weighting.lexical, "meaning": weighting.dense if search.meaning else 0.0}
     total = sum(weights.values()) or 1.0
@@ -322,11 +326,12 @@ def fuse(search: Search, weighting: Weighting) -> Floats:
 
 
 def _apart_from_others(search: Search) -> Floats:
-    """Return the cosines, less for memories that resemble many others which the query finds.
+    """Return the cosines, reduced for memories that resemble many other results.
 
-    Texts of one form lie near each other and near most queries, above all for the multilingual
-    encoder, so they would hide a statement that only this query is near to. The multilingual part
-    of the vectors tells how alike they are; nothing changes for models that have one part.
+    Texts of the same form have similar vectors and are similar to most queries, above all in the
+    multilingual encoder. They would rank above a statement that matches only this query. The
+    similarity is measured with the multilingual part of the vectors. Models with one part keep
+    their cosines.
     """
     snapshot = search.snapshot
     if len(snapshot.parts) < 2:
@@ -334,7 +339,7 @@ def _apart_from_others(search: Search) -> Floats:
     best = highest(search.cosine, search.mask & search.embedded, CANDIDATES)
     if len(best) <= NEAREST:
         return search.cosine
-    import simsimd  # without threads, which a product of matrices would start and wait for
+    import simsimd  # unlike a matrix product of numpy, this starts no threads
 
     rows = snapshot.vectors.parts[-1][snapshot.first_vectors(best)[0]]
     alike = np.asarray(simsimd.cdist(rows, rows, metric="dot"), np.float32)
@@ -344,7 +349,7 @@ def _apart_from_others(search: Search) -> Floats:
     near = np.partition(alike, -NEAREST, axis=1)[:, -NEAREST:].mean(axis=1)
     alone = confidence.multilingual_alone(search, best)
     less = np.where(alone, CROWDED_ALONE, CROWDED).astype(np.float32) * (near - near.mean())
-    apart: Floats = search.cosine - less.max()  # of the others, which are less near
+    apart: Floats = search.cosine - less.max()  # for all other memories, which match less
     apart[best] = search.cosine[best] - less
     search.apart = apart
     return apart
@@ -353,7 +358,7 @@ def _apart_from_others(search: Search) -> Floats:
 def score_all(
     space: OpenSpace, connection: Rows, search: Search, weighting: Weighting
 ) -> tuple[Floats, Floats, Floats]:
-    """Return (final score, part from the conversation, part from links) for every position."""
+    """Return three arrays: the final score, the part from the conversation, and that from links."""
     fused = fuse(search, weighting)
     score = _in_conversation(search, weighting, fused)
     context = score - fused
@@ -369,7 +374,7 @@ def score_all(
 
 
 def _in_conversation(search: Search, weighting: Weighting, fused: Floats) -> Floats:
-    """Add to messages the scores of their neighbours and session, and of a named speaker."""
+    """Add to messages the scores of their neighbours, their session and a named speaker."""
     snapshot, mask = search.snapshot, search.mask
     score = fused.copy()
     shared = weighting.session_words
@@ -385,7 +390,7 @@ def _in_conversation(search: Search, weighting: Weighting, fused: Floats) -> Flo
     if search.named and weighting.speaker:
         share = np.float32(weighting.speaker / (1 + shared))
         named = np.isin(snapshot.speaker, list(search.named)).astype(np.float32)
-        for term in search.named_terms:  # memories that are not messages may be about the speaker
+        for term in search.named_terms:  # A memory that is not a message may be about the speaker.
             positions = snapshot.postings(term)[0]
             named[positions[snapshot.session[positions] < 0]] = 1.0
         score = np.asarray((score + share * named) / (1 + share), np.float32)
@@ -393,7 +398,7 @@ def _in_conversation(search: Search, weighting: Weighting, fused: Floats) -> Flo
 
 
 def sessions_by_words(search: Search) -> Floats:
-    """Return the BM25 score of each session as a whole; the best has 1."""
+    """Return the BM25 score of each session as a whole, scaled so that the best has 1."""
     snapshot, count = search.snapshot, search.snapshot.sessions
     codes = snapshot.session
     lines = search.mask & (codes >= 0)
@@ -411,7 +416,7 @@ def sessions_by_words(search: Search) -> Floats:
 
 
 def with_neighbours(snapshot: Snapshot, mask: Flags, own: Floats, weight: float) -> Floats:
-    """Add to each message the scores of the messages before and after it."""
+    """Add to each message the weighted scores of the messages before and after it."""
     before, after = snapshot.neighbours
     here = np.arange(snapshot.size)
     before = np.where(mask[before], before, here)
@@ -421,7 +426,7 @@ def with_neighbours(snapshot: Snapshot, mask: Flags, own: Floats, weight: float)
 
 
 def _with_properties(search: Search, weighting: Weighting, score: Floats) -> Floats:
-    """Add recency, importance and credit, if the weighting has them."""
+    """Add recency, importance and credit, if the weighting gives them a weight."""
     total = weighting.recency + weighting.importance + weighting.credit
     if not total:
         return score
@@ -436,8 +441,8 @@ def _with_properties(search: Search, weighting: Weighting, score: Floats) -> Flo
 
 
 def project_share(snapshot: Snapshot, project: Project) -> Floats:
-    """Return what share of its score each memory keeps: all of it in this project and branch."""
-    # the last entry is for code -1, no project
+    """Return the share of its score that each memory keeps; it is 1 in this project and branch."""
+    # The last entry is for code -1: no project.
     shares = np.full(len(snapshot.projects) + 1, GLOBAL_SHARE, np.float32)
     for tags, code in snapshot.projects.items():
         if is_labelled(tags):
@@ -453,7 +458,7 @@ def _along_links(
     weighting: Weighting,
     score: Floats,
 ) -> Floats:
-    """Return what the best results add to the memories they are linked with."""
+    """Return the scores that the best results pass on along their links."""
     linked = np.zeros_like(score)
     if not weighting.graph:
         return linked
@@ -466,7 +471,7 @@ def _along_links(
     for seed, end, weight in _edges(space, connection, search, list(seeds)):
         order = np.argsort(nums, kind="stable") if order is None else order
         at = _newest_position(nums, order, end)
-        if not 0 <= weight <= 1:  # links are read without their hashes here
+        if not 0 <= weight <= 1:  # Links are read without verifying their hashes here.
             raise StorageCorrupt(
                 f"A link of memory {seed} has the weight {weight}, which is not in 0..1.",
                 hint="Run 'commonplace doctor' and restore from a backup.",
@@ -481,7 +486,7 @@ def _along_links(
 
 
 def _newest_position(nums: NDArray[np.int64], order: NDArray[np.int64], num: int) -> int | None:
-    """Return the newest position of a memory; `order` sorts the numbers."""
+    """Return the newest position of a memory; `order` is the sorting order of `nums`."""
     found = int(np.searchsorted(nums, num, side="right", sorter=order)) - 1
     at = int(order[found]) if found >= 0 else -1
     return at if at >= 0 and nums[at] == num else None
@@ -490,7 +495,7 @@ def _newest_position(nums: NDArray[np.int64], order: NDArray[np.int64], num: int
 def _edges(
     space: OpenSpace, connection: Rows, search: Search, nums: Sequence[int]
 ) -> list[tuple[int, int, float]]:
-    """Return (seed, other end, weight) of the links of the seeds, now or as of the past."""
+    """Return (seed, linked memory, weight) for the links of the seeds, now or with `as_of`."""
     if search.seq is None:
         return [each for num in nums for each in links.of_memory(connection, space.name, num)]
     then = timeline.rows_at(connection, space.name, MEMORIES, search.seq)
@@ -509,9 +514,9 @@ def _edges(
 
 
 def spread(snapshot: Snapshot, ranked: NDArray[np.int64], count: int, first: float) -> list[int]:
-    """Choose some of the ranked positions, so that not all come from one or two sessions.
+    """Choose some of the ranked positions, from more than one or two sessions.
 
-    A share of them is taken by score alone. The others are the best of sessions that have none yet,
+    A share of them is chosen by score alone. The rest are the best memories of further sessions,
     and memories that are not messages.
     """
     certain = math.ceil(first * count)
@@ -531,7 +536,7 @@ def spread(snapshot: Snapshot, ranked: NDArray[np.int64], count: int, first: flo
 
 
 def newest_position(search: Search, num: int) -> int | None:
-    """Return the position of a memory by its number."""
+    """Return the newest position of a memory by its number."""
     nums = search.snapshot.num
     return _newest_position(nums, np.argsort(nums, kind="stable"), num)
 
@@ -541,10 +546,10 @@ def _names(snapshot: Snapshot, codes: set[int]) -> list[str]:
 
 
 def _named_speakers(snapshot: Snapshot, query: str) -> tuple[set[int], str]:
-    """Return (codes of the speakers a query names, the query in the first person).
+    """Return the codes of the speakers that a query names, and the query in the first person.
 
-    Speakers write about themselves in the first person, and an embedding model takes a name for
-    the topic; so messages are compared with "When did I move?" for "When did Ann move?".
+    Speakers write about themselves in the first person, and an embedding model treats a name as the
+    topic. So the query "When did Ann move?" is compared with messages as "When did I move?".
     """
     if not snapshot.sessions:
         return set(), query
@@ -566,7 +571,7 @@ def _named_speakers(snapshot: Snapshot, query: str) -> tuple[set[int], str]:
 def to_best(scores: Floats, among: Flags, fair: float = 0.0) -> Floats:
     """Scale scores so that the best within the mask has 1.
 
-    If the best is below `fair`, `fair` counts as 1 instead, so that weak matches stay weak.
+    If the best is below `fair`, scale by `fair` instead, so that weak matches keep low scores.
     """
     scaled: Floats = scores * among
     full = max(float(scaled.max(initial=0.0)), fair)
@@ -577,16 +582,16 @@ def to_best(scores: Floats, among: Flags, fair: float = 0.0) -> Floats:
 
 
 def reciprocal_rank(rank: Number, k: int) -> Number:
-    """Return the reciprocal rank fusion score of a rank; the first has 1."""
+    """Return the reciprocal rank fusion score of a rank; the first rank scores 1."""
     return (k + 1) / (k + rank)
 
 
 def credit_after(
     score: float, reward: float, shared_by: int, *, alpha: float = 0.1, additive: bool = False
 ) -> float:
-    """ClawBrain: a credit after an outcome that `shared_by` memories share, within 0..1.
+    """ClawBrain: return a credit after an outcome that `shared_by` memories share, within 0..1.
 
-    The moving average approaches reward/√n, which is at most .5, so outcomes alone never raise a
+    The moving average approaches reward/√n, which is at most .5. Outcomes alone never raise a
     credit above that.
     """
     delta = reward / math.sqrt(shared_by)
@@ -595,35 +600,35 @@ def credit_after(
 
 
 def credit_decayed(score: float, days: float, *, rate: float = 0.01) -> float:
-    """ClawBrain: a credit that nobody used for some days."""
+    """ClawBrain: return a credit that was not used for some days."""
     return score * math.exp(-rate * max(0.0, days))
 
 
 def credit_weighted(relevance: Number, credit: Number) -> Number:
-    """ClawBrain: the score that search sorts by, of one memory or of many."""
+    """ClawBrain: return the score that search sorts by, of one memory or of many."""
     return 0.4 * relevance + 0.6 * credit
 
 
 def faded_importance(importance: float, sessions: int, reactivations: int) -> float:
-    """Being: importance after sessions in which it was not recalled; never more than it was."""
+    """Being: return the importance after sessions without a recall; never above the original."""
     return importance * math.exp(-max(0, sessions - reactivations) / 30)
 
 
 def recency_gauss(age_days: float, *, scale_days: float = 7.0) -> float:
-    """MAMA: 1 for now, about .49 after the scale, falling like a bell curve."""
+    """MAMA: return a recency of 1 for now and about .49 after the scale, on a bell curve."""
     return math.exp(-((max(0.0, age_days) / scale_days) ** 2) / (2 * math.log(2)))
 
 
 def recency_boosted(similarity: float, age_days: float) -> float:
-    """MAMA: similarity and recency, seven to three."""
+    """MAMA: return the sum of similarity and recency, weighted .7 and .3."""
     return 0.7 * similarity + 0.3 * recency_gauss(age_days)
 
 
 def recency_exponential(age_hours: float, *, scale_hours: float = 168.0) -> float:
-    """Penfield: 1 for now, falling by a factor e each scale."""
+    """Penfield: return a recency of 1 for now that falls by a factor e in each scale."""
     return math.exp(-max(0.0, age_hours) / scale_hours)
 
 
 def edge_score(seed: float, weight: float, depth: int) -> float:
-    """What a neighbour inherits of the result it was reached from."""
+    """Return the score that a neighbour inherits from the result it is linked to."""
     return seed * weight * 0.5 ** (depth - 1)

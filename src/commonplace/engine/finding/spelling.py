@@ -1,7 +1,7 @@
-"""Misspelt words of a query: the nearest words that the memories hold.
+"""Correct misspelt words of a query to similar words in the memories.
 
-The index has numbers of terms and no list of words. So the words that a slip of the fingers away
-would give are made from the query's word, and their numbers are looked up.
+The index has numbers of terms and no list of words. So the module generates the possible
+corrections of a word, and looks up their numbers in the index.
 """
 
 from __future__ import annotations
@@ -22,20 +22,21 @@ from commonplace.text.analysis import bare, english_stems, seems_english
 if TYPE_CHECKING:
     from commonplace.engine.finding.ranking import Question
 
-SHORTEST, LONG = 4, 8  # shorter words are near too many others; long ones may have two slips
+# Shorter words have too many similar words; long words may have two typing errors.
+SHORTEST, LONG = 4, 8
 LONGEST = 24
-MOST_WORDS = 3  # so many words of a query are looked at
+MOST_WORDS = 3  # At most this many words of a query are corrected.
 VOWELS = "aeiou"
 
 
 def respelt(
     snapshot: Snapshot, asked: Question, holding: Sequence[NDArray[np.int32]]
 ) -> tuple[str, dict[str, tuple[str, str]]]:
-    """Return the query in the spelling of the memories, and the (word, term) that replace terms.
+    """Return the corrected query, and the (word, term) that replaces each corrected term.
 
-    A word is taken for misspelt if no memory holds one of its terms, and if the model's English
-    vocabulary does not have it as a whole. Queries in other languages have many such words, so
-    they are left as they are.
+    A word counts as misspelt if no memory contains one of its terms, and if the model's English
+    vocabulary does not have it as a whole. Queries in other languages have many such words and are
+    not corrected.
     """
     if not seems_english(asked.query):
         return asked.query, {}
@@ -44,7 +45,8 @@ def respelt(
     query, found = asked.query, dict[str, tuple[str, str]]()
     unknown = (word for word, terms in asked.words.items() if terms and held.isdisjoint(terms))
     for word in islice(unknown, MOST_WORDS):
-        if count is not None and count(word) == 3:  # the word, and the marks of start and end
+        # The tokens are the word and the marks of start and end.
+        if count is not None and count(word) == 3:
             continue
         if near := nearest(snapshot, word):
             found.update(dict.fromkeys(asked.words[word], near))
@@ -53,23 +55,24 @@ def respelt(
 
 
 def nearest(snapshot: Snapshot, word: str) -> tuple[str, str] | None:
-    """Return the (word, term) nearest to a word that no memory holds, or None.
+    """Return the (word, term) most similar to a word that no memory contains, or None.
 
-    It is one slip away, or two of the usual ones for a long word: a letter left out, added, changed
-    or exchanged with the next, but never the first one. Of several the most frequent is taken.
+    The words differ by one typing error, or by two common ones if the word is long: a letter that
+    is missing, added, replaced, or swapped with the next one, but never the first letter. Among
+    several candidates, the most frequent is chosen.
     """
     own = bare(word.casefold())
     if not SHORTEST <= len(own) <= LONGEST or not (own.isascii() and own.isalpha()):
         return None
-    found = _most_frequent(snapshot, _one_slip(own))
+    found = _most_frequent(snapshot, _one_typing_error(own))
     if found is None and len(own) >= LONG:
-        twice = chain.from_iterable(map(_usual_slips, _usual_slips(own)))
+        twice = chain.from_iterable(map(_common_typing_errors, _common_typing_errors(own)))
         found = _most_frequent(snapshot, twice)
     return found
 
 
-def _one_slip(word: str) -> Iterator[str]:
-    yield from _usual_slips(word)
+def _one_typing_error(word: str) -> Iterator[str]:
+    yield from _common_typing_errors(word)
     for at in range(1, len(word) + 1):
         start, rest, after = word[:at], word[at:], word[at + 1 :]
         yield start + after
@@ -78,8 +81,10 @@ def _one_slip(word: str) -> Iterator[str]:
             yield start + letter + after
 
 
-def _usual_slips(word: str) -> Iterator[str]:
-    """Two letters exchanged, one doubled or not, another vowel."""
+def _common_typing_errors(word: str) -> Iterator[str]:
+    """Return the words that differ by a common typing error: two letters swapped, a letter doubled
+    or not, another vowel.
+    """
     for at in range(len(word) - 1):
         yield word[:at] + word[at + 1] + word[at] + word[at + 2 :]
     for at in range(1, len(word)):
@@ -93,7 +98,7 @@ def _usual_slips(word: str) -> Iterator[str]:
 
 
 def _most_frequent(snapshot: Snapshot, words: Iterable[str]) -> tuple[str, str] | None:
-    """Return the (word, term) that most live memories hold; of equals the first."""
+    """Return the (word, term) that occurs in most live memories; among equals, the first."""
     made = list(dict.fromkeys(words))
     of_term = dict(zip(reversed(terms := english_stems(made)), reversed(made), strict=True))
     known = list(dict.fromkeys(terms))

@@ -1,11 +1,12 @@
-"""A cache for substring search: folded texts one after the other, and columns about them.
+"""A cache for substring search: case-folded texts in one buffer, and columns about them.
 
-A needle without white space lies within one word, so it is searched for in the distinct words,
-which are few compared with the texts; each word knows the rows that it is in. A needle with white
-space is searched for in the texts of the rows that have all its words.
+A needle is the text to search for. A needle without white space lies within one word, so it is
+searched for in the distinct words, which are few compared with the texts; an index lists the rows
+of each word. A needle with white space is searched for in the texts of the rows that have all its
+words.
 
-Rows are only added. A memory that changed gets a new row and its old one becomes stale, so a
-search needs no lock; when too much is stale, a copy without the stale rows replaces the cache.
+Rows are only appended. A changed memory gets a new row and its old row becomes stale, so a search
+needs no lock. When too many rows are stale, a copy without them replaces the cache.
 """
 
 from __future__ import annotations
@@ -22,10 +23,10 @@ from commonplace.storage.growing import Growing
 
 KEPT_BYTES = 40_000_000  # bytes of cached text in each open space
 LONGEST = KEPT_BYTES // 100
-FEW = 300  # up to this many memories are compared one by one
-SORTED = 10_000  # so many uses of words may be unsorted
-CHUNK = 1 << 18  # bytes that fit into the processor's cache while they are compared
-APART = "\0"  # separator; no text contains it, so no needle matches across it
+FEW = 300  # Up to this many memories are compared one by one.
+SORTED = 10_000  # Up to this many uses of words may stay unsorted.
+CHUNK = 1 << 18  # bytes to compare at once; they fit into the processor's cache
+APART = "\0"  # the separator of texts; no text contains it, so no needle matches across it
 TITLE, TAG, TEXT, NOWHERE = range(4)
 
 Ints = NDArray[np.int64]
@@ -34,7 +35,7 @@ Places = NDArray[np.int8]
 
 
 class FoldedMemory(NamedTuple):
-    """One memory with its texts folded for comparison, and its credit."""
+    """One memory with its texts case-folded for comparison, and its credit."""
 
     num: int
     seq: int
@@ -45,7 +46,7 @@ class FoldedMemory(NamedTuple):
     credited: int
 
     def place(self, needle: str) -> int:
-        """Return where a needle is found first."""
+        """Return the first field that contains a needle: TITLE, TAG, TEXT or NOWHERE."""
         if needle in self.title:
             return TITLE
         if any(needle in tag for tag in self.tags):
@@ -53,25 +54,25 @@ class FoldedMemory(NamedTuple):
         return TEXT if needle in self.text else NOWHERE
 
     def words(self) -> dict[str, int]:
-        """Return every distinct word and its best place."""
+        """Return every distinct word and the first field that contains it."""
         found = dict.fromkeys(self.text.split(), TEXT)
         found.update((word, TAG) for tag in self.tags for word in tag.split())
         found.update((word, TITLE) for word in self.title.split())
         return found
 
     def parts(self) -> tuple[bytes, bytes, bytes]:
-        """Return title, tags and text as the cache holds them."""
+        """Return title, tags and text as the cache stores them."""
         tags = "".join(tag + APART for tag in self.tags)
         return (self.title + APART).encode(), tags.encode(), self.text.encode()
 
 
 class _Uses(NamedTuple):
-    """The rows that words are in, and the place in each row, sorted by word."""
+    """The rows that contain each word, and the field in each row, sorted by word."""
 
     row: Small
     place: Places
     starts: Ints
-    """Where each word's uses begin, followed by the end of the last."""
+    """The offset of each word's first use, followed by the end of the last use."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,17 +85,17 @@ class CachedTexts:
     num: Ints
     seq: Ints
     ends: Ints
-    """For each row the offsets in `texts` of its start and of the ends of title, tags and text."""
+    """For each row, offsets in `texts`: its start, and the ends of title, tags and text."""
     credit: NDArray[np.float64]
     credited: Ints
     spelt: NDArray[np.uint8]
-    """All words, one after the other."""
+    """All words in one buffer."""
     begins: Ints
     of_word: Small
     in_row: Small
     at_place: Places
     by_words: _Uses
-    """The three columns above sorted by word, without the newest uses."""
+    """The uses sorted by word, without the newest ones."""
 
     def rows(self, nums: Ints, seqs: Ints) -> Ints:
         """Return the row of each memory; -1 if its current version is not cached."""
@@ -106,7 +107,7 @@ class CachedTexts:
         return found
 
     def places(self, rows: Ints, needle: str) -> Places:
-        """Return where a needle is found first in each row."""
+        """Return the first field that contains a needle, for each row."""
         words = needle.split()
         if words == [needle] and len(rows) > FEW:
             return self._by_word(needle)[rows]
@@ -119,7 +120,7 @@ class CachedTexts:
         return places
 
     def _by_word(self, needle: str) -> Places:
-        """Return where each row first has a word that contains the needle."""
+        """Return, for each row, the first field with a word that contains the needle."""
         at = occurrences(self.spelt, needle.encode())
         words = np.searchsorted(self.begins, at, "right") - 1
         words = words[np.flatnonzero(np.diff(words, prepend=-1))]
@@ -177,7 +178,7 @@ class TextCache:
 
     def __init__(self) -> None:
         self.stale = 0
-        """Bytes of rows that have a newer one."""
+        """Bytes of stale rows."""
         self._lock = threading.Lock()
         self._words: dict[str, int] = {}
         self._grown = {
@@ -189,14 +190,14 @@ class TextCache:
         }  # fmt: skip
         none = _Uses(np.empty(0, np.int32), np.empty(0, np.int8), np.zeros(1, np.int64))
         self.now = self._frozen(np.empty(0, np.int64), none)
-        """The state to search."""
+        """The state that searches use."""
 
     def _frozen(self, row_of: Ints, by_words: _Uses) -> CachedTexts:
         views: dict[str, Any] = {name: each.view for name, each in self._grown.items()}
         return CachedTexts(row_of=row_of, by_words=by_words, **views)
 
     def add(self, read: Sequence[FoldedMemory]) -> None:
-        """Cache memories for the next search, as far as they fit."""
+        """Cache memories for the next search, as far as there is space."""
         with self._lock:
             room = KEPT_BYTES - self._grown["texts"].size
             kept, parts = [], []
@@ -234,7 +235,7 @@ class TextCache:
             ends.append((at, at + len(title), tagged, tagged + len(text)))
             at = tagged + len(text) + len(APART)
         held = b"".join(part for own in parts for part in (*own, APART.encode()))
-        self._grown["texts"].extend(_writable(held))
+        self._grown["texts"].extend(_writable_copy(held))
         self._grown["ends"].extend(np.array(ends, np.int64))
         for name in ("num", "seq", "credit", "credited"):
             self._extend(name, [getattr(one, name) for one in kept])
@@ -255,7 +256,7 @@ class TextCache:
             of_word += map(words.__getitem__, found)
             places += found.values()
             lengths.append(len(found))
-        self._grown["spelt"].extend(_writable(b"".join(fresh)))
+        self._grown["spelt"].extend(_writable_copy(b"".join(fresh)))
         self._extend("begins", begins)
         self._extend("of_word", of_word)
         self._extend("in_row", np.repeat(first + np.arange(len(kept)), lengths).tolist())
@@ -272,14 +273,14 @@ class TextCache:
         )
 
     def without_stale(self, nums: Ints) -> TextCache:
-        """Return a copy with the newest rows of these memories only."""
+        """Return a copy that has only the newest rows of these memories."""
         now, copy = self.now, TextCache()
         rows = now.row_of[nums[nums < len(now.row_of)]]
         copy.add([now.folded(row) for row in rows[rows >= 0].tolist()])
         return copy
 
 
-def _writable(held: bytes) -> NDArray[np.uint8]:
+def _writable_copy(held: bytes) -> NDArray[np.uint8]:
     return np.frombuffer(bytearray(held), np.uint8)
 
 
@@ -289,7 +290,7 @@ def occurrences(text: NDArray[np.uint8], needle: bytes) -> Ints:
     last = len(text) - len(wanted) + 1
     if last <= 0:
         return np.empty(0, np.int64)
-    # Look for the needle's two rarest bytes first, and compare the others where both match.
+    # Search for the needle's two rarest bytes first, and compare the others where both match.
     sample = np.bincount(text[:: max(1, len(text) // 10_000)], minlength=256)
     rarest = np.argsort(sample[wanted], kind="stable").tolist()
     found = []

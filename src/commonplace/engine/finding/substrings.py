@@ -1,8 +1,9 @@
-"""Substring search that tells where each needle is: in the title, in a tag, or in the text.
+"""Substring search that reports where each needle is: in the title, in a tag, or in the text.
 
-Texts that were read are cached (`substring_cache.py`), so that all memories are compared together.
-For texts that are not cached, and in a large space, the trigram index names the candidates. All
-matches are scored at once, and only those that are returned are read as verified rows.
+A needle is a text to search for. Texts that were read are cached (`substring_cache.py`), so that
+all memories are compared at once. For texts that are not cached, and in a large space, the trigram
+index returns the candidates. All matches are scored at once, and only the returned ones are read as
+verified rows.
 """
 
 from __future__ import annotations
@@ -39,24 +40,25 @@ if TYPE_CHECKING:
 
 TextField = Literal["title", "tag", "text"]
 FIELDS: tuple[TextField, ...] = ("title", "tag", "text")
-QUICK = 1_000_000  # up to this many words, searching the cache is faster than the trigram index
-STALE = 1_000_000  # bytes of outdated texts before the cache is copied without them
-READ_AT_ONCE = 20_000  # texts that a search reads into the cache where no index of trigrams is
-GRAMS = 4  # trigrams to look up for a needle; more take longer than the comparisons they save
+QUICK = 1_000_000  # Up to this many words, searching the cache is faster than the trigram index.
+STALE = 1_000_000  # bytes of stale texts at which the cache is copied without them
+# how many texts a search may read into the cache if there is no trigram index
+READ_AT_ONCE = 20_000
+GRAMS = 4  # trigrams to look up for a needle; more would take longer than they save
 
 Doubles = NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True)
 class Located:
-    """The memories that contain every needle, as columns from which they are scored."""
+    """The memories that contain every needle, as columns for scoring."""
 
     num: Ints
     credit: Doubles
     credited: Ints
-    """When the credit was set, in microseconds; 0 where that is not known."""
+    """When the credit was set, in microseconds; 0 if unknown."""
     places: NDArray[np.int8]
-    """Where each needle was found first: for each memory a row of indexes into FIELDS."""
+    """For each memory, the first field with each needle, as indexes into FIELDS."""
 
 
 def locate(
@@ -67,9 +69,10 @@ def locate(
     *,
     limit: int = 50,
 ) -> tuple[list[tuple[Memory, tuple[TextField, ...]]], int]:
-    """Return (memory, place of each needle), the highest scores first, and the count of matches.
+    """Return the matches with the highest scores, and the number of all matches.
 
-    A memory matches if it contains every needle; of equal scores the newest comes first.
+    A match is a memory that contains every needle, with the field of each needle. Among equal
+    scores, the newest memory comes first.
     """
     wanted = [fold(checks.text(needle, "needle", max_chars=1_000)) for needle in needles]
     if not wanted:
@@ -98,7 +101,7 @@ def _scores(score: Callable[[Located], Doubles], matches: Located) -> Doubles:
 
 
 def _best(scores: Doubles, nums: Ints, limit: int) -> NDArray[np.intp]:
-    """Return the positions of the highest scores, best first; of equal ones the newest first."""
+    """Return the positions of the highest scores, best first; among equals, the newest first."""
     chosen = np.arange(len(scores))
     if len(scores) > limit:
         least = np.partition(scores, len(scores) - limit)[len(scores) - limit]
@@ -118,7 +121,7 @@ def _candidates(
     rows: Ints,
     needles: Sequence[str],
 ) -> NDArray[np.bool_]:
-    """Return which of these memories may contain the needles."""
+    """Return the memories among these that may contain the needles."""
     missing = rows < 0
     every = np.ones(len(nums), np.bool_)
     if len(nums) <= FEW or (len(cached.of_word) < QUICK and not missing.any()):
@@ -126,7 +129,8 @@ def _candidates(
     if not connection.grams_indexed and (
         not missing.any() or (space.store.open_unit is None and missing.sum() <= READ_AT_ONCE)
     ):
-        return every  # the texts are read into the cache once, and not looked through each time
+        # The texts are read into the cache once, instead of being read by every search.
+        return every
     grams: list[str] = []
     for needle in needles:
         own = trigrams(needle)
@@ -138,7 +142,7 @@ def _candidates(
     if len(named) == most:
         return every
     may = np.isin(nums, np.array(named, np.int64))
-    # Cached texts are compared quickly; the others are read only if they may match.
+    # Cached texts are fast to compare; other texts are read only if they may match.
     return may if len(named) <= FEW else may | ~missing
 
 
@@ -158,14 +162,15 @@ def _compare(
     uncached: list[FoldedMemory] = []
     if (rows < 0).any():
         uncached = _read(space, connection, nums[rows < 0].tolist())
-        if space.store.open_unit is None:  # an open unit may be rolled back
+        # An open unit may be rolled back, so its rows are not cached.
+        if space.store.open_unit is None:
             cached = _cache(space, uncached, snapshot)
             rows = cached.rows(nums, seqs)
             left = set(nums[rows < 0].tolist())
             uncached = [one for one in uncached if one.num in left]
         nums, rows = nums[rows >= 0], rows[rows >= 0]
     places = np.empty((len(rows), len(needles)), np.int8)
-    # The longest needle first: it leaves the fewest memories for the others.
+    # Compare the longest needle first: it leaves the fewest memories for the others.
     for column in sorted(range(len(needles)), key=lambda at: -len(needles[at])):
         places[:, column] = cached.places(rows, needles[column])
         hold = places[:, column] != NOWHERE
@@ -177,7 +182,7 @@ def _compare(
 def _with_uncached(
     matches: Located, uncached: Sequence[FoldedMemory], needles: Sequence[str]
 ) -> Located:
-    """Add those of the uncached memories that contain every needle."""
+    """Add the uncached memories that contain every needle."""
     found = [(one, [one.place(needle) for needle in needles]) for one in uncached]
     held = [(one, places) for one, places in found if NOWHERE not in places]
     if not held:
@@ -191,7 +196,7 @@ def _with_uncached(
 
 
 def _cache(space: OpenSpace, read: Sequence[FoldedMemory], snapshot: Snapshot) -> CachedTexts:
-    """Cache what was read for the next search; drop outdated texts if there are too many."""
+    """Cache the texts just read for the next search; drop stale texts if there are too many."""
     held = space.cache(TextCache)
     size = len(held.now.texts)
     if held.stale > max(STALE, size // (10 if size > KEPT_BYTES * 0.9 else 2)):

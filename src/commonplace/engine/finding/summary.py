@@ -1,4 +1,4 @@
-"""Counts of a whole space, from the index: by kind, state and day, without reading a row."""
+"""Counts of a whole space by kind, state and day, from the index, without reading rows."""
 
 from __future__ import annotations
 
@@ -14,30 +14,30 @@ from commonplace.storage import labels
 from commonplace.storage.fields import STATES
 
 DAYS = 84
-"""How many days are counted, up to today."""
+"""The number of days in the counts by day, up to today."""
 _DAY = 86_400_000_000
 
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """How many memories there are; a count is of live ones unless it says otherwise."""
+    """The numbers of memories in a space; only live memories, unless a field says otherwise."""
 
     total: int
     kinds: Mapping[str, int]
     states: Mapping[str, int]
-    """By state, of all memories."""
+    """All memories, by state."""
     pinned: int
     days: Mapping[date, int]
     """How many were stored on each of the last `DAYS` days."""
     clients: Mapping[str, int]
-    """By the client that stored them; counted now, whatever `as_of` is."""
+    """By the client that stored them; always the present counts, also with `as_of`."""
     trusts: Mapping[str, int]
     projects: Mapping[str, int]
-    """By the project that they belong to, most first; counted now, whatever `as_of` is."""
+    """By project, the largest first; always the present counts, also with `as_of`."""
 
 
 def summary(space: OpenSpace, *, as_of: When | None = None) -> Summary:
-    """Return the counts now, or as of a time."""
+    """Return the counts for now; with `as_of`, for that time."""
     import numpy as np
 
     everything = Filters(states=STATES)
