@@ -192,7 +192,7 @@ def test_an_import_that_fills_the_disk_says_what_is_here(quick_disk: Path) -> No
             importing.import_file(space, lines)
         held = place.browse(limit=1)[1]
         assert 0 < held < 2_000
-        assert refused.value.message.endswith(f"{held:,} lines were imported before.")
+        assert refused.value.message.endswith(f"{held:,} lines were imported before that.")
         importing.import_file(space, lines)
         assert place.browse(limit=1)[1] == 2_000
 

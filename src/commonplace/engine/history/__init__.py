@@ -1,1 +1,1 @@
-"""Operations and undo, the audit, and stored answers."""
+"""Operations and undo, the audit log, and stored answers."""

@@ -1,4 +1,4 @@
-"""Stored answers: for a day, a repeated call gets its first answer and does not act again."""
+"""Stored answers: for 24 hours, a repeated call returns its first answer and changes nothing."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ KEPT = 86_400_000_000  # microseconds: 24 hours
 
 
 class Answered(CommonplaceError):
-    """The same call was answered meanwhile; this one is rolled back."""
+    """Raised if the same call was answered meanwhile; the current call is rolled back."""
 
     code = "ANSWERED"
 
@@ -29,19 +29,19 @@ def find(store: Store, key: bytes) -> str | None:
 
 
 def find_newest(store: Store, key: bytes) -> str | None:
-    """As `find`, including answers in the transaction that is shared with other writers."""
+    """As `find`, but include answers of the uncommitted transaction shared with other writers."""
     with store.maintain() as connection:
         return _find(connection, store.space, key)
 
 
 def _find(connection: Rows, space: str, key: bytes) -> str | None:
-    # A damaged answer is ignored: acting again does less harm.
+    # A damaged answer is ignored: repeating the call does less harm.
     found = answers.find(connection, space, key)
     return None if found is None or found[0] < now() - KEPT else found[1]
 
 
 def keep(store: Store, key: bytes, result: str) -> None:
-    """Store an answer in the open unit; raises Answered if there is one already."""
+    """Store an answer in the open unit; raise Answered if the key has an answer already."""
     with store.maintain() as connection:
         earlier = _find(connection, store.space, key)
         if earlier is not None:

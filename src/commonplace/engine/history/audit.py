@@ -1,6 +1,6 @@
-"""The audit: one row for every call, chained by hashes, committed with the call's effects.
+"""The audit log: one row for every call, chained by hashes, committed with the call's effects.
 
-Rows are written by `append` of `storage/audit.py`; here they are read, verified and removed.
+`append` of `storage/audit.py` writes the rows; this module reads, verifies and removes them.
 """
 
 from __future__ import annotations
@@ -38,12 +38,13 @@ __all__ = [
 
 _HASH = re.compile("[0-9a-f]{64}")
 _REDACTIONS_A_ROW = 400
-_REMOVED_AT_ONCE = 10_000  # rows deleted in one write, so that others can write in between
+# Delete at most this many rows in one write, so that others can write in between.
+_REMOVED_AT_ONCE = 10_000
 
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """An audit entry that was read."""
+    """One audit entry."""
 
     num: int
     at: datetime
@@ -57,26 +58,26 @@ class Call:
     address: str
     success: bool
     error: str
-    """The code, and the message from the result."""
+    """The error code, and the error message from the result."""
     milliseconds: int
     operation: int
     arguments: Any
     result: Any
-    """None if a purge deleted it."""
+    """None if a purge has deleted the payload."""
 
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """The result of verifying the chain."""
+    """The result of verifying the chain of hashes."""
 
     rows: int
-    """How many were written, removed ones included."""
+    """How many rows were written, including rows that were removed since."""
     head: str
     faults: tuple[Fault, ...]
     removed: int = 0
-    """The number of the last row that retention removed; 0 if none was."""
+    """The number of the last row that retention has removed, or 0."""
     anchor: str = ""
-    """The hash of that row, at which the chain begins."""
+    """The hash of the last removed row, at which the chain begins."""
 
 
 def listing(
@@ -90,7 +91,7 @@ def listing(
     before: int | None = None,
     limit: int = 50,
 ) -> list[Call]:
-    """Entries that meet all conditions, the newest first."""
+    """Return the entries that meet all conditions, newest first."""
     with store.read() as connection:
         rows = stored.newest(
             connection,
@@ -107,14 +108,14 @@ def listing(
 
 
 AMONG = 20_000
-"""How many of the newest entries are looked through for a text, or counted."""
+"""How many of the newest entries are searched for a text, or counted."""
 
 
 def mentioning(store: Store, text: str, *, without: str, limit: int = 50) -> list[Call]:
-    """Successful calls whose result has this text, among the newest `AMONG`, newest first.
+    """Return successful calls whose result contains this text, newest first.
 
-    Calls of tools whose names begin with `without` are left out.
-    Of a result of more than `PAYLOAD_BYTES` only the beginning is stored and found.
+    Only the newest `AMONG` entries are searched. Calls of tools whose names begin with `without`
+    are left out. Only the beginning of a result larger than `PAYLOAD_BYTES` is stored and searched.
     """
     with store.read() as connection:
         rows = stored.mentioning(connection, store.space, text, AMONG, checks.limit(limit), without)
@@ -123,7 +124,7 @@ def mentioning(store: Store, text: str, *, without: str, limit: int = 50) -> lis
 
 @dataclass(frozen=True, slots=True)
 class Count:
-    """How often a tool was called by somebody with a client, and when last."""
+    """How often one caller called a tool with one client, and the time of the last call."""
 
     dialect: str
     tool: str
@@ -135,7 +136,7 @@ class Count:
 
 
 def counts(store: Store, since: datetime) -> list[Count]:
-    """Calls since a time by tool, caller, client and success, among the newest `AMONG`."""
+    """Count the calls since a time by tool, caller, client and success, in the newest `AMONG`."""
     at = checks.when(since, "since")
     assert at is not None
     with store.read() as connection:
@@ -171,12 +172,12 @@ def _call(row: dict[str, Any]) -> Call:
 
 
 def _error_text(result: Any) -> str:
-    """The error message in a result of any dialect; empty if there is none."""
+    """Return the error message in a result of any dialect; empty if there is none."""
     match result:
         case {"message": str(text)} | {"error": str(text) | {"message": str(text)}}:
             return text
         case {"content": [{"text": str(text)}, *_]}:
-            return _error_text(_payload(text)) or text  # some dialects put JSON into the text
+            return _error_text(_payload(text)) or text  # Some dialects put JSON into the text.
     return ""
 
 
@@ -190,11 +191,14 @@ def _payload(text: str | None) -> Any:
 
 
 def verify(store: Store, *, head: str | None = None) -> Verdict:
-    """Verify the whole chain; `head` is a hash noted earlier that must still be in it."""
+    """Verify the whole chain.
+
+    `head` is a hash noted earlier; the chain must still contain it.
+    """
     if head is not None and not _HASH.fullmatch(head):
         raise InvalidInput(
             "The head is not a hash of 64 hexadecimal digits.",
-            hint="Give one that 'commonplace audit verify' has printed.",
+            hint="Use a hash that 'commonplace audit verify' has printed.",
             field="head",
         )
     with store.read() as connection:
@@ -208,8 +212,8 @@ def verify(store: Store, *, head: str | None = None) -> Verdict:
 def cut(store: Store, before: datetime | str) -> int:
     """Remove the rows written before a time, oldest first; return their number.
 
-    Each removal leaves an anchor row with the number and the hash of the last row removed, in the
-    same transaction. Rows that were purged of their payloads are removed like others.
+    Each removal writes an anchor row in the same transaction, with the number and the hash of the
+    last removed row. Rows without a payload, after a purge, are removed like others.
     """
     until, count = checks.when(before, "before"), 0
     assert until is not None
@@ -226,7 +230,7 @@ def cut(store: Store, before: datetime | str) -> int:
 
 
 def redact(store: Store, nums: Sequence[int]) -> None:
-    """Delete the payloads of rows, and add a row that says so; their hashes stay."""
+    """Delete the payloads of rows, and append a row that records the deletion. The hashes stay."""
     for start in range(0, len(nums), _REDACTIONS_A_ROW):
         some = list(nums[start : start + _REDACTIONS_A_ROW])
         with store.maintain() as connection:
@@ -235,7 +239,7 @@ def redact(store: Store, nums: Sequence[int]) -> None:
 
 
 def _own_entry(tool: str, arguments: str) -> Entry:
-    """An entry about the audit itself, which belongs to no dialect."""
+    """Return an entry about the audit log itself, which belongs to no dialect."""
     return Entry(
         request="", dialect="", tool=tool, success=True, milliseconds=0, arguments=arguments,
         result="{}",

@@ -1,4 +1,4 @@
-"""What operations changed: each row before and after, also for an undo that is not made yet."""
+"""The changes of operations: each row before and after, also as a preview of an undo."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from commonplace.storage.ports import Rows
 from commonplace.storage.tables import VERSIONED, Row, Table
 
 ERASING = ("purge", "expire")
-"""Operations that leave no version of what they delete."""
+"""Operations that delete rows without keeping a version."""
 MOST_OPERATIONS = 200
-"""How many operations between two moments are looked at, the newest first."""
+"""How many operations between two times are read, the newest first."""
 
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """A row of a table before and after; None where it did not exist."""
+    """A row of a table before and after a change; None where the row did not exist."""
 
     table: str
     before: Row | None
@@ -32,7 +32,7 @@ class Change:
 
 @dataclass(frozen=True, slots=True)
 class Changes:
-    """The changes of some operations, which are listed newest first."""
+    """The changes of some operations; the operations are listed newest first."""
 
     operations: tuple[Operation, ...]
     changes: tuple[Change, ...]
@@ -41,7 +41,7 @@ class Changes:
 
 
 class _RolledBack(Exception):
-    """Ends a unit of work whose effects are not wanted."""
+    """Raised to roll back a unit of work whose effects are not wanted."""
 
 
 def ends(space: OpenSpace) -> tuple[int, int]:
@@ -51,7 +51,7 @@ def ends(space: OpenSpace) -> tuple[int, int]:
 
 
 def of_operation(space: OpenSpace, identity: str) -> Changes:
-    """Return what an operation changed; all batches of an import together."""
+    """Return the changes of an operation; for an import, of all its batches together."""
     with space.store.read() as connection:
         row = stored.by_id(connection, space.name, identity)
         if row is None:
@@ -62,20 +62,20 @@ def of_operation(space: OpenSpace, identity: str) -> Changes:
 
 
 def of_each(space: OpenSpace, operations: Sequence[Operation]) -> list[tuple[Change, ...]]:
-    """Return what each of some operations changed by itself, a batch of an import too."""
+    """Return the changes of each operation separately, also for a batch of an import."""
     with space.store.read() as connection:
         return [_changes(connection, space.name, [each.seq], each.seq) for each in operations]
 
 
 def erased(space: OpenSpace, operations: Sequence[Operation]) -> dict[int, int]:
-    """How many memories each of these operations erased, by its `seq`, if it was to erase."""
+    """Return, by `seq`, the number of memories that each purge or expiry among these erased."""
     with space.store.read() as connection:
         return {each.seq: derived.touched(connection, space.name, each.seq)
                 for each in operations if each.name in ERASING}  # fmt: skip
 
 
 def between(space: OpenSpace, since: When, until: When) -> Changes:
-    """Return what is different at a later moment from an earlier one."""
+    """Return the differences between two times."""
     with space.store.read() as connection:
         first = timeline.seq_at(connection, space.name, since)
         last = timeline.seq_at(connection, space.name, until)
@@ -93,9 +93,10 @@ def between(space: OpenSpace, since: When, until: When) -> Changes:
 
 
 def of_undo(space: OpenSpace, identity: str) -> Changes:
-    """Return what undoing an operation would change. It is undone, looked at and rolled back.
+    """Return the changes that undoing an operation would make.
 
-    Raises Conflict if the operation cannot be undone. It must not be called in a unit of work.
+    The operation is undone, read and rolled back. Raise Conflict if it cannot be undone. The
+    function must not be called in a unit of work.
     """
     found: Changes | None = None
     with contextlib.suppress(_RolledBack), space.store.unit("undo", {}):
@@ -120,7 +121,7 @@ def _changes(connection: Rows, space: str, seqs: Sequence[int], last: int) -> tu
 
 
 def _row_at(connection: Rows, space: str, table: Table, num: int, seq: int) -> Row | None:
-    """The row with a number, as it was after an operation."""
+    """Return the row with a number as it was after an operation."""
     rows = table.where(connection, space, upto=seq, num=num)
     if not rows:
         rows = [row for row, _, _ in table.past(connection, space, num=num, at=seq)]

@@ -1,4 +1,4 @@
-"""The imports of a space: each is many operations that share a label, and is undone as one."""
+"""The imports of a space. An import is many operations with one label, undone together."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ class ImportRun:
 
     first: Operation
     last: Operation
-    """Its last operation; undoing that undoes the whole import."""
+    """Its last operation; undoing it undoes the whole import."""
     sources: tuple[str, ...]
-    """The formats or clients that it read."""
+    """The formats or clients of the imported files."""
     memories: int
     """How many memories it added or changed, also if it was undone since."""
     undone_by: str | None
-    """The operation that has undone the import; undoing that brings the import back."""
+    """The operation that has undone the import; undoing it restores the import."""
 
 
 def imports(space: OpenSpace, *, limit: int = 50, before: int | None = None) -> list[ImportRun]:
-    """Return the newest imports first; `before` leaves out those that ended at that `seq` or later.
+    """Return imports, the newest first; `before` selects those that ended before that `seq`.
 
-    A backup that was restored, or a guarded file that was stored, counts as an import.
+    A restored backup and a stored guarded file count as imports.
     """
     checks.limit(limit)
     checks.optional_whole(before, "before")
@@ -54,7 +54,7 @@ def _run(rows: Rows, space: str, each: stored.Labelled) -> ImportRun:
 
 
 def _in_force(rows: Rows, space: str, done: OperationRow) -> OperationRow | None:
-    """The undo of an operation that was not undone itself; None if the operation stands."""
+    """Return the undo of an operation, unless that undo was undone; None if there is none."""
     undone = stored.undone_by(rows, space, done.num)
     redone = stored.undone_by(rows, space, undone.num) if undone else None
     return _in_force(rows, space, redone) if redone else undone

@@ -32,19 +32,19 @@ from commonplace.storage.tables import (
 )
 from commonplace.storage.writing import Unit
 
-UPKEEP = ("embed",)  # operations that change no content, and are not undone
+UPKEEP = ("embed",)  # operations that change no content and cannot be undone
 IMPORT = "import"
 PATROL = "patrol"
 # Operations of these names that share a label are undone together.
 GROUPED = (IMPORT, PATROL)
-LABEL = "import:"  # the label of such an operation begins with its name
+LABEL = "import:"  # The label of such an operation begins with its name.
 
-# Row number → (the row before an operation, or None if there was none; its vectors).
+# Maps a row number to the row before an operation (None if it did not exist) and its vectors.
 Before = dict[int, tuple[Row | None, bytes | None]]
 
 
 def operation_of(row: OperationRow) -> Operation:
-    """Return the operation of a row."""
+    """Convert a row of operations to an `Operation`."""
     origin = Origin.load(row.origin)
     return Operation(row.id, row.name, moment(row.at), origin, row.num, row.undoes)
 
@@ -54,7 +54,7 @@ def operations(
 ) -> list[Operation]:
     """Return the newest operations first; `upkeep` includes those that only embed.
 
-    `before` leaves out the operation with that `seq` and all later ones.
+    With `before`, only operations with a lower `seq` are returned.
     """
     checks.limit(limit)
     checks.flag(upkeep, "upkeep")
@@ -73,14 +73,14 @@ def seq_at(connection: Rows, space: str, as_of: When) -> int: ...
 @overload
 def seq_at(connection: Rows, space: str, as_of: When | None) -> int | None: ...
 def seq_at(connection: Rows, space: str, as_of: When | None) -> int | None:
-    """Return the newest operation recorded at or before a time, or 0; None means now."""
+    """Return the `seq` of the newest operation at or before a time, or 0; None for the present."""
     at = checks.when(as_of, "as_of")
     return None if at is None else stored.newest_at(connection, space, at)
 
 
 @contextlib.contextmanager
 def reading(space: OpenSpace, as_of: When | None) -> Iterator[tuple[Rows, int | None]]:
-    """Open a read snapshot; yield it with the operation to read as of, or None for now."""
+    """Open a read snapshot; yield it with the `seq` of the operation to read as of, or None."""
     with space.store.read() as connection:
         yield connection, seq_at(connection, space.name, as_of)
 
@@ -104,7 +104,7 @@ def need(
     connection: Rows, space: str, table: Table, identity: str, seq: int | None = None,
     *, name: str, field: str = "id",
 ) -> Row:  # fmt: skip
-    """Return the row with an id, now or after an operation; NotFound if there is none."""
+    """Return the row with an id, now or after an operation; raise NotFound if there is none."""
     checks.text(identity, field, max_chars=checks.REF_CHARS)
     if seq is None:
         row = table.by_id(connection, space, identity)
@@ -131,7 +131,7 @@ def memories_at(
 
 
 def replaced_since(connection: Rows, space: str, seq: int) -> list[tuple[Row, bytes | None]]:
-    """Return (row, vectors) of memories that were current after an operation and are no longer."""
+    """Return the former rows and vectors of memories that have changed since an operation."""
     return [
         (row, _vectors_after(connection, space, row) if vectors is None else vectors)
         for row, _, vectors in MEMORIES.past(connection, space, at=seq)
@@ -139,7 +139,7 @@ def replaced_since(connection: Rows, space: str, seq: int) -> list[tuple[Row, by
 
 
 def _vectors_after(connection: Rows, space: str, row: Row) -> bytes | None:
-    """Return the vectors of a version that stored none because the next one had the same text."""
+    """Return the vectors of a version that stored none, because the next one had the same text."""
     for later, _, vectors in MEMORIES.past(connection, space, num=row["num"], after=row["seq"]):
         if not _same_text(row, later):
             return None
@@ -158,7 +158,7 @@ def _same_text(one: Row, other: Row) -> bool:
 def messages_at(
     connection: Rows, space: str, nums: Iterable[int], seq: int | None
 ) -> dict[int, Row]:
-    """Return the messages that memories are, or were after an operation, by number."""
+    """Return the messages of memories, now or after an operation, by memory number."""
     former = [] if seq is None else MESSAGES.past(connection, space, at=seq)
     found = {row["memory"]: row for row, _, _ in former}
     for num in nums:
@@ -203,14 +203,14 @@ def versions(space: OpenSpace, identity: str) -> list[Version]:
 
 
 def label(operation: Operation) -> str | None:
-    """Return the label that the operations of one import or patrol share; None for any other."""
+    """Return the label that the operations of one import or patrol share; else None."""
     origin, name = operation.origin, operation.name
-    shared = origin.label or origin.url  # older releases wrote it as `url`
+    shared = origin.label or origin.url  # Older releases stored the label as `url`.
     return shared if name in GROUPED and shared.startswith(f"{name}:") else None
 
 
 def undone_together(connection: Rows, space: str, operation: Operation) -> list[int]:
-    """Return the operations that are undone with this one, oldest first: those of its import."""
+    """Return the operations that are undone together with this one, oldest first."""
     shared = label(operation)
     if shared is None:
         return [operation.seq]
@@ -220,10 +220,10 @@ def undone_together(connection: Rows, space: str, operation: Operation) -> list[
 def undo(
     space: OpenSpace, operation: str | None = None, *, origin: Origin | None = None
 ) -> Operation:
-    """Undo an operation: the newest by default, or the one named.
+    """Undo an operation: the named one, or by default the newest.
 
-    All batches of an import are undone together. If a later operation depends on the changes, it
-    is a Conflict, and nothing is changed. What was done before a purge is undone by its name only.
+    All batches of an import are undone together. If a later operation depends on the changes, raise
+    Conflict and change nothing. Operations before a purge are undone only if they are named.
     """
     with space.store.read() as connection:
         target = _chosen(space, connection, operation)
@@ -235,11 +235,11 @@ def undo(
         if not any(touched.values()):
             raise Conflict(
                 f"Operation {target.id} ({target.name}) changed nothing that can be undone.",
-                hint="A purge and events cannot be undone, and an operation only once.",
+                hint="Purges and events cannot be undone. Any other operation can be undone once.",
             )
         for table, rows in touched.items():
             _check_later(unit, target, seqs, table, rows)
-        # Memories last: their index entries also depend on their rows in messages.
+        # Restore memories last: their index entries also depend on their rows in messages.
         for table in reversed(VERSIONED):
             _undo_rows(space, unit, target, table, touched[table])
         for table, rows in touched.items():
@@ -256,18 +256,19 @@ def _chosen(space: OpenSpace, connection: Rows, operation: str | None) -> Operat
         if named is None:
             raise NotFound(
                 "There is no such operation.",
-                hint="'commonplace log' lists the newest ones.",
+                hint="'commonplace log' lists the newest operations.",
                 field="operation",
             )
         if named.num == own:
             raise Conflict(
-                "This unit of work is still open.", hint="Raise an error to roll it back."
+                "This unit of work is still open.",
+                hint="Raise an error in its block to roll it back.",
             )
         newest = undone_together(connection, space.name, operation_of(named))[-1]
-        return _done_last(connection, space.name, _at(connection, space.name, newest))
+        return _last_redo(connection, space.name, _at(connection, space.name, newest))
     if own:
         raise Conflict(
-            "This unit of work has changed something itself.",
+            "This unit of work has already changed something.",
             hint="Raise an error to roll it back, or name the operation to undo.",
         )
     passed: set[str | None] = set()
@@ -276,7 +277,7 @@ def _chosen(space: OpenSpace, connection: Rows, operation: str | None) -> Operat
             continue
         seqs = undone_together(connection, space.name, found)
         if found.seq != seqs[-1]:
-            # An import is represented by its last operation, and that was undone.
+            # The last operation represents its import, and it was undone.
             passed.add(label(found))
             continue
         # An operation that only appended events, or was purged since, cannot be undone.
@@ -284,8 +285,8 @@ def _chosen(space: OpenSpace, connection: Rows, operation: str | None) -> Operat
             if stored.purge_after(connection, space.name, found.seq):
                 raise Conflict(
                     "A purge cannot be undone.",
-                    hint=f"To undo what was done before it ({found.name}, {found.at:%Y-%m-%d %H:%M}"
-                    f" UTC), name it: commonplace undo {found.id[:8]}.",
+                    hint=f"To undo the operation before the purge ({found.name}, "
+                    f"{found.at:%Y-%m-%d %H:%M} UTC), name it: commonplace undo {found.id[:8]}.",
                 )
             return found
     raise NotFound(
@@ -295,8 +296,8 @@ def _chosen(space: OpenSpace, connection: Rows, operation: str | None) -> Operat
     )
 
 
-def _done_last(connection: Rows, space: str, target: Operation) -> Operation:
-    """Return the operation, or the redo that repeated it; Conflict if it is undone."""
+def _last_redo(connection: Rows, space: str, target: Operation) -> Operation:
+    """Return the operation, or the redo that repeated it; raise Conflict if it is undone."""
     undone = stored.undone_by(connection, space, target.seq)
     if undone is None:
         return target
@@ -304,13 +305,13 @@ def _done_last(connection: Rows, space: str, target: Operation) -> Operation:
     if redone is None:
         raise Conflict(
             f"Operation {target.id} ({target.name}) was undone already, by {undone.id}.",
-            hint="Undo that one to redo it.",
+            hint="Undo the later operation to redo this one.",
         )
-    return _done_last(connection, space, operation_of(redone))
+    return _last_redo(connection, space, operation_of(redone))
 
 
 def rows_before(connection: Rows, space: str, table: Table, seqs: Sequence[int]) -> Before:
-    """Return the rows that operations changed in a table, as they were before the first."""
+    """Return the rows that operations changed in a table, as they were before the first of them."""
     before: Before = {}
     for seq in seqs:
         changed: Before = {}
@@ -329,7 +330,7 @@ def _refuse(unit: Unit, target: Operation, seq: int, what: str) -> Conflict:
     return Conflict(
         f"Operation {target.id} ({target.name}) cannot be undone: the later operation"
         f" {later.id} ({later.name}, {later.at:%Y-%m-%d %H:%M:%S} UTC) {what}.",
-        hint="Undo the later one first.",
+        hint="Undo the later operation first.",
     )
 
 
@@ -358,7 +359,7 @@ def _in_effect(
         undid = stored.undoes(unit.connection, unit.space, last)
         if undid is None:
             break
-        # After an undo, a row is as it was before the operation that was undone.
+        # After an undo, a row is as it was before the undone operation.
         if undid not in known:
             undone_one = _at(unit.connection, unit.space, undid)
             known[undid] = set(undone_together(unit.connection, unit.space, undone_one))
@@ -387,7 +388,7 @@ def _undo_rows(space: OpenSpace, unit: Unit, target: Operation, table: Table, ro
             else (before, _vectors_after(unit.connection, unit.space, before))
             for num, (before, vectors) in rows.items()
         }
-        # A ref may have moved to another memory: clear all before any is restored.
+        # A ref may have moved to another memory: clear all refs before restoring any row.
         stored_memories.clear_refs(unit.connection, unit.space, rows)
     for num, (before, vectors) in rows.items():
         if before is None:
@@ -417,7 +418,7 @@ def remove_row(unit: Unit, table: Table, row: Row) -> None:
         table.remove(unit, row)
 
 
-# (table, columns that no two rows may share, values that a row must have for that).
+# (table, columns that no two rows may share, values of the rows to which the rule applies).
 UNIQUE: tuple[tuple[Table, tuple[str, ...], dict[str, str]], ...] = (
     (MEMORIES, ("id",), {}),
     (MEMORIES, ("ref",), {}),
@@ -426,7 +427,7 @@ UNIQUE: tuple[tuple[Table, tuple[str, ...], dict[str, str]], ...] = (
     (MEMBERS, ("cluster", "memory"), {}),
     (ARTIFACTS, ("path",), {"state": "active"}),
 )
-# (table, column that refers to a row, table of that row, its column).
+# (table, column with the reference, referenced table, referenced column).
 REFERENCES: tuple[tuple[Table, str, Table, str], ...] = (
     (MESSAGES, "memory", MEMORIES, "num"),
     (LINKS, "source", MEMORIES, "id"),
@@ -441,7 +442,7 @@ REFERENCES: tuple[tuple[Table, str, Table, str], ...] = (
 
 
 def _check_unique(unit: Unit, target: Operation, table: Table, before: Row) -> None:
-    """Raise Conflict if another row has the unique values of a row to be restored."""
+    """Raise Conflict if another row has the unique values of a row that is to be restored."""
     if before.get("state") == "archived" and table is ARTIFACTS:
         return
     for place, columns, also in UNIQUE:
@@ -453,7 +454,7 @@ def _check_unique(unit: Unit, target: Operation, table: Table, before: Row) -> N
 
 
 def _check_references(unit: Unit, target: Operation, table: Table, rows: Before) -> None:
-    """Raise Conflict if a row would refer to another row that does not exist."""
+    """Raise Conflict if a row would refer to a row that does not exist."""
     inward = [(each[0], each[1], each[3]) for each in REFERENCES if each[2] is table]
     outward = [each[1:] for each in REFERENCES if each[0] is table]
     for num, (before, _) in rows.items():
@@ -461,7 +462,9 @@ def _check_references(unit: Unit, target: Operation, table: Table, rows: Before)
         if gone is not None:
             for referring, column, key in inward:
                 for user in referring.where(unit.connection, unit.space, **{column: gone[key]}):
-                    raise _refuse(unit, target, user["seq"], f"refers to it in {referring.name}")
+                    raise _refuse(
+                        unit, target, user["seq"], f"refers to its result in {referring.name}"
+                    )
         if before is not None:
             for column, referred, key in outward:
                 needed = before[column]
@@ -469,7 +472,7 @@ def _check_references(unit: Unit, target: Operation, table: Table, rows: Before)
                     unit.connection, unit.space, **{key: needed}
                 ):
                     by = _who_removed(unit, referred, key, needed)
-                    raise _refuse(unit, target, by, f"removed the {column} it needs")
+                    raise _refuse(unit, target, by, f"removed the {column} that it needs")
 
 
 def _newest(unit: Unit, table: Table, num: int) -> Row | None:

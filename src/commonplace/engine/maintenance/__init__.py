@@ -1,1 +1,1 @@
-"""Embedding in the background, purges, and copies in files."""
+"""Background embedding, purges, and copies of memories in files."""

@@ -1,7 +1,7 @@
-"""Which file is a copy of which memory, and which copies are outdated.
+"""Copies of memories in files: which file belongs to which memory, and which are outdated.
 
-A row whose version differs from the one recorded with its file has to be written to that file. So
-the intent to write commits with the row, and no other list is needed.
+A file is outdated if the version of its row differs from the version recorded with the file. So the
+intent to write the file is committed with the row, and no other list is needed.
 """
 
 from __future__ import annotations
@@ -16,30 +16,30 @@ from commonplace.storage import files as stored
 from commonplace.storage.tables import MEMORIES
 from commonplace.storage.writing import read_head
 
-PER_WRITE = 1_000  # files recorded in one write
+PER_WRITE = 1_000  # how many files are recorded in one write
 
 
 @dataclass(frozen=True, slots=True)
 class File:
-    """A file as it was when it and its memory last agreed."""
+    """The state of a file when it last matched its memory."""
 
     memory: int
     path: str
-    """Relative to the directory; empty if the memory has no file on purpose."""
+    """The path relative to the directory; empty if the memory has no file on purpose."""
     size: int
     mtime: int
     inode: int
     digest: bytes
     """Digest of the file's content."""
     rendered: bytes
-    """Digest of the row as it would be written; a person may have formatted the file otherwise."""
+    """Digest of the row as a file; a person may have formatted the file differently."""
     seq: int
-    """The version of the row."""
+    """The version of the row at that time."""
 
 
 @dataclass(frozen=True, slots=True)
 class Behind:
-    """The memories that changed after an operation."""
+    """The memories whose files are outdated since an operation."""
 
     head: int
     memories: list[Memory]
@@ -56,7 +56,7 @@ def known(space: OpenSpace, root: str) -> list[File]:
 
 
 def note(space: OpenSpace, root: str, files: Sequence[File], gone: Collection[int] = ()) -> None:
-    """Record the state of files, and remove the records of `gone` memories."""
+    """Record the state of files, and delete the records of `gone` memories."""
     checks.text(root, "root", max_chars=checks.NAME_CHARS)
     for first in range(0, max(len(files), 1), PER_WRITE):
         part = [astuple(file) for file in files[first : first + PER_WRITE]]
@@ -79,6 +79,6 @@ def behind(space: OpenSpace, root: str, kinds: Collection[str], after: int = 0) 
 
 
 def head(space: OpenSpace) -> int:
-    """Return the newest operation."""
+    """Return the `seq` of the newest operation."""
     with space.store.read() as connection:
         return read_head(connection, space.name)[0]

@@ -1,4 +1,4 @@
-"""Purge: deleting memories for good, and proving it by a scan of the files."""
+"""Purge: delete memories permanently, and prove the deletion by a scan of the files."""
 
 from __future__ import annotations
 
@@ -30,31 +30,31 @@ from commonplace.storage.tables import (
 from commonplace.storage.versions import erase_derived, erase_row
 from commonplace.storage.writing import Unit
 
-WINDOW = 24  # bytes of a purged text that must not be found together in any file
+WINDOW = 24  # The length in bytes of a piece of purged text; no file may contain such a piece.
 STRIDE = 8
 MOST_WINDOWS = 2_000
-UNPROVED = "The memories are deleted, but bytes of them may still be in the files."
-SWEEP = "Close every program that has the space open: the last one empties its log."
+UNPROVED = "The memories are deleted, but some of their bytes may still be in the files."
+SWEEP = "Close every program that has the space open: the last one to close deletes the log."
 NAMING = ("kind", "origin")
 TEXTS = ("text", "title", "ref", "reason", "subject", "object", "subject_key", "object_key")
 
 
 @dataclass(frozen=True, slots=True)
 class Proof:
-    """What a purge removed, and what a scan of the files found afterwards."""
+    """The result of a purge: what it removed, and what a scan of the files found afterwards."""
 
     memories: int
     rows: int
     files: tuple[str, ...]
     bytes_scanned: int
     traces: int | None
-    """Pieces of the purged texts still in the files, except pieces of other texts that remain.
+    """Pieces of the purged texts that are still in the files and in no other stored text.
 
-    None on PostgreSQL: they go with its vacuum, its log, its replicas and its backups."""
+    None on PostgreSQL, whose vacuum, log, replicas and backups determine when they go."""
     copies: tuple[str, ...] = ()
-    """Copies that a restore or a migration left next to the file; they may still hold the texts."""
+    """Copies that a restore or a migration left next to the file; they may contain the texts."""
     removed: tuple[str, ...] = ()
-    """Other files of the data directory with copies, which were deleted or rewritten."""
+    """Other files of the data directory that contained copies and were deleted or rewritten."""
     held: tuple[str, ...] = ()
     """What still holds a text or a piece of one: files of the data directory, and columns that say
     who did something."""
@@ -66,18 +66,18 @@ class Proof:
 def purge(
     space: OpenSpace, *identities: str, origin: Origin | None = None, words: Sequence[str] = ()
 ) -> Proof:
-    """Delete memories for good, with their history, and prove it by a scan of the files.
+    """Delete memories and their history permanently, and prove it by a scan of the files.
 
-    Of `words`, which may be short, no trace may be left either: calls in the audit log that hold
-    them lose their arguments and answers. Copies in other files of the data directory are removed,
-    or reported; what was imported is not imported again.
+    `words`, which may be short, are removed too: audit entries that contain them lose their
+    arguments and results. Copies in other files of the data directory are removed or reported.
+    Purged lines of an import are not imported again.
     """
     words = [checks.text(word, "words") for word in checks.listed(words, "words")]
     texts: list[str] = []
-    referring: list[str] = []  # texts of links, facts and others that refer to the memories
+    referring: list[str] = []  # texts of links, facts and other rows that refer to the memories
     names: set[str] = set()
     said: set[str] = set()
-    imported: dict[str, str] = {}  # ref → where it was imported from
+    imported: dict[str, str] = {}  # maps a ref to the source of its import
     gone = Purged()
     rows = purged = 0
     with space.write("purge", origin) as unit:
@@ -99,7 +99,7 @@ def purge(
                 names |= ids
                 purged += 1
         rows += _redact_events(unit, texts, words)
-        forms = {form for word in words for form in _written(word)}
+        forms = {form for word in words for form in _stored_forms(word)}
         pieces = _windows(texts + referring) | forms
         rows += _redact_calls(space, unit, pieces, names)
         rows += _redact_origins(unit, words)
@@ -116,8 +116,10 @@ def purge(
             f"{swept.traces} pieces of the purged text are still in the files.",
             hint=f"The memories are deleted; another process may be reading. {SWEEP}",
         )
-    # Not by tags, refs or sources: their paths and addresses are in files of others, too.
-    whole = {form for text in said if len(text) >= WINDOW // 2 for form in _written(text)} | forms
+    # Tags, refs and sources are not searched for: other files contain the same paths and URLs.
+    whole = {
+        form for text in said if len(text) >= WINDOW // 2 for form in _stored_forms(text)
+    } | forms
     removed, held = outside.remove_copies(space, gone, whole, _windows(sorted(said)) | forms)
     return Proof(
         purged, rows, swept.files, swept.scanned, swept.traces, swept.copies, removed,
@@ -126,10 +128,10 @@ def purge(
 
 
 def expire(space: OpenSpace, *identities: str, origin: Origin | None = None) -> int:
-    """Delete records that are out of date, with their history; return how many were deleted.
+    """Delete outdated records with their history; return how many were deleted.
 
-    Their disk space is used again. Unlike a purge it proves nothing, so that it can run in the
-    background. A record that something refers to stays.
+    Their disk space is reused. Unlike a purge, this proves nothing, so it can run in the
+    background. Records that something refers to are not deleted.
     """
     deleted = 0
     with space.write("expire", origin) as unit:
@@ -153,7 +155,7 @@ def _is_referred_to(unit: Unit, identity: str) -> bool:
 
 
 def _numbers(unit: Unit, identity: str) -> dict[int, set[str]]:
-    """Return the row numbers of a memory, current or former, each with its ids and refs."""
+    """Return the current and former row numbers of a memory, each with its ids and refs."""
     row = memories.find_row(unit.connection, unit.space, identity)
     if row is not None:
         check_reserved(row)
@@ -175,7 +177,8 @@ def _states(unit: Unit, table: Table, num: int) -> list[Row]:
 def _texts(unit: Unit, table: Table, num: int) -> list[str]:
     """Return all texts of a row and of its former versions."""
     rows = _states(unit, table, num)
-    names = (*TEXTS, "source") if table is MEMORIES else TEXTS  # the source of a link is an id
+    # The source of a link is an id, not a text.
+    names = (*TEXTS, "source") if table is MEMORIES else TEXTS
     found = [row[name] for row in rows for name in names if row.get(name)]
     for row in rows:
         for name in ("attrs", "tags"):
@@ -196,7 +199,7 @@ def _strings(value: Any) -> list[str]:
 def _erase(unit: Unit, num: int, ids: set[str], texts: list[str]) -> int:
     """Remove the row, its versions, its index entries, and rows of other tables that refer to it.
 
-    The texts of those others are added to `texts`.
+    The texts of these other rows are added to `texts`.
     """
     connection, space = unit.connection, unit.space
     rows = erase_row(connection, space, MEMORIES, num) + erase_derived(connection, space, num)
@@ -212,7 +215,7 @@ def _erase(unit: Unit, num: int, ids: set[str], texts: list[str]) -> int:
 def _erase_rows(
     unit: Unit, table: Table, columns: Sequence[str], value: Any, texts: list[str]
 ) -> int:
-    """Delete the rows that refer to a memory, or did; return how many were deleted."""
+    """Delete the rows that refer to a memory, or once did; return how many were deleted."""
     nums = {
         row["num"]
         for column in columns
@@ -233,7 +236,7 @@ def _redact_events(unit: Unit, texts: Sequence[str], words: Sequence[str]) -> in
     redacted = 0
     for num, payload in events.payloads(unit.connection, unit.space):
         quoted = _strings(json.loads(payload))
-        # A word or two in common is not a quotation.
+        # One or two words in common are not a quotation.
         if any(
             (len(text) >= WINDOW // 2 and text in quote) or (len(quote) >= WINDOW and quote in text)
             for text in texts
@@ -245,37 +248,37 @@ def _redact_events(unit: Unit, texts: Sequence[str], words: Sequence[str]) -> in
 
 
 def _redact_calls(space: OpenSpace, unit: Unit, pieces: set[bytes], names: Iterable[str]) -> int:
-    """Remove the payloads of audit entries, and stored answers, that name or quote a memory."""
+    """Remove payloads of audit entries, and stored answers, that name or quote a memory."""
     from commonplace.engine.history import audit
     from commonplace.storage import audit as stored_audit
 
-    # By its id, too: a text of a few characters is too short to be searched for.
+    # Also search for the id, because a text of a few characters is too short to search for.
     windows = pieces | {json.dumps(name, ensure_ascii=False).encode() for name in names}
     windows |= {window.replace(b'"', b'\\"') for window in windows if window[:1] == b'"'}
     audited = [
         num
         for num, *payloads in stored_audit.payloads(unit.connection, unit.space)
-        if any(_holds(payload, windows) for payload in payloads)
+        if any(_contains_piece(payload, windows) for payload in payloads)
     ]
     audit.redact(space.store, audited)
     answered = [
         key
         for key, result in answers.results(unit.connection, unit.space)
-        if _holds(result, windows)
+        if _contains_piece(result, windows)
     ]
     answers.remove(unit.connection, unit.space, answered)
     return len(audited) + len(answered)
 
 
 def _redact_origins(unit: Unit, words: Sequence[str]) -> int:
-    """Empty the parts of operations' origins that hold a word; who did it stays."""
+    """Clear the fields of operations' origins that contain a word; the caller's name stays."""
     changed = 0
     for row in list(operations.in_order(unit.connection, unit.space)) if words else ():
         parts = Origin.load(row.origin).as_dict()
         kept = {
             name: value
             for name, value in parts.items()
-            if name == "user" or not _says(value, words)
+            if name == "user" or not _contains_word(value, words)
         }
         if kept != parts:
             operations.replace_origin(unit.connection, unit.space, row, Origin(**kept).dump())
@@ -284,9 +287,9 @@ def _redact_origins(unit: Unit, words: Sequence[str]) -> int:
 
 
 def _named_by(unit: Unit, words: Sequence[str]) -> list[str]:
-    """Return the columns that hold a word and that a purge leaves, each with its number of rows.
+    """Return the columns that contain a word and that a purge keeps, each with its row count.
 
-    They say who did something and what it is; rows of the audit are chained by their hashes.
+    These columns say who did what. Rows of the audit log cannot change, because hashes chain them.
     """
     from commonplace.storage import audit
 
@@ -296,42 +299,46 @@ def _named_by(unit: Unit, words: Sequence[str]) -> list[str]:
     for table in VERSIONED:
         rows = table.where(unit.connection, unit.space)
         for row in [*rows, *(past for past, _, _ in table.past(unit.connection, unit.space))]:
-            found.update(f"{table.name}.{name}" for name in NAMING if _says(row.get(name), words))
+            found.update(
+                f"{table.name}.{name}" for name in NAMING if _contains_word(row.get(name), words)
+            )
     for done in operations.in_order(unit.connection, unit.space):
-        found.update(["operations.origin"] if _says(done.origin, words) else [])
+        found.update(["operations.origin"] if _contains_word(done.origin, words) else [])
     for event in events.find(unit.connection, unit.space, events.Wanted()):
         found.update(f"events.{name}" for name in ("kind", "subject")
-                     if _says(getattr(event, name), words))  # fmt: skip
+                     if _contains_word(getattr(event, name), words))  # fmt: skip
     for each in audit.callers(unit.connection, unit.space):
-        found.update(f"audit.{name}" for name, value in each.items() if _says(value, words))
+        found.update(
+            f"audit.{name}" for name, value in each.items() if _contains_word(value, words)
+        )
     return [f"{name} ({count} {'row' if count == 1 else 'rows'})" for name, count in found.items()]
 
 
-def _says(value: Any, words: Sequence[str]) -> bool:
+def _contains_word(value: Any, words: Sequence[str]) -> bool:
     return isinstance(value, str) and any(word.lower() in value.lower() for word in words)
 
 
-def _holds(payload: Any, windows: set[bytes]) -> bool:
+def _contains_piece(payload: Any, windows: set[bytes]) -> bool:
     data = payload.encode() if isinstance(payload, str) else b""
     return any(window in data for window in windows)
 
 
 def _windows(texts: Sequence[str]) -> set[bytes]:
-    """Return pieces to search for, evenly over all texts, as stored plainly and inside JSON."""
+    """Return pieces of all texts to search for, evenly spaced, plain and as escaped JSON."""
     every = [
         encoded[start : start + WINDOW]
         for text in texts
-        for encoded in _written(text)
+        for encoded in _stored_forms(text)
         for start in range(0, max(1, len(encoded) - WINDOW + 1), STRIDE)
     ]
     step = max(1, len(every) // MOST_WINDOWS)
     return {window for window in every[::step] if len(window) >= WINDOW // 2}
 
 
-def _written(text: str) -> set[bytes]:
-    """Return the forms in which a text is stored: plainly, or escaped as JSON up to three times.
+def _stored_forms(text: str) -> set[bytes]:
+    """Return the forms in which a text is stored: plain, or escaped as JSON up to three times.
 
-    Files may hold it as JSON of ASCII characters only.
+    Files may contain the text as JSON of ASCII characters only.
     """
     forms = [text]
     for _ in range(3):

@@ -1,6 +1,6 @@
-"""Remembers which imported lines were purged, so that they are not imported again.
+"""Record which imported lines were purged, so that they are not imported again.
 
-An event holds salted hashes of their refs: the refs of a client's lines, never their texts.
+An event stores salted hashes of the lines' refs, never their texts.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from commonplace.storage.writing import Unit
 
 KIND = "purged"
 TOOLS = ("import", "capture", "guard")
-"""The tools, in the origin of a memory, that read the same line again."""
+"""Tools, as named in the origin of a memory, that may read the same line again."""
 
 
 def record(unit: Unit, refs: Collection[str]) -> None:
-    """Remember the refs of lines that are purged."""
+    """Record the refs of lines that are purged."""
     if not refs:
         return
     known = next(_recorded(unit.connection, unit.space), None)
@@ -33,7 +33,7 @@ def record(unit: Unit, refs: Collection[str]) -> None:
 
 
 def among(space: OpenSpace, refs: Collection[str]) -> set[str]:
-    """Those of the refs that were purged."""
+    """Return the refs among these that were purged."""
     found: set[str] = set()
     with space.store.read() as connection:
         for known in _recorded(connection, space.name):

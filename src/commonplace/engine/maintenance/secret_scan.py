@@ -1,4 +1,4 @@
-"""Finding what must not be stored, in former versions too, and deleting it for good."""
+"""Find secrets in the stored data and its former versions, and delete them permanently."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from commonplace.storage.tables import (
 from commonplace.text import secrets
 
 EXCERPT = 40
-# What a row is called, the column that names it, and its columns with text.
+# For each table: the name of its rows, the column that identifies a row, and the text columns.
 _SCANNED: tuple[tuple[Table, str, str, tuple[str, ...]], ...] = (
     (MEMORIES, "memory", "id", ("title", "text", "attrs", "tags", "ref", "source")),
     (FACTS, "fact", "id", ("subject", "predicate", "object", "attrs")),
@@ -41,27 +41,27 @@ _SCANNED: tuple[tuple[Table, str, str, tuple[str, ...]], ...] = (
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """A secret, or a text that was asked for, in something that is stored."""
+    """A secret, or a text that was searched for, in a stored object."""
 
     what: str
-    """memory, fact, link, cluster, artifact or conversation."""
+    """The type: memory, fact, link, cluster, artifact or conversation."""
     id: str
     kind: str
     excerpt: str
-    """The text around it, with the secret masked."""
+    """The surrounding text, with the secret masked."""
     former: bool
-    """Whether only former versions hold it."""
+    """Whether only former versions contain the secret."""
 
 
 _LABELS = ("tags", "ref", "path", "conversation", "session", "speaker", "reviewer")
 _UNCERTAIN = ("password", "key")  # see secrets.find_certain
 Texts = Iterator[tuple[str, str]]
-"""Columns with their texts."""
+"""Pairs of a column and its text."""
 Find = Callable[[str], list[secrets.Secret]]
 
 
 def occurrences(*wanted: str) -> Find:
-    """Return a function that finds texts in others, whatever the case of their letters."""
+    """Return a function that finds these texts in other texts, ignoring case."""
     pattern = re.compile("|".join(map(re.escape, wanted)), re.IGNORECASE)
 
     def find(text: str) -> list[secrets.Secret]:
@@ -72,7 +72,7 @@ def occurrences(*wanted: str) -> Find:
 
 
 def scan(space: OpenSpace, find: Find = secrets.find) -> list[Found]:
-    """Return the secrets in all that is stored, and in its former versions."""
+    """Return the secrets in all stored objects and their former versions."""
     found: dict[tuple[str, str, str, str], Found] = {}
 
     def add(what: str, identity: str, texts: Texts, former: bool) -> None:
@@ -112,10 +112,10 @@ def _excerpt(text: str, secret: secrets.Secret) -> str:
 def purge_secrets(
     space: OpenSpace, identities: Iterable[str], *, origin: Origin | None = None
 ) -> tuple[Proof, dict[str, str]]:
-    """Delete memories with their history, and keep a copy of each with its secrets masked.
+    """Purge memories, and store a copy of each with its secrets masked.
 
-    Return the proof, and the id of each copy by the id of the memory. A copy has no links, and no
-    place in a conversation.
+    Return the proof of the purge, and the id of each copy by the id of its memory. A copy has no
+    links and belongs to no conversation.
     """
     wanted = list(dict.fromkeys(identities))
     with space.store.read() as connection:
@@ -132,9 +132,9 @@ def purge_secrets(
 
 
 def _draft(memory: Memory) -> Draft:
-    """Return the memory as a new one, masked, without its id and ref.
+    """Return a draft of the memory with masked secrets, without its id and ref.
 
-    It is masked here too, since the library may be opened to allow secrets.
+    The secrets are masked here because the library may allow secrets.
     """
     known = {each.name for each in fields(memory)} & set(DRAFT_FIELDS) - {"id", "ref"}
     values = {name: getattr(memory, name) for name in known}

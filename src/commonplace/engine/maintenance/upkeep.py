@@ -1,4 +1,4 @@
-"""Background embedding: vectors that are missing, or of a model no longer in use."""
+"""Background embedding: compute vectors that are missing or of an outdated model."""
 
 from __future__ import annotations
 
@@ -19,22 +19,23 @@ if TYPE_CHECKING:
     from commonplace.engine.library import OpenSpace
 
 BATCH = 32
-LOCAL_BATCH = 8  # for a local model: it takes about a second, then checks whether to stop
-SEARCH_SECONDS = 30  # between two searches for memories that nobody asked to embed
+# batch size for a local model: about a second of work before the next check whether to stop
+LOCAL_BATCH = 8
+SEARCH_SECONDS = 30  # seconds between two searches for memories without a request to embed them
 FOUND = 10_000  # how many memories are put into the outbox at once
 CLAIM_SECONDS = 120
 RETRY_SECONDS = (1, 5, 30, 120, 600)
 
 
 def backlog(space: OpenSpace) -> tuple[int, int]:
-    """Return (how many memories wait for vectors, seconds that the oldest has waited)."""
+    """Return how many memories wait for vectors, and how many seconds the oldest has waited."""
     with space.store.read() as connection:
         count, oldest = outbox.size(connection, space.name)
     return count, 0 if oldest is None else max(0, (now() - oldest) // 1_000_000)
 
 
 def waiting(space: OpenSpace, identities: Sequence[str]) -> dict[str, str]:
-    """Return those of the memories that have no vectors yet, with the last error of each."""
+    """Return the memories among these that have no vectors yet, each with its last error."""
     found: dict[str, str] = {}
     with space.store.read() as connection:
         for identity in identities:
@@ -53,7 +54,7 @@ def find_work(space: OpenSpace) -> bool:
         return has_work(space)
     with space.store.read() as connection:
         if space.model is None:
-            return has_work(space)  # the model is not known until the provider answers
+            return has_work(space)  # The model is unknown until the provider answers.
         due = outbox.unasked(connection, space.name, space.current_model(connection), FOUND)
     if len(due) < FOUND:
         space.searched = time.monotonic()
@@ -65,7 +66,7 @@ def find_work(space: OpenSpace) -> bool:
 
 
 def has_work(space: OpenSpace) -> bool:
-    """Whether anything waits in the outbox."""
+    """Return whether the outbox has rows."""
     with space.store.read() as connection:
         return not outbox.is_empty(connection, space.name)
 
@@ -73,7 +74,7 @@ def has_work(space: OpenSpace) -> bool:
 def embed_some(space: OpenSpace, stopping: Callable[[], bool] = lambda: False) -> int:
     """Embed one batch from the outbox; return how many memories were finished.
 
-    If `stopping` returns true, the others are released, so that another process can embed them.
+    When `stopping` returns true, the rest of the batch is released for other processes.
     """
     claimed = _just_stored(space) or _claim(space)
     if not claimed:
@@ -88,9 +89,9 @@ def embed_some(space: OpenSpace, stopping: Callable[[], bool] = lambda: False) -
 
 
 def still_expected(space: OpenSpace) -> bool:
-    """Whether vectors are expected of memories whose unit of work may not be stored yet.
+    """Return whether vectors are expected for memories whose unit of work may still be open.
 
-    Those that another process has embedded are no longer expected.
+    Vectors that another process has written are no longer expected.
     """
     expected = space.expected_vectors()
     if expected:
@@ -106,7 +107,7 @@ def still_expected(space: OpenSpace) -> bool:
 
 
 def _embed_singly(space: OpenSpace, nums: list[int], stopping: Callable[[], bool]) -> int:
-    """Embed a batch that failed one by one, so that one text does not block the others."""
+    """Embed the texts of a failed batch one by one, so that one text does not block the others."""
     finished = failed = 0
     for i, num in enumerate(nums):
         if stopping():
@@ -116,7 +117,7 @@ def _embed_singly(space: OpenSpace, nums: list[int], stopping: Callable[[], bool
             finished += _embed(space, [num], stopping)
         except EmbeddingUnavailable as error:
             failed += 1
-            if failed > finished + 1:  # most texts fail, so the provider is the problem
+            if failed > finished + 1:  # If most texts fail, the provider is the problem.
                 _postpone(space, nums[i:], error)
                 raise
             _postpone(space, [num], error)
@@ -124,10 +125,10 @@ def _embed_singly(space: OpenSpace, nums: list[int], stopping: Callable[[], bool
 
 
 def _just_stored(space: OpenSpace) -> list[int]:
-    """Return rows that calls of this process have just put there, for which searches wait.
+    """Return outbox rows of this process's recent calls, for which searches wait.
 
-    They are not claimed, which would be a commit: other processes are not woken for them, and a
-    memory that is embedded twice gets the same vectors.
+    These rows are not claimed: a claim is a commit, which would wake other processes. A memory that
+    is embedded twice gets the same vectors.
     """
     expected = sorted(space.expected_vectors())[:BATCH]
     if not expected:
@@ -137,9 +138,9 @@ def _just_stored(space: OpenSpace) -> list[int]:
 
 
 def _claim(space: OpenSpace) -> list[int]:
-    """Claim rows of the outbox that are due, for CLAIM_SECONDS."""
+    """Claim due rows of the outbox for CLAIM_SECONDS."""
     with space.store.maintain() as connection:
-        at = now()  # under the lock: a later claim must not have an earlier time
+        at = now()  # Read the time under the lock: a later claim must not have an earlier time.
         return outbox.claim(
             connection, space.name, at,
             until=at + CLAIM_SECONDS * 1_000_000,
@@ -168,7 +169,7 @@ def _embed(space: OpenSpace, nums: list[int], stopping: Callable[[], bool]) -> i
             _release(space, nums)
             return 0
         vectors += quantise(embedder.embed(texts[first : first + step]))
-    # If a power cut undoes it, the rows of the outbox are there again.
+    # The commit need not be durable: if it is lost, the rows are still in the outbox.
     with space.store.maintain(durable=False) as connection:
         model = derived.model_number(connection, space.name, embedder)
         change = space.store.next_change()
@@ -176,7 +177,8 @@ def _embed(space: OpenSpace, nums: list[int], stopping: Callable[[], bool]) -> i
             own, vectors = vectors[: len(item.spans)], vectors[len(item.spans) :]
             current = MEMORIES.first(connection, space.name, num=num)
             if current is None or current["seq"] != rows[num]["seq"]:
-                continue  # changed meanwhile; the change has put it into the outbox again
+                # The memory was changed meanwhile, and the change has put it into the outbox again.
+                continue
             passages = [
                 derived.Passage(span, model, vector)
                 for span, vector in zip(item.spans, own, strict=True)
@@ -226,6 +228,6 @@ def settle(
         if not done:
             if until is not None and time.monotonic() >= until:
                 break
-            time.sleep(0.05)  # another process has claimed the rest
+            time.sleep(0.05)  # Another process has claimed the other rows.
         find_work(space)
     return finished

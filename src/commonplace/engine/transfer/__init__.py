@@ -1,1 +1,1 @@
-"""Export and import."""
+"""Export and import of spaces."""

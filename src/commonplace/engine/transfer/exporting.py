@@ -1,9 +1,9 @@
-"""Exporting a space as JSON lines.
+"""Export a space as JSON lines.
 
 An export holds the history of a space in order: a header, every operation with the forms of the
-objects that it wrote, and an end line with counts and a SHA-256 of all lines before it. An import
-replays it: existing objects stay as they are, later changes of them are added, and lines that
-contradict them are reported and skipped. Nothing is overwritten.
+objects that it wrote, and an end line with counts and a SHA-256 of all lines before it. A form is
+an object's state at one time. An import replays the export: existing objects stay unchanged, later
+changes of them are added, and contradicting lines are reported and skipped. Nothing is overwritten.
 """
 
 from __future__ import annotations
@@ -38,15 +38,15 @@ _encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), allow_nan=
 
 @dataclass(frozen=True, slots=True)
 class ExportReport:
-    """What an export wrote."""
+    """Counts of the exported lines and objects."""
 
     lines: int
     counts: Mapping[str, int]
-    """Current objects by type; their former versions are lines, too."""
+    """Current objects by type. Former versions are counted only as lines."""
     sha256: str
 
     def as_dict(self) -> dict[str, Any]:
-        """Plain values, for JSON."""
+        """Return the report as plain values for JSON."""
         return {"lines": self.lines, "counts": dict(self.counts), "sha256": self.sha256}
 
 
@@ -58,13 +58,13 @@ class Record:
     op: int
     value: Mapping[str, Any]
     form: int = 1
-    """The number of this form of the object, from 1; of an event, among equal ones."""
+    """The number of this form of the object, from 1. For an event: among equal events."""
     status: Status = "current"
     after: str | None = None
-    """The mark of the form before it, or of the one that is removed."""
+    """The mark (digest) of the previous form, or of the form that is removed."""
 
     def line(self) -> str:
-        """Return the line as JSON."""
+        """Return the record as a line of JSON."""
         parts: dict[str, Any] = {"type": self.type, "op": self.op}
         if self.type != "operation":
             parts |= {"form": self.form, "status": self.status}
@@ -76,7 +76,7 @@ class Record:
 def export_space(
     space: OpenSpace, write: Callable[[str], object], progress: Progress | None = None
 ) -> ExportReport:
-    """Write everything in the space and its history, line by line, from one snapshot."""
+    """Write the space and its history line by line, from one snapshot."""
     hashed, lines = hashlib.sha256(), 0
     counts: Counter[str] = Counter()
 
@@ -105,9 +105,9 @@ def export_space(
 
 
 def digest(space: OpenSpace) -> str:
-    """Return a digest that is equal for two stores with the same objects and the same history.
+    """Return a digest that is equal for stores with the same objects and the same history.
 
-    Row numbers, operations and the order of unrelated changes do not count.
+    Row numbers, operations and the order of unrelated changes do not affect it.
     """
     total = 0
     with space.store.read() as connection:
@@ -119,12 +119,13 @@ def digest(space: OpenSpace) -> str:
     return f"{total % 2**256:064x}"
 
 
-# sort key: operation; 0 operation, 1 removal, 2 row version; row number
+# Sort key: the operation; then 0 for an operation, 1 for a removal, 2 for a row version; then the
+# row number.
 _Place = tuple[int, int, int]
 
 
 def _records(connection: Rows, space: str) -> Iterator[Record]:
-    """Yield every record in the order of the operations, with few of them in memory."""
+    """Yield every record in the order of the operations, with few records in memory."""
     reader = _Reader(connection, space)
     sources: list[Iterator[tuple[_Place, Record]]] = [_operations(connection, space)]
     sources.append(_events(connection, space))
@@ -168,7 +169,7 @@ class _Reader:
         self._known: OrderedDict[tuple[Table, Key], list[Form]] = OrderedDict()
 
     def current(self, table: Table) -> Iterator[tuple[_Place, Record]]:
-        """Yield current rows."""
+        """Yield records of current rows."""
         numbers = versions.current(self._connection, self._space, table)
         while page := list(islice(numbers, _page(table))):
             rows = table.by_nums(self._connection, self._space, page)
@@ -176,12 +177,12 @@ class _Reader:
                 yield (rows[num]["seq"], 2, num), self._record(table, rows[num], None)
 
     def former(self, table: Table) -> Iterator[tuple[_Place, Record]]:
-        """Yield former rows."""
+        """Yield records of former rows."""
         for since, num, until in versions.former(self._connection, self._space, table):
             yield (since, 2, num), self._record(table, self._version(table, num, until), until)
 
     def removals(self, table: Table) -> Iterator[tuple[_Place, Record]]:
-        """Yield removals of rows."""
+        """Yield records of removed rows."""
         for num, until in versions.removals(self._connection, self._space, table):
             gone = self._record(table, self._version(table, num, until), until)
             key = {column: gone.value[column] for column in rows.key_columns(table)}
@@ -214,7 +215,7 @@ class _Reader:
         if known is None:
             current = table.where(self._connection, self._space, num=num)
             if num in self._history.removed(table, key):
-                # The object may have been added again under another number.
+                # The object may have been added again with another row number.
                 for row, _, _ in table.past(self._connection, self._space, num=num, limit=1):
                     current = current_rows(self._connection, self._space, table, row)
             known = self._history.of(self._connection, table, key, current)

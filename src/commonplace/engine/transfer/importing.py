@@ -1,8 +1,8 @@
-"""Importing files: exports of another store, JSON lines, Markdown and plain text.
+"""Import files: exports of another store, JSON lines, Markdown and plain text.
 
-Files are read twice: first every line is checked, so that a bad line changes nothing, then they
-are written. Each batch is one unit of work: after a crash, importing the same file again does the
-rest. Imported memories get the trust `external`, unless the caller trusts the file.
+Files are read twice: first to check every line, so that a bad line changes nothing, then to write
+them. Each batch is one unit of work. After a crash, importing the same file again adds the rest.
+Imported memories get the trust `external`, unless the caller trusts the file.
 """
 
 from __future__ import annotations
@@ -62,16 +62,18 @@ def import_file(
 ) -> ImportReport:
     """Import an export, a `.jsonl` of objects with `text`, a `.md` or `.txt`, or a directory.
 
-    An invalid line is refused before anything is written, and so is a truncated or changed
-    export, unless `partial`. Notes of a directory that are not text are reported and skipped.
+    An invalid line is refused before anything is written. A truncated or changed export is refused
+    too, unless `partial` is true. Files of a directory that are not text are reported and skipped.
     `trust_file` keeps the trust that the file states.
     """
     if not isinstance(path, str | Path):
-        raise InvalidInput("path must be a string or a Path.", hint="Name a file.", field="path")
+        raise InvalidInput(
+            "path must be a string or a Path.", hint="Pass the path of a file.", field="path"
+        )
     path = Path(path)
     if not path.exists():
         raise NotFound(f"There is no file {path}.", hint="Check its name.", field="path")
-    if not path.is_file() and not path.is_dir():  # a pipe, which can be read only once
+    if not path.is_file() and not path.is_dir():  # The path is a pipe, which can be read only once.
         with open_file(path) as stream, spooled(stream, path.name) as file:
             return import_file(
                 space, file, origin=origin, trust_file=trust_file, partial=partial,
@@ -99,7 +101,7 @@ def import_file(
         if not report.operations:
             raise
         raise StorageFull(
-            f"The disk is full; {report.added:,} lines were imported before.",
+            f"The disk is full; {report.added:,} lines were imported before that.",
             hint="Free disk space and import the same again: it adds the rest. Or remove what was"
             " imported with 'commonplace undo'.",
         ) from error
@@ -116,14 +118,14 @@ def _files(path: Path) -> Iterator[Path]:
 
 
 def _is_note(file: Path) -> bool:
-    """Whether the whole file is one memory."""
+    """Return whether the whole file is one memory."""
     return file.suffix.lower() in (".md", ".markdown", ".txt")
 
 
 def _plain_objects(
     files: Sequence[Path], root: Path, report: ImportReport, meter: Meter, advice: str = ""
 ) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    """Yield (place in the file, fields) of every memory in the files."""
+    """Yield the place in the file and the fields of every memory in the files."""
     for file in files:
         yield from _note(file, root, report) if _is_note(file) else _objects(file, meter, advice)
         meter.passed(file)
@@ -145,7 +147,7 @@ def _objects(file: Path, meter: Meter, advice: str) -> Iterator[tuple[str, Mappi
 
 
 def _note(file: Path, root: Path, report: ImportReport) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    """Yield a Markdown or text file as one memory; its title is the first heading or file name."""
+    """Yield a Markdown or text file as one memory, titled by its first heading or file name."""
     name = str(file.relative_to(root)) if root.is_dir() else file.name
     try:
         with open_file(file) as stream:
@@ -172,17 +174,17 @@ def _check_plain(
     try:
         draft = _draft(given, trust_file)
         checks.text(draft.text)
-        # Everything but the text, whose analysis takes long and is done when it is stored.
+        # Check everything but the text, whose analysis takes long and runs when it is stored.
         memories.prepare(space, replace(draft, text="-"), origin)
     except CommonplaceError as error:
         raise rows.located(error, where, UNTOUCHED) from error
     except (OverflowError, RecursionError):
-        beyond = InvalidInput("It has a date or a nesting that cannot be stored.")
+        beyond = InvalidInput("The object has a date or a nesting that cannot be stored.")
         raise rows.located(beyond, where, UNTOUCHED) from None
 
 
 def _draft(given: Mapping[str, Any], trust_file: bool) -> Draft:
-    """Return a draft of an object; without an id it gets one computed from its content."""
+    """Return a draft of an object; without an id, its id is computed from its content."""
     unknown = given.keys() - set(_DRAFT)
     if unknown:
         raise InvalidInput(
@@ -212,10 +214,10 @@ class _Note:
 
 
 class _Notes(Importer[_Note]):
-    """Imports plain objects, batch by batch."""
+    """Imports plain objects in batches."""
 
     def run(self, objects: Iterator[tuple[str, Mapping[str, Any]]]) -> None:
-        """Import all objects, which have been checked."""
+        """Import all objects, which are checked already."""
         batch: list[_Note] = []
         size = 0
         for where, given in objects:
@@ -250,7 +252,7 @@ class _Notes(Importer[_Note]):
         own = ("trust", "origin", "id")
         same = [name for name, value in line.given.items() if name not in own and value is not None]
         if not any(all(each[name] == values[name] for name in same) for each in versions):
-            raise LeftOut("Another memory with this identity is here.")
+            raise LeftOut("Another memory with this id exists here.")
         if row is not None:
             return False
         before, _, vectors = max(former, key=lambda version: version[1])

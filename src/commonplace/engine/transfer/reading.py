@@ -1,4 +1,4 @@
-"""Reading files to import, writing them in batches, and reporting the result."""
+"""Read files to import, write them in batches, and report the result."""
 
 from __future__ import annotations
 
@@ -34,21 +34,21 @@ Progress = Callable[[int, int], None]
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """A line that was not imported, and why."""
+    """A line that was not imported, with the reason."""
 
     where: str
     what: str
     conflict: bool
-    """Whether it contradicts what is stored here; otherwise something it refers to is missing."""
+    """Whether the line contradicts stored data; otherwise data that it refers to is missing."""
 
     def as_dict(self) -> dict[str, Any]:
-        """Plain values, for JSON."""
+        """Return the problem as plain values for JSON."""
         return {"where": self.where, "what": self.what, "conflict": self.conflict}
 
 
 @dataclass(slots=True)
 class ImportReport:
-    """What an import did."""
+    """The result of an import."""
 
     added: int = 0
     """Lines that changed something, including former versions."""
@@ -56,9 +56,9 @@ class ImportReport:
     conflicts: int = 0
     skipped: int = 0
     unreadable: int = 0
-    """Files of a directory that are not text; they are among those skipped."""
+    """Files of a directory that are not text; they count as skipped."""
     complete: bool = True
-    """False if the file was truncated or changed, and `partial` was given."""
+    """False if the file was truncated or changed, and `partial` was true."""
     counts: Counter[str] = field(default_factory=Counter)
     """Objects that were added, by type."""
     problems: list[Problem] = field(default_factory=list)
@@ -68,7 +68,7 @@ class ImportReport:
     _label: str = field(default_factory=lambda: LABEL + new_id())
 
     def label(self, origin: Origin) -> Origin:
-        """Return the origin with the label that the operations of this import share."""
+        """Return the origin with the label that all operations of this import share."""
         return replace(origin, label=self._label)
 
     def left_out(self, problem: Problem) -> None:
@@ -90,7 +90,7 @@ class ImportReport:
             self.left_out(problem)
 
     def as_dict(self) -> dict[str, Any]:
-        """Plain values, for JSON."""
+        """Return the report as plain values for JSON."""
         return {
             "added": self.added,
             "unchanged": self.unchanged,
@@ -106,7 +106,7 @@ class ImportReport:
 
 @dataclass(slots=True)
 class Meter:
-    """Reports progress in bytes; every file is read twice, to check it and to import it."""
+    """Reports progress in bytes. Every file is read twice: to check it and to import it."""
 
     progress: Progress | None
     total: int
@@ -140,7 +140,7 @@ def spooled(stream: IO[bytes], name: str) -> Iterator[Path]:
 
 
 def open_file(file: Path) -> IO[bytes]:
-    """Open a file to read; InvalidInput if that fails."""
+    """Open a file for reading; raise InvalidInput if that fails."""
     try:
         return file.open("rb")
     except OSError as error:
@@ -148,7 +148,10 @@ def open_file(file: Path) -> IO[bytes]:
 
 
 def decoded(data: bytes) -> str:
-    """The text in a file: UTF-8, or UTF-16 with a byte order mark; InvalidInput otherwise."""
+    """Decode the content of a file: UTF-8, or UTF-16 with a byte order mark.
+
+    Raise InvalidInput for anything else.
+    """
     marked = data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
     try:
         return data.decode("utf-16" if marked else "utf-8-sig")
@@ -161,7 +164,7 @@ def decoded(data: bytes) -> str:
 
 
 def files_below(folder: Path, suffixes: Collection[str]) -> Iterator[Path]:
-    """Yield the regular files of a directory with one of these suffixes, without hidden ones."""
+    """Yield the regular files of a directory with one of these suffixes, except hidden files."""
     for parent, folders, names in os.walk(folder):
         folders[:] = sorted(name for name in folders if not name.startswith("."))
         for name in sorted(names):
@@ -172,12 +175,14 @@ def files_below(folder: Path, suffixes: Collection[str]) -> Iterator[Path]:
 
 
 def read_lines(stream: IO[bytes], name: str) -> Iterator[tuple[int, bytes]]:
-    """Yield (line number, line with its line feed), with one line in memory at a time."""
+    """Yield pairs of line number and line, including its line feed; only one line is in memory."""
     number = 0
     while line := stream.readline(LINE_BYTES + 1):
         number += 1
         if len(line) > LINE_BYTES:
-            raise InvalidInput(f"{name}, line {number}: it is longer than {LINE_BYTES:,} bytes.")
+            raise InvalidInput(
+                f"{name}, line {number}: the line is longer than {LINE_BYTES:,} bytes."
+            )
         yield number, line
 
 
@@ -190,18 +195,18 @@ def json_object(line: bytes) -> dict[str, Any]:
     try:
         value = json.loads(line.decode("utf-8"), parse_constant=_no_constant)
     except UnicodeDecodeError as error:
-        raise InvalidInput(f"It is not UTF-8 at byte {error.start}.") from None
+        raise InvalidInput(f"The line is not UTF-8 at byte {error.start}.") from None
     except json.JSONDecodeError as error:
-        raise InvalidInput(f"It is not JSON: {error.msg} at character {error.pos}.") from None
+        raise InvalidInput(f"The line is not JSON: {error.msg} at character {error.pos}.") from None
     except (ValueError, RecursionError) as error:
-        raise InvalidInput(f"It is not JSON that can be read: {str(error)[:80]}.") from None
+        raise InvalidInput(f"The line is not valid JSON: {str(error)[:80]}.") from None
     if not isinstance(value, dict):
-        raise InvalidInput("It is not a JSON object.")
+        raise InvalidInput("The line is not a JSON object.")
     return value
 
 
 class Incoming(Protocol):
-    """What a batch needs to know of a line."""
+    """The properties of a line that a batch needs."""
 
     where: str
     name: str
@@ -212,7 +217,7 @@ L = TypeVar("L", bound=Incoming)
 
 
 class LeftOut(Exception):
-    """This line cannot be imported; the others can."""
+    """Raised for a line that cannot be imported; the other lines can."""
 
     def __init__(self, what: str, *, conflict: bool = True) -> None:
         super().__init__(what)
@@ -221,7 +226,7 @@ class LeftOut(Exception):
 
 
 class NameTaken(LeftOut):
-    """Another object has the line's name, perhaps only until a later line of the batch."""
+    """Raised if another object has the line's name, perhaps until a later line of the batch."""
 
 
 class Importer(Generic[L]):
@@ -238,7 +243,9 @@ class Importer(Generic[L]):
             self._forms = Forms(connection, space.name)
 
     def _apply(self, unit: Unit, line: L) -> bool:
-        """Import a line; return whether that changed anything. Raises LeftOut."""
+        """Import a line; return whether it changed anything. Raise LeftOut if it cannot be
+        imported.
+        """
         raise NotImplementedError
 
     def _write(self, batch: Sequence[L]) -> None:

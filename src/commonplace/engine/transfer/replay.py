@@ -1,4 +1,4 @@
-"""Importing an export: existing objects stay, and later changes of them are added."""
+"""Import an export: existing objects stay, and later changes of them are added."""
 
 from __future__ import annotations
 
@@ -41,12 +41,12 @@ from commonplace.storage.writing import Unit
 
 FORMAT = "commonplace-export"
 VERSION = 2
-READABLE = (1, 2)  # version 1 had no source of a memory, and no label of an origin
-MOST_BATCH = 5_000  # an operation with more lines than this is imported in several units of work
+READABLE = (1, 2)  # Version 1 had no source of a memory, and no label of an origin.
+MOST_BATCH = 5_000  # An operation with more lines than this is imported in several units of work.
 
 
 def is_export(file: Path) -> bool:
-    """Whether a file's first line says that it is an export."""
+    """Return whether the first line of a file identifies it as an export."""
     with open_file(file) as stream:
         first = stream.readline(10_000)
     try:
@@ -58,7 +58,7 @@ def is_export(file: Path) -> bool:
 def check_export(file: Path, partial: bool, meter: Meter) -> bool:
     """Check the version, every line and the digest of an export.
 
-    Return whether the file is complete; if it is not, it is refused unless `partial`.
+    Return whether the file is complete. An incomplete file is refused unless `partial` is true.
     """
     hashed, lines, last = hashlib.sha256(), 0, b""
     bad: InvalidInput | None = None
@@ -96,7 +96,7 @@ def check_export(file: Path, partial: bool, meter: Meter) -> bool:
     if what and not partial:
         raise InvalidInput(
             f"{file.name} {what}. Nothing was imported.",
-            hint="Export it again, or import the lines that are there with --partial.",
+            hint="Export it again, or import the lines that it has with --partial.",
             field="path",
         )
     if bad is not None:
@@ -123,7 +123,7 @@ class _Line:
 
 
 def _read_line(raw: bytes, file: str, number: int) -> _Line | None:
-    """Check a line of an export; return None for one that is not about an object."""
+    """Check a line of an export; return None for a line that is not about an object."""
     where = f"{file}, line {number}"
     parts = json_object(raw)
     name = parts.get("type")
@@ -162,10 +162,10 @@ class Replay(Importer[_Line]):
 
     _events: Counter[str] | None = None
     _with_speaker: frozenset[str] = frozenset()
-    """The new memories of this batch that were analysed with their speaker."""
+    """The new memories of this batch, with index entries that include their speaker."""
 
     def run(self, file: Path, partial: bool, meter: Meter) -> None:
-        """Import the file's lines."""
+        """Import all lines of the file."""
         batch: list[_Line] = []
         touched: set[tuple[str, Key]] = set()
         size = 0
@@ -175,7 +175,7 @@ class Replay(Importer[_Line]):
                     line = _read_line(raw, file.name, number)
                 except CommonplaceError as error:
                     if partial and not raw.endswith(b"\n"):
-                        break  # the line in which the file was cut
+                        break  # The line is the one at which the file was truncated.
                     raise rows.located(error, f"{file.name}, line {number}") from error
                 if line is None:
                     continue
@@ -195,7 +195,7 @@ class Replay(Importer[_Line]):
     def _import(self, batch: list[_Line]) -> None:
         if not batch:
             return
-        # New memories are analysed before the write lock is taken.
+        # Compute the index entries of new memories before the write lock is taken.
         speakers = {
             line.key[0]: line.values["speaker"]
             for line in batch
@@ -222,7 +222,9 @@ class Replay(Importer[_Line]):
         current = current_rows(unit.connection, unit.space, table, values)
         if not current and not self._forms.removed(table, line.key):
             if line.status == "removal" or line.form > 1:
-                raise LeftOut(f"The {line.name} that it changes is not here.", conflict=False)
+                raise LeftOut(
+                    f"The {line.name} that the line changes does not exist here.", conflict=False
+                )
             self._add(unit, line, values)
             return True
         forms = self._forms.of(unit.connection, table, line.key, current)
@@ -230,12 +232,12 @@ class Replay(Importer[_Line]):
             return self._remove(unit, line, current, [form.mark for form in forms])
         if line.form <= len(forms):
             if forms[line.form - 1].mark != line.mark:
-                raise LeftOut(f"Another {line.name} with this identity is here.")
+                raise LeftOut(f"Another {line.name} with this identity exists here.")
             was_removed = line.form == len(forms) and not current
             if not was_removed or line.status != "current":
                 return False
         elif line.form > len(forms) + 1 or forms[-1].mark != line.after:
-            raise LeftOut(f"The {line.name} has been changed here in another way.")
+            raise LeftOut(f"The {line.name} has been changed differently here.")
         values["num"] = forms[-1].num
         _check_free(unit, table, values, own=forms[-1].num)
         now = current[0] if current else None
@@ -253,7 +255,9 @@ class Replay(Importer[_Line]):
             return here[0]
         gone = self._forms.removed(MEMORIES, (identity,))
         if not gone:
-            raise LeftOut("The memory it belongs to is not here.", conflict=False)
+            raise LeftOut(
+                "The memory that the line belongs to does not exist here.", conflict=False
+            )
         return gone[-1]
 
     def _add(self, unit: Unit, line: _Line, values: dict[str, Any]) -> None:
@@ -264,7 +268,9 @@ class Replay(Importer[_Line]):
                 continue
             if not needed.by_id(unit.connection, unit.space, values[column]):
                 name = rows.NAMES[needed]
-                raise LeftOut(f"The {name} it belongs to is not here.", conflict=False)
+                raise LeftOut(
+                    f"The {name} that the line belongs to does not exist here.", conflict=False
+                )
         _check_free(unit, table, values)
         row = table.insert(unit, values)
         if table is MEMORIES:
@@ -274,7 +280,7 @@ class Replay(Importer[_Line]):
             self._derive_again(unit, row["memory"])
 
     def _derive_again(self, unit: Unit, num: int) -> None:
-        """Renew the index entries of a memory that is a message now, with its speaker."""
+        """Recompute the index entries of a memory that has become a message, with its speaker."""
         row = MEMORIES.first(unit.connection, unit.space, num=num)
         if row is not None:
             derived.drop(unit.connection, unit.space, num)
@@ -286,7 +292,7 @@ class Replay(Importer[_Line]):
     def _remove(self, unit: Unit, line: _Line, current: list[Row], marks: Sequence[str]) -> bool:
         assert line.table is not None
         if line.form > len(marks) or marks[line.form - 1] != line.after:
-            raise LeftOut(f"The {line.name} that it removes is another one here.")
+            raise LeftOut(f"The {line.name} that the line removes differs here.")
         if line.form < len(marks) or not current:
             return False
         remove_row(unit, line.table, current[0])
@@ -294,7 +300,7 @@ class Replay(Importer[_Line]):
         return True
 
     def _add_event(self, unit: Unit, line: _Line) -> bool:
-        """Append an event, unless as many equal ones are stored."""
+        """Append an event, unless the space already has that many equal events."""
         if self._events is None:
             self._events = Counter(
                 event_mark(*row) for row in events.identities(unit.connection, unit.space)
@@ -347,7 +353,7 @@ def _payload(value: Mapping[str, Any]) -> str | None:
 
 
 def _event(value: object) -> dict[str, Any]:
-    """Check an event; return the values that its mark is computed from."""
+    """Check an event; return the values for its mark (digest)."""
     names = {"kind", "subject", "at", "payload", "payload_hash"}
     if not isinstance(value, dict) or value.keys() != names:
         raise InvalidInput(f"An event has {', '.join(sorted(names))}.", field="value")

@@ -1,7 +1,7 @@
-"""Rows as an export holds them: public names, no row numbers, every value checked.
+"""The format of rows in an export: public names, no row numbers, every value checked.
 
 An *object* (a memory, a link, …) has a key that means the same in every store, and one or more
-*forms*: what it is now, and what it was before each change.
+*forms*: its current state, and its state before each change.
 """
 
 from __future__ import annotations
@@ -43,7 +43,8 @@ from commonplace.storage.tables import (
 
 Key = tuple[str, ...]
 
-COUNT_MOST = 2**62  # below the database's largest integer, so that counting can continue from it
+# The limit is below the database's largest integer, so that numbering can continue from it.
+COUNT_MOST = 2**62
 _CENTROID_BYTES = 65_536
 
 NAMES: Mapping[Table, str] = {
@@ -66,7 +67,7 @@ _KEYS: Mapping[Table, tuple[str, ...]] = {
     REVIEWS: ("artifact", "version", "created_at", "reviewer", "outcome", "comments"),
 }
 
-# Columns that each store decides for itself: forms that differ only in them are equal.
+# Columns that each store sets itself: forms that differ only in these columns are equal.
 _OWN: Mapping[Table, tuple[str, ...]] = {MEMORIES: ("trust",), MESSAGES: ("position",)}
 
 
@@ -77,7 +78,7 @@ def _export_content(content: bytes) -> dict[str, str]:
         return {"base64": base64.b64encode(content).decode()}
 
 
-# How a stored value of a type is written to an export; others stay as they are.
+# By type: how a stored value is written to an export. Other types stay unchanged.
 _EXPORTED: Mapping[str, Callable[[Any], Any]] = {
     "tags": json.loads,
     "flag": bool,
@@ -120,7 +121,8 @@ def _import_content(value: Any, name: str) -> bytes:
     if isinstance(value, dict) and len(value) == 1:
         if isinstance(value.get("text"), str):
             try:
-                content: bytes = value["text"].encode()  # may hold a NUL, unlike other texts
+                # The content may contain a NUL, unlike other texts.
+                content: bytes = value["text"].encode()
             except UnicodeEncodeError:
                 raise InvalidInput(f"{name} is not valid Unicode.", field=name) from None
         else:
@@ -151,7 +153,7 @@ def _import_centroid(value: Any, name: str) -> bytes:
     return data
 
 
-# How values of a type are checked on import; other types are checked when they are stored.
+# By type: how a value is checked on import. Other types are checked when they are stored.
 _IMPORTED: Mapping[str, Callable[[Any, str], Any]] = {
     "identity": _import_id,
     "time": import_time,
@@ -191,7 +193,7 @@ def key_of(table: Table, value: Mapping[str, Any]) -> Key:
 
 
 def mark(table: Table, value: Mapping[str, Any]) -> str:
-    """Return a digest that is equal for equal forms of an object, in every store."""
+    """Return a digest of a form that is the same in every store."""
     own = _OWN.get(table, ())
     parts = {
         column: part
@@ -202,21 +204,21 @@ def mark(table: Table, value: Mapping[str, Any]) -> str:
 
 
 def _is_default(table: Table, column: str, part: Any) -> bool:
-    """Whether an added column has its default: exports of older releases do not name it."""
+    """Return whether an added column has its default; exports of older releases leave it out."""
     if column not in table.added:
         return False
     return bool(part == _export_value(COLUMNS[table][column], table.added[column]))
 
 
 def export_row(connection: Rows, space: str, table: Table, row: Row) -> dict[str, Any]:
-    """Return a row's public form."""
+    """Return the public form of a row."""
     if table is MESSAGES:
         row = {**row, "memory": _memory_id(connection, space, row["memory"])}
     return public(table, row)
 
 
 def public(table: Table, values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return column values, or some of them, in public form; a message's memory is an id."""
+    """Convert column values to public form; the memory of a message becomes an id."""
     return {
         column: _export_value(known, values[column])
         for column, known in COLUMNS[table].items()
@@ -225,7 +227,7 @@ def public(table: Table, values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _memory_id(connection: Rows, space: str, num: int) -> str:
-    """Return the id of a memory by its number, also of one that was removed."""
+    """Return the id of a memory by its number, also if it was removed."""
     row = MEMORIES.first(connection, space, num=num)
     if row is None:
         for former, _, _ in MEMORIES.past(connection, space, num=num, limit=1):
@@ -239,7 +241,7 @@ def _memory_id(connection: Rows, space: str, num: int) -> str:
 
 
 def import_row(table: Table, value: object) -> dict[str, Any]:
-    """Check a public form and return column values; a message's memory is still an id."""
+    """Check a public form and return column values; the memory of a message stays an id."""
     name, known = NAMES[table], COLUMNS[table]
     if not isinstance(value, dict):
         raise InvalidInput(f"A {name} must be an object.", field="value")
@@ -265,7 +267,7 @@ def import_row(table: Table, value: object) -> dict[str, Any]:
 
 
 def import_key(table: Table, value: object) -> dict[str, Any]:
-    """Check the columns that identify an object."""
+    """Check the values of the columns that identify an object."""
     columns = key_columns(table)
     if not isinstance(value, dict) or value.keys() != set(columns):
         raise InvalidInput(f"A removal names {', '.join(columns)}.", field="value")
@@ -274,7 +276,7 @@ def import_key(table: Table, value: object) -> dict[str, Any]:
 
 def located(error: CommonplaceError, where: str, advice: str = "") -> InvalidInput:
     """Return the same error with the place in the input where it occurred."""
-    advice = advice or "The file was changed meanwhile; what was imported before stays."
+    advice = advice or "The file was changed during the import; lines imported before that stay."
     return InvalidInput(
         f"{where}: {error.message}", hint=f"{error.hint} {advice}".lstrip(), field=error.field
     )
@@ -282,7 +284,7 @@ def located(error: CommonplaceError, where: str, advice: str = "") -> InvalidInp
 
 @dataclass(frozen=True, slots=True)
 class Form:
-    """One form of an object in this store, from one operation until another (None: current)."""
+    """One form of an object, with the operations that wrote and replaced it (None if current)."""
 
     num: int
     since: int
@@ -291,7 +293,7 @@ class Form:
 
 
 class Forms:
-    """All forms of the objects of a space, also of removed objects."""
+    """All forms of the objects of a space, including removed objects."""
 
     def __init__(self, connection: Rows, space: str) -> None:
         self._space = space
@@ -313,7 +315,7 @@ class Forms:
             nums.append(num)
 
     def of(self, connection: Rows, table: Table, key: Key, current: list[Row]) -> list[Form]:
-        """Return the forms of an object, oldest first; `current` are its current rows."""
+        """Return the forms of an object, oldest first; `current` holds its current rows."""
         nums = dict.fromkeys([*self.removed(table, key), *(row["num"] for row in current)])
         rows: list[tuple[Row, int | None]] = [(row, None) for row in current]
         for num in nums:
@@ -336,5 +338,5 @@ def current_rows(
 
 
 def event_mark(kind: str, subject: str, at: int, payload_hash: bytes) -> str:
-    """Return a digest that is equal for equal events, in every store."""
+    """Return a digest of an event that is the same in every store."""
     return hashlib.sha256(json.dumps([kind, subject, at, payload_hash.hex()]).encode()).hexdigest()
