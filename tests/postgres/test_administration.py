@@ -90,8 +90,8 @@ def test_a_role_that_cannot_be_named_is_refused(admin: str, role: str) -> None:
     ("address", "kind", "says"),
     [
         ("postgresql://127.0.0.1:1/none", StorageUnavailable, "does not answer"),
-        ("postgresql://%zz", InvalidInput, "not the address"),
-        ("postgresql://x/y?nonsense=1", InvalidInput, "not the address"),
+        ("postgresql://%zz", InvalidInput, "not the URL"),
+        ("postgresql://x/y?nonsense=1", InvalidInput, "not the URL"),
         ("postgresql://x/y?pool=0", InvalidInput, "1 to 1000"),
     ],
 )
@@ -116,12 +116,12 @@ def test_no_password_is_ever_shown(address: str) -> None:
 
 def test_an_administrator_and_an_owner_are_no_users(admin: str) -> None:
     user = admin.replace("//admin@", "//commonplace@")
-    assert "lacks tables" in _refused(user).message
+    assert "Tables are missing" in _refused(user).message
     administration.prepare(admin, "commonplace")
     assert "bypass row-level security" in _refused(admin).message
     with psycopg.connect(admin) as connection:
         connection.execute("ALTER TABLE commonplace.memories OWNER TO commonplace")
-    assert "owns our tables" in _refused(user).message
+    assert "owns the tables" in _refused(user).message
 
 
 def test_a_table_without_row_level_security_is_found(admin: str) -> None:

@@ -187,7 +187,7 @@ def _run_asynchronous(rounds: int, folder: Path, publish: Publish) -> None:
         told += len(made.writers.told)
         lost += len(gone)
         for server in made.servers:
-            assert "A standby follows asynchronously" in server.process.errors
+            assert "Replication to a standby is asynchronous" in server.process.errors
     publish(
         f"{rounds} failovers to an asynchronous standby: {told:,} acknowledged, {lost} lost, 0 of"
         " them from before the standby fell behind, 0 stored twice; up to 10 of the lost asked for"

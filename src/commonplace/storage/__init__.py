@@ -1,1 +1,1 @@
-"""Storage: SQLite files or PostgreSQL, and the index in memory."""
+"""Storage: SQLite files or PostgreSQL, and the in-memory index."""

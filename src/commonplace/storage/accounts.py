@@ -22,7 +22,7 @@ class AccountRow(NamedTuple):
 
     @property
     def covered(self) -> tuple[object, ...]:
-        """The values that `mac` covers."""
+        """Return the values that `mac` covers."""
         return tuple(self[:-1])
 
 
@@ -31,18 +31,18 @@ _SELECT = f"SELECT {', '.join(_COLUMNS)} FROM users"  # noqa: S608
 
 
 def get(rows: Rows, name: str) -> AccountRow | None:
-    """The account of that name; a removed account has a row too."""
+    """Return the account of that name, which may be a removed account; or None."""
     found = rows.execute(f"{_SELECT} WHERE name = ?", (name,)).fetchone()
     return None if found is None else AccountRow(*found)
 
 
 def listing(rows: Rows) -> list[AccountRow]:
-    """All accounts ordered by name, removed ones included."""
+    """Return all accounts by name, including removed accounts."""
     return [AccountRow(*row) for row in rows.execute(f"{_SELECT} ORDER BY name")]
 
 
 def removed(rows: Rows, name: str) -> bool:
-    """Whether an account of that name was removed."""
+    """Return whether an account of that name was removed."""
     found = rows.execute(
         "SELECT 1 FROM users WHERE name = ? AND removed_at IS NOT NULL", (name,)
     ).fetchone()

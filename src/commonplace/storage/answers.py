@@ -12,7 +12,7 @@ _PUT = ANSWERS.upsert("key")
 
 
 def find(rows: Rows, space: str, key: bytes) -> tuple[int, str] | None:
-    """(time, result) stored for a key; None if there is none, or if the row is damaged."""
+    """Return the time and result stored for a key; None if there is no intact row."""
     row = rows.execute(_FIND, (space, key)).fetchone()
     return None if row is None or not ANSWERS.sound(row) else (row[2], row[3])
 
@@ -28,7 +28,7 @@ def remove_before(rows: Rows, space: str, at: int) -> None:
 
 
 def results(rows: Rows, space: str) -> Iterator[tuple[bytes, str]]:
-    """(key, result) of all rows."""
+    """Return the key and result of every row."""
     found: Iterator[tuple[bytes, str]] = rows.execute(
         "SELECT key, result FROM answers WHERE space = ?", (space,)
     )

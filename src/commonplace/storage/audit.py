@@ -1,9 +1,9 @@
-"""The table `audit`: rows chained by hashes, and its head.
+"""The table `audit`: rows chained by hashes, and the head of the chain.
 
-The chain runs over the hashes of arguments and results, so that payloads can be cleared and the
-chain stays whole. `audit_head` holds the number of rows and the last one's hash, so that rows cut
-off at the end are noticed. When the oldest rows are removed, an anchor row in the chain says up to
-which number, and what hash that row had: the chain is verified from there.
+The chain covers the hashes of arguments and results, so payloads can be cleared without breaking
+it. `audit_head` holds the number of rows and the hash of the last row, so that missing rows at the
+end are noticed. When the oldest rows are removed, an anchor row records the number and the hash of
+the last removed row; verification starts there.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ from commonplace.storage.tables import AUDIT, digest
 START = bytes(32)
 """The `previous` hash of the first row."""
 REDACTION = "redact"
-"""The tool of a row that lists rows whose payloads were cleared."""
+"""The tool name of a row that lists rows whose payloads were cleared."""
 ANCHOR = "anchor"
-"""The tool of a row that says which of the oldest rows were removed."""
+"""The tool name of an anchor row, which records the removal of the oldest rows."""
 PAYLOAD_BYTES = 4096
-"""Of longer arguments and results only the beginning is stored."""
+"""The limit in bytes; only the beginning of longer arguments and results is stored."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Entry:
-    """An audit entry to be written."""
+    """An audit entry that is not written yet."""
 
     request: str
     dialect: str
@@ -42,10 +42,10 @@ class Entry:
     address: str = ""
     success: bool
     error: str = ""
-    """An error code only: it is part of the chain, so a purge could not delete a message."""
+    """The error code. Messages are not stored, because a purge could not delete them."""
     milliseconds: int
     arguments: str
-    """The whole JSON; `capped` limits what is stored."""
+    """The whole JSON; `capped` shortens it for storage."""
     result: str
 
 
@@ -58,13 +58,13 @@ class Fault:
 
 
 def read_head(rows: Rows, space: str) -> tuple[int, bytes]:
-    """(number of rows, hash of the last row)."""
+    """Return the number of rows and the hash of the last row."""
     found = rows.execute("SELECT rows, hash FROM audit_head WHERE space = ?", (space,)).fetchone()
     return (0, START) if found is None else (found[0], found[1])
 
 
 def capped(payload: str) -> str:
-    """The payload if it is small; otherwise its size, its hash and its beginning, as JSON."""
+    """Return a small payload unchanged; of a large one its size, hash and beginning, as JSON."""
     data = payload.encode()
     if len(data) <= PAYLOAD_BYTES:
         return payload
@@ -76,7 +76,7 @@ def capped(payload: str) -> str:
     }
     prefix = json.dumps({**summary, "_head": ""})[:-2]
     room = PAYLOAD_BYTES - len(prefix) - 2
-    head = data[:room].decode(errors="ignore")  # never cut inside a character
+    head = data[:room].decode(errors="ignore")  # Do not cut inside a UTF-8 character.
     written = json.dumps(head, ensure_ascii=False)[1:-1]
     shown = written.encode()[:room].decode(errors="ignore")
     while not _is_whole(shown):
@@ -85,8 +85,8 @@ def capped(payload: str) -> str:
 
 
 def _is_whole(written: str) -> bool:
-    """Whether the beginning of a JSON string does not end inside an escape."""
-    if "\\" not in written[-5:]:  # the longest escape, \u0000, has six characters
+    """Return whether a part of a JSON string ends outside of an escape."""
+    if "\\" not in written[-5:]:  # The longest escape, \u0000, has six characters.
         return True
     try:
         json.loads(f'"{written}"')
@@ -98,9 +98,9 @@ def _is_whole(written: str) -> bool:
 def append(store: Store, entry: Entry, *, durable: bool = True) -> int:
     """Write a row in the open unit of work, or in its own transaction; return its number.
 
-    Outside a unit it may use the disk space that is reserved for a full disk, and unless it is
-    durable it is committed without a sync: it survives a crash of the process, and a power cut
-    if anything was synced after it.
+    Outside of a unit, the write may use the disk space reserved for a full disk. Unless `durable`
+    is true, it is committed without a sync: it survives a crash of the process, but survives a
+    power cut only if something was synced after it.
     """
     operation = store.open_unit.seq if store.open_unit and store.open_unit.changed else 0
 
@@ -142,7 +142,7 @@ def newest(
     until: int | None,
     before: int | None,
 ) -> list[dict[str, Any]]:
-    """The rows that meet all conditions that are not None, newest first."""
+    """Return the rows that meet all conditions that are not None, newest first."""
     conditions = {
         "tool = ?": tool, "caller = ?": caller, "success = ?": success,
         "at >= ?": since, "at < ?": until, "num < ?": before,
@@ -158,9 +158,10 @@ def newest(
 def mentioning(
     rows: Rows, space: str, text: str, among: int, limit: int, without: str
 ) -> list[dict[str, Any]]:
-    """Rows whose stored result has this text, of the newest `among`, newest first.
+    """Return rows whose stored result contains this text, newest first.
 
-    Rows of tools whose names begin with `without` are left out.
+    Only the newest `among` rows are searched. Rows of tools whose names begin with `without` are
+    left out.
     """
     clause = (
         " AND num > ? AND success = 1 AND substr(tool, 1, ?) != ? AND result LIKE ?"
@@ -175,7 +176,10 @@ def mentioning(
 def counted(
     rows: Rows, space: str, since: int, among: int
 ) -> list[tuple[str, str, str, str, int, int, int]]:
-    """(dialect, tool, caller, client, success, calls, last) of the newest `among` since a time."""
+    """Count the calls since a time, among the newest `among` rows.
+
+    Each result is (dialect, tool, caller, client, success, calls, last).
+    """
     found: list[tuple[str, str, str, str, int, int, int]] = rows.execute(
         "SELECT dialect, tool, caller, client, success, count(*), max(at) FROM audit"
         " WHERE space = ? AND at >= ? AND num > ?"
@@ -186,7 +190,7 @@ def counted(
 
 
 def payloads(rows: Rows, space: str) -> Iterator[tuple[int, str | None, str | None]]:
-    """(number, arguments, result) of all rows."""
+    """Return (number, arguments, result) of all rows."""
     found: Iterator[tuple[int, str | None, str | None]] = rows.execute(
         "SELECT num, arguments, result FROM audit WHERE space = ?", (space,)
     )
@@ -194,7 +198,7 @@ def payloads(rows: Rows, space: str) -> Iterator[tuple[int, str | None, str | No
 
 
 def callers(rows: Rows, space: str) -> Iterator[dict[str, str]]:
-    """What all rows say beside their payloads, which the chain covers: the columns with text."""
+    """Return the text columns of all rows that the chain covers, without the payloads."""
     names = ("request", "tool", "caller", "credential", "client", "session", "address", "error")
     statement = f"SELECT {', '.join(names)} FROM audit WHERE space = ?"  # noqa: S608
     return (dict(zip(names, row, strict=True)) for row in rows.execute(statement, (space,)))
@@ -209,10 +213,10 @@ def clear_payloads(rows: Rows, space: str, nums: Sequence[int]) -> None:
 
 
 def oldest_before(rows: Rows, space: str, before: int, most: int) -> tuple[int, int, bytes] | None:
-    """(first number, last number, hash of the last) of the oldest rows, written before a moment.
+    """Return (first number, last number, hash of the last) of the oldest rows before a time.
 
-    At most `most` rows; None if there are none. Removal stops at the first row that is not older,
-    even if later ones have an earlier time. None also if the only row is an anchor.
+    There are at most `most` such rows. The range ends at the first row that is not older, even if
+    later rows have an earlier time. Return None if there is no such row, or only an anchor row.
     """
     first, tool = rows.execute(
         "SELECT num, tool FROM audit WHERE space = ? ORDER BY num LIMIT 1", (space,)
@@ -236,7 +240,7 @@ def remove_through(rows: Rows, space: str, last: int) -> None:
 
 
 def removed(rows: Rows, space: str) -> tuple[int, str]:
-    """(number, hash) of the last row that was removed; (0, "") if none was."""
+    """Return the number and hash of the last removed row; (0, "") if no row was removed."""
     found = rows.execute(
         "SELECT num, previous FROM audit WHERE space = ? ORDER BY num LIMIT 1", (space,)
     ).fetchone()
@@ -244,12 +248,15 @@ def removed(rows: Rows, space: str) -> tuple[int, str]:
 
 
 def as_hex(value: Any) -> str:
-    """A hash as hexadecimal text; an empty string if the value is not a hash."""
+    """Return a hash as hexadecimal text; an empty string if the value is not a hash."""
     return value.hex() if isinstance(value, bytes) else ""
 
 
 def faults(rows: Rows, space: str, expected_head: str | None = None) -> Iterator[Fault]:
-    """The faults in the chain; `expected_head` is the hash of a row that must be in it."""
+    """Yield the faults in the chain.
+
+    `expected_head` is the hash of a row that the chain must contain.
+    """
     start, start_hash = removed(rows, space)
     expected, previous = start + 1, bytes.fromhex(start_hash) if start else START
     emptied, redacted = set[int](), set[int]()
@@ -257,7 +264,7 @@ def faults(rows: Rows, space: str, expected_head: str | None = None) -> Iterator
     seen = expected_head is None or expected_head == start_hash
     for values in rows.execute("SELECT * FROM audit WHERE space != ? LIMIT 1", (space,)):
         yield Fault(values[0], "a row belongs to another space")
-    select = AUDIT.select_from(rows)  # the table in a backup may lack newer columns
+    select = AUDIT.select_from(rows)  # The table in a backup may lack newer columns.
     for values in rows.execute(f"{select} ORDER BY num", (space,)):
         row = dict(zip(AUDIT.stored, values, strict=True))
         num = row["num"]
@@ -272,7 +279,8 @@ def faults(rows: Rows, space: str, expected_head: str | None = None) -> Iterator
                 emptied.add(num)
             elif digest(row[name]) != row[f"{name}_hash"]:
                 yield Fault(num, f"its {name} were changed")
-            elif name == "arguments" and row["dialect"] == "":  # its hash was checked above
+            # The hash of the row was checked above.
+            elif name == "arguments" and row["dialect"] == "":
                 if row["tool"] == REDACTION:
                     redacted.update(json.loads(row[name])["rows"])
                 elif row["tool"] == ANCHOR:
@@ -281,7 +289,9 @@ def faults(rows: Rows, space: str, expected_head: str | None = None) -> Iterator
         expected, previous = num + 1, row["hash"]
         seen = seen or expected_head == as_hex(previous)
     if (start, start_hash) not in anchors:
-        yield Fault(1, f"rows are missing before row {start + 1}, and no anchor row says so")
+        yield Fault(
+            1, f"rows are missing before row {start + 1}, and no anchor row records their removal"
+        )
     for num in sorted(emptied - redacted):
         yield Fault(num, "its payload was deleted, but no purge is recorded")
     if read_head(rows, space) != (expected - 1, previous):

@@ -1,6 +1,6 @@
-"""All rows of a table as one number, to see whether two databases hold the same.
+"""Checksums of tables, to check whether two databases have the same rows.
 
-Both engines have tables with the same columns, and give the same values for the same row.
+Both engines have tables with the same columns, and return the same values for the same row.
 """
 
 from __future__ import annotations
@@ -12,15 +12,15 @@ from typing import Any
 from commonplace.storage.database import Connection
 
 ASSIGNED = frozenset({("outbox", "num")})
-"""Columns whose values each database assigns itself."""
+"""Columns whose values each database assigns itself; they are not compared."""
 
 
 Total = tuple[int, int]
-"""How many rows there are, and the sum of their hashes, in whatever order."""
+"""The number of rows, and the sum of their hashes, which does not depend on the order."""
 
 
 def columns_of(file: Connection) -> dict[str, list[str]]:
-    """The columns of every table of a file, without the index of substrings."""
+    """Return the columns of every table of a file, except the substring index."""
     names = file.execute(
         "SELECT name FROM sqlite_schema WHERE type = 'table' AND name NOT LIKE 'sqlite_%'"
         " AND name NOT LIKE 'grams%' ORDER BY name"
@@ -32,12 +32,12 @@ def columns_of(file: Connection) -> dict[str, list[str]]:
 
 
 def compared(table: str, columns: Iterable[str]) -> list[str]:
-    """The columns by which rows of two databases are compared, in an order of their own."""
+    """Return the columns by which the rows of two databases are compared, in a fixed order."""
     return sorted(name for name in columns if (table, name) not in ASSIGNED)
 
 
 def total(rows: Iterable[Sequence[Any]]) -> Total:
-    """The total of rows."""
+    """Return the number of rows and the sum of their hashes."""
     count = hashes = 0
     for row in rows:
         digest = hashlib.sha256(ascii(tuple(row)).encode()).digest()
@@ -47,7 +47,7 @@ def total(rows: Iterable[Sequence[Any]]) -> Total:
 
 
 def totals(file: Connection) -> dict[str, Total]:
-    """The total of each table of a file."""
+    """Return the total of each table of a file: row count and sum of hashes."""
     found = {table: compared(table, names) for table, names in columns_of(file).items()}
     return {
         table: total(file.execute(f"SELECT {', '.join(names)} FROM {table}"))  # noqa: S608

@@ -1,4 +1,4 @@
-"""The table `counters`: how often memories were read."""
+"""The table `counters`: how often each memory was read."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _WRITE = COUNTERS.upsert("memory")
 
 
 def read(rows: Rows, space: str, num: int) -> tuple[int, int]:
-    """(accesses, last access) of a memory."""
+    """Return how often a memory was read, and the time of the last read."""
     row = rows.execute(_READ, (space, num)).fetchone()
     if row is None:
         return 0, 0
@@ -33,7 +33,7 @@ def write(rows: Rows, space: str, num: int, accesses: int, last: int) -> None:
 
 
 def used_since(rows: Rows, space: str, at: int) -> list[int]:
-    """Numbers of the memories that were read since a time."""
+    """Return the numbers of the memories that were read since a time."""
     found = rows.execute(
         "SELECT memory FROM counters WHERE space = ? AND last_access >= ? ORDER BY memory",
         (space, at),

@@ -1,7 +1,7 @@
 """The tables `credentials` and `not_before` of system.db.
 
-A credential is looked up by its digest before its space is known, so these statements do not
-select by space; `space` is what the credential gives access to.
+A credential is looked up by its digest before its space is known, so these statements do not select
+by space. The column `space` names the space that the credential gives access to.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class CredentialRow(NamedTuple):
 
     @property
     def covered(self) -> tuple[object, ...]:
-        """The values that `mac` covers: all before `last_used`."""
+        """Return the values that `mac` covers: all columns before `last_used`."""
         return tuple(self[:-2])
 
 
@@ -51,25 +51,27 @@ def insert(rows: Rows, row: CredentialRow) -> None:
 
 
 def by_digest(rows: Rows, digest: bytes) -> CredentialRow | None:
-    """The credential with that token digest."""
+    """Return the credential with that token digest."""
     found = rows.execute(f"{_SELECT} WHERE digest = ?", (digest,)).fetchone()
     return None if found is None else CredentialRow(*found)
 
 
 def by_prefix(rows: Rows, prefix: str) -> list[CredentialRow]:
-    """At most two rows whose id begins with the hexadecimal prefix."""
+    """Return at most two rows whose id begins with the hexadecimal prefix."""
     found = rows.execute(f"{_SELECT} WHERE id >= ? AND id < ? LIMIT 2", (prefix, prefix + "g"))
     return [CredentialRow(*row) for row in found]
 
 
 def by_id(rows: Rows, identity: str) -> CredentialRow | None:
-    """The credential with that id."""
+    """Return the credential with that id."""
     found = rows.execute(f"{_SELECT} WHERE id = ?", (identity,)).fetchone()
     return None if found is None else CredentialRow(*found)
 
 
 def select(rows: Rows, *, revoked: bool = True, **equal: str | None) -> list[CredentialRow]:
-    """The credentials with these values, newest first; `revoked=False` leaves out revoked ones."""
+    """Return the credentials with these values, newest first; `revoked=False` leaves out revoked
+    ones.
+    """
     given = {name: value for name, value in equal.items() if value is not None}
     if not given.keys() <= set(_FILTERS):
         raise ValueError(f"credentials are selected by {', '.join(_FILTERS)}")
@@ -107,7 +109,7 @@ def delete_ended(rows: Rows, before: int) -> int:
 
 
 def not_before(rows: Rows, *, owner: str, space: str) -> int:
-    """The time before which all tokens of the owner and of the space are invalid."""
+    """Return the time before which all tokens of the owner and of the space are invalid."""
     row = rows.execute(
         "SELECT max(at) FROM not_before"
         " WHERE (subject = 'user' AND name = ?) OR (subject = 'space' AND name = ?)",
@@ -117,7 +119,10 @@ def not_before(rows: Rows, *, owner: str, space: str) -> int:
 
 
 def set_not_before(rows: Rows, subject: str, name: str, at: int) -> int:
-    """Set that time for a user or a space; it never moves back. Returns the stored time."""
+    """Set the time before which all tokens of a user or a space are invalid.
+
+    The time never moves back. Return the stored time.
+    """
     row = rows.execute(
         "INSERT INTO not_before (subject, name, at) VALUES (?, ?, ?)"
         " ON CONFLICT (subject, name) DO UPDATE SET"

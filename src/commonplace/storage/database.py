@@ -1,4 +1,4 @@
-"""An SQLite file: opening, creating, migrating and copying it; its errors; ids and times."""
+"""SQLite files: open, create, migrate and copy them, and translate their errors; ids and times."""
 
 from __future__ import annotations
 
@@ -28,29 +28,29 @@ from commonplace.storage.schema import APPLICATION_ID, MIGRATIONS, Step
 BUSY_SECONDS = 30.0
 WAL_BYTES = 64 * 1024 * 1024
 WAL_PAGES = (
-    # 16 MB: with SQLite's default of 1,000 pages, one of four commits of 32 writers makes a
-    # checkpoint
+    # 16 MB: with SQLite's default of 1,000 pages, every fourth commit of 32 writers would make a
+    # checkpoint.
     4_000
 )
-OLDEST_SQLITE = (3, 51, 3)  # in older versions two writers can corrupt a WAL file
+OLDEST_SQLITE = (3, 51, 3)  # In older versions, two writers can corrupt a WAL file.
 _FIELD = re.compile(r"[a-z][a-z0-9_.-]*")
 NETWORK_FILESYSTEMS = {"nfs", "nfs4", "cifs", "smb3", "smbfs", "afs", "ncpfs", "fuse.sshfs"}
 
 
 def now() -> int:
-    """The current time in UTC microseconds."""
+    """Return the current time in UTC microseconds."""
     return time.time_ns() // 1000
 
 
 def json_field(column: str, name: str) -> str:
-    """SQL for a field of a JSON column; each engine has its own syntax for it."""
+    """Return SQL for a field of a JSON column; each engine has its own syntax for it."""
     if not _FIELD.fullmatch(name):
         raise ValueError(f"{name!r} cannot be the name of a JSON field")
     return f"json_extract({column}, '$.{name}')"
 
 
 def library_version() -> str:
-    """The version of SQLite."""
+    """Return the version of SQLite."""
     return apsw.sqlite_lib_version()
 
 
@@ -65,7 +65,7 @@ def check_runtime(directory: Path, version: str = "", mounts: str = "/proc/self/
     try:
         lines = Path(mounts).read_text(encoding="utf-8", errors="replace").splitlines()
     except OSError:
-        return  # not Linux
+        return  # The system is not Linux.
     place, best, kind = directory.resolve(), "", ""
     for line in lines:
         _, point, filesystem, *_ = line.split(" ")
@@ -74,13 +74,13 @@ def check_runtime(directory: Path, version: str = "", mounts: str = "/proc/self/
             best, kind = point, filesystem
     if kind in NETWORK_FILESYSTEMS:
         raise StorageUnavailable(
-            f"{directory} is on a network file system ({kind}), which cannot lock safely.",
+            f"{directory} is on a network file system ({kind}), whose file locks are not safe.",
             hint="Choose a directory on a local disk with --data or COMMONPLACE_DATA.",
         )
 
 
 def disk_full_error() -> StorageFull:
-    """The error for a write on a full disk."""
+    """Return the error for a write on a full disk."""
     return StorageFull(
         "The disk is full; nothing of this call was stored.",
         hint="Free disk space and try again.",
@@ -88,7 +88,7 @@ def disk_full_error() -> StorageFull:
 
 
 def typed(error: apsw.Error | UnicodeDecodeError) -> CommonplaceError:
-    """The typed error for an SQLite error."""
+    """Return the error of this package for an SQLite error."""
     extended = getattr(error, "extendedresult", 0)
     if isinstance(error, apsw.FullError) or extended in (
         apsw.SQLITE_IOERR_WRITE,
@@ -108,18 +108,18 @@ def typed(error: apsw.Error | UnicodeDecodeError) -> CommonplaceError:
     if isinstance(error, apsw.BusyError | apsw.LockedError):
         return StorageUnavailable(
             f"Another process has been writing for over {BUSY_SECONDS:.0f} seconds.",
-            hint="Try again; if this persists, look for a suspended process.",
+            hint="Try again. If the error persists, look for a suspended process and end it.",
         )
     if isinstance(error, apsw.ConstraintError):
         return Conflict("An object with the same id already exists.")
     return StorageUnavailable(
         f"The database failed ({type(error).__name__}, code {extended}).",
-        hint="This call was not acknowledged; check the disk and try again.",
+        hint="The call may not be stored; check the disk and try again.",
     )
 
 
 def _busy_handler() -> Callable[[int], bool]:
-    """A busy handler that polls with jitter until a deadline."""
+    """Return a busy handler that polls with jitter until a deadline."""
 
     def handler(tries: int) -> bool:
         if tries == 0:
@@ -133,39 +133,39 @@ def _busy_handler() -> Callable[[int], bool]:
 
 
 class Connection(apsw.Connection):
-    """A connection to a file, with the methods that differ between engines; see `ports.Rows`."""
+    """A connection to a file. It implements `ports.Rows` for SQLite."""
 
     def select_each(
         self, statement: str, column: str, space: str, values: Sequence[int]
     ) -> Iterator[tuple[Any, ...]]:
-        """As `ports.Rows`."""
-        # One query each: for a list, SQLite would scan an index of the whole space.
+        """See `ports.Rows`."""
+        # Use one query for each value: for a list, SQLite would scan an index of the whole space.
         text = f"{statement} AND {column} = ?"
         return (row for value in values for row in self.execute(text, (space, value)))
 
     def stream(self, statement: str, bindings: Sequence[Any]) -> Iterator[tuple[Any, ...]]:
-        """As `ports.Rows`."""
+        """See `ports.Rows`."""
         return self.execute(statement, bindings)
 
     def columns(self, table: str) -> set[str]:
-        """As `ports.Rows`."""
+        """See `ports.Rows`."""
         return {row[1] for row in self.execute(f"PRAGMA table_info({table})")}
 
     @property
     def grams_indexed(self) -> bool:
-        """As `ports.Rows`."""
+        """See `ports.Rows`."""
         return True
 
     def add_grams(self, space: str, texts: Iterable[tuple[int, str]]) -> None:  # noqa: ARG002
-        """As `ports.Rows`. A file holds one space: its index has no column for it."""
+        """See `ports.Rows`. A file holds one space, so its index has no column for the space."""
         self.executemany("INSERT INTO grams (rowid, body) VALUES (?, ?)", texts)
 
     def drop_grams(self, space: str, memory: int) -> None:  # noqa: ARG002
-        """As `ports.Rows`."""
+        """See `ports.Rows`."""
         self.execute("DELETE FROM grams WHERE rowid = ?", (memory,))
 
     def memories_with_grams(self, space: str, grams: Sequence[str], most: int | None) -> list[int]:  # noqa: ARG002
-        """As `ports.Rows`."""
+        """See `ports.Rows`."""
         query = " AND ".join('"' + gram.replace('"', '""') + '"' for gram in grams)
         limit = "" if most is None else f" LIMIT {most:d}"
         rows = self.execute(f"SELECT rowid FROM grams WHERE grams MATCH ?{limit}", (query,))  # noqa: S608
@@ -173,9 +173,9 @@ class Connection(apsw.Connection):
 
 
 def connect(path: Path, *, create: bool = False) -> Connection:
-    """Open a connection with the settings that durability depends on."""
+    """Open a connection with the settings that durability requires."""
     if create and not path.exists():
-        # SQLite creates the log with the mode of the main file.
+        # SQLite creates the WAL file with the mode of the main file.
         with contextlib.suppress(FileExistsError):
             os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
     connection = Connection(str(path), flags=apsw.SQLITE_OPEN_READWRITE)
@@ -188,7 +188,7 @@ def connect(path: Path, *, create: bool = False) -> Connection:
 
 
 def file_identity(path: str | Path) -> tuple[int, int] | None:
-    """The device and inode of a file or directory; None if it is not there."""
+    """Return the device and inode of a file or directory; None if it does not exist."""
     try:
         found = os.stat(path)  # noqa: PTH116
     except OSError:
@@ -197,34 +197,34 @@ def file_identity(path: str | Path) -> tuple[int, int] | None:
 
 
 def create(path: Path, steps: Sequence[Step]) -> None:
-    """Create a file with all tables under a temporary name, and then link it to its name.
+    """Create a file with all tables under a temporary name, then link it to its final name.
 
     So a file without tables is always a damaged one. If several processes create the same file, one
     succeeds and the others use its file.
     """
     for suffix in ("-wal", "-journal"):
         left = path.with_name(path.name + suffix)
-        # In this order, because another process may be creating the file, and then its log.
+        # Check in this order, because another process may be creating the file, and then its log.
         if left.exists() and left.stat().st_size and not path.exists():
-            raise damaged(f"{path.name} is missing, but its log {left.name} is there.")
+            raise damaged(f"{path.name} is missing, but its log {left.name} exists.")
     aside = path.with_name(f"{path.name}.{new_id()}.new")
     try:
         try:
             connection = connect(aside, create=True)
             try:
-                # No other process sees the file yet: it needs no journal, only syncs.
+                # No other process sees the file yet, so it needs no journal, only syncs.
                 connection.pragma("journal_mode", "memory")
                 migrate(connection, steps)
                 connection.pragma("journal_mode", "wal")
             finally:
                 connection.close(True)
             try:
-                os.link(aside, path)  # unlike a rename, a link never replaces a file
+                os.link(aside, path)  # Unlike a rename, a link never replaces a file.
             except FileExistsError:
                 return
             except OSError:
                 if not path.exists():
-                    aside.rename(path)  # a file system without links
+                    aside.rename(path)  # The file system does not support links.
             sync_directory(path.parent)
         finally:
             for suffix in ("", "-wal", "-shm", "-journal"):
@@ -232,7 +232,8 @@ def create(path: Path, steps: Sequence[Step]) -> None:
     except OSError as error:
         if error.errno in NO_ROOM:
             raise StorageFull(
-                f"There is no disk space for {path.name}.", hint="Free disk space and try again."
+                f"There is not enough disk space to create {path.name}.",
+                hint="Free disk space and try again.",
             ) from error
         raise StorageUnavailable(
             f"{path} cannot be created: {error.strerror or error}.",
@@ -243,18 +244,18 @@ def create(path: Path, steps: Sequence[Step]) -> None:
 def damaged(what: str) -> StorageCorrupt:
     return StorageCorrupt(
         what,
-        hint="Restore it with 'commonplace restore', or check it with 'commonplace doctor'; if it"
-        " never contained anything, delete it.",
+        hint="Restore it with 'commonplace restore', or check it with 'commonplace doctor'. If it"
+        " was never used, delete it.",
     )
 
 
 def new_id() -> str:
-    """A random UUID (version 4)."""
+    """Return a random UUID (version 4)."""
     return new_ids(1)[0]
 
 
 def new_ids(count: int) -> list[str]:
-    """Random UUIDs (version 4), with one call for random bytes."""
+    """Return random UUIDs (version 4), with one call for random bytes."""
     digits = os.urandom(16 * count).hex()
     found = []
     for at in range(0, len(digits), 32):
@@ -270,8 +271,11 @@ _VARIANT = {f"{digit:x}": "89ab"[digit % 4] for digit in range(16)}
 
 
 def recognised(connection: apsw.Connection) -> int:
-    """The schema version of a file, 0 if it is empty; StorageCorrupt for another program's file."""
-    connection.execute("BEGIN")  # all queries in one snapshot
+    """Return the schema version of a file, 0 if it is empty.
+
+    Raise StorageCorrupt for a file of another program.
+    """
+    connection.execute("BEGIN")  # Run all queries in one snapshot.
     try:
         version = version_of(connection)
         marked = connection.pragma("application_id") == APPLICATION_ID
@@ -287,7 +291,7 @@ def recognised(connection: apsw.Connection) -> int:
 
 
 def version_of(connection: apsw.Connection) -> int:
-    """The schema version of the open file; 0 if it is empty."""
+    """Return the schema version of the open file; 0 if it is empty."""
     if connection.pragma("application_id") not in (0, APPLICATION_ID):
         raise StorageCorrupt(
             "The file is a SQLite database of another program.", hint="Choose another path."
@@ -296,7 +300,7 @@ def version_of(connection: apsw.Connection) -> int:
 
 
 def _user_version(connection: apsw.Connection) -> int:
-    # Half of what `Connection.pragma` takes; every transaction that writes asks for it.
+    # This takes half the time of `Connection.pragma`, and every write transaction calls it.
     return int(connection.execute("PRAGMA user_version").get)
 
 
@@ -311,13 +315,14 @@ def refuse_newer(connection: apsw.Connection, steps: Sequence[Step] = MIGRATIONS
 
 
 def migrate(connection: apsw.Connection, steps: Sequence[Step] = MIGRATIONS) -> None:
-    """Migrate the file to the newest version; each step is a transaction and can be resumed."""
+    """Migrate the file to the newest version. Each step is one transaction and can be resumed."""
     version = version_of(connection)
     refuse_newer(connection, steps)
     while version < len(steps):
         connection.execute("BEGIN IMMEDIATE")
         try:
-            version = version_of(connection)  # another process may have migrated meanwhile
+            # Another process may have migrated the file meanwhile.
+            version = version_of(connection)
             if version < len(steps):
                 step = steps[version]
                 connection.execute(step) if isinstance(step, str) else step(connection)
@@ -334,14 +339,14 @@ def migrate(connection: apsw.Connection, steps: Sequence[Step] = MIGRATIONS) -> 
 def copy_database(
     source: apsw.Connection, target: Path, progress: Callable[[int, int], None] | None = None
 ) -> None:
-    """Make a consistent copy of an open database, while others write to it."""
+    """Make a consistent copy of an open database while others write to it."""
     part = target.with_name(target.name + ".part")
     part.unlink(missing_ok=True)
     os.close(os.open(part, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
     copy = apsw.Connection(str(part))
     try:
-        # An open read transaction pins the snapshot; without it, a backup in steps starts
-        # over whenever another connection writes, and might never end under load.
+        # An open read transaction pins the snapshot. Without it, a backup in steps starts over
+        # whenever another connection writes, and might never end under load.
         if not source.in_transaction:
             raise StorageUnavailable("A copy needs an open read snapshot.")
         source.execute("SELECT 1 FROM sqlite_schema").fetchone()

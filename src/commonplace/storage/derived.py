@@ -1,6 +1,6 @@
-"""Derived rows, by which memories are found: terms, passages, labels, trigrams.
+"""Derived rows for search: terms, passages, labels and trigrams of memories.
 
-They are written in the transaction of the memory's row, and can be rebuilt from it.
+They are written in the transaction of the memory's row, and can be rebuilt from that row.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _TIMES = [bytes((times,)) for times in range(256)]
 
 
 def _term_code(term: str) -> bytes:
-    """64 bits of a term's BLAKE2b hash, the same on every machine."""
+    """Return 64 bits of a term's BLAKE2b hash, the same on every machine."""
     return blake2b(term.encode(), digest_size=_CODE).digest()
 
 
@@ -48,13 +48,14 @@ _codes = Memo(_term_code, _KNOWN_TERMS)
 
 @cache
 def _chunk_codes(read: Reader) -> Memo[bytes]:
-    """Chunk → the codes of its terms, concatenated."""
+    """Return a cached function from a chunk to the concatenated codes of its terms."""
     return Memo(lambda chunk: b"".join([_codes[term] for term in read(chunk)]), _KNOWN_CHUNKS)
 
 
 def _english_code(chunk: str) -> bytes | tuple[()]:
-    """The codes of a chunk of an English text; `b""` for a word that shows that the text is not
-    English.
+    """Return the codes of a chunk of an English text.
+
+    Return `b""` for a word that shows that the text is not English.
     """
     terms, shows_it = read_english(chunk)
     codes = _codes[terms[0]] if len(terms) == 1 else b"".join([_codes[t] for t in terms])
@@ -65,26 +66,26 @@ _english_codes = Memo[Any](_english_code, _KNOWN_CHUNKS)
 
 
 def term_number(term: str) -> int:
-    """A term's code as a number, by which its postings are found."""
+    """Return the code of a term as a number, the key of its postings."""
     return int.from_bytes(_codes[term], "little")
 
 
 def term_codes(terms: Iterable[str]) -> bytes:
-    """The codes of terms that are asked for once, one after another, each of 8 bytes."""
+    """Return the codes of terms, concatenated, 8 bytes each. The codes are not cached."""
     return b"".join(map(_term_code, terms))
 
 
 def pack_terms(terms: Iterable[str]) -> bytes:
-    """Distinct terms with their counts, in the order of their first occurrence."""
+    """Return the distinct terms with their counts, packed, in the order of first occurrence."""
     return _pack([_codes[term] for term in terms])
 
 
 def pack_text(text: str) -> bytes:
-    """As `pack_terms(analyse(text))`, but faster for ASCII texts."""
+    """Return the same as `pack_terms(analyse(text))`, but faster for ASCII texts."""
     if text.isascii():
         codes: list[bytes] = list(filter(None, _codes_of(text)))
         joined = b"".join(codes)
-        if len(joined) > _CODE * len(codes):  # chunks of several terms
+        if len(joined) > _CODE * len(codes):  # These chunks have several terms.
             codes = [joined[at : at + _CODE] for at in range(0, len(joined), _CODE)]
         if codes:
             return _pack(codes)
@@ -92,7 +93,7 @@ def pack_text(text: str) -> bytes:
 
 
 def _codes_of(text: str) -> list[Any]:
-    """The codes of each chunk of an ASCII text."""
+    """Return the codes of each chunk of an ASCII text."""
     chunks = ascii_chunks(text)
     if len(chunks) <= DETECTION_WORDS:
         try:
@@ -100,33 +101,36 @@ def _codes_of(text: str) -> list[Any]:
             if b"" in codes:
                 return codes
         except KeyError:
-            pass  # a word that is not English
+            pass  # The word is not English.
     return list(map(_chunk_codes(reader(text, chunks)).__getitem__, chunks))
 
 
 def _pack(codes: Sequence[bytes]) -> bytes:
-    if len(set(codes)) == len(codes):  # the usual case for a short text
+    if len(set(codes)) == len(codes):  # This is the usual case for a short text.
         return b"\x01".join([*codes, b""])
     counts = Counter(codes)
     return b"".join([code + _TIMES[min(times, 255)] for code, times in counts.items()])
 
 
 def terms_sum(memory: int, packed: bytes) -> int:
-    """The checksum of a memory's packed terms."""
+    """Return the checksum of a memory's packed terms."""
     return zlib.crc32(packed, memory & 0xFFFFFFFF)
 
 
 def passage_sum(
     memory: int, ordinal: int, start: int, stop: int, model: int | None, vector: bytes | None
 ) -> int:
-    """The checksum of a passage."""
+    """Return the checksum of a passage."""
     place: int = place_code(memory, ordinal, start, stop, -1 if model is None else model)
     return zlib.crc32(vector or b"") ^ place
 
 
 def place_code(memory: Any, ordinal: Any, start: Any, stop: Any, model: Any) -> Any:
-    """32 bits that identify a passage and its model; takes numbers or arrays."""
-    low = memory & 0x7FFFFFFF  # no product exceeds 64 bits
+    """Return 32 bits that identify a passage and its model.
+
+    The arguments are numbers or arrays.
+    """
+    low = memory & 0x7FFFFFFF  # No product exceeds 64 bits.
     code = low * 0x9E3779B1 + ordinal * 0x85EBCA77 + start * 0xC2B2AE3D + stop * 0x27D4EB2F
     return (code + (memory >> 31) * 0x2545F491 + (model + 1) * 0x165667B1) & 0xFFFFFFFF
 
@@ -140,7 +144,7 @@ class Passage(NamedTuple):
 
 
 class Findable(Protocol):
-    """All that is derived from one memory."""
+    """All data derived from one memory."""
 
     terms: bytes
     folded: str
@@ -163,19 +167,22 @@ def write_rows(connection: Rows, table: str, rows: Iterable[tuple[Any, ...]]) ->
 
 
 def lexeme_row(space: str, memory: int, terms: bytes) -> tuple[int, str, int, bytes, int]:
-    """The row of a memory's packed terms."""
+    """Return the row of a memory's packed terms."""
     return memory, space, ANALYSIS_VERSION, terms, terms_sum(memory, terms)
 
 
 def label_rows(space: str, memory: int, labels: Iterable[str]) -> list[tuple[str, str, int]]:
-    """The rows of a memory's labels, by which it can be filtered."""
+    """Return the rows of a memory's labels, by which searches filter."""
     return [(space, label, memory) for label in labels]
 
 
 def passage_rows(
     space: str, memory: int, passages: Iterable[Passage], change: int = 0
 ) -> Iterator[tuple[int, int, str, int, int, int | None, bytes | None, int, int]]:
-    """The rows of a memory's passages; `change` is not 0 if they are not part of an operation."""
+    """Yield the rows of a memory's passages.
+
+    `change` is not 0 if the passages are written outside of an operation.
+    """
     for ordinal, (span, model, vector) in enumerate(passages):
         start, stop = span.start, span.stop
         code = passage_sum(memory, ordinal, start, stop, model, vector)
@@ -189,8 +196,8 @@ def write_entries(
     entries: Sequence[Findable],
     model: int | None,
 ) -> None:
-    """Store the derived rows of new memories, table after table; `model` made the vectors."""
-    # Generators: no second list of all rows is built.
+    """Store the derived rows of new memories, table by table; `model` made the vectors."""
+    # Use generators, so that no second list of all rows is built.
     pairs = list(zip(nums, entries, strict=True))
     write_rows(connection, "lexemes", (lexeme_row(space, num, e.terms) for num, e in pairs))
     write_rows(
@@ -216,13 +223,13 @@ def _passages(entry: Findable, model: int | None) -> Iterator[Passage]:
 def replace_passages(
     connection: Rows, space: str, memory: int, passages: Sequence[Passage], change: int
 ) -> None:
-    """Replace a memory's passages, outside of an operation (`Store.next_change`)."""
+    """Replace a memory's passages outside of an operation (see `Store.next_change`)."""
     connection.execute("DELETE FROM passages WHERE space = ? AND memory = ?", (space, memory))
     write_rows(connection, "passages", passage_rows(space, memory, passages, change))
 
 
 def read_passages(connection: Rows, space: str, memory: int) -> list[Passage]:
-    """A memory's passages in order."""
+    """Return a memory's passages in order."""
     return [
         Passage(Span(start, stop), model, vector)
         for start, stop, model, vector in connection.execute(
@@ -234,7 +241,7 @@ def read_passages(connection: Rows, space: str, memory: int) -> list[Passage]:
 
 
 def embedded_since(connection: Rows, space: str, change: int) -> list[int]:
-    """Memories whose vectors were written after a change, outside of operations."""
+    """Return memories whose vectors were written after a change, outside of operations."""
     found = connection.execute(
         "SELECT DISTINCT memory FROM passages WHERE space = ? AND change > 0 AND change > ?",
         (space, change),
@@ -243,7 +250,7 @@ def embedded_since(connection: Rows, space: str, change: int) -> list[int]:
 
 
 def newest_change(connection: Rows, space: str) -> int:
-    """The newest change that passages name."""
+    """Return the newest change that any passage names."""
     row = connection.execute(
         "SELECT coalesce(max(change), 0) FROM passages WHERE space = ? AND change > 0", (space,)
     ).fetchone()
@@ -251,7 +258,7 @@ def newest_change(connection: Rows, space: str) -> int:
 
 
 def touch(unit: Writing, memory: int) -> None:
-    """Record that a memory's derived rows changed, for the indexes held in memory."""
+    """Record that a memory's derived rows have changed, for the in-memory indexes."""
     unit.connection.execute(
         "INSERT INTO touches (space, memory, seq) VALUES (?, ?, ?) ON CONFLICT DO NOTHING",
         (unit.space, memory, unit.seq),
@@ -259,7 +266,7 @@ def touch(unit: Writing, memory: int) -> None:
 
 
 def touched(rows: Rows, space: str, seq: int) -> int:
-    """How many memories an operation changed the derived rows of."""
+    """Return the number of memories whose derived rows an operation changed."""
     found = rows.execute(
         "SELECT count(*) FROM touches WHERE space = ? AND seq = ?", (space, seq)
     ).fetchone()
@@ -276,7 +283,7 @@ def drop(connection: Rows, space: str, memory: int) -> None:
 def memories_with_grams(
     connection: Rows, space: str, grams: Iterable[str], most: int | None = None
 ) -> list[int]:
-    """Numbers of at most `most` memories whose text contains all of these trigrams."""
+    """Return the numbers of at most `most` memories that contain all these trigrams."""
     return connection.memories_with_grams(space, list(dict.fromkeys(grams)), most)
 
 
@@ -292,7 +299,7 @@ class Model(Protocol):
 
 
 def model_number(connection: Rows, space: str, model: Model) -> int:
-    """The number by which vectors refer to this model; assigned on first use."""
+    """Return the number by which vectors refer to this model; assigned on first use."""
     known = known_model(connection, space, model.id, model.weights)
     if known is not None:
         return known
@@ -307,7 +314,7 @@ def model_number(connection: Rows, space: str, model: Model) -> int:
 
 
 def known_model(connection: Rows, space: str, model: str, weights: str) -> int | None:
-    """The number of a model that has stored vectors, or None."""
+    """Return the number of a model that has stored vectors, or None."""
     row = connection.execute(
         "SELECT num FROM models WHERE space = ? AND id = ? AND weights = ?",
         (space, model, weights),
@@ -315,14 +322,15 @@ def known_model(connection: Rows, space: str, model: str, weights: str) -> int |
     return None if row is None else int(row[0])
 
 
-SCALE_BYTES = 4  # a stored vector is a float32 scale and one int8 per dimension, little-endian
+# A stored vector is a float32 scale and one int8 for each dimension, little-endian.
+SCALE_BYTES = 4
 
 
 def quantise(vectors: NDArray[np.float32]) -> list[bytes]:
-    """One packed vector per row. Multiplied by its scale, it equals the row to within half the
-    scale.
+    """Return one packed vector for each row.
 
-    Raises `InvalidInput` for a row that is zero or not finite: it has no direction to search by.
+    A packed vector multiplied by its scale equals the row to within half the scale. Raise
+    `InvalidInput` for a row that is zero or not finite, because it has no direction.
     """
     import numpy as np
 
@@ -333,9 +341,9 @@ def quantise(vectors: NDArray[np.float32]) -> list[bytes]:
         return []
     largest = np.abs(rows).max(axis=1)
     scales = (largest / np.float32(127)).astype("<f4")
-    # Also true of a row so small that its scale would lose precision to zero.
+    # This is also true of a row that is so small that its scale would be rounded to zero.
     if not np.isfinite(largest).all() or (scales < np.finfo(np.float32).tiny).any():
-        raise InvalidInput("A vector is zero or holds a number that is not finite.")
+        raise InvalidInput("A vector is zero or contains a number that is not finite.")
     whole = np.clip(np.rint(rows / scales[:, None]), -127, 127).astype(np.int8)
     packed = np.empty((rows.shape[0], SCALE_BYTES + rows.shape[1]), np.uint8)
     packed[:, :SCALE_BYTES] = scales.view(np.uint8).reshape(-1, SCALE_BYTES)
@@ -344,16 +352,16 @@ def quantise(vectors: NDArray[np.float32]) -> list[bytes]:
 
 
 def pack(vector: NDArray[np.float32]) -> bytes:
-    """One vector, packed."""
+    """Return one vector, packed."""
     import numpy as np
 
     return quantise(np.asarray(vector, dtype=np.float32).reshape(1, -1))[0]
 
 
 def unpack_many(joined: bytes, dimensions: int) -> tuple[NDArray[np.int8], NDArray[np.float32]]:
-    """The int8 matrix and the scales of concatenated packed vectors.
+    """Return the int8 matrix and the scales of concatenated packed vectors.
 
-    Raises `StorageCorrupt` when the bytes are not whole vectors of that length.
+    Raise `StorageCorrupt` if the bytes are not whole vectors of that length.
     """
     import numpy as np
 

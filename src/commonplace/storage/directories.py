@@ -23,9 +23,9 @@ def make_private(directory: Path) -> None:
 
 @contextmanager
 def replacing(path: Path, *, mode: int = 0o600, only_new: bool = False) -> Iterator[BinaryIO]:
-    """A stream whose contents become the file when the block ends, in one step and durably.
+    """Open a stream whose content replaces the file atomically and durably when the block ends.
 
-    If the block fails, nothing changes. With `only_new`, a file that is there stays as it is.
+    If the block fails, nothing changes. With `only_new`, an existing file is not replaced.
     """
     from commonplace.storage.database import sync_directory
 
@@ -37,7 +37,7 @@ def replacing(path: Path, *, mode: int = 0o600, only_new: bool = False) -> Itera
             stream.flush()
             os.fsync(descriptor)
         if only_new:
-            os.link(part, path)  # fails if another process was first
+            os.link(part, path)  # This fails if another process was first.
         else:
             part.replace(path)
         sync_directory(path.parent)
@@ -49,8 +49,8 @@ def replacing(path: Path, *, mode: int = 0o600, only_new: bool = False) -> Itera
 
 
 def remove_unfinished(directory: Path) -> None:
-    """Delete temporary files of `replacing` below a directory whose process was killed."""
-    if sys.platform == "win32":  # on Windows os.kill(process, 0) would end the process
+    """Delete temporary files that killed processes left in `replacing`, below a directory."""
+    if sys.platform == "win32":  # On Windows, os.kill(process, 0) would end the process.
         return
     for folder, _, names in os.walk(directory):
         for name in names:
@@ -65,6 +65,6 @@ def _is_running(process: int) -> bool:
         os.kill(process, 0)
     except (ProcessLookupError, OverflowError):
         return False
-    except PermissionError:  # it runs, as another user
+    except PermissionError:  # The process runs, as another user.
         return True
     return True

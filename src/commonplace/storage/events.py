@@ -1,4 +1,4 @@
-"""The table `events`: append-only. A purge deletes the payload and leaves its hash."""
+"""The table `events`: append-only. A purge deletes a payload and keeps its hash."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ class EventRow(NamedTuple):
 
 
 class Wanted(NamedTuple):
-    """Conditions on events; None means any."""
+    """Conditions on events. None means no condition."""
 
     kind: str | None = None
     subject: str | None = None
     upto: int | None = None
-    """Only events up to this operation."""
+    """Only events up to this operation, inclusive."""
     after: int | None = None
-    """Only events after the one of this number."""
+    """Only events with a higher number."""
     num: int | None = None
 
 
@@ -54,7 +54,7 @@ def insert(
 def find(
     rows: Rows, space: str, wanted: Wanted, *, limit: int | None = None, newest: bool = False
 ) -> list[EventRow]:
-    """Verified events, oldest first unless `newest`."""
+    """Return verified events, oldest first unless `newest` is true."""
     clause, values = _where(wanted)
     clause += " ORDER BY num DESC" if newest else " ORDER BY num"
     clause += "" if limit is None else f" LIMIT {limit:d}"
@@ -71,20 +71,20 @@ def find(
 
 
 def count(rows: Rows, space: str, wanted: Wanted) -> int:
-    """The number of such events."""
+    """Return the number of events that meet the conditions."""
     clause, values = _where(wanted)
     statement = f"SELECT count(*) FROM events WHERE space = ?{clause}"  # noqa: S608
     return int(rows.execute(statement, (space, *values)).fetchone()[0])
 
 
 def in_order(rows: Rows, space: str) -> Iterator[int]:
-    """Numbers of all events in the order of their operations."""
+    """Return the numbers of all events in the order of their operations."""
     statement = "SELECT num FROM events WHERE space = ? ORDER BY seq, num"
     return (row[0] for row in rows.execute(statement, (space,)))
 
 
 def identities(rows: Rows, space: str) -> Iterator[tuple[str, str, int, bytes]]:
-    """(kind, subject, time, hash of the payload) of all events."""
+    """Return (kind, subject, time, hash of the payload) of all events."""
     found: Iterator[tuple[str, str, int, bytes]] = rows.execute(
         "SELECT kind, subject, at, payload_hash FROM events WHERE space = ?", (space,)
     )
@@ -92,7 +92,7 @@ def identities(rows: Rows, space: str) -> Iterator[tuple[str, str, int, bytes]]:
 
 
 def payloads(rows: Rows, space: str) -> list[tuple[int, str]]:
-    """(number, payload) of the events that have one."""
+    """Return the number and payload of each event that has a payload."""
     found: list[tuple[int, str]] = rows.execute(
         "SELECT num, payload FROM events WHERE space = ? AND payload IS NOT NULL", (space,)
     ).fetchall()
@@ -100,5 +100,5 @@ def payloads(rows: Rows, space: str) -> list[tuple[int, str]]:
 
 
 def clear_payload(rows: Rows, space: str, num: int) -> None:
-    """Delete a payload; its hash stays."""
+    """Delete a payload and keep its hash."""
     rows.execute("UPDATE events SET payload = NULL WHERE space = ? AND num = ?", (space, num))

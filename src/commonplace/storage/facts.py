@@ -11,12 +11,15 @@ _OPEN = "AND subject_key = ? AND predicate_key = ? AND object_key = ? AND valid_
 
 
 def open_ones(rows: Rows, space: str, subject: str, predicate: str, object: str) -> list[Row]:
-    """Facts with these keys and no `valid_to`, newest first."""
+    """Return facts with these keys and no `valid_to`, newest first."""
     return FACTS.fetch(rows, space, f"{_OPEN} ORDER BY num DESC", subject, predicate, object)
 
 
 def totals(rows: Rows, space: str) -> tuple[int, int, int, list[str]]:
-    """(number of entities, of facts, of facts without `valid_to`; predicates ordered by key)."""
+    """Return the numbers of entities, of facts and of open facts, and the predicates by key.
+
+    An open fact has no `valid_to`.
+    """
     count, still = rows.execute(
         "SELECT count(*), count(*) - count(valid_to) FROM facts WHERE space = ?", (space,)
     ).fetchone()
@@ -34,7 +37,10 @@ def totals(rows: Rows, space: str) -> tuple[int, int, int, list[str]]:
 
 
 def uses(rows: Rows, space: str) -> Iterator[tuple[str, int, int]]:
-    """(key, facts that name it, of these as subject); one row for subjects, one for objects."""
+    """Return (key, facts that name it, facts with it as subject).
+
+    An entity has one row as a subject, and one as an object.
+    """
     found: Iterator[tuple[str, int, int]] = rows.execute(
         "SELECT subject_key, count(*), count(*) FROM facts WHERE space = ?1 GROUP BY subject_key"
         " UNION ALL"
@@ -45,7 +51,7 @@ def uses(rows: Rows, space: str) -> Iterator[tuple[str, int, int]]:
 
 
 def written_since(rows: Rows, space: str, seq: int) -> Iterator[tuple[str, str]]:
-    """(subject, object) of the facts that were written after an operation."""
+    """Return the subject and object of each fact that was written after an operation."""
     found: Iterator[tuple[str, str]] = rows.execute(
         "SELECT subject_key, object_key FROM facts WHERE space = ? AND seq > ?", (space, seq)
     )
@@ -53,7 +59,7 @@ def written_since(rows: Rows, space: str, seq: int) -> Iterator[tuple[str, str]]
 
 
 def replaced_since(rows: Rows, space: str, seq: int) -> Iterator[Row]:
-    """Facts as they were at an operation, if they were changed or removed since."""
+    """Return facts as they were at an operation, if they were changed or removed since."""
     found = rows.execute(
         "SELECT row FROM versions WHERE space = ?1 AND entity = ?2 AND since <= ?3"
         " AND until IN (SELECT num FROM operations WHERE space = ?1 AND num > ?3)",

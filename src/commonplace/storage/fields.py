@@ -1,11 +1,11 @@
 """The fields of a memory, each declared once.
 
-`MemoryFields` feeds the table `memories`, the `Draft` that is stored and the `Memory` that is read,
-export and import, filters and the command line. Each dialect decides which of them it shows. A new
-field is a line at the end of `MemoryFields` with `added=True`, a migration step that adds its
-column with the same default, and its name and type in `Changes` of `engine/content/memories.py`
-(and in `Conditions` of `engine/finding/filters.py`, if it can be filtered by), which type checkers
-read; a test compares them.
+`MemoryFields` defines the table `memories`, the `Draft` that is stored, the `Memory` that is read,
+export and import, filters and the command line. Each dialect decides which fields it shows. A new
+field is a line at the end of `MemoryFields` with `added=True`, and a migration step that adds its
+column with the same default. Its name and type also belong in `Changes` of
+`engine/content/memories.py`, and in `Conditions` of `engine/finding/filters.py` if it can be
+filtered by. Type checkers read these two classes, and a test compares them.
 """
 
 # ruff: noqa: RUF009  (`_declared` is `dataclasses.field`)
@@ -50,16 +50,16 @@ class Field:
     empty: bool = False
     """Whether a string may be empty."""
     optional: bool = False
-    """Whether it may be None."""
+    """Whether the value may be None."""
     choices: tuple[str, ...] = ()
     changeable: bool = True
-    """Whether a revision may change it."""
+    """Whether a revision may change the field."""
     added: bool = False
-    """Whether its column was added by a later migration."""
+    """Whether a later migration added the column."""
     filterable: bool = False
-    """Whether a search can filter by its value."""
+    """Whether a search can filter by the field."""
     option: str = ""
-    """Its option on the command line."""
+    """The option on the command line."""
     metavar: str = ""
     help: str = ""
 

@@ -1,4 +1,4 @@
-"""The table `files`: the state of each file copy of a memory when both last agreed."""
+"""The table `files`: the state of each file copy of a memory when the two last matched."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _PUT = FILES.upsert("root", "memory")
 
 
 def known(rows: Rows, space: str, root: str) -> list[tuple[Any, ...]]:
-    """The recorded files of a directory: columns `memory` to `seq` of intact rows."""
+    """Return the recorded files of a directory: columns `memory` to `seq` of intact rows."""
     found = rows.execute(FILES.select_sql + " AND root = ?", (space, root))
     return [tuple(row[2:10]) for row in found if FILES.sound(row)]
 
@@ -31,7 +31,7 @@ def remove(rows: Rows, space: str, root: str, memories: Iterable[int]) -> None:
 
 
 def outdated(rows: Rows, space: str, root: str, kinds: Collection[str], after: int) -> list[int]:
-    """Memories of these kinds, changed after an operation, whose file is not up to date."""
+    """Return memories of these kinds, changed after an operation, whose file is outdated."""
     found = rows.execute(
         "SELECT m.num FROM memories m LEFT JOIN files f"  # noqa: S608
         " ON f.space = m.space AND f.root = ? AND f.memory = m.num"
@@ -43,7 +43,10 @@ def outdated(rows: Rows, space: str, root: str, kinds: Collection[str], after: i
 
 
 def without_memory(rows: Rows, space: str, root: str, after: int) -> list[int]:
-    """Deleted memories that have a file; with `after`, only those touched after it."""
+    """Return deleted memories that have a file.
+
+    With `after`, return only those that changed after that operation.
+    """
     if after:
         found = rows.execute(
             "SELECT DISTINCT t.memory FROM touches t JOIN files f"
@@ -62,6 +65,6 @@ def without_memory(rows: Rows, space: str, root: str, after: int) -> list[int]:
 
 
 def of_memories(rows: Rows, space: str, memories: Iterable[int]) -> list[tuple[str, str]]:
-    """(directory, path) of the recorded files of memories."""
+    """Return the directory and path of each recorded file of these memories."""
     statement = "SELECT root, path FROM files WHERE space = ? AND memory = ? AND path <> ''"
     return [(row[0], row[1]) for num in memories for row in rows.execute(statement, (space, num))]

@@ -1,4 +1,4 @@
-"""Arrays that can be extended while others read them, and how they are joined and sorted."""
+"""Arrays that can grow while others read them, and functions to join, sort and search arrays."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from commonplace.errors import StorageCorrupt
 
 
 class Growing:
-    """An array to append to; earlier views stay valid and unchanged."""
+    """An array to append to. Views taken earlier stay valid and unchanged."""
 
     def __init__(self, dtype: Any, width: int | None = None) -> None:
         shape = (0,) if width is None else (0, width)
@@ -36,36 +36,36 @@ class Growing:
         self.size = end
 
     def reserve(self, count: int) -> None:
-        """Make room for values to come, and half as many more, if the array is empty.
+        """Reserve space for values, and for half as many more, if the array is empty.
 
-        A large array takes real memory only for what has been written to it.
+        The system allocates real memory only for the parts that are written.
         """
         if self.size == 0:
             room = count + count // 2
             self._buffer = np.empty((room, *self._buffer.shape[1:]), self._buffer.dtype)
 
     def fork(self) -> Growing:
-        """A copy with the same content; appending to it does not change this one."""
+        """Return a copy with the same content; appending to the copy does not change this array."""
         fork = Growing(self._buffer.dtype)
         fork._buffer, fork.size = self.view, self.size
         return fork
 
     @property
     def view(self) -> NDArray[Any]:
-        """The present values."""
+        """The current values."""
         return self._buffer[: self.size]
 
 
 def concatenated(parts: list[NDArray[Any]], growing: Growing) -> NDArray[Any]:
-    """Concatenate arrays, with the type of the target."""
+    """Concatenate arrays, converted to the type of `growing`."""
     return parts[0] if len(parts) == 1 else np.concatenate([growing.view[:0], *parts])
 
 
 def by_term(terms: NDArray[np.uint64]) -> tuple[NDArray[np.int64], NDArray[np.uint64]]:
     """Sort terms stably: return their order, and the sorted terms.
 
-    Numbers are sorted several times quicker than their order is found. So the low bits of each
-    term give way to its place: what is sorted is (rest of the term, place).
+    Sorting numbers is several times faster than an argsort. So the low bits of each term are
+    replaced by its position, and these numbers are sorted.
     """
     low = np.uint64((1 << max(len(terms) - 1, 1).bit_length()) - 1)
     keys = np.arange(len(terms), dtype=np.uint64)
@@ -74,7 +74,7 @@ def by_term(terms: NDArray[np.uint64]) -> tuple[NDArray[np.int64], NDArray[np.ui
     keys &= low
     order = keys.view(np.int64)
     ordered = terms.take(order)
-    # the short keys collided: two terms differ only in their low bits
+    # The short keys collided: two terms differ only in their low bits.
     if (ordered[1:] < ordered[:-1]).any():
         order = np.argsort(terms, kind="stable")
         ordered = terms.take(order)
@@ -112,21 +112,23 @@ def sorted_postings(
 def positions_of(
     where: NDArray[np.int64], numbers: NDArray[np.int64], what: str, likely: int = 0
 ) -> NDArray[np.intp]:
-    """The place of each number in `where`; StorageCorrupt if one is missing, since an index is
-    damaged then. Both arrays are sorted in an intact file. The numbers are usually consecutive
-    from `likely` on, which is tried first.
+    """Return the position of each number in `where`.
+
+    Raise StorageCorrupt if a number is missing, because the index is damaged then. Both arrays are
+    sorted in an intact file. The numbers are usually consecutive from `likely` on, so that range is
+    tried first.
     """
     end = likely + len(numbers)
     if end <= len(where) and (where[likely:end] == numbers).all():
         return np.arange(likely, end)
     at = np.searchsorted(where, numbers)
     if len(numbers) and (at.max() >= len(where) or (where[at] != numbers).any()):
-        raise damaged_index(f"{what} of a row that is not found")
+        raise damaged_index(f"{what} of a row that does not exist")
     return at
 
 
 def damaged_index(what: str) -> StorageCorrupt:
-    """The error for an index that does not fit the rows."""
+    """Return the error for an index that does not match the rows."""
     return StorageCorrupt(
         f"The search index is damaged: {what}.",
         hint="Run 'commonplace doctor --repair' to rebuild it from the rows.",

@@ -1,7 +1,7 @@
-"""The index of a space in memory: searchable columns, terms and vectors, kept up to date.
+"""The in-memory index of a space: searchable columns, terms and vectors, kept up to date.
 
-Positions only grow: a changed memory gets a new one and its old one dies, so that a reader's
-snapshot never changes under it. The change counter in the database tells what is new, so that
+Positions only grow: a changed memory gets a new position and its old one becomes dead, so that a
+reader's snapshot never changes. The change counter in the database shows what is new, so that
 writes of other processes are seen too.
 """
 
@@ -38,9 +38,9 @@ from commonplace.storage.writing import newest_change, operation_id
 POSTING = np.dtype([("term", "<u8"), ("times", "u1")])  # as derived.pack_terms writes them
 LIVE = 2  # the first two states are live
 NEVER = np.iinfo(np.int64).min
-SORT_POSTINGS = 100_000  # with fewer, comparing all postings is as fast as a search
-# Rows read at once. A small batch stays in the CPU's cache, and is below the 700 new objects after
-# which Python collects garbage, which would take a tenth of the time.
+SORT_POSTINGS = 100_000  # With fewer postings, comparing all of them is as fast as a search.
+# How many rows are read at once. A small batch stays in the CPU's cache. It is also below the 700
+# new objects that trigger Python's garbage collection, which would take a tenth of the time.
 READ_ROWS = 500
 RELOAD_DEAD = 0.3
 ROLES = {"user", "assistant", "system", "human", "ai", "bot", "tool", "agent"}
@@ -87,11 +87,11 @@ def highest(score: Floats, mask: Flags, count: int) -> NDArray[np.int64]:
 
 @dataclass(frozen=True)
 class Snapshot:
-    """All that a recall reads, as of one operation."""
+    """The data that a recall reads, as of one operation."""
 
     seq: int
     operation: str
-    """The id of that operation."""
+    """The id of the operation."""
     change: int
     """The newest change of vectors."""
     num: Ints
@@ -108,7 +108,7 @@ class Snapshot:
     place: Ints
     speaker: NDArray[np.int32]
     project: NDArray[np.int32]
-    """The index in `projects` of a memory's project and branch; -1 if it has neither."""
+    """For each memory, the index in `projects` of its project and branch; -1 for neither."""
     alive: Flags
     kinds: dict[str, int]
     speakers: dict[str, int]
@@ -123,17 +123,19 @@ class Snapshot:
     owner: NDArray[np.int32]
     vectored: int
     parts: tuple[Part, ...]
-    """How many parts each vector has, and their sizes."""
+    """The sizes of the parts of each vector."""
     signs: NDArray[np.uint8]
     """The sign bits of the vectors in a large space; else empty."""
     partial: Ints
-    """Which vectors have a zero first part; used with sign bits only."""
+    """Whether the first part of each vector is zero; used with sign bits only."""
     since: int
-    """While a large space is being loaded: the number of the oldest memory that counts; else 0."""
+    """While a large space is loading: the number of the oldest memory included; else 0."""
 
     @property
     def newest(self) -> tuple[int, str, int]:
-        """(number, id) of the newest operation, and the newest change of vectors, that it has."""
+        """The number and id of the newest operation, and the number of the newest change of
+        vectors.
+        """
         return self.seq, self.operation, self.change
 
     @property
@@ -143,7 +145,7 @@ class Snapshot:
 
     @cached_property
     def live(self) -> Flags:
-        """Positions of live memories."""
+        """Flags of the positions of live memories."""
         flags: Flags = self.alive & (self.state < LIVE)
         return flags
 
@@ -155,19 +157,22 @@ class Snapshot:
 
     @cached_property
     def embedded(self) -> Flags:
-        """Positions that have a vector."""
+        """Flags of the positions that have a vector."""
         flags: Flags = np.zeros(self.size, np.bool_)
         flags[self.owner] = True
         return flags
 
     @cached_property
     def _by_owner(self) -> NDArray[np.intp] | None:
-        """The order of the vectors by their owners; None if they lie in that order."""
+        """The order of the vectors by their owners; None if they are stored in that order."""
         lie_so = bool((self.owner[1:] >= self.owner[:-1]).all())
         return None if lie_so else np.argsort(self.owner, kind="stable")
 
     def first_vectors(self, positions: Sequence[int] | Ints) -> tuple[NDArray[np.intp], Flags]:
-        """The first vector of each position, and whether it has one. Some come late, at the end."""
+        """Return the first vector of each position, and whether it has one.
+
+        Vectors that were computed late are at the end of the array.
+        """
         if not len(self.owner):
             return np.zeros(len(positions), np.intp), np.zeros(len(positions), np.bool_)
         found = np.searchsorted(self.owner, positions, sorter=self._by_owner)
@@ -177,7 +182,7 @@ class Snapshot:
 
     @cached_property
     def neighbours(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """(previous, next) line of each line in its session; the line itself if there is none."""
+        """The previous and next line of each line in its session; the line itself at an end."""
         before, after = np.arange(self.size), np.arange(self.size)
         lines = np.flatnonzero(self.live & (self.session >= 0))
         lines = lines[np.lexsort((self.place[lines], self.session[lines]))]
@@ -188,12 +193,12 @@ class Snapshot:
 
     @cached_property
     def newest_terms(self) -> NDArray[np.uint64]:
-        """The distinct terms of the postings that are not sorted yet, in order."""
+        """The sorted distinct terms of the postings that are not sorted yet."""
         return np.unique(self.tail_terms)
 
     @cached_property
     def called(self) -> dict[str, list[tuple[str, int]]]:
-        """Speakers by the first word of their name in folded case: (words of the name, code)."""
+        """Speakers by the case-folded first word of their name: (words of the name, code)."""
         found: dict[str, list[tuple[str, int]]] = {}
         for name, code in self.speakers.items():
             words = " ".join(name.casefold().split())
@@ -202,7 +207,7 @@ class Snapshot:
         return found
 
     def postings(self, term: int) -> tuple[NDArray[np.int32], NDArray[np.uint8]]:
-        """Where a term occurs, and how often."""
+        """Return the positions where a term occurs, and how often it occurs in each."""
         number = np.uint64(term)
         tail = np.flatnonzero(self.tail_terms == number)
         found = self.tail_positions[tail], self.tail_times[tail]
@@ -245,7 +250,7 @@ class Snapshot:
 
     @property
     def chooses(self) -> bool:
-        """Whether the space is so large that only a part of the vectors is scored exactly."""
+        """Whether the space is so large that only some of the vectors are scored exactly."""
         return len(self.owner) == len(self.signs) > CHOOSE_ABOVE
 
     def cosine(
@@ -255,11 +260,11 @@ class Snapshot:
         among: Flags | None = None,
         also: Ints | None = None,
     ) -> Floats:
-        """The cosine of each memory's best passage with a query; 0 without a vector.
+        """Return the cosine of each memory's best passage with a query; 0 without a vector.
 
-        If the model's vectors have several parts, the cosines of the parts are joined into one
+        If the model's vectors have several parts, the cosines of the parts are combined into one
         (`embedding.provider.joined`). With `among`, a large space scores only the memories among
-        these that are probably nearest, and those that `also` names; others have 0.
+        these that are probably nearest, and the memories in `also`; all others have 0.
         """
         best = np.zeros(self.size, np.float32)
         if not len(self.owner):
@@ -290,7 +295,7 @@ class Snapshot:
     def _worth_scoring(
         self, query: NDArray[np.int8], among: Flags, also: Ints | None
     ) -> NDArray[np.int64]:
-        """The vectors to score, in order: all of each memory that is chosen."""
+        """Return the vectors to score, in order: all vectors of each chosen memory."""
         allowed = among[self.owner]
         count = int(np.count_nonzero(allowed))
         if count > 2 * CHOSEN:
@@ -305,13 +310,13 @@ class Snapshot:
 
 
 class OtherHistory(Exception):
-    """The file does not contain the operation at which the index is."""
+    """Raised if the file does not contain the operation at which the index is."""
 
 
 class SpaceIndex:
-    """The index of one space in memory, for one embedding model.
+    """The in-memory index of one space, for one embedding model.
 
-    With `since` it holds only memories with this number and newer ones, and what changes later.
+    With `since`, it holds only memories from this number on, and memories that change later.
     """
 
     def __init__(self, space: str, model: tuple[str, str, int] | None, since: int = 0) -> None:
@@ -353,7 +358,7 @@ class SpaceIndex:
 
     @property
     def size(self) -> int | None:
-        """The number of positions, including dead ones; None until it has been read."""
+        """The number of positions, including dead ones; None before the index is loaded."""
         return None if self._snapshot is None else self._snapshot.size
 
     def stop(self) -> None:
@@ -361,10 +366,12 @@ class SpaceIndex:
         self._stopped = True
 
     def snapshot(self, connection: Rows) -> Snapshot:
-        """The index as of the connection's snapshot, or of a newer one that another reader saw.
+        """Return the index as of the connection's snapshot, or of a newer one that another reader
+        saw.
 
-        The snapshot must begin here, with this look at the head. OtherHistory is raised if the
-        file was replaced by another: an older one, or one that went on from an older one.
+        The connection's snapshot must begin with this call, which reads the head. Raise
+        OtherHistory if the file was replaced by an older one, or by one that continued from an
+        older one.
         """
         known = self._snapshot
         newest = newest_change(connection, self.space)
@@ -382,7 +389,7 @@ class SpaceIndex:
                         self._clear()
                         self._follow(connection, newest)
                 except BaseException as error:
-                    self._clear()  # an update may have been applied in part
+                    self._clear()  # The update may have been applied in part.
                     if isinstance(error, TypeError | ValueError | OverflowError):
                         raise damaged_index(
                             "a value does not have the type of its column"
@@ -400,7 +407,7 @@ class SpaceIndex:
             same = operation_id(connection, self.space, current.seq) == current.operation
         elif current.seq == seq:
             same = current.operation == operation
-        else:  # a snapshot that began after the index reached this operation cannot be behind it
+        else:  # A snapshot that began after the index reached this operation cannot be behind it.
             same = moved
         if current.change > change:
             same = same and moved
@@ -408,7 +415,7 @@ class SpaceIndex:
             raise OtherHistory
 
     def private_snapshot(self, connection: Rows) -> Snapshot:
-        """The index for reading inside an open unit, including its uncommitted rows."""
+        """Return the index for reads inside an open unit, including its uncommitted rows."""
         known = self._snapshot
         newest = newest_change(connection, self.space)
         if known is not None and known.newest == newest:
@@ -446,9 +453,10 @@ class SpaceIndex:
         self._snapshot = self._freeze()
 
     def _embedded_late(self, connection: Rows, embedded: Flags, nums: set[int]) -> list[int]:
-        """Memories that only got their first vectors; others with new vectors are put into `nums`.
+        """Return memories that have only got their first vectors.
 
-        Their vectors are appended; they keep their positions.
+        Their vectors are appended, and they keep their positions. Other memories with new vectors
+        are added to `nums`.
         """
         late = []
         found = derived.embedded_since(connection, self.space, self._newest[2])
@@ -494,7 +502,7 @@ class SpaceIndex:
         self._append_vectors(connection, nums, where, np.arange(first, first + len(where)))
 
     def _places(self, nums: Sequence[int]) -> NDArray[np.int64]:
-        """The current position of each memory; -1 for one that has none."""
+        """Return the current position of each memory; -1 if it has none."""
         known = self._columns["num"].view[: self._loaded]
         numbers = np.array(nums, np.int64)
         at = np.searchsorted(known, numbers)
@@ -506,7 +514,7 @@ class SpaceIndex:
         )
 
     def _read_columns(self, connection: Rows, nums: list[int] | None) -> dict[str, NDArray[Any]]:
-        """The columns of the memories' rows, ordered by number."""
+        """Return the columns of the memories' rows, ordered by number."""
         names = (
             "num", "row_seq", "kind", "state", "importance", "credit", "pinned", "occurred",
             "created",
@@ -615,7 +623,7 @@ class SpaceIndex:
     def _append_vectors(
         self, connection: Rows, nums: list[int] | None, where: Ints, positions: Ints
     ) -> None:
-        """Append the vectors of the memories `where`, which are at these positions."""
+        """Append the vectors of the memories in `where`, which are at these positions."""
         if self.model is None:
             return
         number = derived.known_model(connection, self.space, self.model[0], self.model[1])
@@ -646,7 +654,7 @@ class SpaceIndex:
             self._owner.extend(positions[at].astype(np.int32))
         if self._owner.size > CHOOSE_ABOVE:
             self._signs.follow(self._all_vectors(), self._parts)
-        owners = self._owner.view[begun:]  # equal owners are adjacent
+        owners = self._owner.view[begun:]  # Vectors of the same owner are adjacent.
         if len(owners):
             self._vectored += 1 + int(np.count_nonzero(owners[1:] != owners[:-1]))
 

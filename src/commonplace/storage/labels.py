@@ -1,4 +1,4 @@
-"""Statements on the table `labels`: what memories can be filtered by (tags, origin, trust)."""
+"""Statements on the table `labels`: tags, origin and trust, by which searches filter."""
 
 from __future__ import annotations
 
@@ -10,23 +10,23 @@ _HOLDERS = "SELECT memory FROM labels WHERE space = ? AND label = ?"
 
 
 def holders(rows: Rows, space: str, label: str) -> list[int]:
-    """Numbers of the memories with a label."""
+    """Return the numbers of the memories with a label."""
     return [row[0] for row in rows.execute(_HOLDERS, (space, label))]
 
 
 def carries(rows: Rows, space: str, label: str, num: int) -> bool:
-    """Whether a memory has a label."""
+    """Return whether a memory has a label."""
     found = rows.execute(f"{_HOLDERS} AND memory = ?", (space, label, num)).fetchone()
     return found is not None
 
 
 def tags(rows: Rows, space: str, states: Sequence[str]) -> list[tuple[str, int, int]]:
-    """(tag, number of memories in these states, time of the first), most used first."""
+    """Return (tag, number of memories in these states, time of first use), most used first."""
     return values(rows, space, "tag", states)
 
 
 def values(rows: Rows, space: str, part: str, states: Sequence[str]) -> list[tuple[str, int, int]]:
-    """The same for any part of a label: `tag`, `client`, `trust` and others."""
+    """Return the same as `tags` for any part of a label: `tag`, `client`, `trust` and others."""
     found: list[tuple[str, int, int]] = rows.execute(
         "SELECT substr(l.label, ?), count(*), min(m.created_at) FROM labels l"  # noqa: S608
         " JOIN memories m ON m.space = l.space AND m.num = l.memory"

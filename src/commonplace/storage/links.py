@@ -17,7 +17,7 @@ _OF_MEMORY = (
 
 
 def exists(rows: Rows, space: str, source: str, target: str, kind: str) -> bool:
-    """Whether two memories are linked by a kind, in this direction."""
+    """Return whether a link of this kind leads from one memory to the other."""
     found = rows.execute(
         "SELECT 1 FROM links WHERE space = ? AND source = ? AND target = ? AND kind = ?",
         (space, source, target, kind),
@@ -26,6 +26,6 @@ def exists(rows: Rows, space: str, source: str, target: str, kind: str) -> bool:
 
 
 def of_memory(rows: Rows, space: str, num: int) -> list[tuple[int, int, float]]:
-    """(memory, linked memory, weight) of every link of a memory, in either direction."""
+    """Return (memory, linked memory, weight) for every link of a memory, in either direction."""
     found: list[tuple[int, int, float]] = rows.execute(_OF_MEMORY, (space, num)).fetchall()
     return found

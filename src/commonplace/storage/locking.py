@@ -1,4 +1,4 @@
-"""File locks between processes; the system releases a lock when its process dies."""
+"""File locks between processes. The system releases a lock when its process dies."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from commonplace.errors import CommonplaceError
 from commonplace.storage.directories import make_private
 
 RETRY_SECONDS = 0.05
-# On Windows locked bytes cannot be read by others: lock one beyond the end of any file.
+# On Windows, other processes cannot read a locked byte: lock a byte beyond the end of any file.
 _LOCKED_BYTE = 1 << 30
 
 _in_process: dict[str, threading.Lock] = {}
@@ -21,17 +21,17 @@ _guard = threading.Lock()
 
 
 class Busy(CommonplaceError):
-    """Another call or process holds the lock."""
+    """Raised if another call or process holds the lock."""
 
     code = "BUSY"
 
 
 class LockLost(Busy):
-    """This process held the lock for too long without renewing it, and another one has it now."""
+    """Raised if another process took the lock, because this process did not renew it in time."""
 
 
 def try_lock(descriptor: int) -> bool:
-    """Lock an open file until it is closed; False if another descriptor holds the lock."""
+    """Lock an open file until it is closed; return False if another descriptor holds the lock."""
     try:
         try:
             import fcntl
@@ -52,7 +52,7 @@ def try_lock(descriptor: int) -> bool:
 
 
 def open_locked(file: Path) -> int | None:
-    """Open, or create, and lock a file; None if another process holds the lock."""
+    """Open or create a file and lock it; return None if another process holds the lock."""
     descriptor = os.open(file, os.O_CREAT | os.O_RDWR, 0o600)
     if try_lock(descriptor):
         return descriptor
@@ -62,17 +62,17 @@ def open_locked(file: Path) -> int | None:
 
 @contextlib.contextmanager
 def file_lock(file: Path, seconds: float = 0.0) -> Iterator[None]:
-    """Hold a file's lock during the block; Busy if it is not free within some seconds."""
+    """Hold the lock of a file during the block; raise Busy if it is not free in time."""
     until = time.monotonic() + seconds
     with _guard:
         lock = _in_process.setdefault(str(file), threading.Lock())
     if not lock.acquire(timeout=max(0.0, seconds)):
-        raise Busy("Another call is doing this now.", hint="Try again later.")
+        raise Busy("Another call is running the same task now.", hint="Try again later.")
     try:
         make_private(file.parent)
         while (descriptor := open_locked(file)) is None:
             if time.monotonic() >= until:
-                raise Busy("Another process is doing this now.", hint="Try again later.")
+                raise Busy("Another process is running the same task now.", hint="Try again later.")
             time.sleep(RETRY_SECONDS)
         try:
             yield

@@ -8,7 +8,7 @@ from commonplace.storage.ports import Rows
 
 
 def vectors(rows: Rows, space: str, cluster: str, model: int) -> list[bytes]:
-    """The vector of the first passage of each live memory of a cluster."""
+    """Return the vector of the first passage of each live memory of a cluster."""
     found = rows.execute(
         "SELECT p.vector FROM members b"
         " JOIN memories m ON m.space = b.space AND m.id = b.memory"
@@ -21,7 +21,7 @@ def vectors(rows: Rows, space: str, cluster: str, model: int) -> list[bytes]:
 
 
 def counts(rows: Rows, space: str) -> list[tuple[str, str, int]]:
-    """(cluster, state, number of memories) of all clusters."""
+    """Return (cluster, state, number of memories) for all clusters."""
     found: list[tuple[str, str, int]] = rows.execute(
         "SELECT b.cluster, m.state, count(*) FROM members b"
         " JOIN memories m ON m.space = b.space AND m.id = b.memory"
@@ -34,9 +34,9 @@ def counts(rows: Rows, space: str) -> list[tuple[str, str, int]]:
 def ids(
     rows: Rows, space: str, cluster: str, states: Collection[str], most: int | None
 ) -> list[str]:
-    """Ids of a cluster's memories in some states, in the order they were added.
+    """Return the ids of a cluster's memories in these states, in the order they were added.
 
-    With `most`, at most that many: the dying first, then the most important.
+    With `most`, return at most that many: dying memories first, then the most important.
     """
     order = "b.num" if most is None else "m.state != 'dying', m.importance DESC, b.num"
     limit = "" if most is None else f" LIMIT {most:d}"

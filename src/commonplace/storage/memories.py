@@ -9,19 +9,19 @@ from commonplace.storage.database import json_field
 from commonplace.storage.ports import Rows
 
 LARGE_SPACE = 200_000
-"""The index of a space with more memories is loaded in the background."""
+"""The index of a space with more memories than this is loaded in the background."""
 LOADED_FIRST = 50_000
-"""How many of the newest are searched meanwhile."""
+"""How many of the newest memories are searched while the index loads."""
 
 
 def numbers(rows: Rows, space: str, identity: str) -> list[int]:
-    """The number of the memory with an id, as a list of at most one."""
+    """Return the number of the memory with an id, as a list with at most one item."""
     statement = "SELECT num FROM memories WHERE space = ? AND id = ?"
     return [row[0] for row in rows.execute(statement, (space, identity))]
 
 
 def named(rows: Rows, space: str, identity: str, ref: str | None) -> str | None:
-    """The id of a memory that has this id or this ref, or None."""
+    """Return the id of a memory that has this id or this ref, or None."""
     found = rows.execute(
         "SELECT id FROM memories WHERE space = ?1 AND (id = ?2 OR ref = ?3) LIMIT 1",
         (space, identity, ref),
@@ -32,7 +32,7 @@ def named(rows: Rows, space: str, identity: str, ref: str | None) -> str | None:
 def ids_beginning(
     rows: Rows, space: str, table: Literal["memories", "operations"], prefix: str, most: int
 ) -> list[str]:
-    """At most `most` ids that begin with a hexadecimal prefix."""
+    """Return at most `most` ids that begin with a hexadecimal prefix."""
     statement = (
         f"SELECT id FROM {table} WHERE space = ? AND id >= ? AND id < ?"  # noqa: S608
         " ORDER BY id LIMIT ?"
@@ -41,10 +41,10 @@ def ids_beginning(
 
 
 def numbered_refs(rows: Rows, space: str, prefix: str) -> list[str]:
-    """Refs that begin with a prefix and a digit."""
+    """Return the refs that consist of a prefix and a digit, and possibly more."""
     found = rows.execute(
         "SELECT ref FROM memories WHERE space = ? AND ref >= ? AND ref < ?",
-        (space, prefix + "0", prefix + ":"),  # ":" follows "9" in ASCII
+        (space, prefix + "0", prefix + ":"),  # ":" follows "9" in ASCII.
     )
     return [row[0] for row in found]
 
@@ -52,7 +52,7 @@ def numbered_refs(rows: Rows, space: str, prefix: str) -> list[str]:
 def newest_unlinked(
     rows: Rows, space: str, kind: str, label: str, states: Sequence[str], link: str
 ) -> int | None:
-    """The newest memory with a kind and a label that is not the target of a link of kind `link`."""
+    """Return the newest memory with a kind and a label that no link of kind `link` points to."""
     found = rows.execute(
         "SELECT m.num FROM labels l JOIN memories m ON m.space = l.space AND m.num = l.memory"  # noqa: S608
         " WHERE l.space = ? AND l.label = ? AND m.kind = ?"
@@ -66,7 +66,7 @@ def newest_unlinked(
 
 
 def version(rows: Rows, space: str, num: int) -> int | None:
-    """The operation that last wrote a memory, or None if it does not exist."""
+    """Return the operation that last wrote a memory; None if the memory does not exist."""
     found = rows.execute(
         "SELECT seq FROM memories WHERE space = ? AND num = ?", (space, num)
     ).fetchone()
@@ -74,14 +74,14 @@ def version(rows: Rows, space: str, num: int) -> int | None:
 
 
 def all_numbers(rows: Rows, space: str) -> list[int]:
-    """Numbers of all memories, newest first."""
+    """Return the numbers of all memories, newest first."""
     found = rows.execute("SELECT num FROM memories WHERE space = ? ORDER BY num DESC", (space,))
     return [row[0] for row in found]
 
 
 def is_ambiguous(rows: Rows, space: str, identity: str, ref: str | None) -> bool:
-    """Whether another memory has the id as its ref, or the ref as its id."""
-    # three searches by an index: with OR, SQLite would read every memory of the space
+    """Return whether another memory has the id as its ref, or the ref as its id."""
+    # Use three searches by index: with OR, SQLite would read every memory of the space.
     found = rows.execute(
         "SELECT 1 FROM memories WHERE space = ?1 AND id = ?3 AND id <> ?2"
         " UNION ALL SELECT 1 FROM memories WHERE space = ?1 AND ref = ?2 AND id <> ?2"
@@ -92,7 +92,7 @@ def is_ambiguous(rows: Rows, space: str, identity: str, ref: str | None) -> bool
 
 
 def ref_is_taken(rows: Rows, space: str, ref: str, num: int) -> bool:
-    """Whether a memory other than this one has a ref."""
+    """Return whether another memory has this ref."""
     found = rows.execute(
         "SELECT 1 FROM memories WHERE space = ? AND ref = ? AND num <> ?", (space, ref, num)
     ).fetchone()
@@ -100,7 +100,7 @@ def ref_is_taken(rows: Rows, space: str, ref: str, num: int) -> bool:
 
 
 def clear_refs(rows: Rows, space: str, nums: Iterable[int]) -> None:
-    """Clear refs, before other rows take them."""
+    """Clear the refs of memories, so that other rows can take them."""
     rows.executemany(
         "UPDATE memories SET ref = NULL WHERE space = ? AND num = ?",
         [(space, num) for num in nums],
@@ -124,7 +124,7 @@ def tally(
 
 
 def purged_since(rows: Rows, space: str, seq: int) -> bool:
-    """Whether a memory was purged after an operation."""
+    """Return whether a memory was purged after an operation."""
     found = rows.execute(
         "SELECT 1 FROM touches t WHERE t.space = ?1 AND t.seq > ?2 AND NOT EXISTS"
         " (SELECT 1 FROM memories m WHERE m.space = t.space AND m.num = t.memory) LIMIT 1",
@@ -134,11 +134,12 @@ def purged_since(rows: Rows, space: str, seq: int) -> bool:
 
 
 def newest_part(rows: Rows, space: str) -> int:
-    """The number of the first memory to load when a large space is loaded in part; 0 for a smaller
-    space.
+    """Return the number of the first memory to load when a large space is loaded in part.
+
+    Return 0 for a smaller space.
     """
     row = rows.execute("SELECT next_num FROM head WHERE space = ?", (space,)).fetchone()
-    if row is None or row[0] <= LARGE_SPACE:  # there are at most as many memories as row numbers
+    if row is None or row[0] <= LARGE_SPACE:  # There are at most as many memories as row numbers.
         return 0
     row = rows.execute("SELECT count(*) FROM memories WHERE space = ?", (space,)).fetchone()
     if row is None or row[0] <= LARGE_SPACE:
@@ -151,7 +152,7 @@ def newest_part(rows: Rows, space: str) -> int:
 
 
 def ids_in_states(rows: Rows, space: str, states: Sequence[str]) -> set[str]:
-    """The ids of all memories that are in one of some states."""
+    """Return the ids of all memories in one of these states."""
     marks = ", ".join("?" * len(states))
     found = rows.execute(
         f"SELECT id FROM memories WHERE space = ? AND state IN ({marks})",  # noqa: S608

@@ -9,7 +9,7 @@ from commonplace.storage.tables import MESSAGES, Row
 
 
 def newest_position(rows: Rows, space: str, conversation: str) -> int:
-    """The position of a conversation's last line, or -1."""
+    """Return the position of a conversation's last line, or -1."""
     found = rows.execute(
         "SELECT max(position) FROM messages WHERE space = ? AND conversation = ?",
         (space, conversation),
@@ -18,7 +18,7 @@ def newest_position(rows: Rows, space: str, conversation: str) -> int:
 
 
 def any_memory(rows: Rows, space: str, conversation: str, session: str) -> int | None:
-    """The number of any memory of a session, or None."""
+    """Return the number of any memory of a session, or None."""
     found = rows.execute(
         "SELECT memory FROM messages WHERE space = ? AND conversation = ? AND session = ? LIMIT 1",
         (space, conversation, session),
@@ -26,7 +26,7 @@ def any_memory(rows: Rows, space: str, conversation: str, session: str) -> int |
     return None if found is None else int(found[0])
 
 
-# Only lines of live memories; `messages` is the table of the surrounding statement.
+# Selects lines of live memories; `messages` is the table of the surrounding statement.
 _LIVE = (
     "EXISTS (SELECT 1 FROM memories m WHERE m.space = messages.space AND m.num = messages.memory"
     " AND m.state IN ('active', 'dying'))"
@@ -36,7 +36,7 @@ _LIVE = (
 def newest(
     rows: Rows, space: str, wanted: Mapping[str, object], before: int | None, limit: int
 ) -> list[Row]:
-    """Live lines with these values, newest first; with `before`, those before a position."""
+    """Return live lines with these values, newest first; `before` selects lower positions."""
     clause = f"AND {_LIVE}" + "".join(f" AND {column} = ?" for column in wanted)
     values = list(wanted.values())
     if before is not None:
@@ -47,13 +47,13 @@ def newest(
 
 
 def between(rows: Rows, space: str, conversation: str, first: int, last: int) -> list[Row]:
-    """The live lines of a conversation at these positions, in their order."""
+    """Return the live lines of a conversation between two positions, in order."""
     clause = f"AND conversation = ? AND {_LIVE} AND position BETWEEN ? AND ? ORDER BY position"
     return MESSAGES.fetch(rows, space, clause, conversation, first, last)
 
 
 def live_memories(rows: Rows, space: str, conversation: str) -> list[int]:
-    """Numbers of the live memories of a conversation, newest first."""
+    """Return the numbers of the live memories of a conversation, newest first."""
     found = rows.execute(
         f"SELECT memory FROM messages WHERE space = ? AND conversation = ? AND {_LIVE}"  # noqa: S608
         " ORDER BY position DESC",
@@ -63,7 +63,10 @@ def live_memories(rows: Rows, space: str, conversation: str) -> list[int]:
 
 
 def conversations(rows: Rows, space: str) -> list[tuple[str, int]]:
-    """(conversation, number of live lines), by name; read from an index, without a hash check."""
+    """Return the name and number of live lines of each conversation, by name.
+
+    The rows come from an index, without a check of their hashes.
+    """
     found: list[tuple[str, int]] = rows.execute(
         f"SELECT conversation, count(*) FROM messages WHERE space = ? AND {_LIVE}"  # noqa: S608
         " GROUP BY conversation ORDER BY conversation",

@@ -1,8 +1,8 @@
-"""Moving spaces, or a whole installation, from files to a database and back.
+"""Move spaces, or a whole installation, from files to a database and back.
 
-A space is copied as a backup, which is the same on every engine, and restored from it in one
-transaction. Then the target is copied as well, and the two copies are compared row by row. So a
-move that was interrupted has moved whole spaces, and the next one goes on with the others.
+A space is copied as a backup, which is the same on every engine, and restored from the backup in
+one transaction. Then the target is copied as well, and the two copies are compared row by row. An
+interrupted move has moved whole spaces, and the next move continues with the others.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ from commonplace.storage.sqlite.backup import SHARED_FOLDER, Steps, chosen
 from commonplace.storage.sqlite.readonly import connect_immutable
 from commonplace.storage.sqlite.shared_files import SYSTEM
 
-LOCK_SECONDS = 60.0  # longer than the lock of a killed move stays held by default
+LOCK_SECONDS = 60.0  # This is longer than the lock of a killed move stays held by default.
 _PREFIX = "move-"
 _BY_READING = ("counters",)
-"""Tables that reads change too."""
+"""Tables that change when memories are read."""
 _ALWAYS = ("head", "audit_head")
-"""Tables that have a row in an empty space too."""
+"""Tables that have a row even in an empty space."""
 
 
 class Installation(Protocol):
-    """What a move needs of the source and of the target."""
+    """The interface that a move requires of its source and of its target."""
 
     @property
     def path(self) -> Path:
@@ -39,14 +39,14 @@ class Installation(Protocol):
 
     @property
     def coordination(self) -> Coordination:
-        """Locks, so that only one move writes into a target at a time."""
+        """Locks, so that only one move at a time writes into a target."""
 
     @property
     def maintenance(self) -> Maintenance:
         """Backups and restores."""
 
     def spaces(self) -> list[str]:
-        """The names of all spaces."""
+        """Return the names of all spaces."""
 
 
 def move(
@@ -56,10 +56,10 @@ def move(
     spaces: Sequence[str] | None = None,
     progress: Progress | None = None,
 ) -> MoveReport:
-    """Copy spaces, or all of them with accounts and tokens, into another installation.
+    """Copy spaces, or all spaces with accounts and tokens, into another installation.
 
-    The source is left as it was. What the target holds already is compared first: if it holds
-    anything else under a name that is to be moved, that is a Conflict, and nothing is changed.
+    The source does not change. The existing spaces of the target are compared first: if one that is
+    to be moved has different rows there, raise Conflict and change nothing.
     """
     names = chosen(source.spaces(), spaces, "the source")
     existing = set(target.spaces())
@@ -91,7 +91,7 @@ def move(
 
 @contextlib.contextmanager
 def _folder(path: Path) -> Iterator[Path]:
-    """A place for temporary copies; what a move that was killed left there is removed."""
+    """Create a folder for temporary copies; remove the copies that a killed move left there."""
     for left in path.glob(f"{_PREFIX}*"):
         shutil.rmtree(left, ignore_errors=True)
     with tempfile.TemporaryDirectory(prefix=_PREFIX, dir=path) as made:
@@ -111,9 +111,7 @@ class _Mover:
 
     @contextlib.contextmanager
     def _copied(self, side: Maintenance, name: str | None) -> Iterator[Path]:
-        """A backup of one space, or of the system tables, in a directory that is removed at the
-        end.
-        """
+        """Make a backup of one space, or of the system tables, in a temporary directory."""
         with tempfile.TemporaryDirectory(dir=self._folder) as made:
             folder = Path(made) / "backup"
             wanted = [] if name is None else [name]
@@ -121,12 +119,12 @@ class _Mover:
             yield folder
 
     def has_system(self) -> bool:
-        """Whether the source has anything that belongs to no space."""
+        """Return whether the source has rows that belong to no space."""
         with self._copied(self._source, None) as folder:
             return _file(folder, None).exists() and not _is_empty(_file(folder, None))
 
     def is_there(self, name: str | None) -> bool:
-        """Whether the target already has the same rows; Conflict if it has other rows."""
+        """Return whether the target already has the same rows; raise Conflict if they differ."""
         with self._copied(self._target, name) as folder:
             found = _file(folder, name)
             if not found.exists() or _is_empty(found):
@@ -137,8 +135,8 @@ class _Mover:
             return True
         what = f"a space {name}" if name is not None else "accounts or tokens"
         raise Conflict(
-            f"The target holds {what} with other rows (in the table {table}); nothing was moved.",
-            hint="Move into another place, or restore a backup with --overwrite. If the source was"
+            f"The target has {what} with different rows (in the table {table}); nothing was moved.",
+            hint="Choose another target, or restore a backup with --overwrite. If the source was"
             " written to after an earlier move, stop its servers before moving.",
             field="to",
         )
@@ -154,7 +152,7 @@ class _Mover:
                 table = _difference(_file(own, name), _file(made, name))
             if table is not None:
                 raise StorageCorrupt(
-                    f"After the move, the table {table} of {name or SYSTEM} is not what it was.",
+                    f"The moved table {table} of {name or SYSTEM} differs from the source.",
                     hint="The source is unchanged. Do not use the target.",
                 )
             return sum(count for count, _ in _tables(_file(own, name)).values())
@@ -174,7 +172,7 @@ def _is_empty(file: Path) -> bool:
 
 
 def _difference(one: Path, other: Path, leave_out: Sequence[str] = ()) -> str | None:
-    """The name of a table whose rows differ; None if all are equal."""
+    """Return the name of a table whose rows differ; None if all are equal."""
     first, second = _tables(one), _tables(other)
     names = [name for name in {**first, **second} if name not in leave_out]
     return next((name for name in names if first.get(name) != second.get(name)), None)

@@ -1,6 +1,7 @@
-"""The tables of OAuth in system.db: clients, connections and their tokens, devices, sign-ins.
+"""The OAuth tables in system.db: clients, connections with their tokens, devices, sign-ins.
 
-A row is a tuple of its table's columns and a `mac` at the end, which the caller makes and checks.
+A row is a tuple of its table's columns, with a `mac` at the end that the caller computes and
+checks.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from typing import Any
 
 from commonplace.storage.ports import Rows
 
-# The first column is the key. Each table has one more, `mac`, over all the others.
+# The first column is the key. Each table has one more column, `mac`, which covers all others.
 COLUMNS: dict[str, tuple[str, ...]] = {
     "oauth_clients": ("id", "secret", "metadata", "created_at", "used_at"),
     "oauth_families": (
@@ -27,7 +28,7 @@ COLUMNS: dict[str, tuple[str, ...]] = {
 
 
 def get(rows: Rows, table: str, key: str | bytes) -> tuple[Any, ...] | None:
-    """The row with a key."""
+    """Return the row with a key."""
     columns = COLUMNS[table]
     found: tuple[Any, ...] | None = rows.execute(
         f"SELECT {', '.join(columns)}, mac FROM {table} WHERE {columns[0]} = ?",  # noqa: S608
@@ -37,7 +38,7 @@ def get(rows: Rows, table: str, key: str | bytes) -> tuple[Any, ...] | None:
 
 
 def listing(rows: Rows, table: str) -> list[tuple[Any, ...]]:
-    """Every row of a table."""
+    """Return every row of a table."""
     found: list[tuple[Any, ...]] = rows.execute(
         f"SELECT {', '.join(COLUMNS[table])}, mac FROM {table}"  # noqa: S608
     ).fetchall()
@@ -45,7 +46,7 @@ def listing(rows: Rows, table: str) -> list[tuple[Any, ...]]:
 
 
 def put(rows: Rows, table: str, row: tuple[Any, ...]) -> None:
-    """Insert a row, or replace the one of the same key."""
+    """Insert a row, or replace the row with the same key."""
     columns = (*COLUMNS[table], "mac")
     changes = ", ".join(f"{name} = excluded.{name}" for name in columns[1:])
     rows.execute(
@@ -57,7 +58,7 @@ def put(rows: Rows, table: str, row: tuple[Any, ...]) -> None:
 
 
 def unused_refreshes(rows: Rows, family: str) -> list[bytes]:
-    """The keys of a connection's refresh tokens that have not been used."""
+    """Return the keys of a connection's refresh tokens that have not been used."""
     found = rows.execute(
         "SELECT digest FROM oauth_refreshes WHERE family = ? AND used_at IS NULL", (family,)
     )
@@ -70,12 +71,12 @@ def delete_expired(rows: Rows, table: str, before: int) -> None:
 
 
 def count_clients(rows: Rows) -> int:
-    """How many clients are registered."""
+    """Return how many clients are registered."""
     return int(rows.execute("SELECT count(*) FROM oauth_clients").fetchone()[0])
 
 
 def delete_unused_clients(rows: Rows, created_before: int) -> None:
-    """Delete clients that never got an authorization, if they are older than a time."""
+    """Delete clients older than a time that never got an authorization."""
     rows.execute(
         "DELETE FROM oauth_clients WHERE used_at = 0 AND created_at < ?", (created_before,)
     )
@@ -91,7 +92,7 @@ def delete_idle_clients(rows: Rows, used_before: int) -> None:
 
 
 def live_families(rows: Rows, at: int, owner: str | None) -> list[str]:
-    """The ids of valid connections, of one owner or of all, newest first."""
+    """Return the ids of valid connections of one owner, or of all owners, newest first."""
     clause, values = ("", (at,)) if owner is None else (" AND owner = ?", (at, owner))
     found = rows.execute(
         "SELECT id FROM oauth_families WHERE revoked_at IS NULL AND expires_at > ?"  # noqa: S608
@@ -110,7 +111,7 @@ def delete_ended_families(rows: Rows, before: int) -> None:
 
 
 def count_waiting_devices(rows: Rows, at: int) -> int:
-    """How many device authorizations are pending."""
+    """Return how many device authorizations are pending."""
     found = rows.execute(
         "SELECT count(*) FROM oauth_devices WHERE answer = '' AND expires_at > ?", (at,)
     ).fetchone()
@@ -118,7 +119,7 @@ def count_waiting_devices(rows: Rows, at: int) -> int:
 
 
 def device_of_code(rows: Rows, code: bytes) -> bytes | None:
-    """The key of the device authorization with this user code, given as its digest."""
+    """Return the key of the device authorization with this user code, given as a digest."""
     found = rows.execute("SELECT digest FROM oauth_devices WHERE code = ?", (code,)).fetchone()
     return None if found is None else bytes(found[0])
 

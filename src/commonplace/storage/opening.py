@@ -1,4 +1,4 @@
-"""Opening what is stored: files of a data directory, or a PostgreSQL database."""
+"""Open the storage: the files of a data directory, or a PostgreSQL database."""
 
 from __future__ import annotations
 
@@ -16,24 +16,24 @@ SCHEMES = ("postgresql://", "postgres://")
 
 
 def is_address(value: object) -> TypeGuard[str]:
-    """Whether a value is the address of a database, not a path."""
+    """Return whether a value is the URL of a database, not a path."""
     return isinstance(value, str) and value.startswith(SCHEMES)
 
 
 def place(address: str) -> str:
-    """The server and the database of an address, without user and password."""
+    """Return the server and the database of a database URL, without user and password."""
     parts = urlsplit(address)
     host = parts.netloc.rpartition("@")[2] or dict(parse_qsl(parts.query)).get("host", "localhost")
     return f"PostgreSQL at {host}, database {parts.path.strip('/') or '(default)'}"
 
 
 def default_database() -> str | None:
-    """The address of the database that is used unless a path or an address is named."""
+    """Return the URL of the default database, or None."""
     return os.environ.get(VARIABLE) or None
 
 
 def administration() -> Any:
-    """The module that sets databases up."""
+    """Return the module that creates and migrates databases."""
     return _postgres("administration")
 
 
@@ -41,19 +41,19 @@ def _postgres(module: str) -> Any:
     try:
         return importlib.import_module(f"commonplace.storage.postgres.{module}")
     except ImportError as error:
-        # psycopg without the C library that it needs raises one without a name.
+        # If its C library is missing, psycopg raises an ImportError without a name.
         if (error.name or "psycopg").partition(".")[0] != "psycopg":
             raise
         from commonplace import DISTRIBUTION
 
         raise StorageUnavailable(
-            "The driver for PostgreSQL is not installed, or not completely.",
+            "The driver for PostgreSQL is missing or incomplete.",
             hint=f"Install it: pip install '{DISTRIBUTION}[postgres]'.",
         ) from error
 
 
 def open_spaces(data: Path, database: str | None) -> Spaces:
-    """All spaces of a data directory, or of a database."""
+    """Return all spaces of a data directory, or of a database."""
     if database is not None:
         found: Spaces = _postgres("spaces").PostgresSpaces(data, database)
         return found

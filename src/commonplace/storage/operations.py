@@ -15,7 +15,8 @@ _SELECT = (
     " FROM operations o LEFT JOIN operations u ON u.space = o.space AND u.num = o.undoes"
     " WHERE o.space = ? "
 )
-# Undoing an undo redoes the operation, so only every second one of such a chain can be undone.
+# Undoing an undo redoes the operation, so only every second operation of such a chain can be
+# undone.
 _UNDOABLE = (
     "AND o.name NOT IN ('embed', 'purge') AND o.num <> ?"
     " AND NOT EXISTS (SELECT 1 FROM operations x WHERE x.space = o.space AND x.undoes = o.num)"
@@ -27,7 +28,7 @@ _UNDOABLE = (
 
 
 class OperationRow(NamedTuple):
-    """A verified row; `undoes` is the id of the operation that it undid."""
+    """A verified row. `undoes` is the id of the operation that this one undid."""
 
     num: int
     id: str
@@ -49,14 +50,14 @@ def _find(rows: Rows, space: str, clause: str, *params: object) -> Iterator[Oper
 
 
 def in_order(rows: Rows, space: str) -> Iterator[OperationRow]:
-    """All operations, oldest first."""
+    """Return all operations, oldest first."""
     return _find(rows, space, "ORDER BY o.num")
 
 
 def newest(
     rows: Rows, space: str, limit: int, *, upkeep: bool, before: int | None = None
 ) -> list[OperationRow]:
-    """Operations, newest first; with `upkeep`, also those that changed no content."""
+    """Return operations, newest first; `upkeep` includes those that changed no content."""
     clause = "" if upkeep else "AND o.name <> 'embed' "
     if before is None:
         return list(_find(rows, space, clause + "ORDER BY o.num DESC LIMIT ?", limit))
@@ -65,7 +66,7 @@ def newest(
 
 
 def ends(rows: Rows, space: str) -> tuple[int, int]:
-    """(first, last) number of the operations that changed content; zeros if there are none."""
+    """Return the first and last number of the operations that changed content, or zeros."""
     found = rows.execute(
         "SELECT min(num), max(num) FROM operations WHERE space = ? AND name <> 'embed'", (space,)
     ).fetchone()
@@ -73,19 +74,19 @@ def ends(rows: Rows, space: str) -> tuple[int, int]:
 
 
 def by_id(rows: Rows, space: str, identity: str) -> OperationRow | None:
-    """The operation with an id, or None."""
+    """Return the operation with an id, or None."""
     return next(_find(rows, space, "AND o.id = ?", identity), None)
 
 
 def by_num(rows: Rows, space: str, num: int) -> OperationRow:
-    """The operation with a number; StorageCorrupt if it is missing."""
+    """Return the operation with a number; raise StorageCorrupt if it is missing."""
     for found in _find(rows, space, "AND o.num = ?", num):
         return found
     raise StorageCorrupt(f"Operation {num} is missing.", hint="Run 'commonplace doctor'.")
 
 
 def replace_origin(rows: Rows, space: str, row: OperationRow, origin: str) -> None:
-    """Give an operation another origin, with the hash that belongs to it."""
+    """Replace the origin of an operation, and update its hash."""
     undid = undoes(rows, space, row.num)
     values = OPERATIONS.row((row.num, space, row.id, row.at, row.name, origin, undid))
     rows.execute(
@@ -95,24 +96,24 @@ def replace_origin(rows: Rows, space: str, row: OperationRow, origin: str) -> No
 
 
 def undoable(rows: Rows, space: str, own: int) -> Iterator[OperationRow]:
-    """Operations that can be undone, newest first, except the operation `own`."""
+    """Return operations that can be undone, newest first, except the operation `own`."""
     return _find(rows, space, _UNDOABLE, own)
 
 
 def purge_after(rows: Rows, space: str, num: int) -> bool:
-    """Whether something was purged after an operation."""
+    """Return whether a purge followed an operation."""
     statement = "SELECT 1 FROM operations WHERE space = ? AND num > ? AND name = 'purge' LIMIT 1"
     return rows.execute(statement, (space, num)).fetchone() is not None
 
 
 def undone_by(rows: Rows, space: str, num: int) -> OperationRow | None:
-    """The newest operation that undid this one, or None."""
+    """Return the newest operation that undid this one, or None."""
     clause = "AND o.undoes = ? ORDER BY o.num DESC LIMIT 1"
     return next(_find(rows, space, clause, num), None)
 
 
 def undoes(rows: Rows, space: str, num: int) -> int | None:
-    """The number of the operation that this one undid, or None."""
+    """Return the number of the operation that this one undid, or None."""
     found = rows.execute(
         "SELECT undoes FROM operations WHERE space = ? AND num = ?", (space, num)
     ).fetchone()
@@ -120,9 +121,9 @@ def undoes(rows: Rows, space: str, num: int) -> int | None:
 
 
 def newest_at(rows: Rows, space: str, at: int) -> int:
-    """The newest operation recorded at or before a moment; 0 if there was none.
+    """Return the newest operation recorded at or before a time; 0 if there is none.
 
-    It is looked up in an index, and checked against its own row and the next one.
+    The operation is looked up in an index, and checked against its own row and the next one.
     """
     found = rows.execute(
         "SELECT max(num) FROM operations WHERE space = ? AND at <= ?", (space, at)
@@ -145,17 +146,17 @@ _LABEL = f"coalesce({json_field('origin', 'label')}, {json_field('origin', 'url'
 
 
 class Labelled(NamedTuple):
-    """The operations of a name that share a label: their first and last number, and clients."""
+    """The operations with the same name and label: first and last number, and clients."""
 
     first: int
     last: int
     clients: tuple[str, ...]
     memories: int
-    """How many memories they wrote."""
+    """How many memories the operations wrote."""
 
 
 def by_label(rows: Rows, space: str, name: str, limit: int, before: int) -> list[Labelled]:
-    """Operations of a name grouped by label, the newest first, before an operation number."""
+    """Return operations of a name before a number, grouped by label, newest first."""
     groups = rows.execute(
         f"SELECT {_LABEL}, min(num), max(num) FROM operations"  # noqa: S608
         f" WHERE space = ? AND name = ? GROUP BY {_LABEL} HAVING max(num) < ?"
@@ -185,7 +186,10 @@ def _written(rows: Rows, space: str, name: str, label: str) -> tuple[tuple[str, 
 
 
 def sharing_label(rows: Rows, space: str, name: str, label: str) -> list[int]:
-    """Numbers of the operations with this name and label; older ones have the label as `url`."""
+    """Return the numbers of the operations with this name and label.
+
+    Older operations have the label as `url`.
+    """
     found = rows.execute(
         "SELECT num FROM operations WHERE space = ? AND name = ?"  # noqa: S608
         f" AND (coalesce({json_field('origin', 'label')}, {json_field('origin', 'url')}) = ?)"

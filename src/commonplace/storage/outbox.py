@@ -1,7 +1,7 @@
-"""The table `outbox`: memories whose vectors are still to be computed.
+"""The table `outbox`: a queue of memories whose vectors are not computed yet.
 
-A row is committed together with its memory. A worker claims it for a limited time, so that the row
-becomes free again if the worker dies.
+A row is committed together with its memory. A worker claims a row for a limited time, so that the
+row becomes free again if the worker dies.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ _OF = "kind = 'embed' AND subject = ?"
 
 
 FIRST, SECOND = 0, 1
-"""The lanes: memories that calls stored; imported ones, and ones to be embedded again."""
+"""The queues: memories stored by calls; and memories that are imported or re-embedded."""
 
 
 def add(rows: Rows, space: str, num: int, lane: int = FIRST) -> None:
-    """Request the vectors of a memory, in the present transaction."""
+    """Request the vectors of a memory, in the current transaction."""
     rows.execute(
         "INSERT INTO outbox (space, kind, subject, payload, attempts, due_at, claimed_until,"
         " last_error, created_at, lane) VALUES (?, 'embed', ?, '{}', 0, 0, 0, '', ?, ?)"
@@ -34,7 +34,7 @@ def remove(rows: Rows, space: str, num: int) -> None:
 
 
 def size(rows: Rows, space: str) -> tuple[int, int | None]:
-    """(number of rows, time of the oldest)."""
+    """Return the number of rows, and the time of the oldest one."""
     count, oldest = rows.execute(
         "SELECT count(*), min(created_at) FROM outbox WHERE space = ?", (space,)
     ).fetchone()
@@ -42,12 +42,12 @@ def size(rows: Rows, space: str) -> tuple[int, int | None]:
 
 
 def is_empty(rows: Rows, space: str) -> bool:
-    """Whether there is no request."""
+    """Return whether the outbox has no requests."""
     return rows.execute("SELECT 1 FROM outbox WHERE space = ? LIMIT 1", (space,)).fetchone() is None
 
 
 def error_of(rows: Rows, space: str, num: int) -> str | None:
-    """The last error of a memory's request; None if there is no request."""
+    """Return the last error of a memory's request; None if there is no request."""
     found = rows.execute(
         f"SELECT last_error FROM outbox WHERE space = ? AND {_OF}",  # noqa: S608
         (space, str(num)),
@@ -56,7 +56,7 @@ def error_of(rows: Rows, space: str, num: int) -> str | None:
 
 
 def newest_of_calls(rows: Rows, space: str, most: int) -> set[int]:
-    """Memories of the first lane not tried yet, among the newest `most` requests."""
+    """Return untried memories of the first lane, among the newest `most` requests."""
     found = rows.execute(
         "SELECT subject FROM (SELECT subject, lane, attempts FROM outbox WHERE space = ?"
         " AND kind = 'embed' ORDER BY num DESC LIMIT ?) newest WHERE lane = ? AND attempts = 0",
@@ -66,16 +66,16 @@ def newest_of_calls(rows: Rows, space: str, most: int) -> set[int]:
 
 
 def attempts(rows: Rows, space: str, num: int) -> int:
-    """The number of failed attempts for a memory."""
+    """Return the number of failed attempts for a memory."""
     statement = f"SELECT attempts FROM outbox WHERE space = ? AND {_OF}"  # noqa: S608
     found = rows.execute(statement, (space, str(num))).fetchone()
     return int(found[0]) if found else 0
 
 
 def claim(rows: Rows, space: str, at: int, *, until: int, latest_due: int, most: int) -> list[int]:
-    """Claim due rows until a time; returns the numbers of their memories.
+    """Claim due rows until a time; return the numbers of their memories.
 
-    A row whose time lies too far in the future was written before the clock was set back, and is
+    A row with a time too far in the future was written before the clock was set back, and counts as
     due.
     """
     found = rows.execute(
@@ -107,7 +107,7 @@ def postpone(rows: Rows, space: str, num: int, due: int, error: str) -> None:
 
 
 def unasked(rows: Rows, space: str, model: int | None, most: int) -> list[int]:
-    """Memories that lack a vector of the model and have no request for it."""
+    """Return memories that lack a vector of the model and have no request in the outbox."""
     found = rows.execute(
         "SELECT DISTINCT memory FROM passages p WHERE space = ?1"
         " AND (model IS NULL OR model < ?2 OR model > ?2) AND NOT EXISTS"

@@ -1,4 +1,4 @@
-"""The interface of the storage, for any engine."""
+"""The interfaces of the storage, which each database engine implements."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ T = TypeVar("T")
 class Rows(Protocol):
     """A connection inside a snapshot or a unit of work.
 
-    Only `storage/` calls its methods. Elsewhere it is passed on to functions of `storage/`, so that
-    several of them run in one transaction.
+    Only `storage/` calls its methods. Other code passes the connection to functions of `storage/`,
+    so that several of them run in one transaction.
     """
 
     @property
     def in_transaction(self) -> bool:
-        """Whether a transaction is open; an engine ends it itself when it is damaged."""
+        """Whether a transaction is open. An engine ends a damaged transaction itself."""
 
     def execute(self, statements: str, bindings: Any = None, /) -> Any:
         """Run a statement; the result can be iterated, and has `fetchone` and `fetchall`."""
@@ -43,20 +43,20 @@ class Rows(Protocol):
     def select_each(
         self, statement: str, column: str, space: str, values: Sequence[int], /
     ) -> Iterator[tuple[Any, ...]]:
-        """The rows of a space that have one of some numbers in a column, in their order.
+        """Return the rows of a space whose column has one of these numbers, in their order.
 
         The statement ends with its WHERE clause, and its only placeholder is for the space.
         """
 
     def stream(self, statement: str, bindings: Sequence[Any], /) -> Iterator[tuple[Any, ...]]:
-        """The rows of a query with a large result, which is never held in memory as a whole."""
+        """Return the rows of a query one by one, without holding a large result in memory."""
 
     def columns(self, table: str, /) -> set[str]:
-        """The names of a table's columns."""
+        """Return the names of a table's columns."""
 
     @property
     def grams_indexed(self) -> bool:
-        """Whether memories are found by trigrams without looking through all texts."""
+        """Whether an index finds memories by trigrams, without reading all texts."""
 
     def add_grams(self, space: str, texts: Iterable[tuple[int, str]], /) -> None:
         """Store the folded texts of memories, by number, for substring search."""
@@ -67,7 +67,7 @@ class Rows(Protocol):
     def memories_with_grams(
         self, space: str, grams: Sequence[str], most: int | None, /
     ) -> list[int]:
-        """Numbers of at most `most` memories whose text contains all of these trigrams."""
+        """Return the numbers of at most `most` memories that contain all these trigrams."""
 
 
 class Swept(NamedTuple):
@@ -76,11 +76,11 @@ class Swept(NamedTuple):
     files: tuple[str, ...]
     scanned: int
     traces: int | None
-    """How many of the searched byte strings are still in the files, though no remaining row has
-    them; None if unknown, since the files belong to a database server.
+    """The number of searched byte strings that are in the files, but in no remaining row;
+    None if unknown, because the files belong to a database server.
     """
     copies: tuple[str, ...]
-    """Copies that a restore or a migration left next to the file, which may still contain them."""
+    """Copies left by a restore or a migration, which may still contain the bytes."""
 
 
 class Store(Protocol):
@@ -88,7 +88,7 @@ class Store(Protocol):
 
     @property
     def path(self) -> Path:
-        """The file; other files of the space are next to it."""
+        """The file of the space; its other files are in the same directory."""
 
     @property
     def space(self) -> str:
@@ -96,20 +96,20 @@ class Store(Protocol):
 
     @property
     def read_only(self) -> bool:
-        """Whether it can only be read."""
+        """Whether the store is read-only."""
 
     @property
     def open_unit(self) -> Unit | None:
-        """The unit in which this thread has begun to write, if it is still open."""
+        """The unit in which this thread has begun to write; None if no unit is open."""
 
     def read(self) -> AbstractContextManager[Rows]:
-        """A consistent snapshot; inside an open unit, that unit's own view."""
+        """Return a consistent snapshot; inside an open unit, that unit's own view."""
 
     def unit(self, name: str, origin: Mapping[str, Any]) -> AbstractContextManager[None]:
         """Make all writes of the block one unit of work; nested blocks join it."""
 
     def after_commit(self, act: Callable[[], None]) -> None:
-        """Call a function once this thread's open unit is stored; at once without a unit.
+        """Call a function after the commit of this thread's open unit, or now if no unit is open.
 
         If the unit fails, the function is not called.
         """
@@ -117,48 +117,49 @@ class Store(Protocol):
     def write(
         self, name: str, origin: Mapping[str, Any], undoes: int | None = None
     ) -> AbstractContextManager[Unit]:
-        """The unit of work to write with: a new one, or a savepoint in the open one."""
+        """Return the unit of work to write with: a new one, or a savepoint in the open one."""
 
     def maintain(self, *, durable: bool = True) -> AbstractContextManager[Rows]:
-        """A write that is not part of the history: counters, the outbox, indexes.
+        """Open a write that is not part of the history: counters, the outbox, indexes.
 
-        Unless it is durable, it costs no sync of its own, and a power cut may undo it as a whole.
+        Unless `durable` is true, the write is not synced, and a power cut may undo it as a whole.
         """
 
     def next_change(self) -> int:
-        """Count a change of vectors, inside `maintain`; returns its number (`head.derived`)."""
+        """Count a change of vectors, inside `maintain`; return its number (`head.derived`)."""
 
     def with_reserve(self, work: Callable[[], T]) -> T:
-        """Call `work`, which must succeed even on a full disk, with reserved disk space. It may be
-        called several times, and must have no effect when it raises StorageFull.
+        """Call `work`, which must succeed even on a full disk, with reserved disk space.
+
+        `work` may be called several times, and must have no effect when it raises StorageFull.
         """
 
     def watch(self) -> Watch:
-        """A watch for changes."""
+        """Return an object that reports changes."""
 
     def sweep(self, windows: Set[bytes]) -> Swept:
         """Search the files for bytes that must have been deleted."""
 
     def close(self) -> None:
-        """Wait for running units of work, and close it."""
+        """Wait for running units of work, and close the store."""
 
 
 class Leased(Protocol):
-    """An open space."""
+    """An open space, as maintenance uses it."""
 
     @property
     def store(self) -> Store:
         """The store of the space."""
 
     def write_reads(self) -> None:
-        """Write the access counters that are kept in memory."""
+        """Write the read counts that are held in memory."""
 
     def forget_index(self) -> None:
-        """Discard the index in memory; the next read loads it."""
+        """Discard the in-memory index; the next read loads it again."""
 
 
 class Contents(Protocol):
-    """What maintenance needs of the engine: where spaces are, and how rows are derived."""
+    """The interface that maintenance requires of the engine: spaces, and derivation of rows."""
 
     @property
     def path(self) -> Path:
@@ -169,19 +170,19 @@ class Contents(Protocol):
         """The embedding model in use."""
 
     def spaces(self) -> list[str]:
-        """The names of all spaces."""
+        """Return the names of all spaces."""
 
     def file(self, space: str) -> Path:
-        """A space's file; InvalidInput if the name is invalid."""
+        """Return the file of a space; raise InvalidInput if the name is invalid."""
 
     def lease(self, space: str) -> AbstractContextManager[Leased]:
-        """The open space; it is not closed while the block runs."""
+        """Open the space, and keep it open during the block."""
 
     def drop(self, space: str) -> None:
         """Close a space, so that its file can be replaced."""
 
     def derive(self, row: Row, speaker: str) -> Findable:
-        """The derived data of a memory, computed from its row."""
+        """Return the derived data of a memory, computed from its row."""
 
 
 class Maintenance(Protocol):
@@ -197,7 +198,8 @@ class Maintenance(Protocol):
     ) -> BackupReport:
         """Copy spaces into a new directory, while others write.
 
-        What belongs to no space is copied with `system`; by default, if no spaces are named.
+        `system` includes the data that belong to no space; the default is to include them if no
+        spaces are named.
         """
 
     def restore(
@@ -213,7 +215,7 @@ class Maintenance(Protocol):
         """Restore a backup, completely or not at all."""
 
     def check(self, space: str, *, progress: Progress | None = None) -> Diagnosis:
-        """Check all data of a space; nothing is changed."""
+        """Check all data of a space without changing anything."""
 
     def check_shared_files(self) -> list[Diagnosis]:
         """Check the files that belong to no space."""
@@ -226,112 +228,112 @@ class Maintenance(Protocol):
 
 
 class Watch(Protocol):
-    """Tells whether any process has changed anything."""
+    """Reports whether any process has changed anything."""
 
     def version(self) -> tuple[int, int]:
-        """A value that differs after every commit."""
+        """Return a value that differs after every commit."""
 
     def close(self) -> None:
         """Close the connection; the next call opens it again."""
 
 
 class ProcessLock(Protocol):
-    """A lock that this process holds; it excludes all processes of an installation."""
+    """A lock held by this process that excludes all other processes of an installation."""
 
     @property
     def is_held(self) -> bool:
-        """False once another process is known to have taken the lock."""
+        """Whether this process holds the lock; False once another process has taken it."""
 
     def guard_writes(self) -> AbstractContextManager[None]:
-        """Refuse this thread's writes in the block once another process has the lock.
+        """Refuse writes of this thread in the block if another process has taken the lock.
 
         A refused unit of work raises `locking.LockLost`.
         """
 
     def release(self) -> None:
-        """Let others have the lock."""
+        """Release the lock."""
 
 
 class WorkRequest(NamedTuple):
-    """A request for work in steps (`platform/durable.py`)."""
+    """A request for durable background work (`platform/durable.py`)."""
 
     space: str
     identity: str
     turn: int
     age: float
-    """Seconds since it was made."""
+    """Seconds since the request was made."""
 
 
 class Coordination(Protocol):
-    """How the processes of an installation agree on who does what."""
+    """Locks and work requests that the processes of an installation share."""
 
     def try_lock(self, name: str) -> ProcessLock | None:
-        """Take a lock; None if another process, or another call, holds it."""
+        """Take a lock; return None if another process or call holds it."""
 
     def lock(self, name: str, seconds: float) -> AbstractContextManager[None]:
-        """Hold a lock, and guard the writes of the block; `locking.Busy` if it stays taken."""
+        """Hold a lock and guard the writes of the block; raise `locking.Busy` if it stays taken."""
 
     @property
     def work_expected(self) -> bool:
-        """Whether the process that holds the lock for work must look for requests."""
+        """Whether the process that holds the work lock must look for requests."""
 
     def expect_work(self) -> None:
         """Make processes look for requests from now on."""
 
     def request(self, store: Store, identity: str, turn: int) -> None:
-        """Request work of a space; it is durable once the store's open unit is."""
+        """Request work for a space; the request is committed with the store's open unit."""
 
     def requests(self) -> list[WorkRequest]:
-        """All requests, oldest first."""
+        """Return all requests, oldest first."""
 
     def forget_request(self, request: WorkRequest) -> None:
         """Remove a request that was carried out or is void."""
 
     def dbos_settings(self) -> dict[str, Any]:
-        """Where DBOS keeps its tables, as settings of DBOS."""
+        """Return the settings of DBOS that say where it stores its tables."""
 
     def replace_damaged_dbos(self) -> bool:
-        """Put the tables of DBOS aside if they are damaged; return whether they were."""
+        """Move the tables of DBOS aside if they are damaged; return whether they were damaged."""
 
 
 class Spaces(Protocol):
-    """All spaces of an installation, by name. Callers validate names."""
+    """All spaces of an installation, by name. Callers validate the names."""
 
     @property
     def read_only(self) -> bool:
-        """Whether the spaces can only be read."""
+        """Whether the spaces are read-only."""
 
     @property
     def warnings(self) -> Sequence[str]:
-        """What an operator should know of where the rows are kept."""
+        """Warnings for the operator about the storage of the rows."""
 
     def names(self) -> list[str]:
-        """The names of all spaces."""
+        """Return the names of all spaces."""
 
     def file(self, name: str) -> Path:
-        """The file of a space."""
+        """Return the file of a space."""
 
     def exists(self, name: str) -> bool:
-        """Whether there is such a space."""
+        """Return whether the space exists."""
 
     def size(self, name: str) -> int:
-        """How many bytes a space takes."""
+        """Return the size of a space in bytes."""
 
     def open(self, name: str) -> Store:
-        """The store of a space, which is created if it does not exist."""
+        """Return the store of a space; create the space if it does not exist."""
 
     def remove(self, name: str) -> None:
-        """Delete a space that no process uses, with all that it holds."""
+        """Delete a space that no process uses, with all its content."""
 
     def watch(self, name: str) -> Watch:
-        """A watch for changes in a space."""
+        """Return an object that reports changes in a space."""
 
     def maintenance(self, contents: Contents) -> Maintenance:
-        """Backups, checks and repair."""
+        """Return the object for backups, checks and repair."""
 
     @property
     def coordination(self) -> Coordination:
-        """Locks and requests for work that all processes share."""
+        """Locks and work requests that all processes share."""
 
     def close(self) -> None:
-        """Close what all spaces share."""
+        """Close the resources that all spaces share."""

@@ -1,4 +1,4 @@
-"""What maintenance of the storage reports: findings, repairs, backups and restores."""
+"""Reports of storage maintenance: findings, repairs, backups and restores."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import Any, Literal
 
 Progress = Callable[[int, int], None]
-"""Called with the number of steps done and the total."""
+"""A function that is called with the number of finished steps and the total."""
 Severity = Literal["error", "warning", "note"]
 MOST_LISTED = 100
-"""How many rows of a finding, and how many findings of a check, are listed."""
-SHOWN = 4  # how many further rows are listed for the same fault
-REPAIR = "Run 'commonplace doctor --repair': it is rebuilt from the rows."
+"""How many rows of a finding are listed, and how many findings of a check."""
+SHOWN = 4  # How many further rows are shown for the same fault.
+REPAIR = "Run 'commonplace doctor --repair' to rebuild it from the rows."
 RESTORE = (
     "Restore it from a backup with 'commonplace restore', or save the intact rows with"
     " 'commonplace doctor --salvage DIR'."
@@ -26,12 +26,12 @@ RESTORE_SYSTEM = (
 
 
 class Report:
-    """A dataclass that can be shown as JSON."""
+    """A dataclass that can be converted to JSON."""
 
     __slots__ = ()
 
     def as_dict(self) -> dict[str, Any]:
-        """The public fields as plain values."""
+        """Return the public fields as plain values."""
         names = [each.name for each in fields(self) if not each.name.startswith("_")]  # type: ignore[arg-type]
         return {name: _plain(getattr(self, name)) for name in names}
 
@@ -46,7 +46,7 @@ def _plain(value: Any) -> Any:
 
 @dataclass(slots=True)
 class Finding(Report):
-    """A fault that a check found, in one row or in many."""
+    """A fault that a check found, in one or more rows."""
 
     check: str
     severity: Severity
@@ -54,10 +54,10 @@ class Finding(Report):
     hint: str = ""
     count: int = 1
     rows: list[str] = field(default_factory=list)
-    """The first rows that have the fault; `what` names the first."""
+    """The first rows with the fault; `what` names the first of them."""
 
     def __str__(self) -> str:
-        """The first row in full, and a few of the others."""
+        """Return the description of the first row, and the names of a few other rows."""
         if self.count == 1:
             return self.what
         shown = ", ".join(self.rows[1 : SHOWN + 1])
@@ -67,7 +67,7 @@ class Finding(Report):
 
 @dataclass(slots=True)
 class Diagnosis(Report):
-    """What a check of a space or file found. Notes and warnings are not damage."""
+    """The findings of a check of a space or file. Notes and warnings are not damage."""
 
     space: str
     findings: list[Finding] = field(default_factory=list)
@@ -77,11 +77,11 @@ class Diagnosis(Report):
 
     @property
     def healthy(self) -> bool:
-        """Whether nothing is damaged or missing."""
+        """Whether no data is damaged or missing."""
         return not any(finding.severity == "error" for finding in self.findings)
 
     def damaged(self, *checks: str) -> bool:
-        """Whether one of these checks found damage."""
+        """Return whether one of these checks found damage."""
         return any(f.severity == "error" and f.check in checks for f in self.findings)
 
     def add(
@@ -93,14 +93,14 @@ class Diagnosis(Report):
         *,
         row: object = None,
     ) -> None:
-        """Add a finding. If `what` contains {row}, the same fault of other rows is added to it.
+        """Add a finding. If `what` contains {row}, the same fault in other rows is added to it.
 
-        After a hundred different findings of one check the rest are only counted.
+        After a hundred different findings of one check, further ones are only counted.
         """
         key = (check, severity, what, hint)
         same = self._alike.get(key)
         if same is not None:
-            if str(row) != same.rows[-1]:  # two passages of one memory are one row
+            if str(row) != same.rows[-1]:  # Two passages of one memory count as one row.
                 same.count += 1
                 same.rows += [str(row)] if len(same.rows) < MOST_LISTED else []
             return
@@ -114,7 +114,7 @@ class Diagnosis(Report):
         self.findings.append(finding)
 
     def finish(self) -> Diagnosis:
-        """Say how many findings were not listed."""
+        """Add the number of findings that were not listed."""
         for (check, severity), count in self._found.items():
             if count > MOST_LISTED:
                 more = f"{count - MOST_LISTED} more findings of this check."
@@ -122,14 +122,14 @@ class Diagnosis(Report):
         return self
 
     def as_dict(self) -> dict[str, Any]:
-        """The public fields as plain values."""
+        """Return the public fields as plain values."""
         shown = Report.as_dict(self)
         return {"space": shown.pop("space"), "healthy": self.healthy, **shown}
 
 
 @dataclass(frozen=True, slots=True)
 class Repair(Report):
-    """What was rebuilt, and the diagnoses before and after."""
+    """The rebuilt parts, and the diagnoses before and after."""
 
     rebuilt: list[str]
     before: Diagnosis
@@ -138,20 +138,20 @@ class Repair(Report):
 
 @dataclass(frozen=True, slots=True)
 class BackupReport(Report):
-    """What a backup holds."""
+    """The content of a backup."""
 
     path: Path
     spaces: dict[str, int]
     """How many memories each space has."""
     digest: dict[str, str]
-    """For each space a SHA-256 over its content."""
+    """For each space, a SHA-256 of its content."""
     files: tuple[str, ...] = ()
     """The files that belong to no space."""
 
 
 @dataclass(frozen=True, slots=True)
 class RestoreReport(Report):
-    """What was restored, and where the replaced files were moved to."""
+    """The restored spaces and files, and the new paths of the replaced files."""
 
     path: Path
     spaces: dict[str, int]
@@ -164,19 +164,19 @@ class RestoreReport(Report):
 
 @dataclass(frozen=True, slots=True)
 class MoveReport(Report):
-    """What a move has copied, and what it found in the target already."""
+    """The spaces that a move has copied, and those that the target already had."""
 
     moved: dict[str, int]
-    """How many rows each space has that was copied."""
+    """The number of rows of each copied space."""
     there: list[str]
-    """The spaces that the target already held with equal rows."""
+    """The spaces that the target already had with equal rows."""
     system: Literal["moved", "there", "left out", "none"]
-    """Accounts, tokens and other rows that belong to no space."""
+    """What happened to accounts, tokens and other rows that belong to no space."""
 
 
 @dataclass(frozen=True, slots=True)
 class Salvage(Report):
-    """How many rows of each table were saved into a new file, and which rows were lost."""
+    """The number of rows of each table that were saved into a new file, and the lost rows."""
 
     path: Path
     saved: dict[str, int]

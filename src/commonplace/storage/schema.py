@@ -1,8 +1,8 @@
 """The tables of a space, and the migration steps for older files.
 
-Every table carries `space`, so that the same statements serve an engine where spaces share
-tables. Tables listed in `tables.py` are versioned and hashed; the rest are derived from them
-or append-only.
+Every table has a column `space`, so that the same statements work on an engine where spaces share
+tables. Tables listed in `tables.py` are versioned and hashed; the others are derived from them or
+append-only.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 import apsw
 
-APPLICATION_ID = 0x434D504C  # "CMPL" in the file's header
+APPLICATION_ID = 0x434D504C  # The application id in the file's header: "CMPL".
 
 _V1 = """
 CREATE TABLE head (
@@ -169,7 +169,7 @@ CREATE UNIQUE INDEX outbox_subject ON outbox (space, kind, subject);
 """
 
 # Every call with its arguments and result. Each row contains the hash of the previous one. Payloads
-# may be purged, their hashes stay. `audit_head` has the number of rows.
+# may be purged; their hashes stay. `audit_head` has the number of rows.
 AUDIT = """
 CREATE TABLE audit (
   num INTEGER PRIMARY KEY, space TEXT NOT NULL, at BIGINT NOT NULL, request TEXT NOT NULL,
@@ -186,7 +186,7 @@ CREATE TABLE audit_head (
 );
 """
 
-# Results of calls with an idempotency key, so that a retry does not act twice.
+# Results of calls with an idempotency key, so that a retry does not repeat the call's effects.
 _ANSWERS = """
 CREATE TABLE answers (
   space TEXT NOT NULL, key BLOB NOT NULL, at BIGINT NOT NULL, result TEXT NOT NULL,
@@ -195,8 +195,8 @@ CREATE TABLE answers (
 CREATE INDEX answers_at ON answers (space, at);
 """
 
-# Files that are copies of memories, as they were when row and file last agreed. `root` is the
-# directory's own id; a row whose `sum` does not match is ignored.
+# Files that are copies of memories, in the state in which row and file last matched. `root` is the
+# id of the directory. A row whose `sum` does not match is ignored.
 _FILES = """
 CREATE TABLE files (
   space TEXT NOT NULL, root TEXT NOT NULL, memory BIGINT NOT NULL, path TEXT NOT NULL,
@@ -205,7 +205,7 @@ CREATE TABLE files (
 ) WITHOUT ROWID;
 """
 
-# Models belong to a space like everything else. A space without operations has no vectors.
+# Models belong to a space, too. A space without operations has no vectors.
 MODELS = """
 ALTER TABLE models ADD COLUMN space TEXT NOT NULL DEFAULT '';
 DELETE FROM models WHERE NOT EXISTS (SELECT 1 FROM head);
@@ -230,9 +230,9 @@ ALTER TABLE memories ADD COLUMN source TEXT NOT NULL DEFAULT '';
 """
 )  # fmt: skip
 
-# Vectors are written outside of operations: each batch has the next number of `head.derived`, by
-# which the indexes in memory find what is new. What calls stored is embedded first (lane 0), then
-# what imports brought and what has to be embedded again (lane 1).
+# Vectors are written outside of operations. Each batch has the next number of `head.derived`, by
+# which the in-memory indexes find new vectors. Memories from calls (lane 0) are embedded before
+# imported memories and memories that are embedded again (lane 1).
 _VECTORS = """
 ALTER TABLE head ADD COLUMN derived BIGINT NOT NULL DEFAULT 0;
 ALTER TABLE passages ADD COLUMN change BIGINT NOT NULL DEFAULT 0;
@@ -240,7 +240,7 @@ CREATE INDEX passages_change ON passages (space, change) WHERE change > 0;
 ALTER TABLE outbox ADD COLUMN lane BIGINT NOT NULL DEFAULT 0;
 """
 
-# A step is SQL, or a function that is given the connection inside the step's transaction.
+# A step is SQL, or a function that gets the connection inside the step's transaction.
 Step = str | Callable[[apsw.Connection], None]
 
 MIGRATIONS: tuple[Step, ...] = (_V1, AUDIT + _ANSWERS, _FILES, MODELS, _FORMATS, _VECTORS)

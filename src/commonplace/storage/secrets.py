@@ -8,13 +8,13 @@ from commonplace.storage.ports import Rows
 
 
 def setting(rows: Rows, name: str) -> bytes | None:
-    """The value of a setting."""
+    """Return the value of a setting."""
     found = rows.execute("SELECT value FROM settings WHERE name = ?", (name,)).fetchone()
     return None if found is None else bytes(found[0])
 
 
 def settings(rows: Rows, prefix: str) -> list[tuple[str, bytes]]:
-    """(name, value) of the settings whose names begin with a prefix."""
+    """Return the name and value of each setting whose name begins with a prefix."""
     found = rows.execute(
         "SELECT name, value FROM settings WHERE substr(name, 1, ?) = ? ORDER BY name",
         (len(prefix), prefix),
@@ -32,7 +32,7 @@ def put_setting(rows: Rows, name: str, value: bytes) -> None:
 
 
 def delete_setting(rows: Rows, name: str) -> bool:
-    """Delete a setting; return whether there was one."""
+    """Delete a setting; return whether it existed."""
     found = rows.execute("DELETE FROM settings WHERE name = ? RETURNING name", (name,))
     return bool(found.fetchall())
 
@@ -48,7 +48,7 @@ class SigningKeyRow(NamedTuple):
 
 
 def signing_keys(rows: Rows) -> list[SigningKeyRow]:
-    """All signing keys, the newest first."""
+    """Return all signing keys, the newest first."""
     found = rows.execute(
         "SELECT id, purpose, sealed, created_at, retires_at FROM signing_keys"
         " ORDER BY created_at DESC, id"
@@ -57,7 +57,7 @@ def signing_keys(rows: Rows) -> list[SigningKeyRow]:
 
 
 def put_signing_key(rows: Rows, row: SigningKeyRow) -> None:
-    """Insert a signing key, or replace its encrypted value and the time it retires."""
+    """Insert a signing key, or update its encrypted value and the time of its retirement."""
     rows.execute(
         "INSERT INTO signing_keys (id, purpose, sealed, created_at, retires_at)"
         " VALUES (?, ?, ?, ?, ?) ON CONFLICT (id) DO UPDATE SET"

@@ -1,4 +1,4 @@
-"""Sign bits of vectors: in a large space they choose which vectors are scored exactly.
+"""Sign bits of vectors, by which a large space chooses the vectors to score exactly.
 
 Comparing the signs of all numbers takes an eighth of the memory and of the time of an exact scan,
 and vectors that are near each other have mostly equal signs.
@@ -15,9 +15,9 @@ from commonplace.embedding.provider import Part, Vectors
 from commonplace.storage.growing import Growing
 
 CHOOSE_ABOVE = 300_000
-"""With so many vectors or fewer, all are scored exactly."""
+"""Up to this many vectors, all are scored exactly."""
 CHOSEN = 5_000
-"""How many vectors of a larger space are scored exactly, at least."""
+"""The least number of vectors that are scored exactly in a larger space."""
 CHOSEN_OF = 20
 """One of this many vectors is scored exactly. Of the exact first ten results of 721 questions about
 7,073 texts (LoCoMo and LongMemEval, built-in model), 99.78 % are then among the scored vectors;
@@ -39,7 +39,7 @@ class Signs:
         """The vectors whose first part is zero, if the model has several parts."""
 
     def follow(self, vectors: Vectors, parts: Sequence[Part]) -> None:
-        """Append the bits of vectors added since the last call."""
+        """Append the bits of the vectors that were added since the last call."""
         self.bits.reserve(len(vectors))
         first = parts[0].dimensions
         for start in range(self.bits.size, len(vectors), _BLOCK):
@@ -49,7 +49,7 @@ class Signs:
                 self.partial.extend(start + np.flatnonzero(~some[:, :first].any(axis=1)))
 
     def fork(self) -> Signs:
-        """A copy; appending to it does not change this one."""
+        """Return a copy; appending to the copy does not change this object."""
         fork = Signs(0)
         fork.bits, fork.partial = self.bits.fork(), self.partial.fork()
         return fork
@@ -63,10 +63,10 @@ def nearest(
     allowed: Flags,
     count: int,
 ) -> NDArray[np.int64]:
-    """The allowed vectors that are probably nearest to a query, at least `count` if there are as
-    many.
+    """Return the allowed vectors that are probably nearest to a query, at least `count` of them.
 
-    Vectors without a first part are chosen apart, by their last part.
+    There are fewer if fewer are allowed. Vectors without a first part are chosen separately, by
+    their last part.
     """
     asked = np.packbits(query > 0)[None]
     unlike = _differing(asked, bits)
@@ -81,7 +81,7 @@ def nearest(
 
 
 def _differing(asked: Bits, bits: Bits) -> NDArray[np.uint16]:
-    """How many bits of each row differ from the query's."""
+    """Return the number of bits of each row that differ from the query's bits."""
     import simsimd
 
     if not len(bits):
@@ -91,7 +91,9 @@ def _differing(asked: Bits, bits: Bits) -> NDArray[np.uint16]:
 
 
 def _lowest(numbers: NDArray[np.uint16], count: int) -> NDArray[np.int64]:
-    """The places of the `count` lowest numbers, and of all others equal to the highest of these."""
+    """Return the positions of the `count` lowest numbers, and of all numbers equal to the last of
+    them.
+    """
     found = np.bincount(numbers, minlength=int(_NEVER) + 1)[:-1]
     most = int(np.searchsorted(np.cumsum(found), count))
     return np.flatnonzero(numbers <= min(most, int(_NEVER) - 1))

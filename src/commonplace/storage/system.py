@@ -1,8 +1,8 @@
-"""The small file above the spaces: who may come in, and the calls that reached no space.
+"""The system file: accounts, credentials, and the audit entries of calls that reached no space.
 
-`open_system(DATA)` gives a `Store` on DATA/system.db. Writes go through `maintain()`, reads through
-`read()`; neither may be opened inside a block of `maintain()`, whose connection must be passed on
-instead. `Store.watch` tells cheaply whether anything in the file changed since the last look.
+`open_system(DATA)` returns a `Store` on DATA/system.db. Writes use `maintain()`, reads use
+`read()`. Neither may be opened inside a block of `maintain()`, whose connection must be passed on
+instead. `Store.watch` detects changes of the file at low cost.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from commonplace.storage.sqlite.swap import recover
 NAME = "system"
 """The `space` of the audit rows in this file."""
 
-# No secret is stored in plain text: tokens as SHA-256, signing keys encrypted, passwords as scrypt
-# hashes. `mac` is keyed by the master key and covers what decides access,
-# so that a row which this program did not write is not believed. Lists are JSON.
+# No secret is stored in plain text: tokens are SHA-256 digests, signing keys are encrypted,
+# passwords are scrypt hashes. `mac` is keyed by the master key and covers the columns that decide
+# access, so that a row written by another program is rejected. Lists are JSON.
 _ACCESS = """
 CREATE TABLE credentials (
   id TEXT NOT NULL PRIMARY KEY, digest BLOB NOT NULL, sort TEXT NOT NULL, name TEXT NOT NULL,
@@ -55,7 +55,7 @@ CREATE TABLE users (
 CREATE TABLE settings (name TEXT NOT NULL PRIMARY KEY, value BLOB NOT NULL) WITHOUT ROWID;
 """
 
-# ---- OAuth's own tables: clients, codes, refresh families. Part of step 1 until a release. ----
+# ---- The OAuth tables: clients, codes, refresh families. Part of step 1 until a release. ----
 OAUTH_TABLES = """
 CREATE TABLE oauth_clients (
   id TEXT NOT NULL PRIMARY KEY, secret BLOB, metadata TEXT NOT NULL, created_at BIGINT NOT NULL,
@@ -92,9 +92,9 @@ CREATE TABLE oauth_logins (
 ) WITHOUT ROWID;
 CREATE INDEX oauth_logins_expires ON oauth_logins (expires_at);
 """
-# ---- end of OAuth's tables ----
+# ---- End of the OAuth tables ----
 
-# Devices that wait for a person (RFC 8628); both codes of a device are stored as SHA-256.
+# Devices that wait for a person's approval (RFC 8628); both codes of a device are SHA-256 digests.
 OAUTH_DEVICES = """
 CREATE TABLE oauth_devices (
   digest BLOB NOT NULL PRIMARY KEY, code BLOB NOT NULL, client TEXT NOT NULL,
@@ -121,19 +121,19 @@ SYSTEM_MIGRATIONS: tuple[schema.Step, ...] = (
 
 
 def system_file(data: Path) -> Path:
-    """The path of the file in a data directory."""
+    """Return the path of the file in a data directory."""
     return data.expanduser().absolute() / "system.db"
 
 
 def open_system(data: Path) -> Store:
-    """The file above the spaces, made if need be: the directory 0700, the file 0600."""
+    """Open the system file; create it with mode 0600, and its directory with 0700, if needed."""
     path = system_file(data)
     try:
-        if not path.parent.exists():  # an existing directory keeps its mode
+        if not path.parent.exists():  # An existing directory keeps its mode.
             make_private(path.parent)
             sync_directory(path.parent.parent)
         check_runtime(path.parent)
-        recover(path.parent)  # finish or undo a restore that was killed
+        recover(path.parent)  # Finish or undo a restore that was killed.
         new = not path.exists()
         store = Store(path, NAME, steps=SYSTEM_MIGRATIONS)
         if new:

@@ -5,9 +5,9 @@ checks the hash, so that damaged rows are not returned. All tables with hashes a
 end.
 
 Every hashed table has a column `format`. Format 1 covers the first columns of the table by
-position; no row is written in it any more, and none is ever rehashed. Format 2 covers the format
-number and the columns by name, without the added columns that have their default value. So a new
-column, which has its default in every row that is there, changes no hash and needs no new format.
+position; no new row uses it, and no row is ever rehashed. Format 2 covers the format number and the
+columns by name, except added columns with their default value. So a new column, which has its
+default in every existing row, changes no hash and needs no new format.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ ORIGIN_PARTS = ("user", "client", "tool", "session", "url", "label")
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """Who stored something, with which client and tool, in which session. Never changes."""
+    """Who stored a memory, with which client and tool, in which session. It never changes."""
 
     user: str = ""
     client: str = ""
@@ -41,14 +41,14 @@ class Origin:
     session: str = ""
     url: str = ""
     label: str = ""
-    """Shared by the operations of one import or patrol; older ones have it as `url`."""
+    """The label that the operations of one import or patrol share; older ones have it as `url`."""
 
     def as_dict(self) -> dict[str, str]:
-        """The parts that are not empty."""
+        """Return the parts that are not empty."""
         return {name: value for name in ORIGIN_PARTS if (value := getattr(self, name))}
 
     def dump(self) -> str:
-        """The stored JSON."""
+        """Return the stored JSON."""
         if self is NOBODY or self == NOBODY:
             return "{}"
         return json.dumps(self.as_dict(), ensure_ascii=False, separators=(",", ":"))
@@ -62,7 +62,7 @@ class Origin:
 NOBODY = Origin()
 
 
-@lru_cache(maxsize=1024)  # many memories share few origins
+@lru_cache(maxsize=1024)  # Many memories share few origins.
 def _origin(text: str) -> Origin:
     known = json.loads(text)
     return Origin(**{name: known[name] for name in ORIGIN_PARTS if name in known})
@@ -78,16 +78,16 @@ _MADE_PLAIN: tuple[tuple[type, Callable[[Any], Any]], ...] = (
 
 
 def digest(*values: Any) -> bytes:
-    """A SHA-256 over values, unambiguous about where one ends and the next begins.
+    """Return a SHA-256 over values, with unambiguous boundaries between them.
 
-    `ascii` writes texts, bytes, numbers and None the same on every version of Python; `repr` does
-    not, since it escapes characters that the Unicode version of Python does not know.
+    `ascii` formats texts, bytes, numbers and None the same on every version of Python. `repr` does
+    not, because the characters that it escapes depend on Python's Unicode version.
     """
     return sha256(ascii(plain(values)).encode()).digest()
 
 
 def plain(values: tuple[Any, ...]) -> tuple[Any, ...]:
-    """The values as SQLite returns them: subclasses of str and int may print differently."""
+    """Return the values as SQLite returns them; subclasses of str and int may print differently."""
     if _PLAIN.issuperset(map(type, values)):
         return values
     return tuple(map(_as_stored, values))
@@ -101,12 +101,12 @@ def _as_stored(value: Any) -> Any:
 
 
 class Hashed:
-    """A table whose rows have a hash, and the format in which it was computed.
+    """A table whose rows have a hash, and the format in which the hash was computed.
 
-    `columns` are those of format 1, in the order in which it hashes them, `space` included. `tag`
-    is what format 1 hashes before them. `added` are later columns with the constant default that
-    their migration gave them, oldest first; a new one goes to the end. `unhashed` are columns that
-    the hash does not cover.
+    `columns` are the columns of format 1 in hashing order, including `space`. `tag` is the text
+    that format 1 hashes before them. `added` are later columns with the constant default of their
+    migration, oldest first; a new column goes to the end. `unhashed` are columns that the hash does
+    not cover.
     """
 
     def __init__(
@@ -136,7 +136,7 @@ class Hashed:
         self._prefix = self._named(())
 
     def _named(self, newer: tuple[str, ...]) -> bytes:
-        """The names of the table and the columns, which format 2 hashes before the values."""
+        """Return the names of the table and columns, which format 2 hashes before the values."""
         prefix = self._prefixes.get(newer)
         if prefix is None:
             prefix = ascii((self.name, FORMAT, (*self._first, *newer))).encode()
@@ -144,10 +144,10 @@ class Hashed:
         return prefix
 
     def hash(self, values: tuple[Any, ...], format: Any = FORMAT) -> bytes:
-        """The hash of a row, for plain values in the order of `covered`.
+        """Return the hash of a row, for plain values in the order of `covered`.
 
-        It is empty for an impossible row: the format is unknown, or a row of format 1 has an added
-        column that is not at its default.
+        It is empty for an invalid row: the format is unknown, or a row of format 1 has an added
+        column that differs from its default.
         """
         at = len(self._first)
         first, usual = values[:at], values[at:] == self._defaults
@@ -163,27 +163,27 @@ class Hashed:
         return b""
 
     def newer(self, values: Sequence[Any]) -> dict[str, Any]:
-        """The added columns that are not at their default, in order."""
+        """Return the added columns that differ from their default, in order."""
         pairs = zip(self.added.items(), values, strict=True)
         return {name: value for (name, default), value in pairs if value != default}
 
     def row(self, values: tuple[Any, ...], *unhashed: Any) -> tuple[Any, ...]:
-        """A new row as `insert_sql` takes it, for values in the order of `covered`.
+        """Return a new row for `insert_sql`, from values in the order of `covered`.
 
-        Added columns that are not given have their default.
+        Missing added columns get their default.
         """
         at = len(self._first)
         values = plain((*values, *self._defaults[len(values) - at :]))
         return (*values[:at], *unhashed, *values[at:], FORMAT, self.hash(values))
 
     def sound(self, stored: Sequence[Any]) -> bool:
-        """Whether a row that `select_sql` returned matches its hash."""
+        """Return whether a row that `select_sql` returned matches its hash."""
         at = len(self._first)
         covered = (*stored[:at], *stored[at + len(self.unhashed) : -2])
         return bool(self.hash(covered, stored[-2]) == stored[-1])
 
     def select_from(self, connection: Rows) -> str:
-        """As `select_sql`, with defaults for columns that an older file lacks."""
+        """Return `select_sql` with defaults for columns that an older file lacks."""
         there = connection.columns(self.name)
         absent = {"format": 1, **self.added}
         names = [
@@ -193,14 +193,14 @@ class Hashed:
         return f"SELECT {', '.join(names)} FROM {self.name} WHERE space = ?"
 
     def upsert(self, *key: str) -> str:
-        """An upsert statement; the key is the space and these columns."""
+        """Return an upsert statement; the key is the space and these columns."""
         others = [name for name in self.stored if name not in ("space", *key)]
         changes = ", ".join(f"{name} = excluded.{name}" for name in others)
         more = "".join(f", {name}" for name in key)
         return f"{self.insert_sql} ON CONFLICT (space{more}) DO UPDATE SET {changes}"
 
 
-_AT_ONCE = 100  # ids looked up in one statement
+_AT_ONCE = 100  # How many ids are looked up in one statement.
 
 _encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), allow_nan=False).encode
 
@@ -214,7 +214,7 @@ def _from_json(value: Any) -> Any:
 
 
 class Writing(Protocol):
-    """The parts of a unit of work that a versioned write uses."""
+    """The attributes of a unit of work that a versioned write uses."""
 
     @property
     def connection(self) -> Rows: ...
@@ -241,7 +241,7 @@ class Table(Hashed):
         self._needed = len(self.fields) - len(self.added)  # the columns of format 1
 
     def verified(self, space: str, stored: Sequence[Any]) -> Row:
-        """The row as a dictionary; StorageCorrupt if it does not match its hash."""
+        """Return the row as a dictionary; raise StorageCorrupt if it does not match its hash."""
         values = tuple(stored[:-2])
         if self.hash((space, *values), stored[-2]) != stored[-1]:
             raise StorageCorrupt(
@@ -251,7 +251,7 @@ class Table(Hashed):
         return dict(zip(self.fields, values, strict=True))
 
     def fetch(self, connection: Rows, space: str, clause: str = "", *params: Any) -> list[Row]:
-        """Verified rows of the space; `clause` continues the WHERE."""
+        """Return verified rows of the space; `clause` continues the WHERE clause."""
         return self._sound(space, connection.execute(self._read + clause, (space, *params)))
 
     def _sound(self, space: str, rows: Iterable[tuple[Any, ...]]) -> list[Row]:
@@ -259,14 +259,14 @@ class Table(Hashed):
         found = []
         for stored in rows:
             values = stored[:-2]
-            # Does the same as `verified`, but faster for intact rows.
+            # This does the same as `verified`, but faster for intact rows.
             if hashed((space, *values), stored[-2]) != stored[-1]:
                 self.verified(space, stored)
             found.append(dict(zip(fields, values)))  # noqa: B905
         return found
 
     def fetch_one(self, connection: Rows, space: str, clause: str, *params: Any) -> Row | None:
-        """The first verified row, or None."""
+        """Return the first verified row, or None."""
         rows = self.fetch(connection, space, clause + " LIMIT 1", *params)
         return rows[0] if rows else None
 
@@ -281,7 +281,7 @@ class Table(Hashed):
         in_order: bool = False,
         **equal: Any,
     ) -> list[Row]:
-        """Verified rows with these values; `in_order` sorts them by number.
+        """Return verified rows with these values; `in_order` sorts them by number.
 
         `upto` is the newest operation whose rows count; `without` is the number of a row to skip.
         """
@@ -297,27 +297,27 @@ class Table(Hashed):
         return self._checked_values(rows, equal)
 
     def first(self, connection: Rows, space: str, /, **equal: Any) -> Row | None:
-        """A verified row with these values, or None."""
+        """Return a verified row with these values, or None."""
         clause = "".join([f"AND {name} = ? " for name in equal])
         row = self.fetch_one(connection, space, clause, *equal.values())
         return None if row is None else self._checked_values([row], equal)[0]
 
     def _checked_values(self, rows: list[Row], equal: Mapping[str, Any]) -> list[Row]:
-        """The rows; StorageCorrupt if one has other values, which shows a damaged index."""
+        """Return the rows; raise StorageCorrupt if one has other values: the index is damaged."""
         for name, value in equal.items():
             if any(row[name] != value for row in rows):
                 raise self._damaged_index(name)
         return rows
 
     def is_empty(self, connection: Rows, space: str) -> bool:
-        """Whether a space has no row in this table."""
+        """Return whether a space has no row in this table."""
         select = f"SELECT 1 FROM {self.name} WHERE space = ? LIMIT 1"
         return connection.execute(select, (space,)).fetchone() is None
 
     def among(
         self, connection: Rows, space: str, column: str, values: Sequence[Any], /, **equal: Any
     ) -> list[Row]:
-        """Verified rows with one of these values in a column, in few statements."""
+        """Return verified rows with one of these values in a column, in few statements."""
         clause = "".join([f"AND {name} = ? " for name in equal])
         found: list[Row] = []
         for at in range(0, len(values), _AT_ONCE):
@@ -331,14 +331,14 @@ class Table(Hashed):
         return self._checked_values(found, equal)
 
     def by_id(self, connection: Rows, space: str, identity: str) -> Row | None:
-        """The verified row with an id, or None; StorageCorrupt if the index is damaged."""
+        """Return the verified row with an id, or None; raise StorageCorrupt for a damaged index."""
         row = self.fetch_one(connection, space, "AND id = ?", identity)
         if row is not None and row["id"] != identity:
             raise self._damaged_index("id")
         return row
 
     def by_ids(self, connection: Rows, space: str, identities: Sequence[str]) -> dict[str, Row]:
-        """Verified rows by their id, in few statements; as `by_id` for each."""
+        """Return verified rows by their id, like `by_id`, but in few statements."""
         found: dict[str, Row] = {}
         for first in range(0, len(identities), _AT_ONCE):
             wanted = identities[first : first + _AT_ONCE]
@@ -356,7 +356,7 @@ class Table(Hashed):
         )
 
     def by_nums(self, connection: Rows, space: str, nums: Sequence[int]) -> dict[int, Row]:
-        """Verified rows by their number."""
+        """Return verified rows by their number."""
         found = connection.select_each(self._read, "num", space, nums)
         return {row["num"]: row for row in self._sound(space, found)}
 
@@ -368,9 +368,9 @@ class Table(Hashed):
     def insert_many(self, unit: Writing, rows: list[Row]) -> list[Row]:
         """Insert rows as `insert` does, in one statement.
 
-        The given dictionaries get the numbers and the operation.
+        The dictionaries in `rows` get the numbers and the operation.
         """
-        # A generator: no second list of all rows is built.
+        # Use a generator, so that no second list of all rows is built.
         unit.connection.executemany(self.insert_sql, (self._stamped(unit, row) for row in rows))
         return rows
 
@@ -407,19 +407,19 @@ class Table(Hashed):
 
     def _keep(self, unit: Writing, row: Row, vectors: bytes | None) -> None:
         if row["seq"] == unit.seq:
-            return  # written by this operation: no reader has seen it
+            return  # The current operation wrote this row, so no reader has seen it.
         key = (unit.space, self.name, row["num"], row["seq"], unit.seq)
         unit.connection.execute(VERSIONS.insert_sql, VERSIONS.row((*key, self.dump(row), vectors)))
 
     def dump(self, row: Row) -> str:
-        """A row as JSON for `versions`, without added columns at their default."""
+        """Return a row as JSON for `versions`, without added columns that have their default."""
         values = self._values(row)
         named = dict(zip(self.fields, values[: self._needed], strict=False))
         named |= self.newer(values[self._needed :])
         return _encode({name: _as_json(value) for name, value in named.items()})
 
     def load(self, text: str) -> Row:
-        """The row of a version: a JSON object, or a list in format 1."""
+        """Return the row of a version: a JSON object, or a list in format 1."""
         kept = json.loads(text)
         needed = self.fields[: self._needed]
         if isinstance(kept, list) and len(kept) == len(needed):
@@ -450,17 +450,17 @@ class Table(Hashed):
         newest_first: bool = False,
         limit: int | None = None,
     ) -> list[tuple[Row, int, bytes | None]]:
-        """Former rows as (row, replaced by operation, vectors), each verified.
+        """Return verified former rows as (row, operation that replaced it, vectors).
 
-        Selected by the row's number, or by an operation: current at operation `at`, written after
-        operation `after`, written by operation `since`, replaced by operation `until`.
+        Select them by the row's number, or by operation: current at `at`, written after `after`,
+        written by `since`, or replaced by `until`.
         """
         given = (
             ("num = ?", num), ("since <= ?", at), ("until > ?", at), ("since > ?", after),
             ("since = ?", since), ("until = ?", until),
         )  # fmt: skip
         clause = "".join([f"AND {each} " for each, value in given if value is not None])
-        if num is not None:  # otherwise the index by operation is used
+        if num is not None:  # Otherwise the index by operation is used.
             clause += "ORDER BY until" + " DESC" * newest_first
         clause += "" if limit is None else f" LIMIT {limit:d}"
         values = [value for _, value in given if value is not None]
@@ -469,7 +469,7 @@ class Table(Hashed):
     def versions(
         self, connection: Rows, space: str, clause: str = "", *params: Any
     ) -> list[tuple[Row, int, bytes | None]]:
-        """Former rows as (row, replaced by operation, vectors), each verified."""
+        """Return verified former rows as (row, operation that replaced it, vectors)."""
         found = []
         statement = f"{VERSIONS.select_sql} AND entity = ? {clause}"
         for stored in connection.execute(statement, (space, self.name, *params)):

@@ -1,4 +1,4 @@
-"""Statements on `versions`, the former states of rows, and on deleting rows for good."""
+"""Statements on `versions`, the former states of rows, and on permanent deletion of rows."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from commonplace.storage.tables import VERSIONED, Table
 
 
 def count(rows: Rows, space: str) -> int:
-    """The number of current rows, versions, events and operations of a space."""
+    """Return the number of current rows, versions, events and operations of a space."""
     total = 0
     for name in (*(table.name for table in VERSIONED), "events", "versions", "operations"):
         statement = f"SELECT count(*) FROM {name} WHERE space = ?"  # noqa: S608
@@ -19,13 +19,13 @@ def count(rows: Rows, space: str) -> int:
 
 
 def current(rows: Rows, space: str, table: Table) -> Iterator[int]:
-    """Numbers of a table's rows in the order of the operations that wrote them."""
+    """Return the numbers of a table's rows in the order of the operations that wrote them."""
     statement = f"SELECT num FROM {table.name} WHERE space = ? ORDER BY seq, num"  # noqa: S608
     return (row[0] for row in rows.execute(statement, (space,)))
 
 
 def former(rows: Rows, space: str, table: Table) -> Iterator[tuple[int, int, int]]:
-    """(since, number, until) of a table's versions, in that order."""
+    """Return (since, number, until) of a table's versions, in that order."""
     found: Iterator[tuple[int, int, int]] = rows.execute(
         "SELECT since, num, until FROM versions WHERE space = ? AND entity = ? ORDER BY since, num",
         (space, table.name),
@@ -34,7 +34,7 @@ def former(rows: Rows, space: str, table: Table) -> Iterator[tuple[int, int, int
 
 
 def removals(rows: Rows, space: str, table: Table) -> Iterator[tuple[int, int]]:
-    """(number, operation) of every removal of a row, in the order of the operations."""
+    """Return the row number and the operation of every removal, in the order of the operations."""
     found: Iterator[tuple[int, int]] = rows.execute(
         "SELECT num, until FROM versions v WHERE space = ?1 AND entity = ?2 AND NOT"  # noqa: S608
         f" EXISTS (SELECT 1 FROM {table.name} t WHERE t.space = ?1 AND t.num = v.num"
@@ -46,7 +46,7 @@ def removals(rows: Rows, space: str, table: Table) -> Iterator[tuple[int, int]]:
 
 
 def gone(rows: Rows, space: str, table: Table) -> list[int]:
-    """Numbers of rows that have versions but no current state."""
+    """Return the numbers of rows that have versions but no current state."""
     found = rows.execute(
         "SELECT DISTINCT num FROM versions v WHERE space = ?1 AND entity = ?2 AND NOT"  # noqa: S608
         f" EXISTS (SELECT 1 FROM {table.name} t WHERE t.space = ?1 AND t.num = v.num)",
@@ -56,7 +56,7 @@ def gone(rows: Rows, space: str, table: Table) -> list[int]:
 
 
 def exist(rows: Rows, space: str, table: Table, num: int) -> bool:
-    """Whether a row has any version."""
+    """Return whether a row has any version."""
     found = rows.execute(
         "SELECT 1 FROM versions WHERE space = ? AND entity = ? AND num = ? LIMIT 1",
         (space, table.name, num),
@@ -65,7 +65,7 @@ def exist(rows: Rows, space: str, table: Table, num: int) -> bool:
 
 
 def removed_by(rows: Rows, space: str, table: Table, num: int) -> int:
-    """The operation that replaced or removed the newest version of a row; 0 if there is none."""
+    """Return the operation that replaced or removed a row's newest version, or 0."""
     found = rows.execute(
         "SELECT max(until) FROM versions WHERE space = ? AND entity = ? AND num = ?",
         (space, table.name, num),
@@ -74,7 +74,7 @@ def removed_by(rows: Rows, space: str, table: Table, num: int) -> int:
 
 
 def before(rows: Rows, space: str, table: Table, num: int, seq: int) -> int:
-    """The last operation that had changed a row before operation `seq` did; 0 if none."""
+    """Return the last operation that changed a row before operation `seq`; 0 if there is none."""
     found = rows.execute(
         "SELECT CASE until WHEN ?4 THEN since ELSE until END FROM versions"
         " WHERE space = ?1 AND entity = ?2 AND num = ?3 AND until <= ?4"
@@ -85,7 +85,7 @@ def before(rows: Rows, space: str, table: Table, num: int, seq: int) -> int:
 
 
 def spans(rows: Rows, space: str, table: Table, num: int) -> list[tuple[int, int]]:
-    """(since, until) of every version of a row."""
+    """Return the operations that wrote and replaced each version of a row."""
     found: list[tuple[int, int]] = rows.execute(
         "SELECT since, until FROM versions WHERE space = ? AND entity = ? AND num = ?",
         (space, table.name, num),
@@ -93,7 +93,7 @@ def spans(rows: Rows, space: str, table: Table, num: int) -> list[tuple[int, int
     return found
 
 
-def _deleted(rows: Rows, table: str, space: str, where: str, *params: object) -> int:
+def _delete_rows(rows: Rows, table: str, space: str, where: str, *params: object) -> int:
     """Delete rows of a space; return their number."""
     statement = f"DELETE FROM {table} WHERE space = ? AND {where} RETURNING 1"  # noqa: S608
     return len(rows.execute(statement, (space, *params)).fetchall())
@@ -101,15 +101,17 @@ def _deleted(rows: Rows, table: str, space: str, where: str, *params: object) ->
 
 def erase_row(rows: Rows, space: str, table: Table, num: int) -> int:
     """Delete a row and all its versions; return the number of rows."""
-    count = _deleted(rows, table.name, space, "num = ?", num)
-    return count + _deleted(rows, "versions", space, "entity = ? AND num = ?", table.name, num)
+    count = _delete_rows(rows, table.name, space, "num = ?", num)
+    return count + _delete_rows(rows, "versions", space, "entity = ? AND num = ?", table.name, num)
 
 
 def erase_derived(rows: Rows, space: str, memory: int) -> int:
     """Delete a memory's derived rows, counter and outbox request; return the number of rows."""
     count = sum(
-        _deleted(rows, table, space, "memory = ?", memory)
+        _delete_rows(rows, table, space, "memory = ?", memory)
         for table in ("lexemes", "passages", "labels", "counters")
     )
     derived.drop(rows, space, memory)
-    return count + _deleted(rows, "outbox", space, "kind = 'embed' AND subject = ?", str(memory))
+    return count + _delete_rows(
+        rows, "outbox", space, "kind = 'embed' AND subject = ?", str(memory)
+    )

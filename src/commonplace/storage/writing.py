@@ -1,4 +1,4 @@
-"""Units of work of one space: one writer, group commit, and the unit that a thread has open."""
+"""Units of work of one space: one writer, group commit, and the open unit of each thread."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ BATCH_SECONDS = 0.05
 
 
 class Head(NamedTuple):
-    """A space's counters."""
+    """The counters of a space."""
 
     seq: int = 0
     """The number of the newest operation."""
@@ -31,7 +31,7 @@ class Head(NamedTuple):
     operation: str = ""
     """The id of the newest operation; empty if an older release wrote the head."""
     derived: int = 0
-    """The number of the newest change of vectors, which is not part of an operation."""
+    """The number of the newest change of vectors; such changes belong to no operation."""
 
 
 @dataclass(eq=False)
@@ -40,10 +40,10 @@ class _Batch:
 
     begun: float
     durable: bool = True
-    """Whether its commit is synced; one that is not can be lost in a power cut, as a whole."""
+    """Whether the commit is synced; a power cut can undo an unsynced commit as a whole."""
     units: int = 0
     head: Head | None = None
-    """The space's counters after the units so far; written once, with the commit."""
+    """The counters of the space after these units, written once with the commit."""
     finished: threading.Event = field(default_factory=threading.Event)
     error: CommonplaceError | None = None
 
@@ -58,20 +58,20 @@ Made = TypeVar("Made", bound=Rows, covariant=True)
 
 
 class Session(Protocol[Made]):
-    """The writer's connection: begins and ends transactions of its engine."""
+    """The writer's connection, which begins and ends transactions of its engine."""
 
     def begin(self, durable: bool) -> Made:
-        """Begin a transaction that excludes other writers; its commit is synced if durable."""
+        """Begin a transaction that excludes other writers; its commit is synced if `durable`."""
 
     def commit(self, head: Head | None) -> None:
-        """Commit; `head` are the counters, if the units changed them."""
+        """Commit; `head` holds the counters, or None if the units did not change them."""
 
     def reset(self) -> None:
-        """Roll back and drop the connection, which is not trusted after a failure."""
+        """Roll back and drop the connection, which may be in a bad state after a failure."""
 
 
 class Writer(Generic[C]):
-    """Runs units of work one at a time on one connection; the last of those waiting commits all."""
+    """Runs units of work one at a time on one connection; the last waiting unit commits all."""
 
     def __init__(self, space: str, session: Session[C]) -> None:
         self._space = space
@@ -86,7 +86,7 @@ class Writer(Generic[C]):
 
     @contextlib.contextmanager
     def unit(self, durable: bool = True) -> Iterator[C]:
-        """Run one unit of work; it is committed when the block ends without an error."""
+        """Run one unit of work, which is committed when the block ends without an error."""
         with self._count:
             self._waiting += 1
         try:
@@ -113,12 +113,12 @@ class Writer(Generic[C]):
         finally:
             try:
                 self._commit_or_leave()
-            finally:  # release the lock even if the commit is interrupted
+            finally:  # Release the lock even if the commit is interrupted.
                 self._lock.release()
         self._await(batch)
 
     def head(self) -> Head:
-        """The counters, including those of units that are not committed yet."""
+        """Return the counters, including those of units that are not committed yet."""
         batch, connection = self._batch, self._connection
         assert batch is not None and connection is not None
         return batch.head or read_head(connection, self._space)
@@ -129,7 +129,7 @@ class Writer(Generic[C]):
         self._batch.head = head
 
     def next_change(self) -> int:
-        """Count a change of derived rows; returns its number."""
+        """Count a change of derived rows; return its number."""
         head = self.head()
         self.move_head(head._replace(derived=head.derived + 1))
         return head.derived + 1
@@ -144,7 +144,7 @@ class Writer(Generic[C]):
         return self._batch
 
     def _refuse_if_shut(self) -> None:
-        if self._shut:  # it was waiting while the store was closed
+        if self._shut:  # The store was closed while this unit was waiting.
             raise StorageUnavailable("The store is closed.", hint="Open it again.")
 
     def _abandon(self, connection: Rows, batch: _Batch, error: BaseException) -> None:
@@ -224,14 +224,14 @@ class Writer(Generic[C]):
 
 
 def _cause(error: BaseException) -> CommonplaceError | None:
-    """The typed error for an error of the engine."""
+    """Return the error of this package for an error of the engine."""
     if isinstance(error, CommonplaceError):
         return error
     return typed(error) if isinstance(error, apsw.Error) else None
 
 
 class Unit:
-    """An open unit of work; its operation is recorded with its first change."""
+    """An open unit of work. Its operation is recorded with its first change."""
 
     def __init__(
         self,
@@ -256,7 +256,7 @@ class Unit:
 
     @property
     def seq(self) -> int:
-        """The operation's place in the order of all changes."""
+        """The number of the operation, in the order of all changes."""
         if not self._seq:
             self._record()
         return self._seq
@@ -270,18 +270,18 @@ class Unit:
 
     @property
     def changed(self) -> bool:
-        """Whether anything was written."""
+        """Whether the unit has written anything."""
         return bool(self._seq)
 
     def next_num(self) -> int:
-        """The next row number, unique in the space for ever."""
+        """Return the next row number, which is never reused in the space."""
         if not self._seq:
             self._record()
         self._num += 1
         return self._num - 1
 
     def next_change(self) -> int:
-        """Count a change of derived rows in this unit; returns its number."""
+        """Count a change of derived rows in this unit; return its number."""
         if not self._seq:
             return self._writer.next_change()
         self._derived += 1
@@ -289,14 +289,15 @@ class Unit:
 
     @contextlib.contextmanager
     def part(self) -> Iterator[None]:
-        """A savepoint: if the block fails, only its changes are rolled back."""
+        """Open a savepoint: if the block fails, only its changes are rolled back."""
         if not self.connection.in_transaction:
             raise StorageUnavailable("The unit of work has failed.", hint="Start a new one.")
         before = (self.id, self._at, self._seq, self._num)
         self.connection.execute("SAVEPOINT part")
         try:
             yield
-            self.connection.execute("RELEASE part")  # also raises errors of postponed statements
+            # This also raises errors of postponed statements.
+            self.connection.execute("RELEASE part")
         except BaseException as error:
             if self.connection.in_transaction:
                 self.connection.execute("ROLLBACK TO part")
@@ -307,7 +308,7 @@ class Unit:
             raise
 
     def _record(self) -> None:
-        """Take the next operation number, and insert the operation's row."""
+        """Take the next operation number, and insert the row of the operation."""
         seq, self._num, _, self._derived = self._writer.head()
         self._seq = seq + 1
         self.id, self._at = new_id(), now()
@@ -323,7 +324,7 @@ class Unit:
             self._writer.move_head(Head(self._seq, self._num, self.id, self._derived))
 
     def show_head(self) -> None:
-        """Write the counters now, for a reader inside this unit."""
+        """Write the counters now, so that reads inside this unit see them."""
         own = Head(self._seq, self._num, self.id, self._derived)
         write_head(self.connection, self.space, own if self._seq else self._writer.head())
 
@@ -337,13 +338,13 @@ class _Scope(threading.local):
         self.origin: Mapping[str, Any] = {}
         self.unit: Unit | None = None
         self.afterwards: list[Callable[[], None]] = []
-        """Functions to call once the unit is committed."""
+        """Functions to call after the unit is committed."""
         self.on_reserve = False
         """Whether this thread may use the disk space reserved for a full disk."""
 
 
 class Units(Generic[C]):
-    """The writing half of a store, for any engine; see `ports.Store`."""
+    """The part of a store that writes, for any engine; see `ports.Store`."""
 
     def __init__(self, space: str, session: Session[C]) -> None:
         self.space = space
@@ -353,7 +354,7 @@ class Units(Generic[C]):
 
     @property
     def open_unit(self) -> Unit | None:
-        """The unit in which this thread has begun to write, if it is still open."""
+        """The unit in which this thread has begun to write; None if no unit is open."""
         return self._scope.unit
 
     @contextlib.contextmanager
@@ -361,7 +362,7 @@ class Units(Generic[C]):
         """Make all writes of the block one unit of work; nested blocks join it."""
         scope = self._scope
         if scope.stack is not None:
-            with self.write(name, origin):  # an inner unit is a savepoint
+            with self.write(name, origin):  # An inner unit is a savepoint.
                 yield
             return
         scope.afterwards = []
@@ -385,7 +386,7 @@ class Units(Generic[C]):
     def write(
         self, name: str, origin: Mapping[str, Any], undoes: int | None = None
     ) -> Iterator[Unit]:
-        """The unit of work to write with: a new one, or a savepoint in the open one."""
+        """Open a unit of work to write with: a new one, or a savepoint in the open one."""
         scope = self._scope
         if scope.unit is None:
             if scope.stack is None:
@@ -414,7 +415,7 @@ class Units(Generic[C]):
 
     @contextlib.contextmanager
     def maintain(self, *, durable: bool = True) -> Iterator[C]:
-        """A write that is not part of the history: access counters, the outbox, indexes."""
+        """Open a write that is not part of the history: read counts, the outbox, indexes."""
         if self._scope.unit is not None:
             with self._scope.unit.part():
                 yield self._own()
@@ -429,18 +430,18 @@ class Units(Generic[C]):
         return (self._scope.unit or self._writer).next_change()
 
     def with_reserve(self, work: Callable[[], T]) -> T:
-        """See `ports.Store`; without reserved disk space the work is done once."""
+        """See `ports.Store`. Without reserved disk space, `work` is called once."""
         return work()
 
     def _check_writable(self) -> None:
-        """Raises if nothing can be written; called before each transaction."""
+        """Raise if writing is impossible; called before each transaction."""
         self._refuse_if_closed()
 
     def _check_unit(self, connection: C) -> None:
-        """Raises if this thread may not write; called inside each transaction."""
+        """Raise if this thread may not write; called inside each transaction."""
 
     def _own(self) -> C:
-        """The connection of this thread's open unit."""
+        """Return the connection of this thread's open unit."""
         assert self._scope.unit is not None
         return cast(C, self._scope.unit.connection)
 
@@ -458,7 +459,7 @@ def write_head(connection: Rows, space: str, head: Head) -> None:
 
 
 def read_head(connection: Rows, space: str) -> Head:
-    """The space's counters."""
+    """Return the space's counters."""
     row = connection.execute(HEAD.select_sql, (space,)).fetchone()
     if row is None:
         return Head()
@@ -471,7 +472,7 @@ def read_head(connection: Rows, space: str) -> Head:
 
 
 def newest_operation(connection: Rows, space: str) -> tuple[int, str]:
-    """(number, id) of the space's newest operation; (0, "") if there is none.
+    """Return the number and id of the space's newest operation; (0, "") if there is none.
 
     A number can be used again after a file was replaced by an older one; an id cannot.
     """
@@ -479,13 +480,13 @@ def newest_operation(connection: Rows, space: str) -> tuple[int, str]:
 
 
 def newest_change(connection: Rows, space: str) -> tuple[int, str, int]:
-    """(number, id) of the newest operation, and the number of the newest change of vectors."""
+    """Return the newest operation's number and id, and the number of the newest vector change."""
     seq, _, identity, derived = read_head(connection, space)
     return seq, identity or operation_id(connection, space, seq), derived
 
 
 def operation_id(connection: Rows, space: str, seq: int) -> str:
-    """The id of the operation with a number, or an empty string."""
+    """Return the id of the operation with a number, or an empty string."""
     row = connection.execute(
         "SELECT id FROM operations WHERE space = ? AND num = ?", (space, seq)
     ).fetchone()

@@ -1,1 +1,1 @@
-"""PostgreSQL behind the same engine: spaces share tables, kept apart by row-level security."""
+"""PostgreSQL storage. All spaces share the same tables; row-level security separates them."""

@@ -1,4 +1,4 @@
-"""Sets up a database, and checks whether its configuration is safe."""
+"""Set up a database, and check whether its configuration is safe."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _ROLE = re.compile(r"[a-z_][a-z0-9_]{0,50}")
 
 
 class Problem(NamedTuple):
-    """Something that is wrong with a database; errors keep a server from starting."""
+    """A problem of a database. An error prevents a server from starting."""
 
     severity: Literal["error", "warning"]
     message: str
@@ -38,10 +38,10 @@ class Problem(NamedTuple):
 
 
 class Prepared(NamedTuple):
-    """What setting up a database has changed."""
+    """The result of setting up a database."""
 
     address: str
-    """The address for servers; without a password if the role had one already."""
+    """The database URL for servers; without a password if the role had one already."""
     role_made: bool
     steps: int
 
@@ -73,40 +73,42 @@ def _server_problems(
 ) -> Iterator[Problem]:  # fmt: skip
     if version < OLDEST:
         yield Problem(
-            "error", "PostgreSQL is older than 14.", "Use version 14 or newer of the server."
+            "error", "PostgreSQL is older than 14.", "Upgrade the server to version 14 or newer."
         )
     if superuser or bypasses:
         yield Problem(
             "error",
             "The role may bypass row-level security, which keeps spaces apart.",
-            "Use the address that 'commonplace database init' printed, not an administrator's.",
+            "Use the URL that 'commonplace database init' printed, not an administrator's.",
         )
     if fsync == "off":
         yield Problem(
             "error",
-            "fsync is off: what was acknowledged can be lost.",
+            "fsync is off: committed data can be lost.",
             "Set fsync = on in postgresql.conf.",
         )
     if pages == "off":
         yield Problem(
             "warning",
             "full_page_writes is off: a power cut can damage pages.",
-            "Set it to on, unless the file system never tears a page.",
+            "Set full_page_writes = on, unless the file system writes pages atomically.",
         )
     if encoding != "UTF8":
         yield Problem(
-            "error", f"The database's encoding is {encoding}.", "Make one with ENCODING 'UTF8'."
+            "error",
+            f"The database's encoding is {encoding}.",
+            "Create a database with ENCODING 'UTF8'.",
         )
     if standby:
         yield Problem(
             "error",
-            "This server is a standby, which can only be read.",
-            "Name the primary, or both with target_session_attrs=read-write.",
+            "This server is a standby, which is read-only.",
+            "Use the host of the primary, or both hosts with target_session_attrs=read-write.",
         )
     if standbys and not synchronous:
         yield Problem(
             "warning",
-            "A standby follows asynchronously: a failover can lose what was acknowledged.",
+            "Replication to a standby is asynchronous: a failover can lose committed data.",
             "Set synchronous_standby_names.",
         )
 
@@ -117,38 +119,38 @@ def _table_problems(
     if owned:
         yield Problem(
             "error",
-            "The role owns our tables, and could switch row-level security off.",
-            "Use the address that 'commonplace database init' printed, not the owner's.",
+            "The role owns the tables, and could switch row-level security off.",
+            "Use the URL that 'commonplace database init' printed, not the owner's.",
         )
     if not there or not usable:
         yield Problem(
             "error",
-            "The database lacks tables of ours, or this role may not use them.",
-            "An administrator runs 'commonplace database init ADMIN_URL'; no data is lost.",
+            "Tables are missing in the database, or this role may not use them.",
+            "Let an administrator run 'commonplace database init ADMIN_URL'; no data is lost.",
         )
         return
     if open_tables:
         yield Problem(
             "error",
             f"Row-level security is off for {open_tables}.",
-            "An administrator runs 'commonplace database init ADMIN_URL' again.",
+            "Let an administrator run 'commonplace database init ADMIN_URL' again.",
         )
     if not has_system:
         yield Problem(
             "error",
             "The role that holds credentials is missing.",
-            "An administrator runs 'commonplace database init ADMIN_URL --role' with this role.",
+            "Let an administrator run 'commonplace database init ADMIN_URL --role' with this role.",
         )
     elif inherits:
         yield Problem(
             "warning",
-            "The role has the rights over credentials in every transaction.",
-            "ALTER ROLE … NOINHERIT, and grant it the other role anew.",
+            "The role inherits the rights to the credentials, so every transaction has them.",
+            "Run ALTER ROLE … NOINHERIT, and grant the credentials role to it again.",
         )
 
 
 def check(pool: Pool) -> list[Problem]:
-    """List the problems of a database; connection errors are raised."""
+    """Return the problems of a database; raise connection errors."""
     connection = pool.take()
     try:
         facts = connection.execute(_FACTS).fetchone()
@@ -164,7 +166,7 @@ def check(pool: Pool) -> list[Problem]:
 
 
 def problems(address: str) -> list[Problem]:
-    """As `check`, for an address."""
+    """Return the problems of the database at a URL; see `check`."""
     pool = Pool(address)
     try:
         return check(pool)
@@ -190,7 +192,7 @@ def _version(connection: psycopg.Connection[tuple[Any, ...]], name: str) -> int:
 
 
 def refuse_unfit(pool: Pool) -> list[Problem]:
-    """Raise the first problem that prevents a server from using the database; list the others."""
+    """Raise the first problem that prevents a server from using the database; return the others."""
     found = check(pool)
     for problem in found:
         if problem.severity == "error":
@@ -199,7 +201,7 @@ def refuse_unfit(pool: Pool) -> list[Problem]:
 
 
 def _admin(address: str) -> psycopg.Connection[tuple[Any, ...]]:
-    where = Pool(address).where  # the pool also checks the address
+    where = Pool(address).where  # The pool also checks the URL.
     try:
         return psycopg.connect(address, autocommit=True, connect_timeout=10)
     except psycopg.Error as error:
@@ -207,7 +209,7 @@ def _admin(address: str) -> psycopg.Connection[tuple[Any, ...]]:
 
 
 def _pending(connection: psycopg.Connection[tuple[Any, ...]]) -> list[tuple[str, int]]:
-    """The steps that are still to be taken, as (schema, number)."""
+    """Return the migration steps that are not applied yet, as (schema, number)."""
     found = []
     for name, steps in STEPS.items():
         there = connection.execute("SELECT to_regclass(%s)", (f"{name}.schema_version",)).fetchone()
@@ -223,15 +225,15 @@ def _pending(connection: psycopg.Connection[tuple[Any, ...]]) -> list[tuple[str,
 def _checked_role(role: str) -> str:
     if not _ROLE.fullmatch(role):
         raise InvalidInput(
-            "A role's name must be 1 to 51 of a-z, 0-9 and '_', and does not start with a digit.",
-            hint="Choose another with --role.",
+            "A role's name must have 1 to 51 of a-z, 0-9 and '_', and not start with a digit.",
+            hint="Choose another role with --role.",
             field="role",
         )
     return role
 
 
 def script(address: str, role: str) -> str:
-    """The SQL that setting up would run now, for an administrator who runs it."""
+    """Return the SQL of the setup, for an administrator who runs it by hand."""
     role = _checked_role(role)
     with _admin(address) as connection:
         try:
@@ -246,7 +248,7 @@ def script(address: str, role: str) -> str:
 
 
 def prepare(address: str, role: str, password: str | None = None) -> Prepared:
-    """Make or migrate schemas, policies and the app's role; a second run changes nothing."""
+    """Create or migrate schemas, policies and the application's role. It can be run repeatedly."""
     role = _checked_role(role)
     with _admin(address) as connection:
         try:
@@ -263,7 +265,8 @@ def prepare(address: str, role: str, password: str | None = None) -> Prepared:
             taken = 0
             while True:
                 with connection.transaction():
-                    # One administrator at a time; the others then find the step already done.
+                    # Only one administrator runs a step at a time; the others then find the step
+                    # done.
                     connection.execute(f"LOCK TABLE {SPACES}.schema_version IN EXCLUSIVE MODE")
                     steps = _pending(connection)
                     if not steps:
@@ -277,7 +280,7 @@ def prepare(address: str, role: str, password: str | None = None) -> Prepared:
 
 
 def _address_for(address: str, role: str, password: str | None) -> str:
-    """The administrator's address with another user."""
+    """Return the administrator's URL with another user."""
     parts = urlsplit(address)
     place = parts.netloc.rpartition("@")[2]
     who = role if password is None else f"{role}:{quote(password, safe='')}"

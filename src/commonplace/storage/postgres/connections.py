@@ -1,7 +1,7 @@
-"""Connections to PostgreSQL: one pool for each address, shared by all spaces of a process.
+"""Connections to PostgreSQL: one pool for each URL, shared by all spaces of a process.
 
-A connection is only ever used inside a transaction that `Rows` begins, since PgBouncer may give
-each transaction another one: nothing is set for the session.
+A connection is used only inside a transaction that `Rows` begins, and no setting is made for the
+session, because PgBouncer may use another connection for each transaction.
 """
 
 from __future__ import annotations
@@ -26,17 +26,16 @@ from commonplace.storage.opening import is_address
 from commonplace.storage.postgres.errors import unreachable
 
 MOST = 16
-"""Connections of one process; a thread that already holds one may exceed it."""
+"""The most connections of one process; a thread that already has one may exceed it."""
 WAIT_SECONDS = 30.0
 CONNECT_SECONDS = 10
-# A database host that is gone without a word is noticed within half a minute; an address may say
-# otherwise.
+# A host that stops answering is noticed within half a minute, unless the URL sets other values.
 KEEPALIVE = {
     "keepalives_idle": 10, "keepalives_interval": 5, "keepalives_count": 4,
     "tcp_user_timeout": 30_000,
 }  # fmt: skip
 _OPTIONS = {"pool": str(MOST), "prepare": "on", "lease": "30"}
-"""Our own options in an address, which libpq does not get, with their defaults."""
+"""Options in a URL that are not passed to libpq, with their defaults."""
 
 Connection = psycopg.Connection[tuple[Any, ...]]
 
@@ -58,7 +57,7 @@ class _Float(Dumper):
 
 
 class _IntegerSum(NumericBinaryLoader):
-    """A sum of whole numbers, which PostgreSQL gives as `numeric`, as the whole number it is."""
+    """Loads a sum of integers, which PostgreSQL returns as `numeric`, as an int."""
 
     def load(self, data: Buffer) -> Any:
         value = super().load(data)
@@ -75,7 +74,7 @@ def _adapt(connection: Connection) -> None:
 
 
 def _split(address: str) -> tuple[str, dict[str, str]]:
-    """The address for libpq, and our own options in it."""
+    """Return the URL for libpq, and the options in it that are not for libpq."""
     parts = urlsplit(address)
     options = dict(_OPTIONS)
     kept = []
@@ -86,25 +85,33 @@ def _split(address: str) -> tuple[str, dict[str, str]]:
             kept.append((name, value))
     if not options["pool"].isdigit() or not 1 <= int(options["pool"]) <= 1_000:
         raise InvalidInput(
-            "pool must be a number from 1 to 1000.", hint="Leave it out.", field="pool"
+            "pool must be a number from 1 to 1000.",
+            hint="Leave out the option to use the default.",
+            field="pool",
         )
     if not options["lease"].isdigit() or not 1 <= int(options["lease"]) <= 3_600:
         raise InvalidInput(
-            "lease must be a number of seconds from 1 to 3600.", hint="Leave it out.", field="lease"
+            "lease must be a number of seconds from 1 to 3600.",
+            hint="Leave out the option to use the default.",
+            field="lease",
         )
     if options["prepare"] not in ("on", "off"):
-        raise InvalidInput("prepare must be on or off.", hint="Leave it out.", field="prepare")
+        raise InvalidInput(
+            "prepare must be on or off.",
+            hint="Leave out the option to use the default.",
+            field="prepare",
+        )
     return urlunsplit(parts._replace(query=urlencode(kept))), options
 
 
 class Pool:
-    """Open connections to one address. Threads share it."""
+    """The open connections to one URL. Threads share the pool."""
 
     def __init__(self, address: str) -> None:
         if not is_address(address):
             raise InvalidInput(
-                "A database's address must begin with postgresql://.",
-                hint="For example postgresql://commonplace@db.example.com/commonplace.",
+                "The URL of a database must begin with postgresql://.",
+                hint="Use a URL such as postgresql://commonplace@db.example.com/commonplace.",
                 field="database",
             )
         self._given = address
@@ -114,8 +121,8 @@ class Pool:
             known = conninfo.conninfo_to_dict(self._address)
         except (psycopg.Error, ValueError) as error:
             raise InvalidInput(
-                "This is not the address of a PostgreSQL database.",
-                hint="For example postgresql://commonplace@db.example.com/commonplace.",
+                "This is not the URL of a PostgreSQL database.",
+                hint="Use a URL such as postgresql://commonplace@db.example.com/commonplace.",
                 field="database",
             ) from error
         self.where = f"{known.get('host') or 'this machine'}, database {known.get('dbname') or ''}"
@@ -124,7 +131,7 @@ class Pool:
         self._prepare = 5 if options["prepare"] == "on" else None
         self._most = int(options["pool"])
         self.lease = int(options["lease"])
-        """For how many seconds a lock between servers is held unless it is renewed."""
+        """The seconds after which a lock between servers expires unless it is renewed."""
         self._idle: list[Connection] = []
         self._changed = threading.Condition()
         self._open = 0
@@ -132,7 +139,9 @@ class Pool:
         self._closed = False
 
     def take(self) -> Connection:
-        """A connection outside any transaction, which must be given back."""
+        """Return a connection outside of any transaction. The caller must return it with
+        `give_back`.
+        """
         until = time.monotonic() + WAIT_SECONDS
         held = getattr(self._held, "count", 0)
         with self._changed:
@@ -151,7 +160,7 @@ class Pool:
                     raise StorageUnavailable(
                         f"All {self._most} connections to the database have been in use for over"
                         f" {WAIT_SECONDS:.0f} seconds.",
-                        hint="Try again; raise their number with pool=… in the address.",
+                        hint="Try again, or raise the limit with pool=… in the URL.",
                     )
         if connection is not None:
             _finish(connection)
@@ -167,10 +176,10 @@ class Pool:
         return connection
 
     def give_back(self, connection: Connection, *, sound: bool = True, ending: bytes = b"") -> None:
-        """Let others use a connection; one that is not sound is closed.
+        """Return a connection to the pool; a connection that is not `sound` is closed.
 
-        `ending` is the command that ends its transaction: it is sent, and the next taker waits for
-        the answer.
+        `ending` is the command that ends its transaction. It is sent without waiting; the next user
+        of the connection waits for the answer.
         """
         self._held.count = getattr(self._held, "count", 1) - 1
         if ending:
@@ -200,7 +209,8 @@ class Pool:
                 **self._keepalive,
             )
         except psycopg.Error as error:
-            # Whoever opens the pool is told where; later it may be a client of the server.
+            # Name the database only to the caller that opens the pool; later callers may be remote
+            # clients.
             raise unreachable(error, "" if self._reached else self.where) from error
         self._reached = True
         _adapt(connection)
@@ -211,7 +221,7 @@ class Pool:
         return {name: value for name, value in KEEPALIVE.items() if name not in self._address}
 
     def connect_plainly(self) -> Connection:
-        """A new connection outside the pool, as psycopg makes them by default."""
+        """Return a new connection outside the pool, with the defaults of psycopg."""
         return psycopg.connect(
             self._address,
             prepare_threshold=self._prepare,
@@ -221,7 +231,7 @@ class Pool:
         )
 
     def replace(self, connection: Connection) -> Connection:
-        """A new connection in the place of one that turned out to be dead."""
+        """Return a new connection in place of a dead one."""
         _close(connection)
         return self._connect()
 
@@ -254,7 +264,7 @@ def _sent(connection: Connection, command: bytes) -> bool:
 
 
 def _finish(connection: Connection) -> None:
-    """Read the answer to what was sent last; a dead connection is noticed at its next use."""
+    """Read the answer to the last command; a dead connection is noticed at its next use."""
     with contextlib.suppress(psycopg.Error):
         connection.wait(generators.fetch_many(connection.pgconn))
 
@@ -264,7 +274,7 @@ _SHARED: dict[str, Pool] = {}
 
 
 def shared(address: str) -> Pool:
-    """The pool of an address in this process; each caller must close it once."""
+    """Return this process's pool for a URL; each caller must close it once."""
     with _LOCK:
         pool = _SHARED.get(address)
         if pool is None:

@@ -1,9 +1,9 @@
-"""Locks and requests for work among the servers that use one database: rows.
+"""Locks and work requests, as rows, for the servers that share one database.
 
-A lock is held for a limited time and renewed while its holder lives. A holder that was stopped for
-longer may not notice that another has the lock; so each holder gets a higher number, the fence, and
-a unit of work that is done under the lock compares it (`PostgresStore._check_unit`). All times are
-those of the database's clock.
+A lock has a time limit and is renewed while its holder lives. A holder that was stopped for longer
+may not notice that another server has the lock. So each holder gets a higher number, the fence, and
+a unit of work under the lock checks it (`PostgresStore._check_unit`). All times are those of the
+database's clock.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from commonplace.storage.postgres.store import Fence, guarding, transaction
 
 RETRY_SECONDS = 0.2
 RENEWALS = 3
-"""How often a lock is renewed within the time that it is held for."""
+"""How many times a lock is renewed before it would expire."""
 
 _TAKE = """
 INSERT INTO locks (name, holder, fence, until)
@@ -39,7 +39,7 @@ _RENEW = """
 UPDATE locks SET until = clock_timestamp() + CAST(? AS DOUBLE PRECISION) * interval '1 second'
 WHERE name = ? AND fence = ? RETURNING fence
 """.strip()
-# The fence grows, so that a renewal which is under way finds nothing to renew.
+# The fence grows, so that a concurrent renewal of the released lock finds no row.
 _RELEASE = """
 UPDATE locks SET until = clock_timestamp(), fence = fence + 1
 WHERE name = ? AND fence = ? RETURNING fence
@@ -54,7 +54,7 @@ log = logging.getLogger(__name__)
 
 
 class LockRow:
-    """`ports.ProcessLock` in a row."""
+    """`ports.ProcessLock` as a row of a table."""
 
     def __init__(self, owner: RowCoordination, fence: Fence) -> None:
         self._owner = owner
@@ -63,7 +63,7 @@ class LockRow:
 
     @contextlib.contextmanager
     def guard_writes(self) -> Iterator[None]:
-        """Refuse this thread's writes in the block once another server has the lock."""
+        """Refuse this thread's writes in the block if another server has taken the lock."""
         before = guarding.set((*guarding.get(), self.fence))
         try:
             yield
@@ -71,12 +71,12 @@ class LockRow:
             guarding.reset(before)
 
     def release(self) -> None:
-        """Let others have the lock; if the database does not answer, the lock expires."""
+        """Release the lock; if the database does not answer, the lock expires."""
         self._owner.release(self)
 
 
 class RowCoordination:
-    """`ports.Coordination` in a database."""
+    """`ports.Coordination` for a database."""
 
     work_expected = True
 
@@ -90,7 +90,7 @@ class RowCoordination:
         return transaction(self._pool, SPACES_PART, "", writes=True)
 
     def try_lock(self, name: str) -> LockRow | None:
-        """Take a lock; None if another server, or another call, holds it."""
+        """Take a lock; return None if another server or call holds it."""
         with self._transaction() as rows:
             found = rows.execute(_TAKE, (name, str(uuid4()), self._pool.lease)).fetchone()
         if found is None:
@@ -107,11 +107,13 @@ class RowCoordination:
 
     @contextlib.contextmanager
     def lock(self, name: str, seconds: float) -> Iterator[None]:
-        """Hold a lock, and guard the writes of the block; Busy if it is not free in time."""
+        """Hold a lock and guard the writes of the block; raise Busy if it is not free in time."""
         until = time.monotonic() + seconds
         while (lock := self.try_lock(name)) is None:
             if time.monotonic() >= until:
-                raise Busy("Another call or server is doing this now.", hint="Try again later.")
+                raise Busy(
+                    "Another call or server is running the same task now.", hint="Try again later."
+                )
             time.sleep(RETRY_SECONDS)
         try:
             with lock.guard_writes():
@@ -120,7 +122,7 @@ class RowCoordination:
             lock.release()
 
     def release(self, lock: LockRow) -> None:
-        """Let others have a lock."""
+        """Release a lock."""
         with self._changed:
             self._held.discard(lock)
             self._changed.notify()
@@ -133,7 +135,7 @@ class RowCoordination:
             self.release(lock)
 
     def _renew(self) -> None:
-        """Renew the locks that are held, until there are none."""
+        """Renew the held locks, until none is held."""
         while True:
             with self._changed:
                 self._changed.wait_for(lambda: not self._held, self._pool.lease / RENEWALS)
@@ -156,7 +158,7 @@ class RowCoordination:
                 self._held.discard(lock)
 
     def expect_work(self) -> None:
-        """Do nothing: the holder of the lock looks for requests in any case."""
+        """Do nothing: the lock holder looks for requests in any case."""
 
     def request(self, store: Store, identity: str, turn: int) -> None:
         """Store a request in the open unit of the store."""
@@ -168,7 +170,7 @@ class RowCoordination:
             )
 
     def requests(self) -> list[WorkRequest]:
-        """All requests, oldest first."""
+        """Return all requests, oldest first."""
         with transaction(self._pool, SPACES_PART, "") as rows:
             return [WorkRequest(*row) for row in rows.execute(_REQUESTS)]
 
@@ -181,7 +183,10 @@ class RowCoordination:
             )
 
     def dbos_settings(self) -> dict[str, Any]:
-        """DBOS has a schema of its own. It polls, since PgBouncer passes no notifications on."""
+        """Return settings that give DBOS its own schema.
+
+        DBOS polls, because PgBouncer does not pass notifications on.
+        """
         import sqlalchemy
 
         engine = sqlalchemy.create_engine(
@@ -194,5 +199,5 @@ class RowCoordination:
         }
 
     def replace_damaged_dbos(self) -> bool:
-        """Return False: the database takes care of its tables."""
+        """Return False: the database protects its own tables."""
         return False

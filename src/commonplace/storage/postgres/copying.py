@@ -1,8 +1,8 @@
-"""A space in a database as an SQLite file, and back: for backups, checks and moving.
+"""Copy a space from a database to an SQLite file and back, for backups, checks and moves.
 
-Tables have the same columns on both engines, so a copy is their rows; row hashes stay as they are.
-Only the folded texts for the search of substrings differ: SQLite keeps an index of them, and gives
-no text back.
+Tables have the same columns on both engines, so a copy consists of their rows, with unchanged row
+hashes. Only the folded texts for substring search differ: SQLite indexes them, and cannot return
+them.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ Derive = Callable[[Row, str], Findable]
 
 @contextlib.contextmanager
 def _file(path: Path, steps: Sequence[schema.Step]) -> Iterator[Connection]:
-    """A new file with all tables, written in one transaction."""
+    """Create a file with all tables, to be written in one transaction."""
     try:
         create(path, steps)
         connection = connect(path)
@@ -48,7 +48,7 @@ def _file(path: Path, steps: Sequence[schema.Step]) -> Iterator[Connection]:
 
 
 def _batches(rows: PostgresRows, statement: str) -> Iterator[list[tuple[Any, ...]]]:
-    """All rows of a statement, in batches, so that they need not fit into memory."""
+    """Yield all rows of a statement in batches, so that they need not fit into memory."""
     rows.execute(f"DECLARE copied NO SCROLL CURSOR FOR {statement}")
     while some := rows.execute(f"FETCH {BATCH} FROM copied").fetchall():
         yield some
@@ -56,13 +56,13 @@ def _batches(rows: PostgresRows, statement: str) -> Iterator[list[tuple[Any, ...
 
 
 def _compare(rows: PostgresRows, file: Connection, clause: str) -> None:
-    """Refuse a copy if a table does not have the same rows on both sides."""
+    """Raise StorageCorrupt if a table does not have the same rows on both sides."""
     for table, columns in columns_of(file).items():
         statement = f"SELECT {', '.join(compared(table, columns))} FROM {table}"
         there = chain.from_iterable(_batches(rows, statement + clause))
         if total(there) != total(file.execute(statement)):
             raise StorageCorrupt(
-                f"The rows of the table {table} were not copied as they are.",
+                f"The copied rows of the table {table} differ from the original rows.",
                 hint="Nothing was changed. Please report this.",
             )
 
@@ -77,7 +77,7 @@ def _copy_out(rows: PostgresRows, file: Connection, clause: str) -> None:
 
 
 def write_space(rows: PostgresRows, space: str, path: Path) -> None:
-    """Write the rows of the space that a snapshot shows into a new file."""
+    """Write the rows of the snapshot's space into a new file."""
     with _file(path, schema.MIGRATIONS) as file:
         _copy_out(rows, file, _OWN)
         for some in _batches(rows, f"SELECT memory, body FROM grams{_OWN}"):
@@ -85,14 +85,14 @@ def write_space(rows: PostgresRows, space: str, path: Path) -> None:
 
 
 def write_system(rows: PostgresRows, path: Path) -> None:
-    """Write the tables above the spaces into a new file."""
+    """Write the system tables, which belong to no space, into a new file."""
     with _file(path, SYSTEM_MIGRATIONS) as file:
         _copy_out(rows, file, "")
 
 
 def _copy_in(rows: PostgresRows, file: Connection, clause: str) -> None:
     for table, columns in columns_of(file).items():
-        kept = compared(table, columns)  # the database assigns the numbers of the outbox
+        kept = compared(table, columns)  # The database assigns the numbers of the outbox.
         names, marks = ", ".join(kept), ", ".join("?" * len(kept))
         statement = f"INSERT INTO {table} ({names}) VALUES ({marks})"
         rows.execute(f"DELETE FROM {table}{clause}")
@@ -103,7 +103,7 @@ def _copy_in(rows: PostgresRows, file: Connection, clause: str) -> None:
 
 
 def read_space(rows: PostgresRows, space: str, file: Connection, derive: Derive) -> None:
-    """Replace the rows of a space, in its transaction, by those of a file."""
+    """Replace the rows of a space by those of a file, in the open transaction."""
     _copy_in(rows, file, _OWN)
     rows.execute("DELETE FROM grams WHERE space = ?", (space,))
     named = ", ".join(MEMORIES.fields)
@@ -112,7 +112,7 @@ def read_space(rows: PostgresRows, space: str, file: Connection, derive: Derive)
         each = (dict(zip(MEMORIES.fields, values, strict=True)) for values in some)
         rows.add_grams(space, [(row["num"], derive(row, "").folded) for row in each])
     if file.execute("SELECT 1 FROM head WHERE space = ?", (space,)).fetchone() is None:
-        write_head(rows, space, Head())  # writers lock this row
+        write_head(rows, space, Head())  # Writers lock this row.
 
 
 def read_system(rows: PostgresRows, file: Connection) -> None:
@@ -121,6 +121,6 @@ def read_system(rows: PostgresRows, file: Connection) -> None:
 
 
 def has_system(rows: PostgresRows, file: Connection) -> bool:
-    """Whether the system tables have rows that those of a file would replace."""
+    """Return whether the system tables have rows that those of a file would replace."""
     tables = columns_of(file)
     return any(rows.execute(f"SELECT 1 FROM {table} LIMIT 1").fetchone() for table in tables)

@@ -1,4 +1,4 @@
-"""Translates errors of PostgreSQL to typed errors."""
+"""Translate errors of PostgreSQL to the errors of this package."""
 
 from __future__ import annotations
 
@@ -16,54 +16,54 @@ from commonplace.errors import (
 
 CHECK = "Run 'commonplace database check'."
 
-# By SQLSTATE: first the whole code, then its class of two characters.
+# The key is an SQLSTATE: the whole code is looked up first, then its class of two characters.
 _BY_STATE: dict[str, tuple[type[CommonplaceError], str, str]] = {
     "53100": (
         StorageFull,
-        "The database has no room to write; nothing of this call was stored.",
-        "Free disk space on its server and try again; reading goes on.",
+        "The database server has no free disk space; nothing of this call was stored.",
+        "Free space on the database server and try again; reading still works.",
     ),
     "53300": (
         StorageUnavailable,
-        "The database has no connection left.",
+        "The database has no free connection.",
         "Raise its max_connections, or run fewer servers.",
     ),
     "25006": (
         StorageReadOnly,
-        "The database can only be read; nothing of this call was stored.",
-        "It may be a standby: name the primary, or both with target_session_attrs=read-write.",
+        "The database is read-only; nothing of this call was stored.",
+        "It may be a standby: use the primary, or both with target_session_attrs=read-write.",
     ),
     "55P03": (
         StorageUnavailable,
         "Another server has been writing to this space for over 30 seconds.",
-        "Try again; if it lasts, look for a stopped server.",
+        "Try again. If the error persists, look for a suspended server.",
     ),
     "28": (
         StorageUnavailable,
         "The database refused the user name or the password.",
-        "Look at the address that 'commonplace database init' printed.",
+        "Compare the URL with the one that 'commonplace database init' printed.",
     ),
     "3D000": (
         StorageUnavailable,
         "There is no such database on the server.",
-        "Look at the name at the end of the address.",
+        "Check the name at the end of the URL.",
     ),
-    "3F000": (StorageUnavailable, "The database has no tables of ours.", CHECK),
+    "3F000": (StorageUnavailable, "The tables of this program are missing in the database.", CHECK),
     "42P01": (StorageUnavailable, "A table is missing in the database.", CHECK),
-    "42501": (StorageUnavailable, "The database's role may not do that.", CHECK),
-    "23": (Conflict, "Something with the same identity exists already.", ""),
+    "42501": (StorageUnavailable, "The role of the database URL lacks a permission.", CHECK),
+    "23": (Conflict, "An object with the same id already exists.", ""),
     "XX001": (StorageCorrupt, "The database is damaged.", "Restore it from a backup."),
     "XX002": (StorageCorrupt, "An index of the database is damaged.", "Rebuild it with REINDEX."),
     "22021": (
         InvalidInput,
-        "A text holds a character that cannot be stored.",
-        "Leave it out.",
+        "A text contains a character that the database cannot store.",
+        "Remove the character from the text.",
     ),
 }
 
 
 def typed(error: psycopg.Error) -> CommonplaceError:
-    """The typed error for an error of PostgreSQL."""
+    """Return the error of this package for an error of PostgreSQL."""
     state = error.sqlstate or ""
     found = _BY_STATE.get(state) or _BY_STATE.get(state[:2])
     if found is not None:
@@ -71,19 +71,19 @@ def typed(error: psycopg.Error) -> CommonplaceError:
         return kind(message, hint=hint)
     if not state or state[:2] in ("08", "57"):
         return StorageUnavailable(
-            "The connection to the database was lost; nothing of this call was acknowledged.",
-            hint="Try again; if it lasts, look at the database's server.",
+            "The connection to the database was lost; this call may not be stored.",
+            hint="Try again. If the error persists, check the database server.",
         )
     return StorageUnavailable(
-        f"The database refused ({type(error).__name__}, code {state}).",
-        hint="Nothing of this call was acknowledged; look at its log and try again.",
+        f"The database refused a statement ({type(error).__name__}, code {state}).",
+        hint="This call may not be stored. Check the log of the database and try again.",
     )
 
 
 def unreachable(error: psycopg.Error, where: str) -> CommonplaceError:
-    """The error for a connection that could not be made; libpq explains some as text only.
+    """Return the error for a connection that could not be opened.
 
-    Without `where`, it does not name the database.
+    libpq describes some causes only as text. Without `where`, the error does not name the database.
     """
     said = str(error)
     if "authentication failed" in said or "no password supplied" in said:
@@ -99,8 +99,8 @@ def unreachable(error: psycopg.Error, where: str) -> CommonplaceError:
             f"The database at {where} does not answer."
             if where
             else "The database does not answer.",
-            hint="Look at the address, and whether its server runs."
+            hint="Check the URL, and whether the server runs."
             if where
-            else "Try again; if it lasts, look at the database's server.",
+            else "Try again. If the error persists, check the database server.",
         )
     return kind(message, hint=hint)

@@ -1,7 +1,7 @@
-"""Backups and checks of a database: its spaces are written into SQLite files first.
+"""Backups and checks of a database. Its spaces are first copied into SQLite files.
 
-So a backup is the same directory on both engines, and every check of a row is the same code. A copy
-does not show damage in PostgreSQL's own pages and indexes.
+So a backup is the same directory on both engines, and the same code checks every row. A copy does
+not show damage in PostgreSQL's own pages and indexes.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from commonplace.storage.tables import Row
 
 
 class _OpenFile:
-    """A space that is open in a temporary SQLite copy; implements `ports.Leased`."""
+    """A space that is open in a temporary SQLite copy. Implements `ports.Leased`."""
 
     def __init__(self, store: Store) -> None:
         self.store = store
@@ -46,11 +46,11 @@ class _OpenFile:
         """Do nothing: a copy counts no reads."""
 
     def forget_index(self) -> None:
-        """Do nothing: no index is held in memory."""
+        """Do nothing: there is no in-memory index."""
 
 
 class _Files:
-    """`ports.Contents` on a directory of copies."""
+    """`ports.Contents` for a directory of copies."""
 
     def __init__(self, path: Path, contents: Contents) -> None:
         self.path = path
@@ -59,24 +59,24 @@ class _Files:
         (path / "spaces").mkdir(mode=0o700)
 
     def spaces(self) -> list[str]:
-        """The names of the spaces that were copied into files."""
+        """Return the names of the copied spaces."""
         return sorted(file.stem for file in (self.path / "spaces").glob("*.db"))
 
     def file(self, space: str) -> Path:
-        """The file of a copy."""
+        """Return the file of a copy."""
         return self.path / "spaces" / f"{space}.db"
 
     @contextlib.contextmanager
     def lease(self, space: str) -> Iterator[Leased]:
-        """An open copy."""
+        """Open a copy during the block."""
         with contextlib.closing(Store(self.file(space), space)) as store:
             yield _OpenFile(store)
 
     def drop(self, space: str) -> None:
-        """No copy stays open."""
+        """Do nothing: no copy stays open."""
 
     def derive(self, row: Row, speaker: str) -> Findable:
-        """Derive the rows of a memory, as the engine does."""
+        """Compute the derived rows of a memory, as the engine does."""
         return self._contents.derive(row, speaker)
 
 
@@ -90,7 +90,7 @@ class PostgresMaintenance:
 
     @contextlib.contextmanager
     def _copied(self, spaces: Sequence[str], *, system: bool) -> Iterator[_Files]:
-        """Copies of spaces, each from one snapshot, in a directory that is removed at the end."""
+        """Copy spaces, each from one snapshot, into a temporary directory."""
         with tempfile.TemporaryDirectory(prefix="copy-", dir=self._contents.path) as folder:
             files = _Files(Path(folder), self._contents)
             if system:
@@ -111,7 +111,7 @@ class PostgresMaintenance:
         system: bool | None = None,
         progress: Progress | None = None,
     ) -> BackupReport:
-        """Make a backup in the same format as for SQLite files; either engine can restore it."""
+        """Make a backup in the format of SQLite files; either engine can restore it."""
         names = chosen(self._names(), spaces, "the database")
         system = spaces is None if system is None else system
         with self._copied(names, system=system) as files:
@@ -129,7 +129,7 @@ class PostgresMaintenance:
         system: bool | None = None,
         progress: Progress | None = None,
     ) -> RestoreReport:
-        """Restore the backup into temporary files, which verifies it, then into the database."""
+        """Restore the backup into temporary files, to verify it, and then into the database."""
         with tempfile.TemporaryDirectory(prefix="copy-", dir=self._contents.path) as folder:
             files = _Files(Path(folder), self._contents)
             report = SqliteMaintenance(files).restore(
@@ -140,12 +140,12 @@ class PostgresMaintenance:
             if there and not overwrite:
                 raise Conflict(
                     f"The space {there[0]} exists already.",
-                    hint="Restore it with --into under another name, or say --overwrite.",
+                    hint="Choose another name with --into, or replace it with --overwrite.",
                 )
             if system_file(files.path).exists() and not overwrite and self._has_system(files):
                 raise Conflict(
                     "The database has accounts, tokens or other rows of system.db already.",
-                    hint="Leave them with --no-system, or replace them with --overwrite.",
+                    hint="Keep them with --no-system, or replace them with --overwrite.",
                     field="system",
                 )
             for name in files.spaces():
@@ -155,7 +155,7 @@ class PostgresMaintenance:
             return report
 
     def _has_system(self, files: _Files) -> bool:
-        """Whether a table above the spaces has rows that a restore would replace."""
+        """Return whether a system table has rows that a restore would replace."""
         with (
             contextlib.closing(connect_immutable(system_file(files.path))) as file,
             transaction(self._pool, SYSTEM_PART, NAME) as rows,
@@ -163,7 +163,7 @@ class PostgresMaintenance:
             return copying.has_system(rows, file)
 
     def _put(self, rows: PostgresRows, files: _Files) -> None:
-        """Write all restored files into the database, in one transaction."""
+        """Write all restored files into the database in one transaction."""
         for name in files.spaces():
             rows.execute(
                 "INSERT INTO spaces (name, created_at) VALUES (?, ?) ON CONFLICT DO NOTHING",
@@ -178,7 +178,7 @@ class PostgresMaintenance:
                 copying.read_system(rows, file)
 
     def check(self, space: str, *, progress: Progress | None = None) -> Diagnosis:
-        """Check all rows of a space in a copy; nothing is changed."""
+        """Check all rows of a space in a copy, without changing anything."""
         with self._copied([space], system=False) as files:
             return SqliteMaintenance(files).check(space, progress=progress)
 
@@ -190,10 +190,10 @@ class PostgresMaintenance:
     def repair(self, space: str, *, progress: Progress | None = None) -> Repair:
         """Rebuild derived rows that do not match the text, in one transaction.
 
-        They are rebuilt in a copy and put back; writers of the space wait meanwhile.
+        They are rebuilt in a copy and then written back. Writers of the space wait meanwhile.
         """
         if space not in self._names():
-            raise NotFound(f"There is no space {space}.", field="space")
+            raise NotFound(f"There is no space named {space}.", field="space")
         with tempfile.TemporaryDirectory(prefix="copy-", dir=self._contents.path) as folder:
             files = _Files(Path(folder), self._contents)
             with transaction(self._pool, SPACES_PART, space, writes=True) as rows:
@@ -214,8 +214,8 @@ class PostgresMaintenance:
         *,
         progress: Progress | None = None,  # noqa: ARG002
     ) -> Salvage:
-        """Salvage is for damaged files."""
+        """Raise an error: salvage is only for damaged SQLite files."""
         raise StorageUnavailable(
-            "Salvage is for damaged files; this space is in PostgreSQL.",
+            "Salvage is for damaged SQLite files; this space is in PostgreSQL.",
             hint="Restore the database from a backup.",
         )

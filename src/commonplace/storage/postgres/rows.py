@@ -1,7 +1,7 @@
-"""A connection inside a transaction, as the statements of `storage/` use it.
+"""A PostgreSQL connection inside a transaction, as the statements of `storage/` use it.
 
-Statements are written once, for SQLite; here their placeholders and the few parts that differ in
-PostgreSQL are rewritten, once for each distinct statement.
+Statements are written once, for SQLite. This module rewrites their placeholders, and the few parts
+that differ in PostgreSQL, once for each distinct statement.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _JSON = re.compile(r"json_extract\((\w+(?:\.\w+)?), '\$\.([a-z0-9_.-]+)'\)")
 
 
 LONG = ("subject_key", "predicate_key", "object_key", "path")
-"""Columns whose values can be too long for an index, so that a hash of them is indexed instead."""
+"""Columns whose values can be too long for an index; their hash is indexed instead."""
 _COLUMN = rf"((?:\w+\.)?\b(?:{'|'.join(LONG)}))"
 _EQUAL = re.compile(rf"{_COLUMN} = (\$\d+)")
 _AMONG = re.compile(rf"{_COLUMN} IN \((\$\d+(?:, \$\d+)*)\)")
@@ -33,13 +33,13 @@ _AMONG = re.compile(rf"{_COLUMN} IN \((\$\d+(?:, \$\d+)*)\)")
 
 @lru_cache(maxsize=4096)
 def rewritten(statement: str) -> str:
-    """The statement with $1, $2, … as placeholders, and PostgreSQL's syntax for JSON fields."""
+    """Return the statement with placeholders $1, $2, … and PostgreSQL's syntax for JSON fields."""
     count = 0
 
     def number(found: re.Match[str]) -> str:
         nonlocal count
         if found[1] is None:
-            return found[0]  # a string literal, not a placeholder
+            return found[0]  # This is a string literal, not a placeholder.
         if found[1]:
             return f"${found[1]}"
         count += 1
@@ -71,21 +71,21 @@ def _hash(value: str) -> str:
 
 Statement = tuple[str, Sequence[Any] | None]
 _ENDS = ("RELEASE", "ROLLBACK", "COMMIT")
-"""Commands that are sent at once, so that errors of postponed statements are raised here."""
+"""Commands that are sent immediately, so that they raise errors of postponed statements."""
 _MOST_WAITING = 5_000
 _STREAMED = 20_000
-"""How many rows of a large query are in memory at a time."""
+"""How many rows of a streamed query are in memory at a time."""
 _HEAD = rewritten(HEAD.select_sql)
 _WRITES_HEAD = HEAD.insert_sql.partition("(")[0]
 
 
 @lru_cache(maxsize=4096)
-def _gives_rows(text: str) -> bool:
+def _returns_rows(text: str) -> bool:
     return text.startswith(("SELECT", "WITH", "FETCH")) or " RETURNING " in text
 
 
 class Result:
-    """The rows that a statement gave."""
+    """The rows that a statement returned."""
 
     __slots__ = ("_rows",)
 
@@ -99,20 +99,20 @@ class Result:
         return next(self._rows)
 
     def fetchone(self) -> tuple[Any, ...] | None:
-        """The next row, or None."""
+        """Return the next row, or None."""
         return next(self._rows, None)
 
     def fetchall(self) -> list[tuple[Any, ...]]:
-        """All rows that are left."""
+        """Return all remaining rows."""
         return list(self._rows)
 
 
 class PostgresRows:
-    """`ports.Rows` on a connection in a transaction. Errors are typed.
+    """`ports.Rows` on a connection in a transaction. Its errors are those of this package.
 
-    The transaction begins with the first statement that gives rows, and statements that give none
-    wait for the next one that does: all of them are sent together, in one round trip. An error of
-    one that waited is raised then, or when the part of a unit that it belongs to ends.
+    Statements that return no rows are postponed. They are sent together with the next statement
+    that returns rows, in one round trip; the first of these begins the transaction. The error of a
+    postponed statement is raised then, or at the end of its part of the unit.
     """
 
     def __init__(self, pool: Pool, *, writes: bool) -> None:
@@ -121,16 +121,16 @@ class PostgresRows:
         self._begun = False
         self._waiting: list[Statement] = []
         self._head: list[tuple[Any, ...]] | None = None
-        """The head's row, which is asked for again and again; a transaction of others that could
-        change it waits for a writer, and does not touch a reader's snapshot."""
+        """The cached row of the head. It cannot change during the transaction: other writers
+        wait for this one, and a reader has its snapshot."""
         self.connection = pool.take()
 
     def open_with(self, statements: Sequence[Statement]) -> None:
-        """Set the statements that begin the transaction; they are sent with the first other one."""
+        """Set the statements that begin the transaction; they are sent with the next statement."""
         self._waiting = list(statements)
 
     def lock(self, statement: str, space: str) -> tuple[int, str]:
-        """Take the write lock of a space; return (schema version, id of the transaction)."""
+        """Take the write lock of a space; return the schema version and the transaction id."""
         found = self._run(rewritten(statement), (space,))
         if not found:
             return 0, ""
@@ -140,7 +140,7 @@ class PostgresRows:
 
     @property
     def in_transaction(self) -> bool:
-        """Whether a transaction is open, be it a failed one."""
+        """Whether a transaction is open, even if it has failed."""
         return self.connection.pgconn.transaction_status in (
             TransactionStatus.INTRANS,
             TransactionStatus.INERROR,
@@ -153,13 +153,13 @@ class PostgresRows:
             if self._head is None:
                 self._head = self._run(text, bindings)
             return Result(self._head)
-        if self._writes and not _gives_rows(text) and not text.startswith(_ENDS):
+        if self._writes and not _returns_rows(text) and not text.startswith(_ENDS):
             if text.startswith(_WRITES_HEAD):
                 self._head = None
             self._waiting.append((text, bindings))
             return Result([])
         if self._waiting and text.startswith("ROLLBACK TO"):
-            # the postponed statement is rolled back anyway
+            # The postponed statement is rolled back anyway.
             with contextlib.suppress(CommonplaceError):
                 self._run(*self._waiting.pop())
         return Result(self._run(text, bindings))
@@ -172,7 +172,9 @@ class PostgresRows:
             self._run(*self._waiting.pop())
 
     def _run(self, text: str, bindings: Sequence[Any] | None) -> list[tuple[Any, ...]]:
-        """Send postponed statements and this one in one round trip; return this one's rows."""
+        """Send the postponed statements and this one in one round trip; return the rows of this
+        one.
+        """
         first, self._begun = not self._begun, True
         waiting, self._waiting = self._waiting, []
         try:
@@ -181,7 +183,7 @@ class PostgresRows:
             except psycopg.OperationalError:
                 if not first or not self.connection.broken:
                     raise
-                # The server closed the connection while it was idle; only this statement shows it.
+                # The server closed the idle connection, which only this statement shows.
                 self.connection = self._pool.replace(self.connection)
                 return self._send(waiting, text, bindings)
         except psycopg.Error as error:
@@ -212,14 +214,14 @@ class PostgresRows:
     def select_each(
         self, statement: str, column: str, space: str, values: Sequence[int]
     ) -> Iterator[tuple[Any, ...]]:
-        """As `ports.Rows`."""
+        """See `ports.Rows`."""
         if not values:
             return iter(())
         text = f"{statement} AND {column} = ANY(?) ORDER BY {column}"
         return iter(Result(self._run(rewritten(text), (space, list(values)))))
 
     def stream(self, statement: str, bindings: Sequence[Any]) -> Iterator[tuple[Any, ...]]:
-        """As `ports.Rows`. Only one query of a transaction can be streamed at a time."""
+        """See `ports.Rows`. Only one query of a transaction can be streamed at a time."""
         declared = f"DECLARE streamed NO SCROLL CURSOR FOR {rewritten(statement)}"
         self._waiting.append((declared, bindings))
         while True:
@@ -231,7 +233,7 @@ class PostgresRows:
                 return
 
     def columns(self, table: str) -> set[str]:
-        """As `ports.Rows`."""
+        """See `ports.Rows`."""
         found = self.execute(
             "SELECT attname FROM pg_attribute WHERE attrelid = CAST(CAST(? AS TEXT) AS regclass)"
             " AND attnum > 0 AND NOT attisdropped",
@@ -241,22 +243,22 @@ class PostgresRows:
 
     @property
     def grams_indexed(self) -> bool:
-        """As `ports.Rows`."""
+        """See `ports.Rows`."""
         return False
 
     def add_grams(self, space: str, texts: Iterable[tuple[int, str]]) -> None:
-        """As `ports.Rows`."""
+        """See `ports.Rows`."""
         self.executemany(
             "INSERT INTO grams (space, memory, body) VALUES (?, ?, ?)",
             [(space, num, folded) for num, folded in texts],
         )
 
     def drop_grams(self, space: str, memory: int) -> None:
-        """As `ports.Rows`."""
+        """See `ports.Rows`."""
         self.execute("DELETE FROM grams WHERE space = ? AND memory = ?", (space, memory))
 
     def memories_with_grams(self, space: str, grams: Sequence[str], most: int | None) -> list[int]:
-        """As `ports.Rows`. There is no index: the texts themselves are looked through."""
+        """See `ports.Rows`. There is no index: the query scans the texts."""
         tests = " AND strpos(body, ?) > 0" * len(grams)
         limit = "" if most is None else f" LIMIT {most:d}"
         found = self.execute(

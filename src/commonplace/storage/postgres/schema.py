@@ -1,8 +1,8 @@
-"""The tables in PostgreSQL, made of the same steps as SQLite's, with policies and roles.
+"""The tables in PostgreSQL, translated from SQLite's migration steps, with policies and roles.
 
-`spaces` and `system` are two schemas. In the first every table has row-level security: a
-transaction sees only the rows of the space that it has set. The second belongs to another role, to
-which the app's role must switch (SET ROLE).
+There are two schemas, `spaces` and `system`. Every table of `spaces` has row-level security: a
+transaction sees only the rows of the space that it has set. `system` belongs to another role, to
+which the application's role must switch (SET ROLE).
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from commonplace.storage.tables import HEAD
 SPACES = "commonplace"
 SYSTEM = "commonplace_system"
 WORKFLOWS = "commonplace_workflows"
-"""The schema in which DBOS makes its own tables."""
+"""The schema in which DBOS creates its tables."""
 ROLE = "commonplace"
 STEPS: dict[str, tuple[Step, ...]] = {SPACES: MIGRATIONS, SYSTEM: SYSTEM_MIGRATIONS}
 
-# Replacements for steps that PostgreSQL cannot run as they are written. They need not convert rows:
-# the first release for PostgreSQL already has all of these steps.
+# Replacements for steps that PostgreSQL cannot run unchanged. They need not convert rows: the first
+# release for PostgreSQL already has all of these steps.
 _INSTEAD = {
     schema.MODELS: """
 ALTER TABLE models ADD COLUMN space TEXT NOT NULL DEFAULT '';
@@ -34,10 +34,11 @@ DROP INDEX models_identity;
 CREATE UNIQUE INDEX models_identity ON models (space, id, weights);
 """,
 }
-# Columns that can be longer than an index key may be (2,704 bytes) are indexed by their hash;
+# Columns that can be longer than an index key (2,704 bytes) are indexed by their hash;
 # `rows.rewritten` adds the hash to every comparison.
 _LONG = re.compile(rf"\b({'|'.join(LONG)})\b")
-# Covering indexes: they hold more columns than their key, so that SQLite need not read the rows.
+# Covering indexes of SQLite: they contain all columns of a query, so that SQLite need not read the
+# rows.
 _COVERING = re.compile(r"(CREATE INDEX (?:memories|messages)_seq ON \w+\s*\(space, seq)[^;]*\);")
 _GRAMS = re.compile(r"CREATE VIRTUAL TABLE grams.*?;\nINSERT INTO grams.*?;", re.DOTALL)
 _ONE_LINE = re.compile(r"^(CREATE TABLE \w+ \(.*[^\n])\)( WITHOUT ROWID)?;$", re.MULTILINE)
@@ -56,7 +57,8 @@ INSERT INTO revision (one, number) VALUES (1, 0);
 """
 
 
-# What servers share to do work once: names and ids, no content, so there is no row-level security.
+# Tables that servers share to do work only once. They hold names and ids but no content, so they
+# have no row-level security.
 _COORDINATION = f"""
 CREATE TABLE IF NOT EXISTS {SPACES}.locks (
   name TEXT COLLATE "C" NOT NULL PRIMARY KEY, holder TEXT NOT NULL, fence BIGINT NOT NULL,
@@ -70,7 +72,9 @@ CREATE TABLE IF NOT EXISTS {SPACES}.work_requests (
 
 
 def _key(table: re.Match[str]) -> str:
-    """A table with `space` first in its key, where it has one."""
+    """Return the definition of a table with `space` first in its primary key, if it has that
+    column.
+    """
     name, body = table[1], table[2]
     own = ""
     shared = re.search(r"\bspace TEXT\b", body) is not None
@@ -85,7 +89,7 @@ def _key(table: re.Match[str]) -> str:
 
 
 def translated(step: Step) -> str:
-    """A migration step in PostgreSQL's SQL."""
+    """Translate a migration step to PostgreSQL's SQL."""
     if not isinstance(step, str):
         raise TypeError(
             "A migration step that is a Python function needs an SQL version for PostgreSQL."
@@ -112,8 +116,9 @@ release can go on writing until they are replaced.
 
 
 def version_sql(name: str) -> str:
-    """The query for the version of the tables; it gives this release's version if it may still
-    write.
+    """Return the query for the schema version.
+
+    It returns this release's version as long as this release may still write.
     """
     known = len(STEPS[name])
     return (
@@ -123,7 +128,7 @@ def version_sql(name: str) -> str:
 
 
 def step_sql(name: str, number: int) -> str:
-    """The SQL of one step of a schema, which also notes its number."""
+    """Return the SQL of one migration step of a schema, which also records its number."""
     step = STEPS[name][number - 1]
     own = {(SPACES, 1): _NAMES, (SYSTEM, 1): _REVISION}.get((name, number), "")
     return (
@@ -134,7 +139,7 @@ def step_sql(name: str, number: int) -> str:
 
 
 def securing_sql(role: str) -> str:
-    """The SQL that gives the roles their rights and every table with a `space` its policy."""
+    """Return the SQL for the rights of the roles, and a policy for each table with `space`."""
     granted = [
         f"GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA {name} TO {owner};\n"
         f"REVOKE INSERT, UPDATE, DELETE ON {name}.schema_version FROM {owner};"
@@ -161,7 +166,7 @@ END LOOP; END $$;
 
 
 def preparing_sql(role: str) -> str:
-    """The SQL that makes both schemas and their roles, however often it is run."""
+    """Return the SQL that creates both schemas and their roles. It can be run repeatedly."""
     system = f"{role}_system"
     made = [
         f"""DO $$ BEGIN
@@ -188,7 +193,7 @@ GRANT SELECT ON {name}.schema_version TO {owner};"""
 
 
 def _workflows_sql(role: str) -> str:
-    """The SQL that makes DBOS's schema, which must belong to the role that uses it."""
+    """Return the SQL that creates the schema of DBOS, owned by the role that uses it."""
     return f"""DO $$ BEGIN
 IF to_regnamespace('{WORKFLOWS}') IS NULL THEN
   IF NOT (SELECT rolsuper FROM pg_roles WHERE rolname = current_user) THEN

@@ -1,4 +1,4 @@
-"""The spaces of a PostgreSQL database, and the tables above them."""
+"""The spaces of a PostgreSQL database, and the system tables."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from commonplace.storage.system import NAME, system_file
 from commonplace.storage.tables import VERSIONED
 
 TRUSTED_SECONDS = 5
-"""How many seconds cached rows of the system tables may be used at most."""
+"""The most seconds for which cached rows of the system tables may be used."""
 _SIZED = (*(table.name for table in VERSIONED), "versions", "events", "lexemes", "passages")
 
 
@@ -29,10 +29,10 @@ def _make_private(data: Path) -> None:
 
 
 class SystemStore(PostgresStore):
-    """The tables above the spaces. It holds the pool while it is open."""
+    """The system tables, which belong to no space. The store holds the pool while it is open."""
 
     def watch(self) -> Watch:
-        """A watch that notices changes in any space.
+        """Return an object that reports changes in any space.
 
         Its version also changes with time: a failover may lose commits and reuse their numbers, and
         a revocation under a reused number must still be noticed.
@@ -45,14 +45,14 @@ class SystemStore(PostgresStore):
         return Watch(self._pool, self._part, self.space, statement)
 
     def close(self) -> None:
-        """Wait for running work, and release the pool."""
+        """Wait for running units of work, and release the pool."""
         if not self._closed:
             super().close()
             self._pool.close()
 
 
 def open_system(data: Path, address: str) -> SystemStore:
-    """The tables above the spaces; files of this machine are in the data directory."""
+    """Open the system tables; local files are in the data directory."""
     _make_private(data)
     pool = shared(address)
     try:
@@ -64,7 +64,7 @@ def open_system(data: Path, address: str) -> SystemStore:
 
 
 class PostgresSpaces:
-    """`ports.Spaces` in a database. Names are checked before."""
+    """`ports.Spaces` for a database. Callers validate the names."""
 
     read_only = False
 
@@ -81,7 +81,7 @@ class PostgresSpaces:
             raise
 
     def names(self) -> list[str]:
-        """The names of all spaces."""
+        """Return the names of all spaces."""
         with transaction(self._pool, SPACES_PART, "") as rows:
             return [row[0] for row in rows.execute("SELECT name FROM spaces ORDER BY name")]
 
@@ -92,13 +92,13 @@ class PostgresSpaces:
         )
 
     def exists(self, name: str) -> bool:
-        """Whether there is such a space."""
+        """Return whether the space exists."""
         with transaction(self._pool, SPACES_PART, name) as rows:
             found = rows.execute("SELECT 1 FROM spaces WHERE name = ?", (name,)).fetchone()
         return found is not None
 
     def size(self, name: str) -> int:
-        """How many bytes a space's rows take, without indexes."""
+        """Return the size of a space's rows in bytes, without indexes."""
         sums = " + ".join(
             f"(SELECT coalesce(sum(pg_column_size(t.*)), 0) FROM {table} t WHERE t.space = ?1)"  # noqa: S608
             for table in _SIZED
@@ -108,14 +108,14 @@ class PostgresSpaces:
         return int(found[0]) if found else 0
 
     def open(self, name: str) -> PostgresStore:
-        """The store of a space, which is made if need be."""
+        """Return the store of a space; create the space if it does not exist."""
         if not self.exists(name):
             with transaction(self._pool, SPACES_PART, name, writes=True) as rows:
                 create_space(rows, name)
         return PostgresStore(self._pool, SPACES_PART, name, self._data / "spaces" / f"{name}.db")
 
     def remove(self, name: str) -> None:
-        """Delete a space with all that it holds."""
+        """Delete a space and all its content."""
         with transaction(self._pool, SPACES_PART, name, writes=True) as rows:
             rows.lock(SPACES_PART.lock, name)
             tables = rows.execute(
@@ -127,16 +127,17 @@ class PostgresSpaces:
             rows.execute("DELETE FROM spaces WHERE name = ?", (name,))
 
     def watch(self, name: str) -> Watch:
-        """A watch that notices new operations in a space."""
+        """Return an object that reports new operations in a space."""
         return PostgresStore(self._pool, SPACES_PART, name, self._data).watch()
 
     def maintenance(self, contents: Contents) -> Maintenance:
-        """Backups and checks."""
-        from commonplace.storage.postgres.maintenance import PostgresMaintenance  # rarely used
+        """Return the object for backups and checks."""
+        # imported here because it is rarely used
+        from commonplace.storage.postgres.maintenance import PostgresMaintenance
 
         return PostgresMaintenance(self._pool, self.names, contents)
 
     def close(self) -> None:
-        """Release locks, and release the pool."""
+        """Release the locks and the pool."""
         self.coordination.close()
         self._pool.close()

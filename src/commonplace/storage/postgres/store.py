@@ -1,4 +1,4 @@
-"""The rows of one space, or of the system above the spaces, in PostgreSQL."""
+"""The rows of one space, or the system tables, in PostgreSQL."""
 
 from __future__ import annotations
 
@@ -24,20 +24,20 @@ UNKNOWN_SECONDS = 30.0
 
 
 class Part(NamedTuple):
-    """One of the two sets of tables, and the settings that a transaction needs for it."""
+    """One of the two schemas, and the settings of its transactions."""
 
     schema: str
     version: int
-    """The version of its tables that this release knows."""
+    """The newest schema version that this release supports."""
     lock: str
-    """The statement that takes the write lock. It gives the version that the tables have, the id of
+    """The statement that takes the write lock. It returns the schema version, the id of
     the transaction, and the head's row if there is one."""
     own_role: bool = False
-    """Whether the app's role must switch to the role that owns these tables."""
+    """Whether the application's role must switch to the role that owns these tables."""
 
 
 class Fence(NamedTuple):
-    """A lock between servers, as its holder took it; the number grows with each holder."""
+    """A lock between servers, with a number that is higher for each new holder."""
 
     pool: Pool
     name: str
@@ -45,11 +45,11 @@ class Fence(NamedTuple):
 
 
 guarding: ContextVar[tuple[Fence, ...]] = ContextVar("guarding", default=())
-"""The locks that must still be held for what this thread writes."""
+"""The locks that this thread must still hold when it writes."""
 
 
 class _Session:
-    """The connection that a space is written with, taken from the pool for each transaction."""
+    """The connection for writes to a space, taken from the pool for each transaction."""
 
     def __init__(self, pool: Pool, part: Part, space: str) -> None:
         self._pool = pool
@@ -60,12 +60,14 @@ class _Session:
         """The id that PostgreSQL gave the open transaction."""
 
     def begin(self, durable: bool) -> PostgresRows:
-        """See `writing.Session`. The head's row is locked, so numbers follow commits."""
+        """See `writing.Session`. The row of the head is locked, so operation numbers follow the
+        order of commits.
+        """
         rows = self._rows = begun(self._pool, self._part, self._space, writes=True, durable=durable)
         try:
             version, self._transaction = rows.lock(self._part.lock, self._space)
             if not self._transaction and not self._part.own_role:
-                # A failover has lost the space, which is open here.
+                # The space is open here, but a failover has lost it.
                 create_space(rows, self._space)
                 version, self._transaction = rows.lock(self._part.lock, self._space)
             if version != self._part.version:
@@ -92,11 +94,11 @@ class _Session:
         rows.give_back()
 
     def _was_stored(self, head: Head | None) -> bool:
-        """Whether a transaction whose COMMIT had no answer is in the database."""
+        """Return whether a transaction whose COMMIT had no answer is in the database."""
         until = time.monotonic() + UNKNOWN_SECONDS
         while True:
             try:
-                # This transaction is never committed, since it only reads.
+                # This transaction only reads, so it is never committed.
                 rows = begun(self._pool, self._part, self._space, writes=True)
                 try:
                     return self._look_up(rows, head)
@@ -105,14 +107,14 @@ class _Session:
             except CommonplaceError as error:
                 if time.monotonic() > until:
                     raise StorageUnavailable(
-                        "The connection to the database was lost during the commit, and it does"
-                        " not say whether this call was stored.",
+                        "The connection to the database was lost during the commit. It is unknown"
+                        " whether this call was stored.",
                         hint="Check whether its data was stored before you try again.",
                     ) from error
                 time.sleep(0.2)
 
     def _look_up(self, rows: PostgresRows, head: Head | None) -> bool:
-        # Waits until the lost transaction is over, since it holds this lock.
+        # This waits until the lost transaction has ended, because it holds this lock.
         rows.lock(self._part.lock, self._space)
         if head is not None:
             found = operation_id(rows, self._space, head.seq)
@@ -131,7 +133,7 @@ class _Session:
 
 
 def create_space(rows: PostgresRows, name: str) -> None:
-    """Insert a space's row, and its head's row, which writers lock."""
+    """Insert the row of a space, and the row of its head, which writers lock."""
     rows.execute(
         "INSERT INTO spaces (name, created_at) VALUES (?, ?) ON CONFLICT DO NOTHING", (name, now())
     )
@@ -141,7 +143,7 @@ def create_space(rows: PostgresRows, name: str) -> None:
 def begun(
     pool: Pool, part: Part, space: str, *, writes: bool = False, durable: bool = True
 ) -> PostgresRows:
-    """A connection whose next statement begins a transaction that sees the rows of one space."""
+    """Return a connection whose next statement begins a transaction on one space."""
     how = "BEGIN" if writes else "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
     rows = PostgresRows(pool, writes=writes)
     rows.open_with([(how, None), _settings(rows, part, space, writes, durable)])
@@ -149,7 +151,7 @@ def begun(
 
 
 def switch_space(rows: PostgresRows, part: Part, space: str) -> None:
-    """Let a transaction that writes go on with another space, and lock it."""
+    """Switch a write transaction to another space, and lock that space."""
     rows.execute(*_settings(rows, part, space, True))
     rows.lock(part.lock, space)
 
@@ -157,7 +159,7 @@ def switch_space(rows: PostgresRows, part: Part, space: str) -> None:
 def _settings(
     rows: PostgresRows, part: Part, space: str, writes: bool, durable: bool = True
 ) -> Statement:
-    """The statement that sets the space and the role of a transaction."""
+    """Return the statement that sets the space and the role of a transaction."""
     settings = {"search_path": f"{part.schema}, pg_temp", "commonplace.space": space}
     if writes:
         synced = "on" if durable else "off"
@@ -172,7 +174,7 @@ def _settings(
 def transaction(
     pool: Pool, part: Part, space: str, *, writes: bool = False
 ) -> Iterator[PostgresRows]:
-    """A separate transaction; committed if `writes` and the block ends without an error."""
+    """Run a separate transaction; commit it if `writes` is true and the block raises no error."""
     rows = begun(pool, part, space, writes=writes)
     try:
         yield rows
@@ -183,20 +185,20 @@ def transaction(
 
 
 def version_mismatch(version: int, known: int) -> CommonplaceError:
-    """The error for tables of another version than this release knows."""
+    """Return the error for a schema version that this release does not support."""
     if version > known:
         return UnsupportedVersion(
-            f"The database has schema version {version}, this release knows up to {known}.",
+            f"The database has schema version {version}; this release supports up to {known}.",
             hint="Use the newer release that migrated it.",
         )
     return StorageUnavailable(
-        f"The database has schema version {version}, this release needs {known}.",
-        hint="An administrator runs 'commonplace database init ADMIN_URL' once; no data is lost.",
+        f"The database has schema version {version}; this release needs {known}.",
+        hint="Let an administrator run 'commonplace database init ADMIN_URL'; no data is lost.",
     )
 
 
 class Watch:
-    """`ports.Watch`: a number that grows with what is written."""
+    """`ports.Watch` for PostgreSQL: a number that grows with each operation."""
 
     def __init__(self, pool: Pool, part: Part, space: str, statement: str) -> None:
         self._pool = pool
@@ -205,7 +207,7 @@ class Watch:
         self._statement = statement
 
     def version(self) -> tuple[int, int]:
-        """A value that changes with every commit that adds an operation."""
+        """Return a value that changes with every commit that adds an operation."""
         with transaction(self._pool, self._part, self._space) as rows:
             found = rows.execute(self._statement, (self._space,)).fetchone()
         return (0, 0) if found is None else (int(found[0]), int(found[1]))
@@ -215,21 +217,22 @@ class Watch:
 
 
 class PostgresStore(Units[PostgresRows]):
-    """`ports.Store` in PostgreSQL. Threads may share it; so may servers, each with its own."""
+    """`ports.Store` in PostgreSQL. Threads may share it. Each server has its own."""
 
     read_only = False
 
     def __init__(self, pool: Pool, part: Part, space: str, path: Path) -> None:
         super().__init__(space, _Session(pool, part, space))
         self.path = path
-        """The directory for files of this machine that are not rows."""
+        """The directory for local files."""
         self._pool = pool
         self._part = part
 
     def _check_unit(self, connection: PostgresRows) -> None:
-        """Refuse the unit if this thread works under a lock that another server has taken.
+        """Refuse the unit if another server has taken the lock that this thread works under.
 
-        The lock's row stays locked until the unit is committed, so nobody takes it meanwhile.
+        The row of the lock stays locked until the unit is committed, so no other server can take
+        the lock meanwhile.
         """
         for fence in guarding.get():
             if fence.pool is self._pool and not self._part.own_role:
@@ -237,12 +240,12 @@ class PostgresStore(Units[PostgresRows]):
                 if held is None:
                     raise LockLost(
                         "Another server has taken over this work; nothing of this call was stored.",
-                        hint="Look at what the other one stored.",
+                        hint="Check what the other server has stored.",
                     )
 
     @contextlib.contextmanager
     def read(self) -> Iterator[PostgresRows]:
-        """A consistent snapshot; inside an open unit, that unit's own view."""
+        """Open a consistent snapshot; inside an open unit, return that unit's own view."""
         if self._scope.unit is not None:
             yield self._own()
             return
@@ -254,15 +257,15 @@ class PostgresStore(Units[PostgresRows]):
             rows.give_back()
 
     def sweep(self, windows: Set[bytes]) -> Swept:  # noqa: ARG002
-        """Report nothing: deleted bytes may remain in the server's files, replicas and backups."""
+        """Search nothing: deleted bytes may remain in the server's files, replicas and backups."""
         return Swept(files=(), scanned=0, traces=None, copies=())
 
     def watch(self) -> Watch:
-        """A watch that notices new operations in the space."""
+        """Return an object that reports new operations in the space."""
         statement = "SELECT seq, hashtext(operation) FROM head WHERE space = ?"
         return Watch(self._pool, self._part, self.space, statement)
 
     def close(self) -> None:
-        """Wait for running work."""
+        """Wait for running units of work."""
         self._closed = True
         self._writer.close()

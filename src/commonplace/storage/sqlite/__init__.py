@@ -1,4 +1,4 @@
-"""SQLite: one file a space, and what only files need (backups, repair, copies, read-only disks)."""
+"""SQLite storage: one file for each space, with backups, repair, copies and read-only disks."""
 
 from commonplace.storage.sqlite.store import Store
 

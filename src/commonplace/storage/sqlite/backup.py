@@ -1,8 +1,9 @@
-"""Backups: a directory with one file a space and a manifest that says what each must hold.
+"""Backups: a directory with one file for each space, and a manifest of their contents.
 
 A backup is taken while others write. It is written under a temporary name, verified, and then
-renamed. A backup of all spaces also holds the files that belong to no space, but never the master
-key: the secrets that it encrypts cannot be read from a backup alone. `restore.py` restores it.
+renamed. A backup of all spaces also contains the files that belong to no space, but never the
+master key: secrets encrypted with that key cannot be read from a backup alone. `restore.py`
+restores a backup.
 """
 
 from __future__ import annotations
@@ -50,8 +51,8 @@ FORMAT = "commonplace-backup"
 VERSION = 2
 SHARED_FOLDER = "beside"  # the folder of the files that belong to no space
 MANIFEST = "manifest.json"
-STEP = 1_000  # progress is reported in thousandths of a step
-NEWER = "Use the newer release that wrote it."
+STEP = 1_000  # Progress is reported in thousandths of a step.
+NEWER = "Use the newer release that wrote the backup."
 
 
 class Steps:
@@ -79,9 +80,9 @@ def backup(
     system: bool | None = None,
     progress: Progress | None = None,
 ) -> BackupReport:
-    """Copy spaces into a new directory, while others write; all acknowledged writes are in it.
+    """Copy spaces into a new directory while others write; it contains all committed writes.
 
-    With `system`, or without `spaces`, it also holds the files that belong to no space. The
+    With `system`, or without `spaces`, it also contains the files that belong to no space. The
     directory appears complete and verified, or not at all.
     """
     target = Path(target).expanduser().absolute()
@@ -122,7 +123,7 @@ def backup(
 
 
 def chosen(existing: Sequence[str], wanted: Sequence[str] | None, place: str) -> list[str]:
-    """The wanted spaces, all if None; NotFound if one of them does not exist in the place."""
+    """Return the wanted spaces, by default all; raise NotFound if one does not exist."""
     if wanted is None:
         return list(existing)
     missing = [name for name in wanted if name not in existing]
@@ -148,12 +149,13 @@ def _copy_space(library: Contents, name: str, folder: Path, steps: Steps) -> dic
     with library.lease(name) as space:
         if space.store.open_unit is not None:
             raise StorageUnavailable("A unit of work is open.", hint="Finish it first.")
-        with contextlib.suppress(StorageFull):  # access counters alone must not prevent a backup
+        # Read counts that cannot be written must not prevent a backup.
+        with contextlib.suppress(StorageFull):
             space.write_reads()
         with space.store.read() as connection:
             assert isinstance(connection, Connection)
             copy_database(connection, path, steps.part)
-            # Counted in the space itself, so that verifying the copy compares the two.
+            # Count in the space itself, so that verifying the copy compares the two.
             census = take_census(connection, name)
             seq = read_head(connection, name)[0]
             version = version_of(connection)
@@ -161,7 +163,7 @@ def _copy_space(library: Contents, name: str, folder: Path, steps: Steps) -> dic
         raise StorageCorrupt(
             f"{census.damaged} rows of {name} do not match their hash; the first is"
             f" {census.first_damaged}.",
-            hint="Run 'commonplace doctor'; a damaged space is not backed up.",
+            hint="Run 'commonplace doctor'; a damaged space cannot be backed up.",
         )
     steps.next()
     return {
@@ -208,10 +210,10 @@ def _write_manifest(
 
 
 def read_manifest(source: Path) -> dict[str, Any]:
-    """The manifest of a backup; a typed error if it is missing, damaged or too new."""
+    """Return the manifest of a backup; raise an error if it is missing, damaged or too new."""
     if not source.is_dir():
         raise NotFound(
-            f"There is no backup at {source}.", hint="Give the path of the backup's directory."
+            f"There is no backup at {source}.", hint="Use the path of the backup's directory."
         )
     try:
         manifest = json.loads((source / MANIFEST).read_text(encoding="utf-8"))
@@ -222,7 +224,7 @@ def read_manifest(source: Path) -> dict[str, Any]:
             raise _damaged(source, f"{MANIFEST} is missing") from None
         raise NotFound(
             f"{source} is not a backup: it has no {MANIFEST}.",
-            hint="Give the path of a directory that 'commonplace backup' has written.",
+            hint="Use a directory that 'commonplace backup' has written.",
         ) from None
     except ValueError:
         raise _damaged(source, f"{MANIFEST} is not a backup's manifest") from None
@@ -234,7 +236,7 @@ def read_manifest(source: Path) -> dict[str, Any]:
             f" {VERSION}.",
             hint=NEWER,
         )
-    return {"files": {}, "due": [], **manifest}  # the first version had neither
+    return {"files": {}, "due": [], **manifest}  # The first version had neither of these keys.
 
 
 def _damaged(source: Path, what: str) -> StorageCorrupt:
@@ -242,7 +244,7 @@ def _damaged(source: Path, what: str) -> StorageCorrupt:
 
 
 def verify(path: Path, progress: Progress | None = None) -> BackupReport:
-    """Read a whole backup; StorageCorrupt says what is damaged."""
+    """Verify a whole backup; raise StorageCorrupt if a part is damaged."""
     path = Path(path).expanduser().absolute()
     manifest = read_manifest(path)
     names, files = list(manifest["spaces"]), list(manifest["files"])
@@ -256,7 +258,7 @@ def verify_files(
     files: Sequence[str],
     steps: Steps,
 ) -> BackupReport:
-    """Compare the files of some spaces, and of no space, with the manifest."""
+    """Compare the files of spaces, and the files that belong to no space, with the manifest."""
     for name in files:
         entry = manifest["files"][name]
         expected = f"{SHARED_FOLDER}/{Path(name).name}" if name in shared_files.FILES else None
@@ -287,7 +289,7 @@ def verify_files(
 def _verified_file(
     source: Path, name: str, entry: Mapping[str, Any], expected: str | None
 ) -> Iterator[Connection]:
-    """Open a file of a backup if it has the path, size and SHA-256 that the manifest says."""
+    """Open a file of a backup if its path, size and SHA-256 match the manifest."""
     if entry["file"] != expected:
         raise _damaged(source, f"{MANIFEST} names the file {entry['file']!r} for {name}")
     path = source / entry["file"]
@@ -324,7 +326,7 @@ def _verify_space(
         if fault != "ok":
             raise _damaged(source, f"{name}.db: {fault}")
     if entry["schema"] != len(schema.MIGRATIONS):
-        return  # the rows of an older release are checked after the restored file was migrated
+        return  # The rows of an older release are checked after the restored file is migrated.
     total = sum(entry["rows"].values())
     census = take_census(connection, name, lambda done: steps.part(done, total))
     if census.damaged:
@@ -348,12 +350,12 @@ def _exists(path: Path) -> Conflict:
 
 
 def write_error(error: OSError, path: Path) -> CommonplaceError:
-    """What a failed write to a path means for the caller."""
+    """Return the error of this package for a failed write to a path."""
     if isinstance(error, FileExistsError) or error.errno == errno.ENOTEMPTY:
         return _exists(path)
     if error.errno in NO_ROOM:
         return StorageFull(
-            f"There is no disk space for {path}.", hint="Free disk space and try again."
+            f"There is not enough disk space for {path}.", hint="Free disk space and try again."
         )
     return StorageUnavailable(
         f"{path} cannot be written: {error.strerror or error}.", hint="Choose another directory."

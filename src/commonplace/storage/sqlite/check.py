@@ -1,4 +1,4 @@
-"""Every check of a space's file, from SQLite's own to each derived row."""
+"""The checks of a space's file, from SQLite's integrity check to each derived row."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ from commonplace.text.analysis import ANALYSIS_VERSION, trigrams
 
 BATCH = 500
 DERIVED = ("lexemes", "labels", "passages")
-# errors that reading a damaged page, or text that is not UTF-8, can raise
+# These errors occur when a damaged page, or text that is not UTF-8, is read.
 READ_ERRORS = (apsw.Error, UnicodeDecodeError)
 
 Derive = Callable[[Row, str], Findable]
 Grams = tuple[int, int, int]
-"""(number of trigrams in a text, of distinct ones, a sum over the distinct ones)."""
+"""The number of trigrams in a text, of distinct trigrams, and a sum over the distinct ones."""
 
 
 def check_space(
@@ -48,7 +48,7 @@ def check_space(
     diagnosis: Diagnosis,
     progress: Progress | None,
 ) -> None:
-    """Run all checks of a space's file, and add what they find to the diagnosis."""
+    """Run all checks of a space's file, and add their findings to the diagnosis."""
     with reporting(diagnosis, "file"):
         _check_file(connection, diagnosis)
     with reporting(diagnosis, "schema", RESTORE):
@@ -67,7 +67,7 @@ def check_space(
     readable = [table for table in DERIVED if is_readable(connection, table)]
     for table in DERIVED:
         if table not in readable:
-            diagnosis.add(table, "It cannot be read.", REPAIR)
+            diagnosis.add(table, "The table cannot be read.", REPAIR)
     done = 0
     with reporting(diagnosis, "memories", RESTORE):
         for memory in compare(connection, space, readable, library.derive, grams):
@@ -101,7 +101,7 @@ def reporting(diagnosis: Diagnosis, check: str, hint: str = REPAIR) -> Iterator[
     try:
         yield
     except READ_ERRORS as error:
-        diagnosis.add(check, f"It cannot be read ({type(error).__name__}: {error}).", hint)
+        diagnosis.add(check, f"The data cannot be read ({type(error).__name__}: {error}).", hint)
 
 
 def _check_file(connection: Connection, diagnosis: Diagnosis) -> None:
@@ -115,7 +115,7 @@ def _check_file(connection: Connection, diagnosis: Diagnosis) -> None:
 
 
 def empty_database(steps: Sequence[schema.Step]) -> Connection:
-    """An empty database in memory with the tables of these migration steps."""
+    """Return an empty in-memory database with the tables of these migration steps."""
     reference = Connection(":memory:")
     migrate(reference, steps)
     return reference
@@ -182,13 +182,13 @@ def _check_head(connection: Connection, space: str, diagnosis: Diagnosis) -> Non
     try:
         seq, next_num, operation, _ = read_head(connection, space)
     except StorageCorrupt:
-        return  # its row was already found not to match its hash
+        return  # A finding already reports that this row does not match its hash.
     row = connection.execute(
         "SELECT count(*), max(num) FROM operations NOT INDEXED WHERE space = ?", (space,)
     ).fetchone()
     count, newest = row or (0, None)
     if count != seq or (newest or 0) != seq:
-        what = f"There are {count} operations, the newest is {newest}; the counter says {seq}."
+        what = f"There are {count} operations and the newest is {newest}, but the counter is {seq}."
         diagnosis.add("operations", what, RESTORE)
     newest_id = connection.execute(
         "SELECT id FROM operations WHERE space = ? AND num = ?", (space, seq)
@@ -228,12 +228,12 @@ def _check_orphans(connection: Connection, space: str, diagnosis: Diagnosis) -> 
         statement = f"SELECT num FROM {table} WHERE space = ?1 AND ({clause})"  # noqa: S608
         for (num,) in connection.execute(statement, (space,)):
             fault = f"Row {{row}} of {table} refers to {what} that does not exist."
-            hint = "It was probably undone or removed."
+            hint = "The referenced row was probably undone or removed."
             diagnosis.add("orphans", fault, hint, "warning", row=num)
 
 
 def _pending(connection: Connection, space: str, diagnosis: Diagnosis) -> set[int]:
-    """Memories whose vectors are still to be computed."""
+    """Return the memories whose vectors are not computed yet."""
     found = set()
     for num, owner, kind, subject in connection.execute(
         "SELECT num, CAST(space AS BLOB), CAST(kind AS BLOB), CAST(subject AS BLOB) FROM outbox"
@@ -252,7 +252,7 @@ def _pending(connection: Connection, space: str, diagnosis: Diagnosis) -> set[in
 def vector_models(
     connection: Connection, space: str, diagnosis: Diagnosis
 ) -> dict[int, tuple[str, str, int]]:
-    """number → (id, weights, bytes of a vector) of the models whose vectors are stored."""
+    """Return, by number, the id, weights and vector size of the models with stored vectors."""
     with reporting(diagnosis, "models"):
         return {
             num: (identity, weights, SCALE_BYTES + dimensions)
@@ -265,7 +265,7 @@ def vector_models(
 
 @dataclass(slots=True)
 class Compared:
-    """A memory, and the faults of its derived rows. `row` is None if there is no such memory."""
+    """A memory, and the faults of its derived rows. `row` is None if the memory does not exist."""
 
     num: int
     row: Row | None
@@ -281,9 +281,10 @@ def compare(
     derive: Derive,
     grams: dict[int, Grams | None] | None = None,
 ) -> Iterator[Compared]:
-    """Compare derived rows with what the text of each memory yields; also those without a memory.
+    """Compare the stored derived rows with those computed from each memory's text.
 
-    `grams` is filled with what the trigram index must hold of each memory.
+    Derived rows without a memory are reported too. `grams` is filled with the expected content of
+    the trigram index for each memory.
     """
     speakers, unsure = _speakers(connection)
     last = -(2**63)
@@ -296,7 +297,7 @@ def compare(
             if grams is not None:
                 grams[num] = None
             if row is None:
-                continue  # derived rows of a damaged row cannot be checked
+                continue  # The derived rows of a damaged row cannot be checked.
             prepared = derive(row, speakers.get(num, ""))
             memory = Compared(num, row, {}, prepared, stored.get("passages", {}).get(num, []))
             for table in tables:
@@ -319,13 +320,13 @@ def _without_memory(
     strays: dict[int, dict[str, str]] = defaultdict(dict)
     for table, rows in stored.items():
         for num in rows.keys() - known:
-            strays[num][table] = f"there is no such memory, but there are {table} of it"
+            strays[num][table] = f"there is no such memory, but it has rows in {table}"
     for num in sorted(strays):
         yield Compared(num, None, strays[num])
 
 
 def _speakers(connection: Connection) -> tuple[dict[int, str], set[int]]:
-    """(memory → its speaker, memories whose message row is damaged)."""
+    """Return the speaker of each memory, and the memories whose message row is damaged."""
     speakers, unsure = {}, set()
     with contextlib.suppress(apsw.Error):
         for row, sound in read_rows(connection, MESSAGES):
@@ -337,7 +338,7 @@ def _speakers(connection: Connection) -> tuple[dict[int, str], set[int]]:
 
 
 def _batches(connection: Connection, space: str) -> Iterator[list[tuple[int, Row | None]]]:
-    """Memories in the order of their numbers; None instead of a damaged row."""
+    """Yield memories in the order of their numbers, with None for a damaged row."""
     part: list[tuple[int, Row | None]] = []
     for row, sound in read_rows(connection, MEMORIES):
         part.append((int(row["num"]), row if sound and row["space"] == space else None))
@@ -359,7 +360,7 @@ _SELECTS = {
 def stored_rows(
     connection: Connection, table: str, after: int, upto: int
 ) -> dict[int, list[tuple[Any, ...]]]:
-    """Derived rows of one table by their memory, for a range of memories."""
+    """Return the derived rows of one table by their memory, for a range of memories."""
     found: dict[int, list[tuple[Any, ...]]] = defaultdict(list)
     statement = _SELECTS[table] + " WHERE memory > ? AND memory <= ? ORDER BY memory"
     for memory, *values in connection.execute(statement, (after, upto)):
@@ -395,7 +396,7 @@ def _passages_fault(num: int, space: str, prepared: Findable, rows: list[tuple[A
 
 
 def passage_sound(num: int, passage: tuple[Any, ...]) -> bool:
-    """Whether a stored passage matches its checksum."""
+    """Return whether a stored passage matches its checksum."""
     _, ordinal, start, stop, model, vector, total = passage
     blob = vector is None or isinstance(vector, bytes)
     return blob and derived.passage_sum(num, ordinal, start, stop, model, vector) == total
@@ -405,19 +406,19 @@ _FAULTS = {"lexemes": _lexemes_fault, "labels": _labels_fault, "passages": _pass
 
 
 def is_readable(connection: Connection, table: str) -> bool:
-    """Whether every row of a table can be read."""
+    """Return whether every row of a table can be read."""
     try:
         for _ in connection.execute(f"SELECT space, * FROM {table}"):  # noqa: S608
             pass
     except UnicodeDecodeError:
-        return True  # a label that is not UTF-8: its row can be replaced
+        return True  # A label is not UTF-8; its row can be replaced.
     except apsw.Error:
         return False
     return True
 
 
 def known_vector(passage: tuple[Any, ...], models: Mapping[int, tuple[str, str, int]]) -> bool:
-    """Whether a passage has no vector, or one of a known model with the model's length."""
+    """Return whether a passage has no vector, or one of a known model with the right length."""
     _, _, _, _, model, vector, _ = passage
     if model is None:
         return vector is None
@@ -431,7 +432,7 @@ def _check_vectors(
     pending: set[int],
     diagnosis: Diagnosis,
 ) -> None:
-    """Each passage has a vector of the present model, or waits for one."""
+    """Check that each passage has a vector of the current model, or a request for one."""
     if memory.row is None or "passages" in memory.faults:
         return
     where, num = "Row {row} of memories: a passage", memory.num
@@ -448,8 +449,8 @@ def _check_vectors(
             and (model is None or models[model][:2] != (embedder.id, embedder.weights))
         ):
             diagnosis.add(
-                "vectors", f"{where} has no vector of {embedder.id} and is not waiting for one.",
-                "It is requested when the space is opened.", "warning", row=num,
+                "vectors", f"{where} has no vector of {embedder.id} and no request for one.",
+                "The vector is requested when the space is opened.", "warning", row=num,
             )  # fmt: skip
 
 
@@ -463,7 +464,7 @@ def _grams(folded: str) -> Grams:
 def _check_grams(
     connection: Connection, diagnosis: Diagnosis, expected: Mapping[int, Grams | None]
 ) -> None:
-    """Compare the trigram index with what it must hold of each memory."""
+    """Compare the trigram index with its expected content for each memory."""
     with reporting(diagnosis, "grams"):
         sizes = dict(connection.execute("SELECT id, sz FROM grams_docsize"))
         held: defaultdict[int, int] = defaultdict(int)
@@ -477,7 +478,7 @@ def _check_grams(
         for num in sorted(sizes.keys() | held.keys() | expected.keys()):
             what, grams = "", expected.get(num)
             if num not in expected:
-                what = "There is no memory {row}, but there are trigrams of it."
+                what = "There is no memory {row}, but the index has trigrams of it."
             elif num not in sizes:
                 what = "Row {row} of memories: its trigrams are missing."
             elif grams and (sizes[num], held[num], sums[num]) != (_varint(grams[0]), *grams[1:]):
@@ -487,9 +488,9 @@ def _check_grams(
 
 
 def _vocabulary(connection: Connection) -> Iterator[tuple[str, int]]:
-    """Every trigram with every memory that holds it."""
+    """Yield every trigram with every memory that contains it."""
     readonly = bool(connection.pragma("query_only"))
-    connection.pragma("query_only", False)  # the view of the index is a temporary table
+    connection.pragma("query_only", False)  # The view of the index is a temporary table.
     try:
         connection.execute(
             "CREATE VIRTUAL TABLE temp.vocabulary USING fts5vocab('main', 'grams', 'instance')"
@@ -502,7 +503,7 @@ def _vocabulary(connection: Connection) -> Iterator[tuple[str, int]]:
 
 
 def _varint(number: int) -> bytes:
-    """A whole number as SQLite packs it."""
+    """Return an integer in SQLite's variable-length encoding."""
     digits = [number & 0x7F]
     while number := number >> 7:
         digits.append(number & 0x7F | 0x80)

@@ -1,4 +1,4 @@
-"""Locks and requests for work among the processes that use one data directory: files."""
+"""Locks and work requests, as files, for the processes that share one data directory."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from commonplace.storage.locking import file_lock, open_locked
 from commonplace.storage.ports import Store, WorkRequest
 
 WORK = "workflows"
-"""The name of the lock for work in steps, and of its folder."""
+"""The name of the lock for durable work, and of its folder."""
 
 
 class FileLock:
-    """`ports.ProcessLock` on a file: the system releases it when the process ends, not before."""
+    """`ports.ProcessLock` as a file lock. The system releases it only when the process ends."""
 
     is_held = True
 
@@ -31,15 +31,15 @@ class FileLock:
         return contextlib.nullcontext()
 
     def release(self) -> None:
-        """Let others have the lock."""
+        """Release the lock."""
         os.close(self._descriptor)
 
 
 class FileCoordination:
-    """`ports.Coordination` in a data directory.
+    """`ports.Coordination` for a data directory.
 
-    A request for work is a small file in `workflows/due`, written before the call that makes it
-    commits. The folder `workflows` is made with the first request.
+    A work request is a small file in `workflows/due`, written before its call commits. The folder
+    `workflows` is created with the first request.
     """
 
     def __init__(self, data: Path) -> None:
@@ -52,23 +52,23 @@ class FileCoordination:
         return self._folder / "lock" if name == WORK else self._turns / f"{name}.lock"
 
     def try_lock(self, name: str) -> FileLock | None:
-        """Take a lock; None if another process, or another call, holds it."""
+        """Take a lock; return None if another process or call holds it."""
         file = self._file(name)
         make_private(file.parent)
         descriptor = open_locked(file)
         return None if descriptor is None else FileLock(descriptor)
 
     def lock(self, name: str, seconds: float) -> contextlib.AbstractContextManager[None]:
-        """Hold a lock during the block; Busy if it is not free within some seconds."""
+        """Hold a lock during the block; raise Busy if it is not free in time."""
         return file_lock(self._file(name), seconds)
 
     @property
     def work_expected(self) -> bool:
-        """Whether anything was ever requested in this directory."""
+        """Whether any work was ever requested in this directory."""
         return self._folder.exists()
 
     def expect_work(self) -> None:
-        """Create the folder `workflows`, which tells processes to look for requests."""
+        """Create the folder `workflows`, which makes processes look for requests."""
         make_private(self._folder)
 
     def request(self, store: Store, identity: str, turn: int) -> None:
@@ -79,7 +79,7 @@ class FileCoordination:
             stream.write(json.dumps(asked).encode())
 
     def requests(self) -> list[WorkRequest]:
-        """All requests; files that are not valid requests are removed."""
+        """Return all requests, and remove files that are not valid requests."""
         return list(self._read_requests()) if self._due.exists() else []
 
     def _read_requests(self) -> Iterator[WorkRequest]:
@@ -96,12 +96,12 @@ class FileCoordination:
         (self._due / f"{request.identity}.{request.turn}.json").unlink(missing_ok=True)
 
     def dbos_settings(self) -> dict[str, Any]:
-        """DBOS has a file of its own."""
+        """Return settings that give DBOS its own file."""
         return {"system_database_url": f"sqlite:///{self._dbos}"}
 
     def replace_damaged_dbos(self) -> bool:
-        """Rename the file of DBOS if it is damaged; return whether it was."""
-        from commonplace.storage.sqlite import foreign  # rarely used
+        """Rename the file of DBOS if it is damaged; return whether it was damaged."""
+        from commonplace.storage.sqlite import foreign  # imported here because it is rarely used
 
         if foreign.is_sound(self._dbos):
             return False

@@ -1,4 +1,4 @@
-"""Databases of other programs, read from a copy: the file itself is never opened.
+"""Read databases of other programs from a copy; the file itself is never opened.
 
 Its write-ahead log or journal is copied with it. If the file changed meanwhile, or the copy is
 damaged, it is copied again.
@@ -26,7 +26,7 @@ Row = dict[str, Any]
 
 
 def fingerprint(path: Path) -> str:
-    """A text that changes when the file or its log does."""
+    """Return a text that changes when the file or its log changes."""
     parts = []
     for suffix in _FILES:
         with contextlib.suppress(OSError):
@@ -43,10 +43,10 @@ class Copy:
         self._path = path
 
     def rows(self, table: str, columns: Sequence[str], order: str = "rowid") -> Iterator[Row]:
-        """A table's rows one by one, with those of the columns that exist.
+        """Yield a table's rows one by one, with those of the columns that exist.
 
-        Nothing if the table does not exist. If the table has an index on `order`, only one row is
-        in memory at a time.
+        Yield no rows if the table does not exist. If the table has an index on `order`, only one
+        row is in memory at a time.
         """
         try:
             found = self._connection.execute(f"PRAGMA table_info({table})")
@@ -64,8 +64,8 @@ class Copy:
 
 @contextlib.contextmanager
 def opened(path: Path, tables: Iterable[str]) -> Iterator[Copy]:
-    """A copy of a database at one moment, in which these tables are intact."""
-    why = "it is not a complete SQLite database, or it keeps changing"
+    """Open a consistent copy of a database in which these tables are intact."""
+    why = "the file is not a complete SQLite database, or it keeps changing"
     with tempfile.TemporaryDirectory(prefix="commonplace-foreign-") as folder:
         copy = Path(folder) / "copy.db"
         for _ in range(TRIES):
@@ -91,19 +91,19 @@ def opened(path: Path, tables: Iterable[str]) -> Iterator[Copy]:
 
 
 def read(path: Path, tables: Mapping[str, Sequence[str]]) -> dict[str, list[Row]]:
-    """The rows of tables at one moment, in the order they were inserted; see `Copy.rows`."""
+    """Return the rows of tables from one snapshot, in insertion order; see `Copy.rows`."""
     with opened(path, tables) as copy:
         return {name: list(copy.rows(name, columns)) for name, columns in tables.items()}
 
 
 def table_names(path: Path) -> frozenset[str]:
-    """The names of a database's tables."""
+    """Return the names of a database's tables."""
     with opened(path, ()) as copy:
         return frozenset(row["name"] for row in copy.rows("sqlite_schema", ("name",)))
 
 
 def _is_intact(copy: Path, tables: Iterable[str]) -> bool:
-    """Whether these tables of a copy are intact; its log is merged into it.
+    """Return whether these tables of a copy are intact; the log is merged into the copy.
 
     Other tables are not checked, since they may need extensions that are not installed.
     """
@@ -118,7 +118,7 @@ def _is_intact(copy: Path, tables: Iterable[str]) -> bool:
 
 
 def is_sound(path: Path) -> bool:
-    """Whether a file that no process has open is an intact SQLite database."""
+    """Return whether a file is an intact SQLite database. No process may have it open."""
     try:
         with contextlib.closing(apsw.Connection(str(path), apsw.SQLITE_OPEN_READONLY)) as opened:
             return opened.execute("PRAGMA quick_check(1)").fetchall() == [("ok",)]

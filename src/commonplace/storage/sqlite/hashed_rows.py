@@ -1,4 +1,4 @@
-"""Reads every row that carries a hash, damaged ones included, and says which match their hash."""
+"""Read every row that has a hash, even a damaged one, and report whether it matches the hash."""
 
 from __future__ import annotations
 
@@ -27,17 +27,17 @@ _KEYS = {"head": ("seq",), "versions": ("entity", "num", "until"), "counters": (
 
 
 def key_of(table: Hashed) -> tuple[str, ...]:
-    """The columns that identify a row within its space."""
+    """Return the columns that identify a row within its space."""
     return _KEYS.get(table.name, ("num",))
 
 
 def row_name(table: Hashed, row: Row) -> str:
-    """A row as reports name it: its table and its key."""
+    """Return the name of a row in reports: its table and its key."""
     return f"{table.name} {', '.join(f'{part} {row[part]}' for part in key_of(table))}"
 
 
 def is_sound(table: Hashed, row: Row) -> bool:
-    """Whether a row matches its hash, and an event's payload the hash in its row."""
+    """Return whether a row matches its hash, and an event's payload the hash in its row."""
     payload = row.get("payload")
     if payload is not None and digest(payload) != row["payload_hash"]:
         return False
@@ -45,7 +45,7 @@ def is_sound(table: Hashed, row: Row) -> bool:
 
 
 def read_rows(connection: Connection, table: Hashed) -> Iterator[tuple[Row, bool]]:
-    """(row with all stored columns, whether it matches its hash), ordered by key."""
+    """Yield each row with all stored columns and whether it matches its hash, ordered by key."""
     last: Row | None = None
     try:
         for values in connection.execute(_select(table, table.stored)):
@@ -54,7 +54,7 @@ def read_rows(connection: Connection, table: Hashed) -> Iterator[tuple[Row, bool
             last = row
         return
     except UnicodeDecodeError:
-        pass  # a cursor ends at invalid UTF-8: the remaining rows are read as bytes
+        pass  # A cursor ends at invalid UTF-8; the remaining rows are read as bytes.
     skipping = last is not None
     for raw in connection.execute(
         _select(table, [f"CAST({name} AS BLOB)" for name in table.stored])
@@ -72,7 +72,7 @@ def _select(table: Hashed, columns: Sequence[str]) -> str:
 
 
 def _read_one(connection: Connection, table: Hashed, raw: Sequence[Any]) -> tuple[Row, bool]:
-    """Read a row by its key, given its columns as bytes; invalid text is shown with U+FFFD."""
+    """Read a row by its key, given as bytes; invalid text is replaced by U+FFFD."""
     stored = dict(zip(table.stored, raw, strict=True))
     where = " AND ".join(f"CAST({part} AS BLOB) = ?" for part in key_of(table))
     try:
@@ -91,7 +91,7 @@ def _read_one(connection: Connection, table: Hashed, raw: Sequence[Any]) -> tupl
 
 @dataclass(slots=True)
 class Census:
-    """How many rows a file has, a digest of their content, and how many are damaged."""
+    """The number of rows of a file, a digest of their content, and the number of damaged rows."""
 
     rows: dict[str, int] = field(default_factory=dict)
     digest: str = ""
@@ -102,7 +102,7 @@ class Census:
 def take_census(
     connection: Connection, space: str, progress: Callable[[int], None] | None = None
 ) -> Census:
-    """Read all rows that have hashes. The digest does not depend on the space's name."""
+    """Read all rows that have hashes. The digest does not depend on the name of the space."""
     census, content, seen = Census(), hashlib.sha256(), 0
     for table in TABLES.values():
         first_seen = seen
@@ -113,7 +113,7 @@ def take_census(
             if not sound or row["space"] != space:
                 census.damaged += 1
                 census.first_damaged = census.first_damaged or row_name(table, row)
-            # Added columns count only if they are not at their default, as in the row's hash.
+            # As in the row's hash, added columns count only if they differ from their default.
             newer = table.newer([row[name] for name in table.added])
             values = (*(row[name] for name in names), *newer.items())
             content.update(ascii((table.name, *values)).encode())

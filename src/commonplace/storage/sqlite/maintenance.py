@@ -1,8 +1,8 @@
 """Maintenance of SQLite files: backups, checks, repair.
 
-Repair never changes or deletes a row. Derived rows are compared with what the text yields, and
-replaced in one transaction where they differ. Only if the structure of the file is broken, all
-rows are copied to a new file, which replaces it if no row was lost.
+Repair never changes or deletes a row. Derived rows that do not match the text are replaced in one
+transaction. Only if the structure of the file is broken, all rows are copied to a new file, which
+replaces the old one if no row was lost.
 """
 
 from __future__ import annotations
@@ -36,11 +36,11 @@ from commonplace.storage.sqlite.swap import JOURNAL
 from commonplace.storage.tables import VERSIONED
 
 READ_ONLY = "The file is read-only."
-READ_ONLY_HINT = "To store anything, mount the disk for writing, or check the permissions."
+READ_ONLY_HINT = "To write, mount the disk for writing, or change the permissions."
 
 
 class SqliteMaintenance:
-    """`ports.Maintenance` for a data directory with one SQLite file a space."""
+    """`ports.Maintenance` for a data directory with one SQLite file for each space."""
 
     def __init__(self, library: Contents) -> None:
         self._library = library
@@ -53,7 +53,7 @@ class SqliteMaintenance:
         system: bool | None = None,
         progress: Progress | None = None,
     ) -> BackupReport:
-        """As `backup.backup`."""
+        """See `backup.backup`."""
         return backup.backup(self._library, target, spaces=spaces, system=system, progress=progress)
 
     def restore(
@@ -66,14 +66,14 @@ class SqliteMaintenance:
         system: bool | None = None,
         progress: Progress | None = None,
     ) -> RestoreReport:
-        """As `restore.restore`."""
+        """See `restore.restore`."""
         return restore.restore(
             self._library, source, spaces=spaces, into=into, overwrite=overwrite, system=system,
             progress=progress,
         )  # fmt: skip
 
     def salvage(self, space: str, target: Path, *, progress: Progress | None = None) -> Salvage:
-        """As `salvage.salvage`."""
+        """See `salvage.salvage`."""
         return salvage.salvage(self._library, space, target, progress=progress)
 
     def check(self, space: str, *, progress: Progress | None = None) -> Diagnosis:
@@ -101,7 +101,7 @@ class SqliteMaintenance:
                 with shared_files.open_snapshot(self._library.path, name) as connection:
                     check_shared_file(connection, name, diagnosis)
             except CommonplaceError as error:
-                diagnosis.add("file", f"It cannot be opened: {error.message}", RESTORE_SYSTEM)
+                diagnosis.add("file", f"The file cannot be opened: {error.message}", RESTORE_SYSTEM)
             diagnosis.finish()
         if (self._library.path / JOURNAL).exists():
             half = Diagnosis(JOURNAL)
@@ -120,12 +120,12 @@ class SqliteMaintenance:
     def repair(self, space: str, *, progress: Progress | None = None) -> Repair:
         """Rebuild derived rows that do not match the text, in one transaction.
 
-        No row is changed or lost; rows that do not match their hash are only reported.
+        No row is changed or lost. Rows that do not match their hash are only reported.
         """
         before = self.check(space, progress=progress)
         rebuilt: list[str] = []
         if before.findings:
-            # With a page that cannot be read, freed or overwritten, the file is rewritten below.
+            # If a page cannot be read, freed or overwritten, the file is rewritten below.
             unwritable = contextlib.suppress(StorageCorrupt, StorageUnavailable, Conflict)
             with unwritable, _opened(self._library, space, Diagnosis(space)) as store:
                 if store is not None:
@@ -145,14 +145,14 @@ class SqliteMaintenance:
 
 @contextlib.contextmanager
 def _opened(library: Contents, space: str, diagnosis: Diagnosis) -> Iterator[Store | None]:
-    """Open the file without the library, whose first reads might fail; None if it is impossible."""
+    """Open the file directly, since reads by the library might fail; return None if that fails."""
     path = library.file(space)
     if not path.exists():
-        raise NotFound(f"There is no space {space}.", field="space")
+        raise NotFound(f"There is no space named {space}.", field="space")
     try:
         store = Store(path, space)
     except CommonplaceError as error:
-        diagnosis.add("file", f"It cannot be opened: {error.message}", RESTORE)
+        diagnosis.add("file", f"The file cannot be opened: {error.message}", RESTORE)
         yield None
         return
     try:

@@ -22,34 +22,34 @@ _LOGS = ("", "-wal")
 
 
 def writable(place: Path) -> bool:
-    """Whether the disk and the permissions allow to write a file or directory."""
+    """Return whether the disk and the permissions allow writes to a file or directory."""
     return os.access(place, os.W_OK, effective_ids=os.access in os.supports_effective_ids)
 
 
 def is_read_only(path: Path) -> bool:
-    """Whether a file, if it exists, or its directory cannot be written."""
+    """Return whether a file, or its directory, is not writable."""
     return not writable(path.parent) or (path.exists() and not writable(path))
 
 
 def write_refused(path: Path) -> StorageReadOnly:
-    """The error for a write to a read-only directory."""
+    """Return the error for a write to a read-only directory."""
     return StorageReadOnly(
-        f"{path.parent} can only be read; nothing was stored.",
+        f"{path.parent} is read-only; nothing was stored.",
         hint="Mount its disk for writing, change its permissions, or choose another directory with"
         " --data or COMMONPLACE_DATA.",
     )
 
 
 def migration_refused(path: Path, version: int) -> UnsupportedVersion:
-    """The error for a file that would have to be migrated first."""
+    """Return the error for a read-only file that needs a migration."""
     return UnsupportedVersion(
-        f"{path.name} has schema version {version} and can only be read.",
+        f"{path.name} has schema version {version} and is read-only, so it cannot be migrated.",
         hint="Make it writable and open it once, or restore a backup of it elsewhere.",
     )
 
 
 def connect_immutable(path: Path) -> Connection:
-    """A connection to a file that nobody changes; it creates no files next to it."""
+    """Open a file that no process changes, without creating other files next to it."""
     return Connection(
         f"{path.absolute().as_uri()}?immutable=1",
         flags=apsw.SQLITE_OPEN_READONLY | apsw.SQLITE_OPEN_URI,
@@ -57,7 +57,7 @@ def connect_immutable(path: Path) -> Connection:
 
 
 class ReadOnlyFile:
-    """Opens connections to a file that cannot be written."""
+    """Opens connections to a file that is not writable."""
 
     def __init__(self, path: Path) -> None:
         self._folder: tempfile.TemporaryDirectory[str] | None = None
@@ -72,7 +72,7 @@ class ReadOnlyFile:
                     shutil.copyfile(f"{path}{suffix}", f"{self._path}{suffix}")
 
     def connect(self) -> Connection:
-        """A connection that reads."""
+        """Return a connection for reading."""
         if self._folder is None:
             return connect_immutable(self._path)
         return Connection(str(self._path), flags=apsw.SQLITE_OPEN_READWRITE)
@@ -84,7 +84,7 @@ class ReadOnlyFile:
 
 
 def _never_changes(path: Path) -> bool:
-    """Whether the disk is read-only, so that nobody can write while it is read."""
+    """Return whether the disk is read-only, so that no process can write to it."""
     if not hasattr(os, "statvfs"):
         return False
     return bool(os.statvfs(path).f_flag & os.ST_RDONLY)

@@ -1,4 +1,4 @@
-"""Rebuilds what is derived from the rows, and never changes a row itself."""
+"""Rebuild the data derived from the rows, without ever changing a row."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ from commonplace.storage.tables import COUNTERS, MEMORIES, OPERATIONS, VERSIONS
 from commonplace.storage.writing import Head, write_head
 
 DOCTOR = {"client": "commonplace", "tool": "doctor"}
-OPERATION = "embed"  # an operation of this name is neither listed in the history nor undone
+OPERATION = "embed"  # The history does not list operations of this name, and undo skips them.
 
 
 def rebuild(store: Store, library: Contents, diagnosis: Diagnosis) -> list[str]:
-    """Rebuild what a diagnosis found damaged; return the names of the rebuilt parts."""
+    """Rebuild the parts that a diagnosis found damaged; return their names."""
     rebuilt = []
     with store.maintain() as connection:
         if diagnosis.damaged("file"):
@@ -49,7 +49,7 @@ def rebuild(store: Store, library: Contents, diagnosis: Diagnosis) -> list[str]:
             )  # fmt: skip
             rebuilt.append("counters")
         if diagnosis.damaged("outbox"):
-            connection.execute("DELETE FROM outbox")  # missing vectors are requested again
+            connection.execute("DELETE FROM outbox")  # Missing vectors are requested again.
             rebuilt.append("outbox")
     if not diagnosis.damaged("grams", "vectors", "models", *DERIVED):
         return rebuilt
@@ -81,7 +81,7 @@ def _row_counts(connection: Connection, space: str) -> dict[str, Any]:
 
 
 def head_from_rows(connection: Connection, space: str) -> Head:
-    """The space's counters as the intact rows show them."""
+    """Return the counters of the space, computed from the intact rows."""
     seq = num = 0
     newest, identity = 0, ""
     for name, table in TABLES.items():
@@ -91,7 +91,8 @@ def head_from_rows(connection: Connection, space: str) -> Head:
             if not sound or row["space"] != space:
                 continue
             if table is OPERATIONS:
-                newest, identity = row["num"], row["id"]  # ordered by number: the last is newest
+                # The rows are ordered by number, so the last one is the newest.
+                newest, identity = row["num"], row["id"]
                 seq = max(seq, newest)
                 continue
             num = max(num, row["num"])
@@ -114,7 +115,7 @@ def _recreate(connection: Connection, table: str) -> None:
 
 
 def _rebuild_derived(connection: Connection, space: str, library: Contents) -> dict[str, set[int]]:
-    """Replace derived rows that do not match the text; table → memories whose rows did not."""
+    """Replace derived rows that do not match the text; return the affected memories by table."""
     models = vector_models(connection, space, Diagnosis(space))
     done: dict[str, set[int]] = defaultdict(set)
     for memory in compare(connection, space, DERIVED, library.derive):
@@ -137,7 +138,7 @@ def write_derived(
     models: dict[int, tuple[str, str, int]],
     embedder: Model | None,
 ) -> None:
-    """Write a memory's derived rows in these tables, with the stored vectors that are intact."""
+    """Write a memory's derived rows into these tables, with the intact stored vectors."""
     prepared = memory.prepared
     assert prepared is not None
     if "lexemes" in tables:
@@ -166,7 +167,7 @@ def write_derived(
 
 
 def fill_grams(connection: Connection, derive: Derive) -> None:
-    """Rebuild the trigram index; damaged rows are indexed as they are."""
+    """Rebuild the trigram index, including damaged rows."""
     _recreate(connection, "grams")
     for row, sound in read_rows(connection, MEMORIES):
         try:
@@ -175,4 +176,4 @@ def fill_grams(connection: Connection, derive: Derive) -> None:
             if sound:
                 raise
             continue
-        connection.add_grams("", [(row["num"], folded)])  # the space of a damaged row may be wrong
+        connection.add_grams("", [(row["num"], folded)])  # The space of a damaged row may be wrong.

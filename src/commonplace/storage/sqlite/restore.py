@@ -1,6 +1,6 @@
-"""Restores a backup: verified before and after, all of it or nothing.
+"""Restore a backup: verified before and after, completely or not at all.
 
-If a file cannot be put in place, or the process is killed, all former files are put back.
+If a file cannot be replaced, or the process is killed, all former files are put back.
 """
 
 from __future__ import annotations
@@ -53,11 +53,11 @@ def restore(
     system: bool | None = None,
     progress: Progress | None = None,
 ) -> RestoreReport:
-    """Restore all that a backup holds, or some spaces, or one of them under another name.
+    """Restore a whole backup, some of its spaces, or one space under another name.
 
     With `system`, the files that belong to no space are restored too, or alone if no spaces are
-    named; without it, only spaces. Existing files are replaced only with `overwrite`, and are then
-    kept under another name. Everything is restored, or nothing is changed.
+    named. Existing files are replaced only with `overwrite`, and are then kept under another name.
+    Everything is restored, or nothing is changed.
     """
     source = Path(source).expanduser().absolute()
     manifest = read_manifest(source)
@@ -84,7 +84,7 @@ def restore(
     except apsw.Error as error:
         raise typed(error) from error
     finally:
-        if not (library.path / JOURNAL).exists():  # otherwise the recovery needs the staged files
+        if not (library.path / JOURNAL).exists():  # Otherwise the recovery needs the staged files.
             for copy in copies:
                 copy.staged.unlink(missing_ok=True)
     return RestoreReport(
@@ -100,7 +100,7 @@ def restore(
 def _replaced(
     copies: Sequence[_Copy], swaps: Sequence[Swap], overwrite: bool
 ) -> Iterator[dict[str, str]]:
-    """Replace the files in use; yields the new paths of the former files, by the copies' names."""
+    """Replace the files in use; yield the new paths of the former files, by the copies' names."""
     former: dict[str, str] = {}
     swapped: list[_Copy] = []
     try:
@@ -110,7 +110,7 @@ def _replaced(
             swapped.append(copy)
         yield former
     except BaseException:
-        for copy in swapped:  # this process must not have the file open while it is put back
+        for copy in swapped:  # This process must not have the file open while it is put back.
             with contextlib.suppress(CommonplaceError):
                 copy.close()
         raise
@@ -124,7 +124,7 @@ def _wanted(
     into: str | None,
     system: bool | None,
 ) -> tuple[dict[str, str], list[str]]:
-    """(space in the backup → space to restore it as, files that belong to no space)."""
+    """Return the new name of each space to restore, and the files that belong to no space."""
     whole = spaces is None and into is None
     wanted = list(spaces or ()) if system and whole else spaces
     names = chosen(list(manifest["spaces"]), wanted, str(source))
@@ -132,7 +132,7 @@ def _wanted(
     if system and not files:
         raise NotFound(
             f"There is no {shared_files.SYSTEM} in {source}.",
-            hint="A backup of chosen spaces does not contain it; use a backup of all spaces.",
+            hint="A backup of single spaces does not contain it; use a backup of all spaces.",
             field="system",
         )
     if into is not None and len(names) != 1:
@@ -167,7 +167,7 @@ def _refuse_existing(
 
 @dataclass(frozen=True, slots=True)
 class _Copy:
-    """A file of a backup, and the file that it is to become."""
+    """A file of a backup, and the file that it will replace or create."""
 
     name: str
     live: Path
@@ -175,22 +175,23 @@ class _Copy:
     entry: Mapping[str, Any]
     close: Callable[[], None]
     rename: str | None = None
-    """The new name of its space, if it gets one."""
+    """The new name of the space, or None."""
 
     @property
     def staged(self) -> Path:
-        """The temporary path of the copy, until all copies are ready."""
+        """The temporary path of the copy until all copies are ready."""
         return self.live.with_name(self.live.name + ".restoring")
 
     def stage(self) -> None:
-        """Make the copy, ready to be opened."""
+        """Make the copy, and prepare it for opening."""
         make_private(self.live.parent)
         self.staged.unlink(missing_ok=True)
         os.close(os.open(self.staged, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
         shutil.copyfile(self.source, self.staged)
         if sha256(self.staged) != self.entry["sha256"]:
             raise StorageUnavailable(
-                "The disk returned other bytes than were written.", hint="Check the disk."
+                "The disk returned different bytes than were written.",
+                hint="Check the disk for errors, or restore to another disk.",
             )
         connection = connect(self.staged)
         try:
@@ -228,7 +229,7 @@ def _copies(
 
 
 def _rename_space(connection: Connection, space: str) -> None:
-    """Set the space of every row in the file, and the hash that includes it."""
+    """Set the space of every row in the file, and update the hashes, which include the name."""
 
     def rehash(*values: Any) -> bytes:
         table, format, *covered = values

@@ -1,4 +1,4 @@
-"""Saves the intact rows of a damaged file into a new file."""
+"""Save the intact rows of a damaged file into a new file."""
 
 from __future__ import annotations
 
@@ -59,11 +59,11 @@ def salvage(
 def _save(
     library: Contents, space: str, target: Path, progress: Progress | None = None
 ) -> tuple[dict[str, int], list[str], int]:
-    """(rows saved of each table, rows lost, the change counter at that time)."""
+    """Return the saved rows of each table, the lost rows, and the change counter at that time."""
     path = library.file(space)
     if not path.exists():
-        raise NotFound(f"There is no space {space}.", field="space")
-    if not path.stat().st_size:  # SQLite would take it for a new file, and delete its log
+        raise NotFound(f"There is no space named {space}.", field="space")
+    if not path.stat().st_size:  # SQLite would treat the file as new, and delete its log.
         raise StorageCorrupt("The file is empty: there is no row to save.", hint=RESTORE)
     target.unlink(missing_ok=True)
     old = Connection(str(path), flags=apsw.SQLITE_OPEN_READWRITE)
@@ -117,7 +117,7 @@ def _copy_rows(
         if indexed is not None:
             lost += [f"{name} {key}" for key in sorted(indexed - found)]
         elif broken:
-            lost.append(f"{name}: its index is damaged too, so the lost rows cannot be listed")
+            lost.append(f"{name}: the index is damaged too, so the lost rows cannot be listed")
     if not saved["head"]:
         write_head(new, space, head_from_rows(new, space))
     for copied, columns in (("models", "num, id, weights, dimensions"), ("touches", "memory, seq")):
@@ -136,7 +136,7 @@ def _key(table: Hashed, row: Row) -> tuple[Any, ...]:
 
 
 def _derive(old: Connection, new: Connection, space: str, library: Contents) -> None:
-    """Write the derived rows of the saved memories, with the stored vectors that are intact."""
+    """Write the derived rows of the saved memories, with the intact stored vectors."""
     models = vector_models(new, space, Diagnosis(space))
     for memory in compare(new, space, DERIVED, library.derive):
         with contextlib.suppress(apsw.Error):
@@ -146,7 +146,7 @@ def _derive(old: Connection, new: Connection, space: str, library: Contents) -> 
 
 
 def _highest_number(connection: Connection, space: str) -> int:
-    """A number that no row's number exceeds, as far as the file can be read."""
+    """Return an upper bound of all row numbers, as far as the file can be read."""
     columns = [("head", "seq"), ("head", "next_num"), ("counters", "memory")]
     columns += [(name, "num") for name in TABLES if name not in ("head", "counters")]
     highest = 0
@@ -163,7 +163,7 @@ def _highest_number(connection: Connection, space: str) -> int:
 def _readable_rows(
     connection: Connection, table: Hashed, space: str, highest: int, broken: list[str]
 ) -> Iterator[tuple[Row, bool]]:
-    """All rows that can be read; after a damaged page, each of the other rows by its number."""
+    """Yield all readable rows; after a damaged page, the other rows are read by number."""
     seen: set[tuple[Any, ...]] = set()
     try:
         for row, sound in read_rows(connection, table):
@@ -194,7 +194,7 @@ _INDEXES = {
 
 
 def _indexed_keys(connection: Connection, table: Hashed, space: str) -> set[tuple[Any, ...]] | None:
-    """Keys of the rows that an index lists, lost ones included; None if it cannot be read."""
+    """Return the keys in an index, including lost rows; None if the index cannot be read."""
     if table.name not in _INDEXES:
         return set()
     try:
@@ -210,7 +210,7 @@ def _indexed_keys(connection: Connection, table: Hashed, space: str) -> set[tupl
 
 
 def rewrite(library: Contents, space: str) -> None:
-    """Replace a file whose structure is broken by a new one with all rows, if none is lost."""
+    """Replace a file whose structure is broken by a new one with all rows, if no row is lost."""
     staged = library.file(space).with_suffix(".db.repairing")
     try:
         _, lost, seq = _save(library, space, staged)
@@ -223,7 +223,7 @@ def rewrite(library: Contents, space: str) -> None:
         def unchanged(connection: Connection) -> bool:
             with contextlib.suppress(StorageCorrupt, apsw.Error):
                 return read_head(connection, space)[0] == seq
-            return True  # the counter itself is damaged, so nobody can have written
+            return True  # The counter itself is damaged, so no process can have written.
 
         swap = Swap.plan(library.file(space), staged, "repair")
         swap.run(partial(close_space, library, space), unchanged=unchanged)

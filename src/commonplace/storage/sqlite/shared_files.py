@@ -1,10 +1,10 @@
-"""The files of a data directory that belong to no space, as a backup holds them.
+"""The files of a data directory that belong to no space, as part of a backup.
 
 `system.db` holds credentials and the audit entries of calls without a space.
-`workflows/dbos.sqlite` holds the progress of workflows, and `workflows/due` the requests that were
-not started yet. A workflow step that runs twice changes nothing, but a step that is recorded as
-done and is missing in its space would be lost. So the workflows' file is copied before the spaces,
-and the due requests are read again after them.
+`workflows/dbos.sqlite` holds the progress of workflows, and `workflows/due` the requests that are
+not started yet. A workflow step may run twice without harm, but a step that is recorded as done
+while its effect is missing in the space would be lost. So the workflows' file is copied before the
+spaces, and the due requests are read again after them.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ _DUE = "workflows/due"
 
 
 def present(data: Path) -> list[str]:
-    """The files that exist in a data directory."""
+    """Return the names of the shared files that exist in a data directory."""
     return [name for name in FILES if (data / name).exists()]
 
 
 @contextlib.contextmanager
 def open_snapshot(data: Path, name: str) -> Iterator[Connection]:
-    """A snapshot of a file, while others write to it."""
+    """Open a snapshot of a file while others write to it."""
     if name == SYSTEM:
         store = open_system(data)
         try:
@@ -57,14 +57,14 @@ def open_snapshot(data: Path, name: str) -> Iterator[Connection]:
 
 
 def copy(data: Path, name: str, target: Path) -> dict[str, Any]:
-    """Copy a snapshot of a file, and return what the copy must contain."""
+    """Copy a snapshot of a file; return the summary that the copy must match."""
     with open_snapshot(data, name) as connection:
         copy_database(connection, target)
         return summary(connection, name)
 
 
 def summary(connection: Connection, name: str) -> dict[str, Any]:
-    """Row counts, schema version and audit head, which a copy must have as well."""
+    """Return row counts, schema version and audit head, which a copy must match."""
     rows = {}
     for (table,) in connection.execute(
         "SELECT name FROM sqlite_schema WHERE type = 'table' AND name NOT LIKE 'sqlite_%'"
@@ -81,7 +81,7 @@ def summary(connection: Connection, name: str) -> dict[str, Any]:
 
 
 def faults(connection: Connection, name: str) -> Iterator[str]:
-    """Faults that SQLite's integrity check finds, and faults in the audit chain."""
+    """Return the faults that SQLite's integrity check finds, and faults in the audit chain."""
     for (fault,) in connection.execute(f"PRAGMA integrity_check({MOST_LISTED})"):
         if fault != "ok":
             yield f"SQLite: {fault}"
@@ -91,19 +91,20 @@ def faults(connection: Connection, name: str) -> Iterator[str]:
 
 
 def due_requests(data: Path) -> list[dict[str, Any]]:
-    """The workflow requests that were not started yet."""
+    """Return the workflow requests that were not started yet."""
     found = []
     folder = data / _DUE
     for file in sorted(folder.glob("*.json")) if folder.is_dir() else ():
-        # the request was started meanwhile, or is half written
+        # The request was started meanwhile, or its file is incomplete.
         with contextlib.suppress(OSError, ValueError):
             found.append(json.loads(file.read_text(encoding="utf-8")))
     return [each for each in found if isinstance(each, dict) and each.keys() >= {"space", "id"}]
 
 
 def started(connection: Connection) -> set[str]:
-    """The keys of all workflow turns that DBOS has started."""
-    with contextlib.suppress(apsw.SQLError):  # without the table, no workflow was ever started
+    """Return the keys of all workflow turns that DBOS has started."""
+    # If the table is missing, no workflow was ever started.
+    with contextlib.suppress(apsw.SQLError):
         return {
             str(row[0]) for row in connection.execute("SELECT workflow_uuid FROM workflow_status")
         }
@@ -111,7 +112,7 @@ def started(connection: Connection) -> set[str]:
 
 
 def due_since(data: Path, before: list[dict[str, Any]], known: set[str]) -> list[dict[str, Any]]:
-    """The requests that a backup must contain: due before or now, or started since the copy."""
+    """Return the requests that a backup must contain: due before or now, or started since."""
     found = {_key(each): each for each in (*before, *due_requests(data))}
     since: set[str] = set()
     if (data / WORKFLOWS).exists():
@@ -130,7 +131,7 @@ def _key(each: Mapping[str, Any]) -> str:
 
 
 def write_due_requests(data: Path, due: list[dict[str, Any]]) -> None:
-    """Write the requests of a backup, so that they are started again."""
+    """Write the requests of a backup as files, so that they are started again."""
     if not due:
         return
     folder = data / _DUE

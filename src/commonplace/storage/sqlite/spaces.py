@@ -16,7 +16,7 @@ from commonplace.storage.sqlite.watching import Watch
 
 
 def unusable(path: Path, why: str | None) -> StorageUnavailable:
-    """The error for a data directory that cannot be used."""
+    """Return the error for a data directory that cannot be used."""
     return StorageUnavailable(
         f"{path} cannot be used: {why}.",
         hint="Choose another directory with --data or COMMONPLACE_DATA.",
@@ -33,56 +33,57 @@ class SqliteSpaces:
         self.coordination = FileCoordination(data)
         try:
             new = not self._folder.exists()
-            if not data.exists():  # an existing directory keeps its mode
+            if not data.exists():  # An existing directory keeps its mode.
                 make_private(data)
             self._folder.mkdir(mode=0o700, exist_ok=True)
-            if new:  # new directories must be durable too
+            if new:  # New directories must be durable, too.
                 sync_directory(data)
                 sync_directory(data.parent)
         except OSError as error:
             raise unusable(data, error.strerror) from error
         check_runtime(data)
-        recover(data)  # undoes a restore that was killed
+        recover(data)  # This undoes a restore that was killed.
 
     @property
     def read_only(self) -> bool:
-        """Whether the spaces can only be read."""
+        """Whether the spaces are read-only."""
         return not writable(self._folder)
 
     def names(self) -> list[str]:
-        """The names of all spaces."""
+        """Return the names of all spaces."""
         found = (path.stem for path in self._folder.glob("*.db"))
         return sorted(name for name in found if ".before-" not in name)
 
     def file(self, name: str) -> Path:
-        """The file of a space."""
+        """Return the file of a space."""
         return self._folder / f"{name}.db"
 
     def exists(self, name: str) -> bool:
-        """Whether there is such a space."""
+        """Return whether the space exists."""
         return self.file(name).exists()
 
     def size(self, name: str) -> int:
-        """How many bytes a space takes."""
+        """Return the size of a space in bytes."""
         return self.file(name).stat().st_size
 
     def open(self, name: str) -> Store:
-        """The store of a space, which is created if it does not exist."""
+        """Return the store of a space; create the space if it does not exist."""
         return Store(self.file(name), name)
 
     def remove(self, name: str) -> None:
-        """Delete a space that no process uses, with all that it holds."""
+        """Delete a space that no process uses, with all its content."""
         delete(self.file(name))
 
     def watch(self, name: str) -> Watch:
-        """A watch for changes in a space."""
+        """Return an object that reports changes in a space."""
         return Watch(self.file(name))
 
     def close(self) -> None:
         """Do nothing: each file has its own connections, and there is no pool to close."""
 
     def maintenance(self, contents: Contents) -> Maintenance:
-        """Backups, checks and repair."""
-        from commonplace.storage.sqlite.maintenance import SqliteMaintenance  # rarely used
+        """Return the object for backups, checks and repair."""
+        # imported here because it is rarely used
+        from commonplace.storage.sqlite.maintenance import SqliteMaintenance
 
         return SqliteMaintenance(contents)

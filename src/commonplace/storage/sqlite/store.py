@@ -1,7 +1,7 @@
-"""One space's SQLite file: parallel readers, one writer, group commit.
+"""The SQLite file of one space: parallel readers, one writer, group commit.
 
-`Store.read()` gives a snapshot. `Store.write(...)` gives a unit of work: everything in it is
-committed together or not at all, and leaving the block without an error means that it is on disk.
+`Store.read()` opens a snapshot. `Store.write(...)` opens a unit of work: all its writes are
+committed together or not at all, and when the block ends without an error, they are on disk.
 """
 
 from __future__ import annotations
@@ -44,25 +44,25 @@ from commonplace.storage.writing import Head, Units
 
 T = TypeVar("T")
 
-COPY_SECONDS = 600.0  # waiting for another process that copies the file before a migration
+COPY_SECONDS = 600.0  # seconds to wait for another process that copies the file before a migration
 _READ_ONLY = "PRAGMA query_only = ON"
 BALLAST_BYTES = 4 * 1024 * 1024
-BALLAST_STEP = 512 * 1024  # a step holds several audit entries with their pages in the log
+BALLAST_STEP = 512 * 1024  # A step has space for several audit entries with their pages in the log.
 _BALLAST = "-ballast"
 
 
-HELD_SECONDS = 0.05  # how long a process may hold the write lock before others get a chance
+HELD_SECONDS = 0.05  # how long a process may hold the write lock while others wait
 
 
 class _Session:
-    """The connection for writing, kept between transactions."""
+    """The connection for writes, kept between transactions."""
 
     def __init__(
         self, connect: Callable[[], Connection], check: Callable[[Connection], None]
     ) -> None:
         self._connect = connect
         self._check = check
-        """Called in each transaction; raises if this release must not write to the file."""
+        """Called in each transaction; it raises if this release must not write to the file."""
         self._connection: Connection | None = None
         self._durable = True
         self._held_since = 0.0
@@ -79,14 +79,14 @@ class _Session:
         """See `writing.Session`."""
         connection = self.connection
         if durable != self._durable:
-            # In the log, a commit with NORMAL is synced by the next one with FULL.
+            # In WAL mode, a commit with NORMAL is synced by the next commit with FULL.
             connection.execute(f"PRAGMA synchronous = {'FULL' if durable else 'NORMAL'}")
             self._durable = durable
         began = time.monotonic()
         if began - self._released_at > 0.001:
             self._held_since = began
         elif began - self._held_since > HELD_SECONDS:
-            time.sleep(0.002)  # other processes poll for the lock and must find it free
+            time.sleep(0.002)  # Other processes poll for the lock and must find it free.
             self._held_since = time.monotonic()
         connection.execute("BEGIN IMMEDIATE")
         try:
@@ -102,7 +102,7 @@ class _Session:
         self._released_at = time.monotonic()
 
     def reset(self) -> None:
-        """Drop the connection: after a failed write it is not trusted."""
+        """Drop the connection, which may be in a bad state after a failed write."""
         connection, self._connection = self._connection, None
         if connection is not None:
             with contextlib.suppress(apsw.Error):
@@ -112,7 +112,7 @@ class _Session:
 
 
 class Store(Units[Connection]):
-    """One space's file. Thread-safe; several processes may each open a Store of it."""
+    """The file of one space. Thread-safe; several processes may each open a Store of the file."""
 
     def __init__(self, path: Path, space: str, steps: Sequence[schema.Step] | None = None) -> None:
         self._session = _Session(self._writable, self._check_file)
@@ -127,12 +127,12 @@ class Store(Units[Connection]):
             try:
                 self._idle.append(self._first_connection())
                 return
-            except StorageFull:  # even reading creates the log file and its shared-memory index
+            except StorageFull:  # Even a read creates the log file and its shared-memory index.
                 if not self._ballast.give_up_step():
                     raise
 
     def _first_connection(self) -> Connection:
-        """Create or migrate the file if needed; a connection for reading it."""
+        """Create or migrate the file if needed; return a connection for reading."""
         try:
             self._find()
             self._sealed = (
@@ -164,13 +164,14 @@ class Store(Units[Connection]):
 
     @property
     def read_only(self) -> bool:
-        """Whether the file can only be read."""
+        """Whether the file is read-only."""
         return self._sealed is not None
 
     def _connect(self) -> Connection:
         if self._sealed is not None:
             return self._sealed.connect()
-        self._refuse_other_file()  # with the log of the former file, SQLite would mix the two
+        # With the log of the former file, SQLite would mix the two files.
+        self._refuse_other_file()
         return connect(self.path)
 
     def _writable(self) -> Connection:
@@ -179,7 +180,7 @@ class Store(Units[Connection]):
         return self._connect()
 
     def _find(self) -> None:
-        """Create the file if it is missing; refuse an empty one, which SQLite takes for new."""
+        """Create the file if it is missing; refuse an empty one, which looks new to SQLite."""
         try:
             size = self.path.stat().st_size
         except FileNotFoundError:
@@ -191,7 +192,7 @@ class Store(Units[Connection]):
                 raise damaged(f"{self.path.name} is empty.")
 
     def _prepare(self, connection: Connection, version: int) -> None:
-        self._refuse_newer(connection)  # checked before the journal mode is changed
+        self._refuse_newer(connection)  # Check the version before changing the journal mode.
         if 0 < version < len(self._steps):
             self._copy_before_migration(connection)
         if connection.pragma("journal_mode", "wal") != "wal":
@@ -202,7 +203,7 @@ class Store(Units[Connection]):
         migrate(connection, self._steps)
 
     def _copy_before_migration(self, connection: Connection) -> None:
-        """Copy the file before a migration; of several processes, one makes the copy."""
+        """Copy the file before a migration; only one of several processes makes the copy."""
         copy = self.path.with_name(f"{self.path.stem}.before-v{len(self._steps)}.db")
         lock = copy.with_name(f"{copy.name}.lock")
         if copy.exists():
@@ -214,19 +215,19 @@ class Store(Units[Connection]):
                     copy_database(connection, copy)
                 finally:
                     connection.execute("ROLLBACK")
-            with contextlib.suppress(OSError):  # Windows cannot delete open files
-                lock.unlink()  # a process that locks it again finds the copy
+            with contextlib.suppress(OSError):  # Windows cannot delete open files.
+                lock.unlink()  # A process that takes the lock again finds the copy.
 
     def _refuse_newer(self, connection: Connection) -> None:
         refuse_newer(connection, self._steps)
 
     def _check_file(self, connection: Connection) -> None:
-        """Refuse to write to a newer file, or to one that no longer has its name."""
+        """Refuse writes to a file of a newer release, or to a file that was renamed or replaced."""
         self._refuse_newer(connection)
         self._refuse_other_file()
 
     def _refuse_other_file(self) -> None:
-        """Raise if the file was deleted or replaced; SQLite would go on writing to the former."""
+        """Raise if the file was deleted or replaced; SQLite would write to the old file."""
         if self._identity is not None and file_identity(self.path) != self._identity:
             raise StorageUnavailable(
                 f"{self.path.name} was deleted or replaced while it was open.",
@@ -235,7 +236,7 @@ class Store(Units[Connection]):
 
     @contextlib.contextmanager
     def read(self) -> Iterator[Connection]:
-        """A consistent snapshot; inside an open unit, that unit's own view."""
+        """Open a consistent snapshot; inside an open unit, return that unit's own view."""
         if self._scope.unit is not None:
             try:
                 yield self._own()
@@ -264,7 +265,7 @@ class Store(Units[Connection]):
             self._give_back(connection, healthy)
 
     def _explained(self, connection: Connection, error: CommonplaceError) -> CommonplaceError:
-        """The error, or UnsupportedVersion if the file cannot be read because it is newer."""
+        """Return the error, or UnsupportedVersion if a newer file is the cause."""
         if isinstance(error, StorageCorrupt | StorageUnavailable):
             try:
                 self._refuse_newer(connection)
@@ -275,7 +276,7 @@ class Store(Units[Connection]):
         return error
 
     def _reader(self) -> Connection:
-        """A connection for reading, on which writes are errors instead of silently lost."""
+        """Return a connection for reading, on which any write raises an error."""
         with contextlib.suppress(IndexError):
             return self._idle.pop()
         connection = self._connect()
@@ -296,10 +297,10 @@ class Store(Units[Connection]):
     def _check_writable(self) -> None:
         super()._check_writable()
         if not (self._scope.on_reserve or self._ballast.is_whole()):
-            raise disk_full_error()  # the free space is reserved for `with_reserve`
+            raise disk_full_error()  # The free space is reserved for `with_reserve`.
 
     def with_reserve(self, work: Callable[[], T]) -> T:
-        """See `ports.Store`. Inside an open unit the work is done once; the unit can be retried."""
+        """See `ports.Store`. Inside an open unit, `work` runs once; the unit can be retried."""
         scope = self._scope
         if scope.on_reserve or scope.unit is not None or self._sealed is not None:
             return work()
@@ -322,7 +323,7 @@ class Store(Units[Connection]):
             self._session.connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_PASSIVE)
 
     def checkpoint(self) -> None:
-        """Checkpoint and truncate the write-ahead log, so that no old data stays in it."""
+        """Checkpoint and truncate the write-ahead log, so that it contains no old data."""
         if self._scope.unit is not None:
             raise StorageUnavailable("A unit of work is open.", hint="Finish it first.")
         with self._writer.idle():
@@ -332,17 +333,17 @@ class Store(Units[Connection]):
                 raise typed(error) from error
 
     def watch(self) -> Watch:
-        """A watch that notices changes of the file."""
+        """Return an object that reports changes of the file."""
         return Watch(self.path)
 
     def sweep(self, windows: Set[bytes]) -> Swept:
-        """As `sweeping.sweep`."""
+        """See `sweeping.sweep`."""
         from commonplace.storage.sqlite import sweeping
 
         return sweeping.sweep(self, windows)
 
     def rewrite(self) -> None:
-        """Rewrite the whole file, so that no deleted bytes stay between rows."""
+        """Rewrite the whole file, so that no deleted bytes remain between rows."""
         with self._writer.idle():
             try:
                 self._session.connection.execute("VACUUM")
@@ -363,39 +364,40 @@ class Store(Units[Connection]):
 class Ballast:
     """A file of 4 MB next to a database, which is shrunk step by step when the disk is full.
 
-    The server writes an audit entry for every call, so a full disk would end reading too. Work that
-    must go on (`Store.with_reserve`, which creates the file) shrinks the ballast and tries again.
-    All other writes need the whole ballast: it is filled up first, and without disk space for that
-    they are refused. The size of the file is the whole state, so that processes agree on it. A
-    directory that only the library or the command line uses has none. A backup does not copy it.
+    The server writes an audit entry for every call, so a full disk would prevent reads too. Work
+    that must succeed (`Store.with_reserve`, which creates the file) shrinks the ballast and tries
+    again. All other writes need the whole ballast: it is filled up first, and if the disk has no
+    space for that, they are refused. The size of the file is the only state, so that all processes
+    agree on it. A directory that only the library or the command line uses has no ballast. A backup
+    does not copy it.
     """
 
     def __init__(self, database: Path) -> None:
         self._path = database.with_name(database.name + _BALLAST)
 
     def size(self) -> int | None:
-        """The ballast's size in bytes; None if there is no file."""
+        """Return the size of the ballast in bytes; None if there is no file."""
         try:
             return self._path.stat().st_size
         except OSError:
             return None
 
     def is_whole(self) -> bool:
-        """Whether it has its full size, after filling it up if needed; also if there is no file."""
+        """Return whether the ballast has its full size, or no file; fill it up first if needed."""
         size = self.size()
         return size is None or size >= BALLAST_BYTES or self.fill()
 
     def fill(self) -> bool:
-        """Make it, or fill it up as far as there is room; False if the disk is too full for that.
+        """Create the ballast or fill it up; return False if the disk is too full for that.
 
-        If it cannot be made for another reason, the file is removed.
+        If the file cannot be created for another reason, it is removed.
         """
         try:
             found = self.size()
             size = found or 0
             if size >= BALLAST_BYTES:
                 return True
-            # A new file must not fill the disk itself.
+            # A new ballast must not fill the disk itself.
             if self._free() < (
                 2 * BALLAST_BYTES if found is None else min(BALLAST_STEP, BALLAST_BYTES - size)
             ):
@@ -415,21 +417,21 @@ class Ballast:
         return True
 
     def give_up_step(self) -> bool:
-        """Shrink it by a step; False if nothing was left."""
+        """Shrink the ballast by one step; return False if it was empty."""
         size = self.size()
         if not size:
             return False
         try:
             os.truncate(self._path, max(0, size - BALLAST_STEP))
-        except OSError:  # some file systems need free space to truncate; delete the file instead
+        except OSError:  # Some file systems need free space to truncate a file; delete it instead.
             with contextlib.suppress(OSError):
                 self._path.unlink()
         return True
 
     def _free(self) -> int:
-        """The free bytes of the file system."""
+        """Return the free bytes of the file system."""
         if not hasattr(os, "statvfs"):
-            return 2 * BALLAST_BYTES  # Windows: writing will fail if there is no space
+            return 2 * BALLAST_BYTES  # On Windows, writing fails if there is no space.
         found = os.statvfs(self._path.parent)
         return found.f_bavail * found.f_frsize
 
@@ -441,7 +443,7 @@ def _extend(descriptor: int, size: int, more: int) -> None:
             os.posix_fallocate(descriptor, size, more)
             if os.fstat(descriptor).st_blocks * 512 >= size + more:
                 return
-        # Not allocated, as on compressing file systems: write incompressible bytes.
+        # On compressing file systems, the space is not allocated: write incompressible bytes.
         os.lseek(descriptor, size, os.SEEK_SET)
         written = 0
         data = os.urandom(more)

@@ -1,8 +1,8 @@
-"""Replaces files that are in use by finished ones: all of them, or none.
+"""Replace files in use by finished files: all of them, or none.
 
 Before the first file is replaced, a journal in the data directory lists all replacements and the
 names under which the former files are kept. The journal is locked meanwhile. An unlocked journal
-was left by a killed process: the process that finds it puts all former files back; if it is killed
+was left by a killed process. The process that finds it puts all former files back; if it is killed
 as well, the next one does it again.
 """
 
@@ -28,26 +28,26 @@ from commonplace.storage.ports import Contents
 from commonplace.storage.sqlite.readonly import writable
 
 EXCLUSIVE_SECONDS = 3.0
-JOURNAL = "restoring.json"  # a file in the data directory while files are replaced
+JOURNAL = "restoring.json"  # The journal, a file in the data directory while files are replaced.
 _LOGS = ("-wal", "-shm", "-journal")
 
 
 @dataclass(frozen=True, slots=True)
 class Swap:
-    """The replacement of one file by a finished one."""
+    """The replacement of one file by a finished file."""
 
     live: Path
-    """The file that is used."""
+    """The file in use."""
     staged: Path
-    """The finished file that takes its place."""
+    """The finished file that replaces it."""
     former: Path
-    """The name that the replaced file gets."""
+    """The new path of the replaced file."""
     existed: bool
-    """Whether there was a file to be replaced."""
+    """Whether there was a file to replace."""
 
     @staticmethod
     def plan(live: Path, staged: Path, why: str) -> Swap:
-        """A swap that keeps the former file under a free name."""
+        """Return a swap that keeps the former file under an unused name."""
         stamp = f".before-{why}-{time.strftime('%Y%m%dT%H%M%S')}"
         former = live.with_name(f"{live.stem}{stamp}{live.suffix}")
         while former.exists():
@@ -63,19 +63,19 @@ class Swap:
     ) -> bool:
         """Replace the file; return whether there was one. A kill leaves either file intact.
 
-        `close` closes the file in this process. It is an error if another process has it open, or
-        if `unchanged` is false: changes made meanwhile would be lost.
+        `close` closes the file in this process. Raise an error if another process has the file
+        open, or if `unchanged` returns false, because changes made meanwhile would be lost.
         """
         close()
         live, directory = self.live, self.live.parent
         if not live.exists():
             try:
-                os.link(self.staged, live)  # unlike a rename, a link never replaces a file
+                os.link(self.staged, live)  # Unlike a rename, a link never replaces a file.
                 self.staged.unlink()
             except FileExistsError:
                 raise Conflict(f"{live.name} already exists.", hint="Try again.") from None
             except OSError:
-                self.staged.replace(live)  # a file system without links
+                self.staged.replace(live)  # The file system does not support links.
             sync_directory(directory)
             return False
         if not overwrite:
@@ -87,7 +87,7 @@ class Swap:
                 os.link(live, self.former)
             except OSError:
                 shutil.copy2(live, self.former)
-            # A log that stayed would be read as if it belonged to the new file.
+            # A remaining log would be read as if it belonged to the new file.
             for suffix in ("-wal", "-shm"):
                 with contextlib.suppress(FileNotFoundError):
                     Path(f"{live}{suffix}").replace(f"{self.former}{suffix}")
@@ -98,11 +98,11 @@ class Swap:
         return True
 
     def undo(self) -> None:
-        """Put the former file back, however far the swap had come. Can be repeated."""
+        """Put the former file back, however far the swap had come. The call can be repeated."""
         if self.staged.exists():
             if not self.existed and self.live.exists() and self.live.samefile(self.staged):
                 self.live.unlink()
-            # the kept file is a second link to the file that is still in place
+            # The kept file is a second link to the file that is still in place.
             self.former.unlink(missing_ok=True)
             self._move_logs_back()
             self.staged.unlink()
@@ -141,7 +141,8 @@ def journal(data: Path, swaps: Sequence[Swap]) -> Iterator[None]:
         for swap in swaps
     ]  # fmt: skip
     part = path.with_name(f"{JOURNAL}.part")
-    with part.open("a", encoding="utf-8") as stream:  # not truncated: it may be another process's
+    # Do not truncate the file: it may belong to another process.
+    with part.open("a", encoding="utf-8") as stream:
         if not try_lock(stream.fileno()):
             raise _restore_running(data)
         stream.truncate(0)
@@ -161,7 +162,7 @@ def journal(data: Path, swaps: Sequence[Swap]) -> Iterator[None]:
 
 
 def recover(data: Path) -> bool:
-    """Undo the swaps of a process that was killed; return whether there were any.
+    """Undo the swaps of a killed process; return whether there were any.
 
     A journal that cannot be read stays, and `doctor` reports it.
     """
@@ -182,7 +183,7 @@ def recover(data: Path) -> bool:
                     f"An interrupted restore cannot be undone: {error.strerror or error}.",
                     hint="Check the disk and the permissions, and try again.",
                 ) from error
-    except FileNotFoundError:  # another process has just done it
+    except FileNotFoundError:  # Another process has just recovered.
         return False
     return True
 
@@ -195,7 +196,7 @@ def _undo(data: Path, swaps: Sequence[Swap]) -> None:
 
 
 def _read(data: Path, stream: IO[str]) -> list[Swap] | None:
-    """The swaps of a journal; None if it is damaged or names files outside the directory."""
+    """Return the swaps of a journal; None if it is damaged or names files outside the directory."""
     try:
         swaps = [
             Swap(data / live, data / staged, data / former, bool(existed))
@@ -212,11 +213,12 @@ def _read(data: Path, stream: IO[str]) -> list[Swap] | None:
 
 
 def delete(live: Path, *, unused: str | None = None) -> None:
-    """Delete a file that no process has open, and those that belong to it.
+    """Delete a file that no process has open, and the files that belong to it.
 
-    With the name of its space in `unused`, only if nothing was ever stored in it.
+    If `unused` is the name of its space, delete it only if nothing was ever stored in it.
     """
-    if unused is not None:  # first without the lock, for which others would have to wait
+    # Check first without the lock, because others would have to wait for it.
+    if unused is not None:
         with contextlib.closing(Connection(str(live), apsw.SQLITE_OPEN_READWRITE)) as connection:
             _refuse_used(connection, live, unused)
     with _exclusive(live) as connection:
@@ -230,11 +232,11 @@ def delete(live: Path, *, unused: str | None = None) -> None:
 
 def _refuse_used(connection: Connection, live: Path, space: str) -> None:
     if operations.ends(connection, space) != (0, 0) or audit.read_head(connection, space)[0]:
-        raise StorageUnavailable(f"{live.name} is used.", hint="Leave it.")
+        raise StorageUnavailable(f"{live.name} is in use.", hint="Leave it.")
 
 
 def close_space(library: Contents, space: str) -> None:
-    """Close the space in this process, and wait a little for calls that use it."""
+    """Close the space in this process, after waiting briefly for calls that use it."""
     until = time.monotonic() + EXCLUSIVE_SECONDS
     while True:
         try:
@@ -245,7 +247,7 @@ def close_space(library: Contents, space: str) -> None:
                 raise
             time.sleep(0.02)
         except CommonplaceError:
-            return  # access counters could not be written: the file is damaged
+            return  # The read counts could not be written: the file is damaged.
 
 
 def _restore_running(data: Path) -> StorageUnavailable:
@@ -263,16 +265,16 @@ def _exclusive(live: Path) -> Iterator[Connection]:
         connection.set_busy_timeout(int(EXCLUSIVE_SECONDS * 1_000))
         try:
             connection.pragma("locking_mode", "exclusive")
-            # Leaving the log is possible only while no other connection has the file open.
+            # SQLite can leave WAL mode only while no other connection has the file open.
             connection.pragma("journal_mode", "delete")
             connection.execute("BEGIN EXCLUSIVE")
         except (apsw.BusyError, apsw.LockedError) as error:
             raise StorageUnavailable(
                 f"Another process has {live.name} open.",
-                hint="Stop it, and try again; a server of ours: 'commonplace stop'.",
+                hint="Stop that process ('commonplace stop' stops a server) and try again.",
             ) from error
         except apsw.Error:
-            pass  # too damaged to be locked or used
+            pass  # The file is too damaged to be locked or used.
         try:
             yield connection
         except BaseException:

@@ -1,4 +1,4 @@
-"""Searches the files of a space for bytes that must have been deleted by a purge."""
+"""Search the files of a space for bytes that a purge must have deleted."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from commonplace.storage.ports import Swept
 from commonplace.storage.sqlite.store import Store
 from commonplace.storage.tables import VERSIONED
 
-_HEADER = b"SQLite format 3"  # the start of every file
-# Other data that may contain words of a purged text: remaining rows, and the schema. Of audit rows
-# only the metadata, never arguments or results.
+_HEADER = b"SQLite format 3"  # Every SQLite file starts with this text.
+# Other data that may contain words of a purged text: remaining rows, the schema, and the metadata
+# of audit rows, but not their arguments or results.
 _REMAINING = (
     *(f"SELECT * FROM {table} WHERE space = ?1"  # noqa: S608
       for table in (*(table.name for table in VERSIONED), "versions", "events", "operations",
@@ -24,7 +24,7 @@ _REMAINING = (
 
 
 def sweep(store: Store, windows: Set[bytes]) -> Swept:
-    """Truncate the log, search for these bytes, and rewrite the file if it contains any."""
+    """Truncate the log, search for these bytes, and rewrite the file if it contains any of them."""
     store.checkpoint()
     files, scanned, found = _scan(store, windows)
     if found - _remaining(store, found):
@@ -49,7 +49,7 @@ def _scan(store: Store, windows: Set[bytes]) -> tuple[list[Path], int, set[bytes
 
 
 def _remaining(store: Store, windows: set[bytes]) -> set[bytes]:
-    """The byte strings that remaining rows contain too: these are not traces of a purge."""
+    """Return the byte strings that remaining rows contain too; these are not traces of a purge."""
     if not windows:
         return set()
     held = {window for window in windows if window in _HEADER}
