@@ -1,1 +1,1 @@
-"""Text to vectors: the built-in model, OpenAI-compatible endpoints, calibrated similarity."""
+"""Embeddings: the built-in model, OpenAI-compatible endpoints, calibrated similarity."""

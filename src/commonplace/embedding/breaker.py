@@ -11,7 +11,7 @@ SECONDS_OPEN = 30.0
 
 
 class CircuitBreaker:
-    """Opens after consecutive failures; after a while one call is let through as a probe."""
+    """Opens after consecutive failures; after a while, one call is allowed as a probe."""
 
     def __init__(
         self,
@@ -34,7 +34,10 @@ class CircuitBreaker:
         return self._opened_at is not None
 
     def seconds_until_probe(self) -> float | None:
-        """None if a call may be made (then report its outcome); otherwise the seconds to wait."""
+        """Return None if a call may be made, otherwise the seconds to wait.
+
+        The caller must report the outcome of the call.
+        """
         with self._lock:
             if self._opened_at is None:
                 return None
@@ -58,6 +61,6 @@ class CircuitBreaker:
             self._probing = False
 
     def undecided(self) -> None:
-        """Report a call that says nothing about the service, such as one with a bad request."""
+        """Report a call that shows nothing about the service, such as one with a bad request."""
         with self._lock:
             self._probing = False

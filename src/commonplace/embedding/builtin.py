@@ -1,13 +1,13 @@
-"""The built-in model, inside the package, offline: an English and a multilingual encoder.
+"""The built-in model, which is part of the package: an English and a multilingual encoder.
 
-A vector has a part of each, and each part has a cosine of its own (`provider.parts`). Every text
-has the multilingual part. The English part is zero for a text that the English encoder does not
-know.
+A vector has one part for each encoder, and each part has its own cosine (`provider.parts`). Every
+text has the multilingual part. The English part is zero for a text that the English encoder does
+not support.
 
 The English encoder is all-MiniLM-L6-v2. The multilingual one is Google's Universal Sentence Encoder
-(multilingual, version 3). It knows Arabic, Chinese, Dutch, English, French, German, Italian,
-Japanese, Korean, Polish, Portuguese, Russian, Spanish, Thai and Turkish, and puts a text near its
-translations.
+(multilingual, version 3). It supports Arabic, Chinese, Dutch, English, French, German, Italian,
+Japanese, Korean, Polish, Portuguese, Russian, Spanish, Thai and Turkish, and gives a text and its
+translations similar vectors.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 MODEL_DIRECTORY = Path(__file__).parent / "model"
-USUAL_INFORMATION = 16.0  # assumed for a rare word, in nats, if there is no vocabulary
+USUAL_INFORMATION = 16.0  # the information of a rare word, in nats, if there is no vocabulary
 REBUILD = (
     "Reinstall the package, or in a source tree run `python tools/build_model.py` "
     "(it needs hatchling, numpy, onnx and safetensors)."
@@ -41,15 +41,15 @@ REBUILD = (
 BATCH_TEXTS = 32
 
 # The limits of the English encoder. Larger batches were no faster on one thread, and 32 full
-# windows take 190 MB more. Longer texts are cut before they are tokenised; the window is shorter.
+# windows take 190 MB more. Longer texts are cut before tokenisation; the window is shorter.
 ENGLISH_BATCH_TOKENS = 1_024
 ENGLISH_CHARS = 32_768
 
-# A text with more pieces in a word, on average, is in another language. Plain English has 1.0 to
-# 1.2, with names of programs and commands in it up to 1.7; other languages have about 2. One of
-# these words shows that a text is English with names in it.
+# A text with more pieces for each word, on average, is in another language. Plain English has 1.0
+# to 1.2 pieces, and up to 1.7 with names of programs and commands; other languages have about 2.
+# One of these words shows that a text is English with names in it.
 MOST_PIECES, MOST_PIECES_WITH_NAMES, MOST_PIECES_WITH_ACCENTS = 1.3, 1.8, 1.15
-SHORT = 3  # a text of so few words may consist of names
+SHORT = 3  # A text with this few words may consist of names.
 ENGLISH_WORDS = frozenset({
     "after", "and", "are", "does", "for", "from", "has", "have", "her", "his", "how", "is", "not",
     "of", "our", "she", "that", "the", "this", "use", "uses", "what", "when", "where", "which",
@@ -59,25 +59,25 @@ ENGLISH_WORDS = frozenset({
 # The limits of the multilingual encoder. A passage is always shorter than MULTILINGUAL_CHARS.
 MULTILINGUAL_BATCH_TOKENS = 512
 MULTILINGUAL_CHARS = 4_096
-KNOWN_WORDS = 8_192  # whose pieces are kept
-KNOWN_CHARS = 24  # of the longest of them
+KNOWN_WORDS = 8_192  # The pieces of up to this many words are cached.
+KNOWN_CHARS = 24  # Longer words than this are not cached.
 UNKNOWN, BEGIN, END = 0, 1, 2
-# The branches of the network look at most two tokens back and two ahead.
+# The branches of the network read at most two tokens before and two after a token.
 REACH = 2
 
-# The tree of pieces is a hash table of its edges. An edge's key is made of the slot of the edge
-# before it and of the next character; the slot where the key lies stands for the longer piece.
+# The tree of pieces is a hash table of its edges. The key of an edge combines the slot of the
+# previous edge and the next character. The slot of a key represents the longer piece.
 CODE_POINTS = 0x110000
 HASH_FACTOR = 0x9E3779B97F4A7C15
 NO_EDGE = 0xFFFF_FFFF_FFFF_FFFF
 _64_BITS = 0xFFFF_FFFF_FFFF_FFFF
 
-# Characters that SentencePiece's normalisation makes spaces and NFKC does not.
+# SentencePiece's normalisation turns these characters into spaces, and NFKC does not.
 _SPACES = dict.fromkeys((0x200B, 0x200E, 0x200F, 0xFEFF, 0xFFFD), " ")
 
 
 class BuiltIn:
-    """Embeds in this process. Nothing heavy is imported or read before the first text."""
+    """Embeds texts in this process. Nothing large is imported or read before the first text."""
 
     local = True
 
@@ -95,24 +95,27 @@ class BuiltIn:
         return f"BuiltIn({self.id!r}, dimensions={self.dimensions})"
 
     def embed(self, texts: Sequence[str], *, query: bool = False) -> NDArray[np.float32]:
-        """One row per text, in order; rows of queries are shared and read-only."""
+        """Return one row for each text, in order; rows of queries are shared and read-only."""
         if query and texts:
             return self._queries.embed(texts, self._compute)
         return self._compute(texts)
 
     def embed_quickly(self, texts: Sequence[str]) -> NDArray[np.float32]:
-        """As `embed`, but without the English part, which takes three times as long; it is zero."""
+        """Return vectors like `embed`, but with zeros for the English part.
+
+        The English part takes three times as long to compute.
+        """
         import numpy as np
 
         none = np.zeros((len(texts), self.english.dimensions), np.float32)
         return np.concatenate([none, self.multilingual.embed(texts)], axis=1)
 
     def knows_english(self, text: str) -> bool:
-        """Whether the English encoder knows a text, so that its tokens are whole words."""
+        """Return whether the English encoder supports a text: its tokens are mostly whole words."""
         return self.english.knows(text)
 
     def count_tokens(self, text: str) -> int:
-        """The number of the English encoder's tokens of a text, with the two special ones."""
+        """Return the number of the English encoder's tokens, including the two special ones."""
         return self.english.count_tokens(text)
 
     def verify(self) -> None:
@@ -139,7 +142,7 @@ class BuiltIn:
 
 @functools.lru_cache(maxsize=8_192)
 def information(word: str) -> float:
-    """How much a word says, in nats: little if it is common in any language, much if it is rare."""
+    """Return the information of a word in nats: low for a common word of any language."""
     known = _vocabulary()
     return known.information(word) if known is not None else USUAL_INFORMATION
 
@@ -167,7 +170,7 @@ def _read_about(directory: Path) -> dict[str, Any]:
 
 
 class _Encoder:
-    """An encoder of this model. Nothing heavy is imported or read before the first text."""
+    """One encoder of this model. Nothing large is imported or read before the first text."""
 
     def __init__(self, directory: Path, about: dict[str, Any], *, threads: int = 1) -> None:
         self._directory = directory
@@ -179,12 +182,12 @@ class _Encoder:
         self._lock = threading.Lock()
 
     def close(self) -> None:
-        """Free the memory; the next text loads everything again."""
+        """Free the memory; the next text loads the model again."""
         with self._lock:
             self._loaded = None
 
     def _load(self) -> Any:
-        """What `_open` returns, opened by the first call."""
+        """Return the result of `_open`, which only the first call runs."""
         loaded = self._loaded
         if loaded is None:
             with self._lock:
@@ -201,9 +204,9 @@ class English(_Encoder):
     """The English encoder."""
 
     def embed(self, texts: Sequence[str], *, known_only: bool = False) -> NDArray[np.float32]:
-        """One L2-normalised row per text, in order.
+        """Return one L2-normalised row for each text, in order.
 
-        With `known_only`, the row of a text that the model does not know is zero.
+        With `known_only`, the row of a text that the model does not support is zero.
         """
         import numpy as np
 
@@ -225,27 +228,30 @@ class English(_Encoder):
         return vectors
 
     def knows(self, text: str) -> bool:
-        """Whether a text is in a language that the model knows."""
+        """Return whether the model supports the language of a text."""
         with _failures_named():
             return bool(_english_tokens(self._load()[0], text, known_only=True))
 
     def count_tokens(self, text: str) -> int:
-        """The number of tokens of a text, including the two special ones."""
+        """Return the number of tokens of a text, including the two special ones."""
         return len(self._load()[0].encode(_clean(text)).ids)
 
     def _open(self) -> tuple[Any, Any]:
-        """The tokenizer and the session."""
+        """Return the tokenizer and the session."""
         session = _open_session(self._directory / "model.onnx", self._threads)
         from tokenizers import Tokenizer
 
         tokenizer = Tokenizer.from_file(str(self._directory / "tokenizer.json"))
-        # Special tokens such as "[MASK]" in a text are plain text.
+        # Special tokens such as "[MASK]" in a text are treated as plain text.
         tokenizer.encode_special_tokens = True
         return tokenizer, session
 
 
 def _english_tokens(tokenizer: Any, text: str, known_only: bool) -> Sequence[int]:
-    """The tokens of a text; none if only known texts are wanted and it is not one."""
+    """Return the tokens of a text.
+
+    With `known_only`, return none for a text that the model does not support.
+    """
     text = _clean(text)
     most = _most_pieces(text) if known_only else 0.0
     if most is None:
@@ -257,7 +263,10 @@ def _english_tokens(tokenizer: Any, text: str, known_only: bool) -> Sequence[int
 
 
 def _most_pieces(text: str) -> float | None:
-    """How many pieces a word of an English text has at most; None if it is not in Latin letters."""
+    """Return the most pieces that a word of an English text has on average.
+
+    Return None for a text that is not in Latin letters.
+    """
     if not text.isascii():
         letters = [letter for letter in text if letter.isalpha()]
         if 2 * sum(letter < "\u0250" for letter in letters) < len(letters):
@@ -270,13 +279,13 @@ def _most_pieces(text: str) -> float | None:
 
 
 def _clean(text: str) -> str:
-    """The text with bounded length and without lone surrogates, as the tokenizer needs it."""
+    """Return the text shortened and without lone surrogates, as the tokenizer requires."""
     text = text[:ENGLISH_CHARS]
     return text if text.isascii() else text.encode("utf-8", "replace").decode("utf-8")
 
 
 def _batches_by_length(lengths: Sequence[int]) -> Iterator[list[int]]:
-    """Batches of positions of texts with similar lengths, so that there is little padding."""
+    """Return batches of positions of texts with similar lengths, to keep the padding small."""
     batch: list[int] = []
     due = (at for at, length in enumerate(lengths) if length)
     for at in sorted(due, key=lambda at: lengths[at]):
@@ -292,12 +301,12 @@ def _batches_by_length(lengths: Sequence[int]) -> Iterator[list[int]]:
 class Multilingual(_Encoder):
     """The multilingual encoder.
 
-    The rows of its vocabulary and the tree of its pieces are mapped from files, so that processes
-    share them and opening them takes no time.
+    The rows of its vocabulary and the tree of its pieces are memory-mapped files. Processes share
+    them, and opening them takes no time.
     """
 
     def embed(self, texts: Sequence[str]) -> NDArray[np.float32]:
-        """One L2-normalised row per text, in order."""
+        """Return one L2-normalised row for each text, in order."""
         import numpy as np
 
         vectors = np.empty((len(texts), self.dimensions), np.float32)
@@ -313,7 +322,7 @@ class Multilingual(_Encoder):
     def _inputs(
         self, table: Any, batch: Sequence[int], tokens: Sequence[Sequence[int]]
     ) -> dict[str, Any]:
-        """A batch as the graph takes it: the tokens of all its texts in one list."""
+        """Return the inputs of the graph for a batch: the tokens of all its texts in one list."""
         import numpy as np
 
         lengths = np.array([len(tokens[at]) for at in batch])
@@ -322,14 +331,14 @@ class Multilingual(_Encoder):
         starts = np.repeat(np.cumsum(lengths) - lengths, lengths)[:, None]
         around = np.arange(len(ids))[:, None] + np.arange(-REACH, REACH + 1)
         outside = (around < starts) | (around >= starts + lengths[text][:, None])
-        around[outside] = len(ids)  # refers to a row of zeros
+        around[outside] = len(ids)  # This refers to a row of zeros.
         shares = np.zeros((len(batch), len(ids)), np.float32)
         shares[text, np.arange(len(ids))] = 1 / np.sqrt(lengths[text])
         chunks = ids % int(self._about["chunks"])
         return {"rows": table[ids], "chunks": chunks, "around": around, "shares": shares}
 
     def _open(self) -> tuple[Pieces, Any, Any]:
-        """The pieces, the rows of the vocabulary and the session."""
+        """Return the pieces, the rows of the vocabulary and the session."""
         import numpy as np
 
         about = self._about
@@ -340,7 +349,7 @@ class Multilingual(_Encoder):
 
 
 def _batches_in_order(tokens: Sequence[Sequence[int]]) -> Iterator[list[int]]:
-    """Batches of positions of texts with a limited number of tokens."""
+    """Return batches of positions of texts with a limited number of tokens."""
     batch: list[int] = []
     total = 0
     for at, each in enumerate(tokens):
@@ -368,27 +377,28 @@ class Pieces:
         self._known_split = functools.lru_cache(KNOWN_WORDS)(self._best_split)
 
     def encode(self, text: str) -> list[int]:
-        """The numbers of the pieces of the likeliest split, between begin and end."""
+        """Return the numbers of the pieces of the likeliest split, between begin and end."""
         words = unicodedata.normalize("NFKC", text[:MULTILINGUAL_CHARS].translate(_SPACES)).split()
         if not words:
             return [BEGIN, UNKNOWN, END]
-        # No piece spans two words, so that the likeliest split is that of each word.
+        # No piece spans two words, so the likeliest split consists of the splits of the words.
         found = (self._split(word)[0] for word in words)
         return [BEGIN, *itertools.chain.from_iterable(found), END]
 
     def information(self, word: str) -> float:
-        """How much a word says, in nats: its negative log probability; capitals do not count."""
+        """Return the negative log probability of a word in nats, ignoring case."""
         return -max(self._split(each)[1] for each in {word, word.lower()})
 
     def _split(self, word: str) -> tuple[list[int], float]:
-        """The likeliest split of a word, which is kept unless it is long."""
+        """Return the likeliest split of a word; the split is cached unless the word is long."""
         split = self._known_split if len(word) <= KNOWN_CHARS else self._best_split
         return split("\u2581" + word)
 
     def _best_split(self, text: str) -> tuple[list[int], float]:
-        """The likeliest split of a text, and its log probability.
+        """Return the likeliest split of a text, and its log probability.
 
-        The Viterbi algorithm: the best split of each prefix, from the shortest to the whole.
+        The Viterbi algorithm computes the best split of each prefix, from the shortest to the whole
+        text.
         """
         keys, pieces, scores = self._keys, self._pieces, self._scores
         slots, shift = self._slots, self._shift
@@ -419,14 +429,14 @@ class Pieces:
         split: list[int] = []
         score = best[length]
         while length:
-            if chosen[length] != UNKNOWN or split[-1:] != [UNKNOWN]:  # as SentencePiece does
+            if chosen[length] != UNKNOWN or split[-1:] != [UNKNOWN]:  # SentencePiece does the same.
                 split.append(chosen[length])
             length = begins[length]
         return split[::-1], score
 
 
 def _open_pieces(directory: Path, about: dict[str, Any]) -> Pieces:
-    """The vocabulary of the model in a directory."""
+    """Return the vocabulary of the model in a directory."""
     return Pieces(directory / "multilingual.pieces", int(about["slots"]), int(about["pieces"]))
 
 
@@ -435,37 +445,37 @@ def _failures_named() -> Iterator[None]:
     """Raise `EmbeddingUnavailable` for any error in the block."""
     try:
         yield
-    except Exception as error:  # the libraries raise bare exceptions for unreadable files
+    except Exception as error:  # The libraries raise bare exceptions for unreadable files.
         raise EmbeddingUnavailable(
             f"The built-in model could not be used: {error}", hint=REBUILD
         ) from error
 
 
 def _run(session: Any, inputs: dict[str, Any]) -> Any:
-    """The vectors that a session computes; ValueError if a number is not finite."""
+    """Return the vectors that a session computes; raise ValueError if a number is not finite."""
     import numpy as np
 
     vectors = session.run(["vectors"], inputs)[0]
     if not np.isfinite(vectors).all():
-        raise ValueError("it computed infinite or undefined numbers")
+        raise ValueError("the model computed infinite or undefined numbers")
     return vectors
 
 
 def _open_session(path: Path, threads: int) -> Any:
-    """An inference session of a model file."""
+    """Open an inference session for a model file."""
     # onnxruntime sends telemetry and stores a machine id under HOME unless this variable is set
-    # before the import; the call below is for programs that imported it earlier.
+    # before the import. The call below is for programs that imported onnxruntime earlier.
     os.environ["ORT_DISABLE_TELEMETRY"] = "1"
     import onnxruntime
 
     onnxruntime.disable_telemetry_events()
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 3
-    # With one thread the caller's thread computes, so that callers run in parallel.
+    # With one thread, the caller's thread computes, so that callers run in parallel.
     options.intra_op_num_threads = threads
     options.inter_op_num_threads = 1
-    # The graphs were optimised when they were built; more than constant folding only costs time.
+    # The graphs were optimised at build time; more than constant folding only costs time.
     options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_BASIC
-    # Convert int8 matrices to float32 once, when loading (3 ms a run instead of 25).
+    # Convert int8 matrices to float32 once, when loading (3 ms for each run instead of 25).
     options.add_session_config_entry("session.disable_quant_qdq", "1")
     return onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])

@@ -35,10 +35,10 @@ BATCH_TEXTS = 96
 RETRIES = 2
 FIRST_PAUSE_SECONDS = 0.1
 MOST_DIMENSIONS = 8_192
-# A number in JSON takes at most about 25 bytes; the rest of an answer is small.
+# A number in JSON takes at most about 25 bytes; the rest of a response is small.
 BYTES_PER_NUMBER, BYTES_PER_VECTOR, BYTES_PER_ANSWER = 32, 256, 65_536
 
-# Published vector lengths; for other models the first response shows it.
+# Published vector lengths. For other models, the first response shows the length.
 OWN_DIMENSIONS = {
     "text-embedding-3-small": 1_536,
     "text-embedding-3-large": 3_072,
@@ -81,18 +81,22 @@ CLOSED = Meaning("was closed during the request", outage=False)
 
 
 def failure_of_status(status: int) -> Meaning:
-    """What an HTTP status means: its own entry, or that of its class."""
+    """Return the meaning of an HTTP status: its own entry, or that of its class."""
     if status in MEANINGS:
         return MEANINGS[status]
     if status >= 500:
         return Meaning("failed", "The request will be retried later.", again=True)
     if 300 <= status < 400:
-        return Meaning("redirects to another address", "Use that address as the base URL.")
+        return Meaning(
+            "redirects to another address", "Use the address of the redirect as the base URL."
+        )
     return Meaning("sent an unexpected status", "Check the base URL.")
 
 
 class _Failure(Exception):
-    """Why an attempt failed. Its text is our own, so it cannot contain the API key."""
+    """The reason of a failed attempt. Its text is not from the server, so it cannot contain the
+    key.
+    """
 
     def __init__(self, meaning: Meaning, *, wait: float | None = None) -> None:
         super().__init__(meaning.says)
@@ -103,9 +107,9 @@ class _Failure(Exception):
 class OpenAICompatible:
     """Posts texts to `{base_url}/embeddings`.
 
-    A query waits at most two seconds and a batch of up to 96 documents at most ten, retries
-    included, however slowly the other side sends. After five failures in a row it fails at once
-    for thirty seconds. Every failure is an `EmbeddingUnavailable`.
+    A query waits at most two seconds, and a batch of up to 96 documents at most ten, including
+    retries, however slowly the server responds. After five consecutive failures, all calls fail
+    immediately for thirty seconds. Every failure is an `EmbeddingUnavailable`.
     """
 
     local = False
@@ -128,7 +132,7 @@ class OpenAICompatible:
         self.id = model
         own = OWN_DIMENSIONS.get(model.split(":")[0])
         self._dimensions = dimensions or own
-        # Sent only to shorten vectors: many servers refuse the parameter.
+        # The parameter is sent only to shorten vectors, because many servers refuse it.
         self._shorten = bool(dimensions and own and dimensions != own)
         self._query_seconds = query_seconds
         self._document_seconds = document_seconds
@@ -144,7 +148,7 @@ class OpenAICompatible:
 
     @property
     def dimensions(self) -> int:
-        """The length of every vector; requested from the endpoint once if it is unknown."""
+        """The length of every vector; if unknown, it is requested from the endpoint once."""
         if self._dimensions is None:
             self.embed(["dimensions"], query=True)
         assert self._dimensions is not None
@@ -152,11 +156,14 @@ class OpenAICompatible:
 
     @property
     def weights(self) -> str:
-        """The model and its vector length: all that is known of a remote model's weights."""
+        """The model and its vector length, which identify the weights of a remote model."""
         return f"remote:{self.id}:{self.dimensions}"
 
     def embed(self, texts: Sequence[str], *, query: bool = False) -> NDArray[np.float32]:
-        """One L2-normalised row per text, in order; rows of queries are shared and read-only."""
+        """Return one L2-normalised row for each text, in order.
+
+        Rows of queries are shared and read-only.
+        """
         import numpy as np
 
         if not texts:
@@ -166,7 +173,7 @@ class OpenAICompatible:
         return self._fetch(texts, query=False)
 
     def close(self) -> None:
-        """Closes the connections; the next text opens new ones."""
+        """Close the connections; the next text opens new ones."""
         with self._lock:
             line, self._line = self._line, None
         if line is not None:
@@ -184,7 +191,7 @@ class OpenAICompatible:
         wait = self.breaker.seconds_until_probe()
         if wait is not None:
             raise self._unavailable(
-                Meaning("has failed repeatedly", f"It will be tried again in {wait:.0f} s.")
+                Meaning("has failed repeatedly", f"The next attempt is in {wait:.0f} s.")
             )
         try:
             line = self._open_line()
@@ -225,12 +232,12 @@ class OpenAICompatible:
                         await asyncio.sleep(pause)
         except TimeoutError:
             raise _Failure(Meaning(f"did not answer within {seconds:g} s")) from None
-        raise AssertionError("the last attempt returns or raises")
+        raise AssertionError("unreachable: the last attempt returns or raises")
 
     async def _ask(self, client: httpx.AsyncClient, texts: Sequence[str]) -> NDArray[np.float32]:
         import httpx
 
-        # Some servers refuse the empty string; a space means the same.
+        # Some servers refuse the empty string; a space is equivalent.
         body: dict[str, Any] = {"model": self.id, "input": [text or " " for text in texts]}
         if self._shorten:
             body["dimensions"] = self._dimensions
@@ -250,7 +257,7 @@ class OpenAICompatible:
                         raise _Failure(Meaning(f"sent a response of over {most} bytes"))
         except httpx.TransportError as error:
             says = f"could not be reached ({type(error).__name__})"
-            raise _Failure(Meaning(says, "Check that it runs.", again=True)) from None
+            raise _Failure(Meaning(says, "Check that the endpoint runs.", again=True)) from None
         try:
             vectors = read_vectors(bytes(answer), len(texts), self._dimensions)
         except ValueError as error:
@@ -267,7 +274,7 @@ class OpenAICompatible:
     def _new_client(self) -> httpx.AsyncClient:
         import httpx
 
-        # Without compression the limit on bytes also limits memory.
+        # Without compression, the limit on bytes also limits memory.
         headers = {"Content-Type": "application/json", "Accept-Encoding": "identity"}
         if self._key is not None:
             headers["Authorization"] = f"Bearer {self._key}"
@@ -282,7 +289,8 @@ class OpenAICompatible:
 class _Line:
     """An HTTP client with its own event loop in a thread.
 
-    A request is limited by cancelling it: a socket's timeout restarts with every byte.
+    A request that exceeds its time limit is cancelled. A timeout of the socket would restart with
+    every byte.
     """
 
     def __init__(self, new_client: Callable[[], httpx.AsyncClient]) -> None:
@@ -294,7 +302,7 @@ class _Line:
         self.client = new_client()
 
     def run(self, work: Coroutine[Any, Any, Result], seconds: float) -> Result:
-        """Run a coroutine; it has its own deadline, and one second more is allowed for stalls."""
+        """Run a coroutine that has its own deadline; wait one second longer for it."""
         try:
             future = asyncio.run_coroutine_threadsafe(work, self._loop)
         except RuntimeError:
@@ -313,7 +321,7 @@ class _Line:
         """Cancel pending requests, and close the connections and the thread."""
         future = asyncio.run_coroutine_threadsafe(self._end(), self._loop)
         try:
-            # Connections that do not close in time end with the loop.
+            # Connections that do not close in time end with the event loop.
             with suppress(FutureTimeout):
                 future.result(CLOSING_SECONDS)
         finally:
@@ -330,7 +338,10 @@ class _Line:
 
 
 def read_vectors(answer: bytes, count: int, dimensions: int | None) -> NDArray[np.float32]:
-    """The L2-normalised vectors of a response, ordered by index; ValueError if it is invalid."""
+    """Return the L2-normalised vectors of a response, ordered by index.
+
+    Raise ValueError if the response is invalid.
+    """
     import numpy as np
 
     try:
@@ -338,17 +349,17 @@ def read_vectors(answer: bytes, count: int, dimensions: int | None) -> NDArray[n
         rows = [item["embedding"] for item in data]
         indexes = [item.get("index", at) for at, item in enumerate(data)]
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
-        raise ValueError("it is not a JSON list of embeddings") from None
+        raise ValueError("the response is not a JSON list of embeddings") from None
     if len(rows) != count:
         raise ValueError(f"{len(rows)} vectors for {count} texts")
     if any(type(index) is not int for index in indexes) or sorted(indexes) != list(range(count)):
-        raise ValueError("its indexes do not match the texts")
+        raise ValueError("the indexes do not match the texts")
     try:
         values = np.array(rows)
     except ValueError:
-        raise ValueError("its vectors differ in length") from None
+        raise ValueError("the vectors differ in length") from None
     if values.ndim != 2 or values.dtype.kind not in "fiu":
-        raise ValueError("its vectors are not lists of numbers of one length")
+        raise ValueError("the vectors are not lists of numbers of one length")
     if dimensions is not None and values.shape[1] != dimensions:
         raise ValueError(f"vectors of {values.shape[1]} dimensions where {dimensions} are expected")
     ordered = np.empty(values.shape, np.float64)
@@ -362,18 +373,21 @@ def read_vectors(answer: bytes, count: int, dimensions: int | None) -> NDArray[n
 
 
 def _endpoint(base_url: str) -> tuple[str, str]:
-    """(URL to post to, URL for messages, without the query, which may contain a secret)."""
+    """Return the URL to post to, and the URL for messages.
+
+    The latter has no query, which may contain a secret.
+    """
     parts = urlsplit(base_url.strip())
     if parts.scheme not in ("http", "https") or not parts.hostname:
         raise InvalidInput(
             "The embedding endpoint is not an http(s) URL.",
-            hint="Give its base, such as https://api.openai.com/v1.",
+            hint="Use its base URL, such as https://api.openai.com/v1.",
             field="embedding",
         )
     if parts.username or parts.password:
         raise InvalidInput(
-            "The embedding endpoint's URL holds a user name or password.",
-            hint="Give the secret as the API key.",
+            "The URL of the embedding endpoint contains a user name or password.",
+            hint="Remove it from the URL, and set the API key instead.",
             field="embedding",
         )
     path = parts.path.rstrip("/").removesuffix("/embeddings")
@@ -383,18 +397,18 @@ def _endpoint(base_url: str) -> tuple[str, str]:
 
 def _checked_key(api_key: str | None) -> str | None:
     key = (api_key or "").strip()
-    # Checked here, because the HTTP library would quote the key in its error.
+    # The key is checked here, because the HTTP library would quote it in an error.
     if not key.isascii() or not key.isprintable():
         raise InvalidInput(
             "The embedding endpoint's API key contains invalid characters.",
-            hint="Copy it again.",
+            hint="Copy the API key again, without spaces or line breaks.",
             field="api_key",
         )
     return key or None
 
 
 def _retry_after(header: str | None) -> float | None:
-    """The delay in seconds of a Retry-After header; None if it is missing or invalid."""
+    """Return the delay in seconds of a Retry-After header; None if it is missing or invalid."""
     if not header:
         return None
     try:

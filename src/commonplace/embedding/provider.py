@@ -1,8 +1,9 @@
-"""What an embedding provider is and how one is chosen; its query cache; calibrated similarities.
+"""Embedding providers: their interface, how one is chosen, a query cache, calibrated similarity.
 
-Contracts compare similarities with cut-offs chosen for other models: .35 is about related, .5 and
-.6 about the same thing, .7 an answer, .85 and .9 says the same. Each model spreads its raw cosines
-differently, and only over the scripts it learnt, so a raw cosine goes through a table first.
+Contracts compare similarities with thresholds chosen for other models: .35 means about related, .5
+and .6 about the same topic, .7 an answer, .85 and .9 the same statement. The range of raw cosines
+differs between models, and is meaningful only for the scripts of their training. So a table maps
+raw cosines to similarities.
 """
 
 from __future__ import annotations
@@ -20,12 +21,13 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     Rows = NDArray[np.float32]
-    # Rising pairs of (raw cosine, calibrated similarity), with straight lines between them.
+    # Increasing pairs of (raw cosine, calibrated similarity), with linear interpolation between
+    # them.
     Knots = Sequence[tuple[float, float]]
 
 
 class Embedder(Protocol):
-    """Turns texts into vectors. Safe to call from several threads at once."""
+    """Turns texts into vectors. Threads may share it."""
 
     @property
     def id(self) -> str:
@@ -33,7 +35,7 @@ class Embedder(Protocol):
 
     @property
     def weights(self) -> str:
-        """An identifier of the weights: vectors of different weights must not be compared."""
+        """An identifier of the weights. Vectors of different weights must not be compared."""
 
     @property
     def dimensions(self) -> int:
@@ -44,9 +46,9 @@ class Embedder(Protocol):
         """Whether texts are embedded in this process."""
 
     def embed(self, texts: Sequence[str], *, query: bool = False) -> NDArray[np.float32]:
-        """One finite row per text, in order, of which each part is L2-normalised or zero.
+        """Return one finite row for each text, in order; each part is L2-normalised or zero.
 
-        `query` means that a caller is waiting. Raises `EmbeddingUnavailable`.
+        `query` means that a caller is waiting. Raise `EmbeddingUnavailable` on failure.
         """
 
     def close(self) -> None:
@@ -60,11 +62,11 @@ def open_embedder(
     model: str = "text-embedding-3-small",
     dimensions: int | None = None,
 ) -> Embedder | None:
-    """The provider a setting names: "builtin", "none", or an OpenAI-compatible base URL.
+    """Return the provider for a setting: "builtin", "none", or an OpenAI-compatible base URL.
 
-    `None` means no provider: search uses words alone. `api_key`, `model` and
-    `dimensions` concern only a URL. Raises `EmbeddingUnavailable` when the built-in model was
-    not built, `InvalidInput` when the setting means nothing.
+    For "none", return None: search uses words alone. `api_key`, `model` and `dimensions` apply only
+    to a URL. Raise `EmbeddingUnavailable` if the built-in model was not built, and `InvalidInput`
+    if the setting is invalid.
     """
     chosen = (name_or_url or "none").strip()
     if chosen.lower() == "none":
@@ -78,14 +80,14 @@ def open_embedder(
 
         return OpenAICompatible(chosen, api_key=api_key, model=model, dimensions=dimensions)
     raise InvalidInput(
-        f"There is no embedding provider called {chosen!r}.",
+        f"There is no embedding provider named {chosen!r}.",
         hint='Use "builtin", "none", or the base URL of an OpenAI-compatible endpoint.',
         field="embedding",
     )
 
 
 def configured_embedder(name_or_url: str) -> Embedder | None:
-    """The provider a setting names, with the key and the model of the environment."""
+    """Return the provider for a setting, with the API key and model from the environment."""
     key = os.environ.get("COMMONPLACE_EMBEDDING_KEY") or None
     model = os.environ.get("COMMONPLACE_EMBEDDING_MODEL") or "text-embedding-3-small"
     return open_embedder(name_or_url, api_key=key, model=model)
@@ -96,7 +98,9 @@ LONGEST_KEY = 4_096
 
 
 class QueryCache:
-    """Keeps the vectors of the last `size` queries. They are read-only: callers share them."""
+    """Caches the vectors of the last `size` queries. They are read-only, because callers share
+    them.
+    """
 
     def __init__(self, size: int = 1_024) -> None:
         self._size = size
@@ -104,13 +108,13 @@ class QueryCache:
         self._lock = threading.Lock()
 
     def embed(self, texts: Sequence[str], compute: Callable[[Sequence[str]], Rows]) -> Rows:
-        """The vectors of `texts`; only those that are not cached are computed."""
+        """Return the vectors of `texts`; only vectors that are not cached are computed."""
         import numpy as np
 
         found = {text: row for text in texts if (row := self._recall(text)) is not None}
         missing = [text for text in dict.fromkeys(texts) if text not in found]
         if missing:
-            # Without the lock, so that a slow model does not delay cached queries.
+            # Compute without the lock, so that a slow model does not delay cached queries.
             for text, row in zip(missing, compute(missing), strict=True):
                 own = row.reshape(1, -1).copy()
                 own.setflags(write=False)
@@ -146,7 +150,7 @@ ANY = "*"
 
 # Measured with the pairs in tests/similarity_pairs.json, joined cosines: unrelated -.11 to .07,
 # same topic .13 to .49, question and answer .27 to .75, paraphrase from .73, changed fact up to
-# .77, small edit from .93. The seed of MAMA asks for its own decision, at .34, to pass .7.
+# .77, small edit from .93. The seed of MAMA expects its own decision, at .34, to exceed .7.
 BUILT_IN_KNOTS: Knots = (
     (-0.20, 0.0),
     (0.00, 0.12),
@@ -158,7 +162,8 @@ BUILT_IN_KNOTS: Knots = (
     (0.90, 0.90),
     (1.00, 1.0),
 )
-# Not measured here: publicly reported, unrelated texts lie at .1 to .2 and related at .4 to .6.
+# Not measured here. According to public reports, unrelated texts have .1 to .2 and related texts .4
+# to .6.
 OPENAI_3_SMALL: Knots = (
     (0.00, 0.0),
     (0.15, 0.20),
@@ -168,7 +173,7 @@ OPENAI_3_SMALL: Knots = (
     (0.90, 0.92),
     (1.00, 1.0),
 )
-# For models that were not measured: the cosine, clipped to 0..1.
+# For models without measurements: the cosine, clipped to 0..1.
 AS_IT_IS: Knots = ((0.0, 0.0), (1.0, 1.0))
 
 BUILT_IN = "all-MiniLM-L6-v2+USE-multilingual-v3"
@@ -177,7 +182,7 @@ TABLES: dict[tuple[str, str], Knots] = {
     (BUILT_IN, ANY): BUILT_IN_KNOTS,
     ("text-embedding-3-small", ANY): OPENAI_3_SMALL,
 }
-# Models trained on some scripts only; others are assumed to know all.
+# Models that were trained on some scripts only; other models are assumed to support all.
 SCRIPTS: dict[str, frozenset[str]] = {
     BUILT_IN: frozenset({"latin", "cyrillic", "han", "kana", "hangul", "arabic", "thai"})
 }
@@ -187,22 +192,22 @@ NEUTRAL = frozenset({"none", ""})
 
 
 class Part(NamedTuple):
-    """Some dimensions of a model's vectors that have a cosine of their own."""
+    """Some dimensions of a model's vectors, with a cosine of their own."""
 
     dimensions: int
     weight: float = 1.0
-    """How much its cosine counts where both texts have all parts."""
+    """The weight of its cosine if both texts have all parts."""
     alone: float = 1.0
-    """If it is the only part, its cosine times this is comparable with the mean of all parts."""
+    """A factor that makes the cosine of this part alone comparable with the mean of all parts."""
 
 
-# Question and answer without a common word have means of about .4 in English, and multilingual
-# cosines of about .3 in other languages; unrelated texts lie below .2 either way.
+# Question and answer without a common word have a mean of about .4 in English, and a multilingual
+# cosine of about .3 in other languages; unrelated texts have less than .2 either way.
 PARTS: dict[str, tuple[Part, ...]] = {BUILT_IN: (Part(384, 6.0), Part(128, 1.0, 1.15))}
 
 
 def parts(model_id: str, dimensions: int) -> tuple[Part, ...]:
-    """The parts of a model's vectors, in order; most models have one."""
+    """Return the parts of a model's vectors, in order; most models have one."""
     known = PARTS.get(model_id, ())
     return known if sum(part.dimensions for part in known) == dimensions else (Part(dimensions),)
 
@@ -210,7 +215,7 @@ def parts(model_id: str, dimensions: int) -> tuple[Part, ...]:
 class Vectors:
     """The vectors of a space, by rows; each part of the model has a matrix of its own.
 
-    A scan of some columns of one wide matrix takes as long as a scan of all of it.
+    Scanning some columns of one wide matrix would take as long as scanning all of it.
     """
 
     def __init__(self, parts: tuple[NDArray[np.int8], ...]) -> None:
@@ -218,7 +223,7 @@ class Vectors:
 
     @classmethod
     def split(cls, rows: NDArray[np.int8], parts: Sequence[Part]) -> Vectors:
-        """The same rows, in parts."""
+        """Return the same rows, split into parts."""
         import numpy as np
 
         ends = np.cumsum([part.dimensions for part in parts])[:-1]
@@ -228,17 +233,17 @@ class Vectors:
         return len(self.parts[0]) if self.parts else 0
 
     def __getitem__(self, rows: Any) -> NDArray[np.int8]:
-        """Whole vectors."""
+        """Return whole vectors."""
         import numpy as np
 
         return np.concatenate([matrix[rows] for matrix in self.parts], axis=-1)
 
 
 def joined(cosines: Sequence[NDArray[Any]], parts: Sequence[Part]) -> NDArray[np.float32]:
-    """Join the cosines of the parts into one: their weighted mean, or that of the last part alone.
+    """Combine the cosines of the parts: their weighted mean, or the last part alone.
 
-    A first part of exactly 0 says that one of the texts has none. Then the last part, which every
-    text has, is brought to the scale of the mean.
+    A cosine of exactly 0 in the first part means that one of the texts has no such part. Then the
+    cosine of the last part, which every text has, is scaled to be comparable with the mean.
     """
     import numpy as np
 
@@ -257,7 +262,7 @@ def joined(cosines: Sequence[NDArray[Any]], parts: Sequence[Part]) -> NDArray[np
 
 
 def cosines(model_id: str, rows: NDArray[Any], others: NDArray[Any]) -> NDArray[np.float32]:
-    """The joined cosine of each row with each of the others."""
+    """Return the combined cosine of each row with each of the others."""
     found = []
     known = parts(model_id, rows.shape[1])
     start = 0
@@ -269,7 +274,7 @@ def cosines(model_id: str, rows: NDArray[Any], others: NDArray[Any]) -> NDArray[
 
 
 def _unit(rows: NDArray[Any]) -> NDArray[np.float32]:
-    """The rows with length 1; zero stays zero."""
+    """Return the rows normalised to length 1; zero rows stay zero."""
     import numpy as np
 
     lengths = np.linalg.norm(rows, axis=1, keepdims=True)
@@ -277,7 +282,7 @@ def _unit(rows: NDArray[Any]) -> NDArray[np.float32]:
 
 
 def knows_script(model_id: str, script: str) -> bool:
-    """Whether the model was trained on this script; if not, search uses words alone."""
+    """Return whether the model was trained on this script; if not, search uses words alone."""
     return model_id not in SCRIPTS or _plain(script) in SCRIPTS[model_id]
 
 
@@ -292,7 +297,7 @@ def calibrated(raw: NDArray[Any], model_id: str, script: str) -> NDArray[np.floa
 def calibrated(
     raw: float | NDArray[Any], model_id: str, script: str
 ) -> float | NDArray[np.float64]:
-    """Map raw cosines to similarities in 0..1 for the thresholds of contracts; monotonic."""
+    """Map raw cosines monotonically to similarities in 0..1, for the thresholds of contracts."""
     import numpy as np
 
     script = _plain(script)
