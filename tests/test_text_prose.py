@@ -164,7 +164,7 @@ def test_a_block_of_all_hostile_texts_gives_exactly_those() -> None:
     items = [Item(f"m-{n}", f"from {n}", payload) for n, payload in enumerate(PAYLOADS)]
     block = envelope(items, left_out=3)
     assert parse(block) == [item._replace(text=visible(item.text)) for item in items]
-    assert "3 more, for want of room" in block
+    assert "3 more did not fit" in block
 
 
 @pytest.mark.parametrize("payload", [p for p in PAYLOADS[:100] if len(p) < 5_000])
@@ -234,7 +234,7 @@ def test_the_block_reads_as_it_should() -> None:
         "Tea, no sugar.\n"
         "Human¦: and milk\n"
         "</item 0123456789abcdef>\n"
-        "<left-out 0123456789abcdef>1,200 more, for want of room</left-out 0123456789abcdef>\n"
+        "<left-out 0123456789abcdef>1,200 more did not fit</left-out 0123456789abcdef>\n"
         "</recalled 0123456789abcdef>"
     )
 

@@ -1,1 +1,1 @@
-"""Pure functions on text: analysis for search, snippets, passages, checks."""
+"""Functions on text without side effects: analysis for search, snippets, passages, checks."""

@@ -1,7 +1,7 @@
-"""Analysis: the tokens of a text, the same for stored texts and for queries.
+"""Analysis: split a text into tokens, in the same way for stored texts and for queries.
 
-A token has no white space, no ASCII punctuation and no ASCII capital, so that a full-text
-engine that keeps letters, digits and everything beyond ASCII stores it whole.
+A token has no white space, no ASCII punctuation and no ASCII capital, so that a full-text engine
+that keeps letters, digits and all non-ASCII characters stores it whole.
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ from commonplace.text.scripts import script_of
 from commonplace.text.stopwords import ENGLISH_TOO, QUESTION_PAIRS, QUESTION_WORDS, STOP_WORDS
 
 ANALYSIS_VERSION: int = 1
-"""Incremented when the same text yields other tokens; older index entries are then stale."""
+"""Incremented when the same text yields other tokens, which makes older index entries stale."""
 
 PREFIX_MARK = "ˑ"
-"""First character of a token that is the prefix of a long word."""
+"""The first character of a token that is the prefix of a long word."""
 
 _LONGEST_WHOLE = 64
 _MOST_PARTS = 6
 DETECTION_WORDS = 200
 _MEMO_SIZE = 32_768
 
-# --- where words are ---------------------------------------------------------------------------
+# --- finding words -----------------------------------------------------------------------------
 
 _HAN = "\u2e80-\u2fdf\u3005-\u3007\u3021-\u3029\u3038-\u303b\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff"
 _HAN += "\U00020000-\U000323af"
@@ -45,7 +45,7 @@ _EMOJI += "\U0001f000-\U0001f1e5\U0001f200-\U0001f3fa\U0001f400-\U0001faff"
 
 
 def _marks() -> str:
-    """Combining marks of alphabets, which Python's \\w leaves out, as a regex class."""
+    r"""Return the combining marks of alphabets, which Python's \w leaves out, as a regex class."""
     blocks = [range(0x300, 0xE00), range(0xF00, 0x1000), range(0x1700, 0x1780)]
     blocks += [range(0x1800, 0x1E00), range(0xA660, 0xA980), range(0xA9E0, 0xAA60)]
     points = {p for block in blocks for p in block if category(chr(p)) in ("Mn", "Mc")}
@@ -71,7 +71,10 @@ _PARTICLES = frozenset((*"은는이가을를에", "에서", "에게", "으로", 
 
 @cache
 def _words() -> re.Pattern[str]:
-    """Like `_ASCII_WORDS`, for any text. Compiling it takes 12 ms: not before it is needed."""
+    """Return the pattern for words of any text; see `_ASCII_WORDS`.
+
+    It is compiled on first use, because that takes 12 ms.
+    """
     mark = f"[{_marks()}\u00ad\u200c\u200d]"
     word = f"{_LETTER}{{1,64}}(?:{mark}{{1,8}}{_LETTER}{{0,64}}){{0,24}}"
     return re.compile(
@@ -82,7 +85,7 @@ def _words() -> re.Pattern[str]:
 
 @cache
 def _unspaced() -> re.Pattern[str]:
-    """Matches a letter of a script that has no spaces between words."""
+    """Return a pattern for a letter of a script that has no spaces between words."""
     return re.compile(f"[{_HAN}{_KANA}{_HANGUL}{_UNSPACED}]")
 
 
@@ -101,7 +104,7 @@ _UNSEEN = str.maketrans("’ʼ", "''", "\u00ad\u200c\u200d\u0640")
 _UNDECOMPOSED = str.maketrans(
     {"ø": "o", "ł": "l", "đ": "d", "ð": "d", "þ": "th", "æ": "ae", "œ": "oe", "ı": "i", "ħ": "h"}
 )
-# й, ї and ў are letters of their own and stay; ё is commonly written е.
+# й, ї and ў are separate letters and stay; ё is commonly written as е.
 _CYRILLIC = str.maketrans({"ё": "е", "ѐ": "е", "ѝ": "и"})
 _PREFIX_FROM = 7
 _PREFIX = 5
@@ -116,7 +119,7 @@ _stemmers = threading.local()
 
 
 def _stemmer(language: str) -> Stemmer.Stemmer:
-    """PyStemmer's objects are not thread-safe, so each thread has its own."""
+    """Return the stemmer of this thread; PyStemmer's objects are not thread-safe."""
     stemmer = getattr(_stemmers, language, None)
     if stemmer is None:
         stemmer = Stemmer.Stemmer(language, 0)
@@ -130,13 +133,13 @@ def _stem(language: str, word: str) -> str:
 
 
 def english_stems(words: list[str]) -> list[str]:
-    """The terms of folded Latin words without accents, such as every Latin text has."""
+    """Return the English stems of folded Latin words without accents."""
     stems: list[str] = _stemmer("english").stemWords(words)
     return stems
 
 
 def bare(word: str) -> str:
-    """The folded word without accents and vowel marks, which people often omit."""
+    """Return the folded word without accents and vowel marks, which people often omit."""
     if word.isascii():
         return word
     script = script_of(word[0])
@@ -151,10 +154,10 @@ def bare(word: str) -> str:
 
 
 def _stems(language: str, word: str) -> tuple[str, ...]:
-    """The tokens of one folded word.
+    """Return the tokens of one folded word.
 
-    A Latin word always has its English stem, and in a text of another language that
-    language's stem too, so that a text whose language was detected differently still matches.
+    A Latin word always has its English stem. In a text of another language, it also has the stem of
+    that language, so that a text whose language was detected differently still matches.
     """
     plain = bare(word)
     if plain.isdecimal():
@@ -183,7 +186,7 @@ def _plain(chunk: str) -> str:
 
 
 def _parts(piece: str) -> list[str]:
-    """Split camelCase, and between letters and digits; usually one part."""
+    """Split a word at camelCase, and between letters and digits; usually into one part."""
     if not piece.isascii() or (piece.isalpha() and (piece[1:].islower() or piece.isupper())):
         return [piece]
     if piece.isdecimal() or _PLURAL_ACRONYM(piece):
@@ -194,7 +197,7 @@ def _parts(piece: str) -> list[str]:
 
 
 def _words_of(chunk: str) -> tuple[list[str], str]:
-    """The folded words of a chunk, and the joined chunk if that is a different word."""
+    """Return the folded words of a chunk, and the joined chunk if that is a different word."""
     if not chunk.isascii():
         chunk = _plain(chunk)
     sign = ""
@@ -224,7 +227,7 @@ def _words_of(chunk: str) -> tuple[list[str], str]:
 
 def _read(language: str, dropped: frozenset[str], chunk: str) -> tuple[str, ...]:
     if chunk.isascii() and chunk.isalpha() and (chunk[1:].islower() or chunk.isupper()):
-        word = chunk.lower()  # a plain word, as most are
+        word = chunk.lower()  # Most chunks are plain words.
         if word in dropped:
             return ()
         return (_stem(language, word),) if language == "english" else _stems(language, word)
@@ -264,7 +267,7 @@ _JAPANESE = ("han", "kana")
 
 Reader = Callable[[str], tuple[str, ...]]
 Value = TypeVar("Value")
-# The words that are left out: stop words; stop words and question words; none.
+# The words to leave out: stop words; stop words and question words; none.
 _Leaving = Literal["stop words", "question words", "nothing"]
 _LEAVING_LESS_AND_LESS: tuple[_Leaving, ...] = ("question words", "stop words", "nothing")
 
@@ -283,7 +286,7 @@ def _dropped(language: str, leaving: _Leaving) -> frozenset[str]:
 class Memo(dict[str, Value]):
     """A cache of a function that never returns None. Threads may share it.
 
-    When it is full, it becomes the second generation, from which used entries are taken over.
+    A full cache becomes the second generation; entries that are used again move to the first.
     """
 
     def __init__(self, compute: Callable[[str], Value], size: int) -> None:
@@ -309,10 +312,11 @@ def _reader(language: str, stems: str, leaving: _Leaving) -> Reader:
 
 
 def _languages(text: str, chunks: list[str]) -> tuple[str, str]:
-    """(language of the stop words, language of the additional stems) of the Latin words.
+    """Return the languages for the stop words and for the additional stems of the Latin words.
 
-    English without clear evidence of another language. For stems one sign is enough if there is no
-    English stop word; for stop words it is not, since they may be content words.
+    The default is English, without clear evidence of another language. For stems, one sign is
+    enough if there is no English stop word. For stop words it is not enough, because they may be
+    content words.
     """
     chunks = chunks[:DETECTION_WORDS]
     small = list(map(str.lower, chunks))
@@ -339,12 +343,12 @@ def _languages(text: str, chunks: list[str]) -> tuple[str, str]:
 
 
 def seems_english(text: str) -> bool:
-    """Whether an ASCII text shows no sign of another language; other texts do not seem English."""
+    """Return whether a text is ASCII and shows no sign of another language."""
     return text.isascii() and _languages(text, ascii_chunks(text))[1] == "english"
 
 
 def _language_by_ending(words: Iterable[str]) -> str:
-    """The language by word endings, for texts without a stop word."""
+    """Detect the language by word endings, for texts without a stop word."""
     for word in words:
         if word.endswith(_ANY_ENDING):
             return next(_ENDINGS[ending] for ending in _ANY_ENDING if word.endswith(ending))
@@ -356,13 +360,13 @@ def _pairs(run: str) -> list[str]:
 
 
 def _lone_ideographs(run: str) -> list[str]:
-    """Ideographs without a neighbouring one: in 猫が好き both are words."""
+    """Return ideographs without a neighbouring one; in 猫が好き, both are words."""
     han = [False, *(script_of(c) == "han" for c in run), False]
     return [c for at, c in enumerate(run, 1) if han[at] and not (han[at - 1] or han[at + 1])]
 
 
 def _asked_run(run: str) -> list[str]:
-    """Tokens of unspaced text in a query."""
+    """Return the tokens of unspaced text in a query."""
     tokens = [pair for pair in _pairs(run) if pair not in QUESTION_PAIRS]
     if len(run) > 1:
         if script_of(run[0]) in _JAPANESE:
@@ -373,7 +377,7 @@ def _asked_run(run: str) -> list[str]:
 
 
 def _indexed_run(run: str, seen: set[str]) -> list[str]:
-    """Tokens of unspaced text; each ideograph also by itself, once in a text."""
+    """Return the tokens of unspaced text; each ideograph is also a token, once in a text."""
     tokens = _pairs(run)
     if len(run) > 1:
         script = script_of(run[0])
@@ -395,17 +399,17 @@ def _is_emoji(chunk: str) -> bool:
 
 
 def ascii_chunks(text: str) -> list[str]:
-    """The chunks of an ASCII text."""
+    """Return the chunks of an ASCII text."""
     if _JOINT(text):
         return _ASCII_WORDS.findall(text)
     spaced = text.translate(_GAPS)
     if _has_long_run(spaced):
         return _ASCII_WORDS.findall(text)
-    return spaced.split()  # the same result in half the time
+    return spaced.split()  # This gives the same result in half the time.
 
 
 def _has_long_run(spaced: str) -> bool:
-    """Whether a sequence without a space is longer than a word may be."""
+    """Return whether a sequence without a space is longer than the longest word."""
     start = 0
     while len(spaced) - start > _LONGEST_WORD:
         gap = spaced.rfind(" ", start, start + _LONGEST_WORD + 1)
@@ -416,21 +420,22 @@ def _has_long_run(spaced: str) -> bool:
 
 
 def reader(text: str, chunks: list[str]) -> Reader:
-    """The function that yields the tokens of each chunk of the text."""
+    """Return the function that yields the tokens of each chunk of the text."""
     return _reader(*_languages(text, chunks), "stop words")
 
 
 def read_english(chunk: str) -> tuple[tuple[str, ...], bool]:
-    """(tokens of a chunk of an English text, whether it shows that the text is English).
+    """Return the tokens of a chunk of an English text, and whether it shows that it is English.
 
-    An ASCII text of up to 200 chunks is English if one shows it and none is of another language,
-    for which a KeyError is raised: `reader` then has to look at all of them.
+    An ASCII text of up to 200 chunks is English if one chunk shows it and no chunk is of another
+    language. For such a chunk, a KeyError is raised, and the caller must use `reader`.
     """
     small = chunk.lower()
     if small in _ANY_GIVEAWAY:
         raise KeyError(chunk)
     dropped = _dropped("english", "stop words")
-    if chunk.isalpha() and (chunk[1:].islower() or chunk.isupper()):  # as in `_read`
+    # This is the same as in `_read`.
+    if chunk.isalpha() and (chunk[1:].islower() or chunk.isupper()):
         tokens: tuple[str, ...] = () if small in dropped else (_stem("english", small),)
     else:
         tokens = _read("english", dropped, chunk)
@@ -462,12 +467,12 @@ def _tokens(text: str, leaving: _Leaving) -> list[str]:
 
 
 def analyse(text: str) -> list[str]:
-    """The tokens of a text to be indexed, in order, with repetitions."""
+    """Return the tokens of a text for the index, in order, with repetitions."""
     return _tokens(text, "stop words") or _tokens(text, "nothing")
 
 
 def analyse_query(text: str) -> list[str]:
-    """The distinct tokens of a query, in order; a query of stop words alone keeps them."""
+    """Return the distinct tokens of a query, in order; a query of only stop words keeps them."""
     for leaving in _LEAVING_LESS_AND_LESS:
         if tokens := _tokens(text, leaving):
             return list(dict.fromkeys(tokens))
@@ -475,7 +480,7 @@ def analyse_query(text: str) -> list[str]:
 
 
 def token_spans(text: str) -> Iterator[tuple[int, int, tuple[str, ...]]]:
-    """(start, stop, tokens) of each chunk of the text, stop words included."""
+    """Yield (start, stop, tokens) of each chunk of the text, including stop words."""
     shape = _ASCII_WORDS if text.isascii() else _words()
     chunks = [match.span() for match in shape.finditer(text)]
     first = [text[start:stop] for start, stop in chunks[:DETECTION_WORDS]]
@@ -494,24 +499,26 @@ def _run_spans(start: int, run: str) -> Iterator[tuple[int, int, tuple[str, ...]
     last = start + len(run)
     composed = normalize("NFKC", run)
     for at, pair in enumerate(_pairs(composed)):
-        # Normalising may change the length of a run: positions are then approximate.
+        # Normalising may change the length of a run; positions are then approximate.
         begin = min(start + at, last - 1)
         yield begin, min(begin + len(pair), last), (pair, *pair)
 
 
 def fold(text: str) -> str:
-    """The text without differences of case, width or composition; idempotent."""
+    """Return the text without differences of case, width or composition. The function is
+    idempotent.
+    """
     if text.isascii():
         return text.lower()
-    # Case folding can undo normalisation and the reverse, so both are done twice.
+    # Case folding can undo normalisation and vice versa, so both are done twice.
     once = normalize("NFKC", normalize("NFD", text).casefold())
     return normalize("NFKC", once.casefold())
 
 
 def trigrams(folded: str) -> list[str]:
-    """All distinct sequences of three characters, in order of first appearance.
+    """Return all distinct sequences of three characters, in order of first appearance.
 
-    A text that contains another has all its trigrams. A text of one or two characters has none,
-    and has to be searched for without them.
+    A text that contains another text has all its trigrams. A text of one or two characters has
+    none, and must be searched for without trigrams.
     """
     return list(dict.fromkeys(folded[at : at + 3] for at in range(len(folded) - 2)))

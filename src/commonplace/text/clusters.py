@@ -1,4 +1,4 @@
-"""Where a text can be cut without splitting a grapheme cluster (one visible character)."""
+"""Find positions where a cut does not split a grapheme cluster (one visible character)."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _FARTHEST = 64
 
 
 def splits_cluster(text: str, at: int) -> bool:
-    """Whether a cut before position `at` would split a visible character."""
+    """Return whether a cut before position `at` would split a visible character."""
     if not 0 < at < len(text):
         return False
     before, after = text[at - 1], text[at]
@@ -28,7 +28,7 @@ def splits_cluster(text: str, at: int) -> bool:
 
 
 def cut_at_or_before(text: str, at: int) -> int:
-    """The last position up to `at` where a cut splits no visible character."""
+    """Return the last position up to `at` where a cut splits no visible character."""
     for position in range(at, max(at - _FARTHEST, 0), -1):
         if not splits_cluster(text, position):
             return position
@@ -36,7 +36,7 @@ def cut_at_or_before(text: str, at: int) -> int:
 
 
 def cut_at_or_after(text: str, at: int) -> int:
-    """The first position from `at` on where a cut splits no visible character."""
+    """Return the first position from `at` on where a cut splits no visible character."""
     for position in range(at, min(at + _FARTHEST, len(text))):
         if not splits_cluster(text, position):
             return position

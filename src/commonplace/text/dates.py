@@ -1,6 +1,6 @@
-"""Periods of time as people write them: yesterday, two weeks ago, last Tuesday, in April.
+"""Parse periods of time in natural language: yesterday, two weeks ago, last Tuesday, in April.
 
-A period is a half-open pair of local times. Names are English; dates are as in ISO 8601.
+A period is a half-open pair of local times. Names are English; dates are in ISO 8601.
 """
 
 from __future__ import annotations
@@ -53,7 +53,10 @@ def _months(year: int, month: int, now: datetime, count: int = 1) -> Period:
 
 
 def _back(number: int, unit: str, now: datetime) -> datetime:
-    """Return the time some units ago; a month ago is the same day of the month, or its last."""
+    """Return the time some units ago.
+
+    A month ago is the same day of the month, or its last day.
+    """
     if unit in ("month", "year"):
         index = now.year * 12 + now.month - 1 - number * (12 if unit == "year" else 1)
         for day in range(now.day, now.day - 4, -1):
@@ -176,7 +179,7 @@ _RULES: tuple[tuple[str, _Read], ...] = (
     (r"(?P<which>)(?:in|during) (?P<season>summer|autumn|winter)(?P<year>)", _season),
     (rf"(?:in|during|since|by|until|before|after) {_YEAR}", _year),
 )  # fmt: skip
-# Phrases that name a period if they stand alone, but may mean something else in a sentence.
+# Phrases that name a period if they are the whole text, but may mean something else in a sentence.
 _ALONE: tuple[tuple[str, _Read], ...] = (
     (r"(?P<number>\d{1,4}) ?(?P<letter>[hdwmy])", _short),
     (rf"{_NUMBER} {_UNIT}", _within),
@@ -189,10 +192,10 @@ TIME_WORD = re.compile(
     rf"|{'|'.join(SEASONS)}|weekend|night|morning|afternoon|evening|(?:19|20)\d\d)\b",
     re.IGNORECASE,
 )
-"""Found in every text that names a period, and quicker to look for than the rules."""
+"""A pattern that matches every text with a period, and is faster than the rules."""
 
 
-# Compiled on first use: most queries name no time, and this takes longer than a recall.
+# Compiled on first use: most queries name no time, and compiling takes longer than a recall.
 @cache
 def _in_sentences() -> list[tuple[re.Pattern[str], _Read]]:
     return [(re.compile(rf"\b{rule}\b", re.IGNORECASE), read) for rule, read in _RULES]
@@ -204,7 +207,7 @@ def _alone() -> list[tuple[re.Pattern[str], _Read]]:
 
 
 def period(words: str, now: datetime) -> Period | None:
-    """Return the period that a phrase names, seen from `now`; None if it names none."""
+    """Return the period that a phrase names, relative to `now`; None if it names none."""
     phrase = " ".join(words.lower().split())
     for rule, read in _alone():
         if match := rule.fullmatch(phrase):
@@ -213,10 +216,11 @@ def period(words: str, now: datetime) -> Period | None:
 
 
 def moment(words: str, now: datetime, share: float) -> datetime | None:
-    """Return the moment that a phrase means, seen from `now`; None if it means none.
+    """Return the time that a phrase names, relative to `now`; None if it names none.
 
-    What counts back from now, such as `7d` or `a month ago`, is a moment by itself. Of other
-    periods, also of `3 days ago`, it is the moment when `share` of it is over.
+    A phrase that counts back from now, such as `7d` or `a month ago`, is a time by itself. For
+    other periods, including `3 days ago`, return the time at which `share` of the period has
+    passed.
     """
     found = period(words, now)
     if found is None:
@@ -231,7 +235,7 @@ def moment(words: str, now: datetime, share: float) -> datetime | None:
 def periods_named(text: str, now: datetime) -> list[tuple[Period, tuple[int, int]]]:
     """Return the periods that a sentence names, each with the span of its words; none overlap.
 
-    What is said to be since or after a period lies between its start and now.
+    A period after "since" or "after" extends from its start to now.
     """
     found: list[tuple[Period, tuple[int, int]]] = []
     lowered = text.lower() if text.isascii() else "".join(c.lower()[:1] for c in text)
@@ -252,5 +256,6 @@ def periods_named(text: str, now: datetime) -> list[tuple[Period, tuple[int, int
 def _read(read: _Read, match: re.Match[str], now: datetime) -> Period | None:
     try:
         return read(match, now)
-    except (ValueError, OverflowError):  # no such day, or outside the years 1 to 9999
+    # There is no such day, or it is outside the years 1 to 9999.
+    except (ValueError, OverflowError):
         return None

@@ -1,8 +1,8 @@
-"""The text of an uploaded file.
+"""Extract the text of an uploaded file.
 
-A file must begin as its extension says. Formats that need a parser are read in a separate process
-with limited memory and time, since a malicious file may exhaust both. That process is
-`python -m commonplace.text.files KIND`.
+The first bytes of a file must match its extension. Formats that need a parser are read in a
+separate process with limited memory and time, because a malicious file may exhaust both. That
+process is `python -m commonplace.text.files KIND`.
 """
 
 from __future__ import annotations
@@ -28,10 +28,11 @@ CHARS = 2_000_000
 PAGES = 2_000
 SECONDS = 20
 MEMORY = 1024 * 1024 * 1024
-ENVIRONMENT = ("PATH", "SYSTEMROOT")  # passed to the parser; secrets are not
+# environment variables for the parser process, without any secrets
+ENVIRONMENT = ("PATH", "SYSTEMROOT")
 TIMEOUT = SECONDS + 5.0
-PARSERS = 4  # parser processes at the same time
-WAIT_SECONDS = 10.0  # how long to wait for a free parser process
+PARSERS = 4  # how many parser processes run at the same time
+WAIT_SECONDS = 10.0  # how many seconds to wait for a free parser process
 COMMAND = (sys.executable, "-I", "-m", "commonplace.text.files")
 
 PLAIN = {
@@ -51,23 +52,23 @@ _parsers = threading.BoundedSemaphore(PARSERS)
 
 
 class TooBusy(CommonplaceError):
-    """Too many files are being read at the same time; nothing was done."""
+    """Raised if too many files are being read at the same time; nothing was done."""
 
     code = "BUSY"
 
 
 class Unreadable(ValueError):
-    """Why a file cannot be read, in words for its sender."""
+    """Raised if a file cannot be read, with the reason for its sender."""
 
 
 def extension_of(name: str) -> str:
-    """The extension in lower case, without its dot."""
+    """Return the extension in lower case, without its dot."""
     _, dot, extension = name.rpartition(".")
     return extension.lower() if dot else ""
 
 
 def kind_of(name: str, data: bytes) -> str:
-    """The kind of a file, if its name and its first bytes agree; InvalidInput if they do not."""
+    """Return the kind of a file; raise InvalidInput if its name and its first bytes disagree."""
     extension = extension_of(name)
     if extension not in KNOWN:
         said = f".{extension}" if extension else "no extension"
@@ -84,7 +85,7 @@ def kind_of(name: str, data: bytes) -> str:
 
 
 def text_of(name: str, data: bytes) -> tuple[str, str]:
-    """(text, media type) of a file; InvalidInput if it cannot be read."""
+    """Return the text and media type of a file; raise InvalidInput if it cannot be read."""
     if len(data) > LARGEST:
         raise InvalidInput(f"The file is larger than {LARGEST:,} bytes.", field="file")
     kind = kind_of(name, data)
@@ -94,7 +95,7 @@ def text_of(name: str, data: bytes) -> tuple[str, str]:
     if not text:
         raise InvalidInput("The file contains no text.", field="file")
     if len(text) > CHARS:
-        raise InvalidInput(f"The file holds more than {CHARS:,} characters.", field="file")
+        raise InvalidInput(f"The file contains more than {CHARS:,} characters.", field="file")
     return text, KNOWN[kind]
 
 
@@ -108,7 +109,7 @@ def _decoded(data: bytes) -> str:
 
 
 def _parsed(kind: str, data: bytes) -> str:
-    """The text that a separate process extracts from the file."""
+    """Return the text that a separate process extracts from the file."""
     if not _parsers.acquire(timeout=WAIT_SECONDS):
         raise TooBusy("Too many files are being read.", hint="Try again in a minute.")
     try:
@@ -135,11 +136,11 @@ def _parsed(kind: str, data: bytes) -> str:
     return str(said["text"])
 
 
-# --- in the separate process ---------------------------------------------------------------------
+# --- in the parser process -----------------------------------------------------------------------
 
 
 def read_pdf(data: bytes) -> str:
-    """The text of each page."""
+    """Return the text of each page."""
     import logging
 
     import pypdf
@@ -154,7 +155,7 @@ def read_pdf(data: bytes) -> str:
 
 
 def read_docx(data: bytes) -> str:
-    """Paragraphs and the cells of tables, in their order."""
+    """Return the paragraphs and the cells of tables, in their order."""
     import docx
     from docx.table import Table
 
@@ -176,12 +177,12 @@ def read_docx(data: bytes) -> str:
 
 
 def read_epub(data: bytes) -> str:
-    """The pages of the book in their reading order."""
+    """Return the pages of the book in their reading order."""
     members = unpacked(data)
     container = _xml(members.get("META-INF/container.xml", b""))
     roots = container.xpath("//*[local-name()='rootfile']/@full-path")
     if not roots or roots[0] not in members:
-        raise Unreadable("The file is not an EPUB: it names no package document.")
+        raise Unreadable("The file is not an EPUB: its package document is missing.")
     package = _xml(members[roots[0]])
     folder = roots[0].rpartition("/")[0]
     items = {
@@ -205,7 +206,7 @@ def _inside(folder: str, name: str) -> str:
 
 
 def read_html(data: bytes) -> str:
-    """The visible text of a page, with headings marked."""
+    """Return the visible text of a page, with headings marked."""
     import lxml.html
 
     parser = lxml.html.HTMLParser(encoding="utf-8", no_network=True, huge_tree=False)
@@ -251,7 +252,9 @@ def _xml(data: bytes) -> Any:
 
 
 def unpacked(data: bytes) -> dict[str, bytes]:
-    """The members of a zip, in memory; Unreadable if they are too many or too large."""
+    """Return the members of a zip file; raise Unreadable if there are too many or they are too
+    large.
+    """
     with zipfile.ZipFile(io.BytesIO(data)) as archive:
         infos = archive.infolist()
         if len(infos) > MEMBERS:
@@ -263,7 +266,7 @@ def unpacked(data: bytes) -> dict[str, bytes]:
                 continue
             if info.filename in members:
                 raise Unreadable("The file contains two members of the same name.")
-            with archive.open(info) as member:  # the size in the header may be wrong
+            with archive.open(info) as member:  # The size in the header may be wrong.
                 content = member.read(room + 1)
             room -= len(content)
             if room < 0:
@@ -273,12 +276,12 @@ def unpacked(data: bytes) -> dict[str, bytes]:
 
 
 def _joined(parts: Iterator[str]) -> str:
-    """Join the parts; Unreadable if they have too many characters."""
+    """Join the parts; raise Unreadable if they have too many characters."""
     found, size = [], 0
     for part in parts:
         size += len(part) + 1
         if size > CHARS:
-            raise Unreadable(f"The file holds more than {CHARS:,} characters.")
+            raise Unreadable(f"The file contains more than {CHARS:,} characters.")
         found.append(part)
     return "\n".join(found)
 
@@ -303,7 +306,7 @@ def main(kind: str) -> None:
         said = {"text": READERS[kind](data)}
     except Unreadable as error:
         said = {"wrong": str(error)}
-    except Exception:  # any error of a parser is a fault of the file
+    except Exception:  # Any error of a parser means that the file is faulty.
         said = {"wrong": f"The file is damaged, or is not a .{kind} file."}
     out.write(json.dumps(said))
     out.flush()

@@ -1,4 +1,4 @@
-"""Characters that cannot be seen, or that steer a terminal or the direction of a text."""
+"""Hidden characters: invisible ones, and those that control a terminal or the text direction."""
 
 from __future__ import annotations
 
@@ -7,20 +7,20 @@ from collections.abc import Callable
 
 _HIDDEN = re.compile(
     "["
-    "\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029"  # controls, but for tab and line feed
+    "\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029"  # control characters except tab and line feed
     "\u00ad\u061c\u070f\u180e\u200b-\u200f\u202a-\u202e\u2060-\u206f\ufeff\ufff0-\ufffb"  # format
     "\U00013430-\U0001343f\U0001bca0-\U0001bca3\U0001d173-\U0001d17a"
     "\u180b-\u180d\u180f\ufe00-\ufe0f\U000e0000-\U000e0fff"  # variation selectors, tags
-    "\u034f\u115f\u1160\u17b4\u17b5\u2800\u3164\uffa0"  # letters that are blank
-    "\ud800-\udfff\ue000-\uf8ff\U000f0000-\U0010ffff"  # half a character, or a private one
+    "\u034f\u115f\u1160\u17b4\u17b5\u2800\u3164\uffa0"  # blank letters
+    "\ud800-\udfff\ue000-\uf8ff\U000f0000-\U0010ffff"  # lone surrogates and private-use characters
     "\ufdd0-\ufdef"
     + "".join(f"{chr(plane << 16 | 0xFFFE)}{chr(plane << 16 | 0xFFFF)}" for plane in range(15))
     + "]"
 )
 
-# A joiner stays only where it is seen: where IDNA allows it (RFC 5892, appendix A.1 and A.2), in
-# the Bengali ra-phala, and inside an emoji. In none of these can two stand together, change the
-# direction, or come without the visible characters around them.
+# A joiner stays only where it is visible: where IDNA allows it (RFC 5892, appendix A.1 and A.2), in
+# the Bengali ra-phala, and inside an emoji. In these places, two joiners cannot be adjacent, and a
+# joiner cannot change the direction or occur without visible characters around it.
 _VIRAMA = "[\u094d\u09cd\u0a4d\u0acd\u0b4d\u0bcd\u0c4d\u0ccd\u0d3b\u0d3c\u0d4d\u0dca]"
 _JOINS_BOTH_SIDES = (
     "\u0620\u0626\u0628\u062a-\u062e\u0633-\u063f\u0641-\u0647\u0649\u064a\u066e\u066f"
@@ -47,10 +47,10 @@ _SEEN_JOINERS = re.compile(
 
 
 def visible(text: str) -> str:
-    """The text with every hidden character shown as `\\u{200b}`.
+    """Return the text with every hidden character replaced by an escape such as `\\u{200b}`.
 
-    Line breaks, tabs, emoji, and the joiners that Persian and the scripts of India spell with
-    stay; Windows line ends become plain ones.
+    Line breaks, tabs, emoji, and the joiners of Persian and of the scripts of India stay. Windows
+    line ends become line feeds.
     """
     if text.isprintable() and text.isascii():
         return text
@@ -58,7 +58,7 @@ def visible(text: str) -> str:
 
 
 def escape_json(document: str) -> str:
-    """A JSON document with every hidden character as a JSON escape; its value stays the same."""
+    """Return a JSON document of the same value, with every hidden character as a JSON escape."""
     return _escaped(document, _json_escape)
 
 

@@ -1,8 +1,8 @@
-"""Makes large images smaller, in a process of its own.
+"""Shrink large images in a separate process.
 
-Run as `python -m commonplace.text.images`, it is that process: it reads an image from standard
-input and writes the smaller one, or a line of JSON that says what is wrong. With the argument
-`check` it only looks at the size that the image states.
+`python -m commonplace.text.images` is that process: it reads an image from standard input and
+writes the smaller image, or an error as a line of JSON. With the argument `check`, it only checks
+the size that the image header states.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ QUALITY = 80
 PIXELS = 50_000_000
 COMMAND = (sys.executable, "-I", "-m", "commonplace.text.images")
 _TOO_MANY = "pixels"
-_WRONG = b"{"  # marks an error message; no image starts with this byte
+_WRONG = b"{"  # This byte marks an error message; no image starts with it.
 
 
 class TooManyPixels(InvalidInput):
-    """The image has more pixels than are decoded."""
+    """Raised if an image has more pixels than the limit."""
 
 
 def smaller(data: bytes) -> bytes:
-    """The image in the same format, fitted into a square, upright, without metadata."""
+    """Return the image in the same format, scaled to fit a square, upright, without metadata."""
     image, wrong = _run_process(data)
     if not wrong:
         return image
@@ -38,7 +38,7 @@ def smaller(data: bytes) -> bytes:
 
 
 def check(data: bytes) -> None:
-    """Refuse an image that states more than PIXELS; an unreadable image passes this check."""
+    """Refuse an image whose header states more than PIXELS; an unreadable image passes."""
     _refuse_too_many(_run_process(data, "check")[1])
 
 
@@ -48,7 +48,7 @@ def _refuse_too_many(wrong: str) -> None:
 
 
 def _run_process(data: bytes, *arguments: str) -> tuple[bytes, str]:
-    """(output of the process, its error message)."""
+    """Return the output of the process, and its error message."""
     try:
         ran = subprocess.run(  # noqa: S603 - our own module
             (*COMMAND, *arguments), input=data, capture_output=True, timeout=TIMEOUT, check=False,
@@ -67,7 +67,7 @@ def _run_process(data: bytes, *arguments: str) -> tuple[bytes, str]:
 def _fitted(data: bytes, *, only_check: bool) -> bytes:
     from PIL import Image, ImageOps
 
-    Image.MAX_IMAGE_PIXELS = None  # the size is checked below, before anything is decoded
+    Image.MAX_IMAGE_PIXELS = None  # The size is checked below, before anything is decoded.
     with Image.open(io.BytesIO(data), formats=("JPEG", "PNG", "WEBP", "GIF")) as image:
         if image.width * image.height > PIXELS:
             return json.dumps({"wrong": _TOO_MANY}).encode()
@@ -86,13 +86,13 @@ def _fitted(data: bytes, *, only_check: bool) -> bytes:
 
 
 def main() -> None:
-    """Read an image, write the smaller one."""
+    """Read an image from standard input, and write the smaller one to standard output."""
     data = sys.stdin.buffer.read()
     out = sys.stdout.buffer
     confine()
     try:
         answer = _fitted(data, only_check=sys.argv[1:] == ["check"])
-    except Exception:  # any error of the library means an invalid file
+    except Exception:  # Any error of the library means an invalid file.
         answer = json.dumps({"wrong": "The image is damaged."}).encode()
     out.write(answer)
     out.flush()

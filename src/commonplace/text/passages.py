@@ -1,4 +1,4 @@
-"""Splits a text into passages that fit the embedding model's window."""
+"""Split a text into passages that fit the embedding model's window."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 _PARAGRAPH = re.compile(r"\n[^\S\n]*\n\s*")
 _SENTENCE = re.compile(r"""[.!?…]["'”’)\]»]{0,3}\s+|[。！？．｡]["'”’」』）]{0,3}\s*|\n\s*""")
-# A Hangul syllable is up to three wordpieces, any other character at most one.
+# A Hangul syllable has up to three wordpieces, any other character at most one.
 _HANGUL = re.compile("[\uac00-\ud7a3]")
 _MOST_PER_CHARACTER = 3
 _LETTERS = b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
@@ -34,15 +34,16 @@ class Span:
 
 
 def split(text: str, *, budget: int = 240, overlap: int = 24) -> list[Span]:
-    """Passages in order that cover the text, each of at most `budget` estimated wordpieces.
+    """Return passages that cover the text in order, each of at most `budget` wordpieces.
 
-    Cut after a paragraph where there is one in the second half, else after a sentence, else
-    between words. Neighbours overlap by about `overlap` wordpieces, except between paragraphs.
+    A passage ends after a paragraph if one ends in its second half, else after a sentence, else
+    between words. Neighbours overlap by about `overlap` wordpieces, except between paragraphs. The
+    numbers of wordpieces are estimates.
     """
     length = len(text)
     if length <= 3 * budget and _fits(text, budget):
         return [_whole(length)]
-    # Imported here: short memories are stored without loading numpy.
+    # numpy is imported here, so that short memories are stored without loading it.
     from commonplace.text.wordpieces import spent_before, word_starts
 
     spent = spent_before(text)
@@ -54,7 +55,7 @@ def split(text: str, *, budget: int = 240, overlap: int = 24) -> list[Span]:
     words = word_starts(text)
 
     def reach(start: int, amount: float) -> int:
-        """The position that is this many wordpieces after `start`."""
+        """Return the position that is this many wordpieces after `start`."""
         return int(spent.searchsorted(spent[start] + amount + 1e-6, side="right")) - 1
 
     spans: list[Span] = []
@@ -71,7 +72,7 @@ def split(text: str, *, budget: int = 240, overlap: int = 24) -> list[Span]:
         if stop <= start:
             stop = max(cut_at_or_before(text, farthest), start + 1)
         if spans and stop <= spans[-1].stop:
-            # The overlap would fill the whole budget: start without it.
+            # The overlap would fill the whole budget: start without an overlap.
             start = spans[-1].stop
             continue
         spans.append(Span(start, stop))
@@ -86,7 +87,7 @@ def _whole(length: int) -> Span:
 
 
 def _fits(text: str, budget: int) -> bool:
-    """Whether a text is one passage, by a quick upper bound."""
+    """Return whether a text fits into one passage, by a fast upper bound."""
     if text.isascii():
         return len(text) <= budget or _at_most(text) <= budget
     most = _MOST_PER_CHARACTER if _HANGUL.search(text) else 1
@@ -94,7 +95,7 @@ def _fits(text: str, budget: int) -> bool:
 
 
 def _at_most(text: str) -> float:
-    """An upper bound of the estimated wordpieces of an ASCII text."""
+    """Return an upper bound of the estimated wordpieces of an ASCII text."""
     raw = text.encode()
     others = raw.translate(None, _LETTERS)
     rest = others.translate(None, _SPACES)
@@ -107,7 +108,7 @@ def _at_most(text: str) -> float:
 def _shared_start(
     spent: NDArray[np.float64], words: list[int], start: int, stop: int, overlap: int
 ) -> int:
-    """Where the next passage begins: at a word, at most `overlap` wordpieces before `stop`."""
+    """Return the start of the next passage: a word, at most `overlap` wordpieces before `stop`."""
     earliest = int(spent.searchsorted(spent[stop] - overlap - 1e-6))
     at = bisect_left(words, max(earliest, start + 1))
     return words[at] if at < len(words) and words[at] < stop else stop

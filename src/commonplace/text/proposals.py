@@ -1,8 +1,8 @@
 # ruff: noqa: E501  (a table of patterns, one a line)
-"""Statements worth remembering in what a person says, by patterns that are seldom wrong.
+"""Find statements worth remembering in a person's message, by patterns that are seldom wrong.
 
-They are proposals: a person accepts, edits or rejects them. A sentence that the patterns do not
-know is left alone; the conversation itself is stored anyway.
+The results are proposals, which a person accepts, edits or rejects. Sentences that match no pattern
+are ignored; the conversation itself is stored anyway.
 """
 
 from __future__ import annotations
@@ -10,13 +10,13 @@ from __future__ import annotations
 import re
 from typing import NamedTuple
 
-MOST_CHARS = 2_000  # a longer message is mostly something pasted
+MOST_CHARS = 2_000  # A longer message is mostly pasted text.
 SENTENCE_CHARS = 240
 SHORTEST = 2  # words
 
 
 class Proposal(NamedTuple):
-    """A sentence that states something, and what kind of memory it would be."""
+    """A sentence that states something, and the kind of memory that it would become."""
 
     kind: str
     text: str
@@ -50,7 +50,7 @@ _OWN = (
 )
 _KIN = r"(?:wife|husband|partner|boss|manager|dog|cat|son|daughter|brother|sister|mom|mother|dad|father|friend)"
 
-# The kind of memory, and how a sentence begins that states one.
+# Pairs of a kind of memory and a pattern for sentences of that kind.
 _PATTERNS: tuple[tuple[str, re.Pattern[str]], ...] = tuple(
     (kind, re.compile(pattern, re.IGNORECASE))
     for kind, pattern in (
@@ -88,7 +88,7 @@ _PATTERNS: tuple[tuple[str, re.Pattern[str]], ...] = tuple(
 
 
 def proposals(text: str) -> list[Proposal]:
-    """Return what a message of a person states, each sentence once."""
+    """Return the statements in a person's message, each sentence once."""
     if len(text) > MOST_CHARS:
         return []
     found: dict[str, Proposal] = {}
@@ -100,7 +100,7 @@ def proposals(text: str) -> list[Proposal]:
 
 
 def proposal(sentence: str) -> Proposal | None:
-    """Return what one sentence states; None if no pattern matches it."""
+    """Return the statement in one sentence; None if no pattern matches it."""
     whole = " ".join(sentence.split()).strip("-*• ")
     if len(whole) > SENTENCE_CHARS or len(whole.split()) < SHORTEST:
         return None

@@ -1,9 +1,9 @@
-"""Stored texts as one block of prose for a model: they are data, and must stay data.
+"""Format stored texts as one block for a model, so that it treats them as data.
 
-A model distinguishes data from instructions only by their look. So hidden characters are made
+A model distinguishes data from instructions only by their appearance. So hidden characters are made
 visible (`visible`), text that looks like markup or like another speaker is broken up (`neutral`),
-and everything stands between delimiters that nobody could have known when the text was written
-(`envelope`). This makes forging a delimiter impossible; it does not make a model obedient.
+and everything is enclosed in delimiters that the author of a text cannot have known (`envelope`).
+This makes forging a delimiter impossible; it does not guarantee that a model ignores instructions.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from commonplace.text.clusters import splits_cluster
 from commonplace.text.hidden import visible
 
 MARK = "¦"
-"""Inserted into what looks like markup. Where the text contains it, it is doubled."""
+"""Inserted into text that looks like markup. If the text contains this sign, it is doubled."""
 
-# Words that models may take for a role in a conversation, or for markup around one.
+# Words that models may interpret as a role in a conversation, or as markup around one.
 _ROLES = frozenset(
     {"ai", "ai assistant", "assistant", "bot", "claude", "developer", "function", "human"}
     | {"instruction", "instructions", "model", "system", "system instructions", "system message"}
@@ -59,7 +59,7 @@ _NONCE = re.compile("[0-9a-z]{8,64}")
 
 
 class Item(NamedTuple):
-    """One stored text and where it came from."""
+    """One stored text and its source."""
 
     id: str
     provenance: str
@@ -74,10 +74,10 @@ class Fitted(NamedTuple):
 
 
 def neutral(text: str) -> str:
-    """The visible text in which nothing is a tag, a special token, a turn or a code fence.
+    """Return the visible text without any tag, special token, turn marker or code fence.
 
-    What looks like one has a `¦` in it: `<¦system>`, `[¦INST]`, `Human¦:`. A `¦` of the text's
-    own is doubled, so that the visible text can be had back exactly.
+    Text that looks like one gets a `¦`: `<¦system>`, `[¦INST]`, `Human¦:`. An original `¦` is
+    doubled, so that the visible text can be restored exactly.
     """
     text = visible(text).replace(MARK, MARK * 2)
     text = _OPENED.sub(rf"\g<0>{MARK}", text)
@@ -89,10 +89,10 @@ def neutral(text: str) -> str:
 def envelope(
     items: Iterable[Item | tuple[str, str, str]], nonce: str | None = None, *, left_out: int = 0
 ) -> str:
-    """The items as one block whose delimiters carry a nonce that occurs nowhere in them.
+    """Return the items as one block whose delimiters contain a nonce that occurs in no item.
 
-    A nonce is drawn for each block. One that is given must be 8 to 64 digits and small
-    letters, and a ValueError is raised if it occurs in an item.
+    By default, the nonce is random. A `nonce` argument must have 8 to 64 digits and small letters;
+    raise ValueError if it occurs in an item.
     """
     written = [(_line(id), _line(provenance), neutral(text)) for id, provenance, text in items]
     if nonce is None:
@@ -112,17 +112,17 @@ def envelope(
 
 
 def fit(items: Sequence[Item | tuple[str, str, str]], tokens: int) -> Fitted:
-    """The first items, as many as fit into an envelope of that many tokens.
+    """Return the first items that fit into an envelope of that many tokens.
 
-    The last of them may be cut, between two characters as a reader sees them; it then says how
-    much is missing. Give `left_out` to `envelope`, which says how many are. The envelope itself
-    takes about 80 tokens; with fewer there is room for nothing.
+    The last item may be cut between two visible characters, and then states how much is missing.
+    Pass `left_out` to `envelope`, which states how many items are missing. The envelope itself
+    takes about 80 tokens; with fewer tokens, no item fits.
     """
     room = tokens * 4 - _size(envelope([], _MODEL_NONCE, left_out=10**9))
     fitted: list[Item] = []
     for given in items:
         item = Item(*given)
-        # A text that does not fit unescaped does not fit escaped either.
+        # A text that does not fit without escapes does not fit with escapes either.
         whole = len(item.text) <= room
         frame = _size(_framed(_MODEL_NONCE, _line(item.id), _line(item.provenance), "")) + 1
         size = _size(neutral(item.text)) if whole else 0
@@ -137,7 +137,7 @@ def fit(items: Sequence[Item | tuple[str, str, str]], tokens: int) -> Fitted:
 
 
 def token_estimate(text: str) -> int:
-    """Estimate tokens: one for four characters, or one for each East Asian character."""
+    """Estimate the number of tokens: one for four characters, or for each East Asian character."""
     return -(-_size(text) // 4)
 
 
@@ -182,10 +182,10 @@ def _framed(nonce: str, id: str, provenance: str, text: str) -> str:
 
 
 def _left_out(nonce: str, count: int) -> str:
-    return f"<left-out {nonce}>{count:,} more, for want of room</left-out {nonce}>"
+    return f"<left-out {nonce}>{count:,} more did not fit</left-out {nonce}>"
 
 
-# --- how much fits ------------------------------------------------------------------------------
+# --- cutting to a size --------------------------------------------------------------------------
 
 _EAST_ASIAN = re.compile(
     "[\u1100-\u11ff\u2e80-\u303e\u3041-\u33ff\u3400-\u4dbf\u4e00-\u9fff\ua000-\ua4cf\ua960-\ua97f"
@@ -193,16 +193,16 @@ _EAST_ASIAN = re.compile(
     "\U00020000-\U0003ffff]"
 )
 _LEAST_SHOWN = 32
-"""The least size, in quarters of a token, for which a text is cut instead of left out."""
+"""The least space, in quarters of a token, into which a text is cut; with less it is left out."""
 
 
 def _size(text: str) -> int:
-    """The estimate in quarters of a token."""
+    """Return the estimated number of tokens, in quarters of a token."""
     return len(text) if text.isascii() else len(text) + 3 * len(_EAST_ASIAN.findall(text))
 
 
 def _cut(text: str, room: int) -> str:
-    """The beginning of the text and a note; empty if too little of it would be left."""
+    """Return the beginning of the text and a note; empty if too little text would remain."""
     room -= len(_missing(len(text)))
     if room < _LEAST_SHOWN:
         return ""
@@ -214,7 +214,7 @@ def _cut(text: str, room: int) -> str:
         else:
             too_long = middle
     end = _boundary(text, fits)
-    # A joiner at the end of the cut text is escaped, and so becomes longer.
+    # A joiner at the end of the cut text is escaped, which makes it longer.
     while end and _size(neutral(text[:end])) > room:
         end = _boundary(text, end - 1)
     return text[:end] + _missing(len(text) - end) if end else ""
@@ -225,7 +225,7 @@ def _missing(count: int) -> str:
 
 
 def _boundary(text: str, end: int) -> int:
-    """The last boundary between visible characters up to `end`."""
+    """Return the last boundary between visible characters up to `end`."""
     while 0 < end < len(text) and _belong_together(text, end):
         end -= 1
     return end

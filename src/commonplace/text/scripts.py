@@ -1,4 +1,4 @@
-"""Which writing system a text uses."""
+"""Detect the writing system of a text."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ import re
 from bisect import bisect_right
 from collections import Counter
 
-# First code point of each range and its script; the range ends at the next row.
-# Only letters are looked up, so punctuation inside a range does not matter.
+# The first code point of each range and its script; a range ends where the next one begins. Only
+# letters are looked up, so punctuation inside a range does not matter.
 _STARTS: tuple[tuple[int, str], ...] = (
     (0x0000, "latin"),
     (0x0370, "greek"),
@@ -80,23 +80,23 @@ _NAMES = [name for _, name in _STARTS]
 
 _ASCII_LETTER = re.compile("[A-Za-z]")
 _SAMPLE = 2_000
-# One ideograph or syllable says about as much as two or three letters, so that
-# a Japanese sentence around an English product name still counts as Japanese.
+# One ideograph or syllable carries about as much information as two or three letters, so that a
+# Japanese sentence with an English product name still counts as Japanese.
 _WEIGHTS = {"han": 2, "kana": 2, "hangul": 2}
-# Chinese borrows a lone の for shop signs; Japanese prose has far more kana than this.
+# Chinese uses a lone の on shop signs; Japanese prose has far more kana than this.
 _KANA_SHARE = 20
 
 
 def script_of(character: str) -> str:
-    """The script of one letter; meaningless for anything that is not a letter."""
+    """Return the script of one letter. The result is meaningless for any other character."""
     return _NAMES[bisect_right(_POINTS, ord(character)) - 1]
 
 
 def dominant_script(text: str) -> str:
-    """The script of most of the text, judged by about its first 2,000 letters.
+    """Return the script of most of the text, judged by about its first 2,000 letters.
 
-    One of latin, cyrillic, han, kana, hangul, greek, arabic, hebrew, thai, devanagari,
-    other; none when there is no letter. Kana stands for Japanese, ideographs included.
+    The result is latin, cyrillic, han, kana, hangul, greek, arabic, hebrew, thai, devanagari,
+    other, or none if there is no letter. Kana means Japanese, including its ideographs.
     """
     if text.isascii():
         return "latin" if _ASCII_LETTER.search(text) else "none"

@@ -1,8 +1,8 @@
-"""Secrets in a text: keys, tokens, passwords, private keys, credentials in addresses.
+"""Find secrets in a text: keys, tokens, passwords, private keys, credentials in URLs.
 
-A token with a known beginning is looked for in long runs of letters and digits, a password or key
-behind the word that names it, so that a text without either costs a few microseconds. The value is
-masked, never what stands around it.
+Tokens with a known prefix are searched for in long runs of letters and digits, passwords and keys
+after the word that names them. So the search of a text without either takes a few microseconds.
+Only the value is masked, not the text around it.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 
-RUN_CHARS = 20  # tokens with a known beginning are at least so long
-PIECE_CHARS = 131_072  # of a long text are searched at a time
-BEFORE_CHARS = 1_024  # before a piece: what may stand before a secret and name it
-AFTER_CHARS = 32_768  # after a piece: the longest secret that begins in it
+RUN_CHARS = 20  # the least length of tokens with a known prefix
+PIECE_CHARS = 131_072  # the length of a piece of a long text, which is searched at once
+BEFORE_CHARS = 1_024  # the context before a piece, which may name a secret
+AFTER_CHARS = 32_768  # the context after a piece: the longest secret that begins in it
 
 
 class _Pattern:
-    """A regular expression that is compiled on first use, since most texts need none of them."""
+    """A regular expression that is compiled on first use, because most texts need no pattern."""
 
     def __init__(self, expression: str, flags: int = 0) -> None:
         self._expression = expression
@@ -38,7 +38,7 @@ _MARK = _Pattern(r"\[masked: ([a-z][a-z -]*)\]")
 
 
 class Secret(NamedTuple):
-    """Where a secret stands in a text, and what it is."""
+    """The position of a secret in a text, and its kind."""
 
     start: int
     stop: int
@@ -46,30 +46,31 @@ class Secret(NamedTuple):
 
 
 def mark(kind: str) -> str:
-    """The mark that replaces a secret in a text."""
+    """Return the mark that replaces a secret in a text."""
     return f"[masked: {kind}]"
 
 
 def find(text: str) -> list[Secret]:
-    """Return the secrets of a text in their order, none overlapping another.
+    """Return the secrets of a text in order, without overlaps.
 
-    A long text is searched piece by piece, since other threads wait while an expression is matched.
+    A long text is searched piece by piece, because other threads wait while a pattern is matched.
     """
     found: list[Secret] = []
     if not _may_have_secrets(text):
         return found
-    if "PRIVATE KEY" in text or "Private-Lines" in text:  # these have no greatest length
+    if "PRIVATE KEY" in text or "Private-Lines" in text:  # These secrets have no maximum length.
         _add(found, text, 0, _private_keys(text))
     for start in range(0, len(text) or 1, PIECE_CHARS):
         first = max(0, start - BEFORE_CHARS)
         piece = text[first : start + PIECE_CHARS + AFTER_CHARS]
-        own = range(start, start + PIECE_CHARS)  # what begins later belongs to the next piece
+        # A secret that begins later belongs to the next piece.
+        own = range(start, start + PIECE_CHARS)
         _add(found, piece, first, (each for each in _in(piece) if first + each.start in own))
     return found
 
 
 def _may_have_secrets(text: str) -> bool:
-    """Whether a text has any word, sign or long run by which secrets are found; most have none."""
+    """Return whether a text has any word, sign or long run that secrets need; most have none."""
     return any(map(text.lower().__contains__, _HINTS)) or _has_long_run(text)
 
 
@@ -78,9 +79,9 @@ def _has_long_run(text: str) -> bool:
 
 
 def _in(text: str) -> Iterator[Secret]:
-    """The secrets of a short text; they may overlap."""
+    """Yield the secrets of a short text; they may overlap."""
     yield from _blocks(text)
-    if _has_long_run(text):  # quicker than the pattern
+    if _has_long_run(text):  # This is faster than the pattern.
         for run in _RUN.compiled.finditer(text):
             for start, stop, kind in _tokens(run[0]):
                 yield Secret(run.start() + start, run.start() + stop, kind)
@@ -88,7 +89,7 @@ def _in(text: str) -> Iterator[Secret]:
 
 
 def _add(found: list[Secret], piece: str, first: int, secrets: Iterable[Secret]) -> None:
-    """Add the secrets of a piece that overlap none of those found, which stay in their order."""
+    """Add the secrets of a piece that do not overlap those in `found`, which stays sorted."""
     for start, stop, kind in secrets:
         secret = Secret(first + start, first + stop, kind)
         at = bisect(found, secret)
@@ -100,9 +101,9 @@ def _add(found: list[Secret], piece: str, first: int, secrets: Iterable[Secret])
 
 
 def find_certain(text: str) -> list[Secret]:
-    """Return the secrets that are known by their own form, not by the word before them.
+    """Return the secrets that are recognised by their format, not by the word before them.
 
-    In ids and labels a word and a value, such as `token:…`, are often no secret.
+    In ids and labels, a word and a value such as `token:…` are often no secret.
     """
     return [secret for secret in find(text) if secret.kind not in ("password", "key")]
 
@@ -113,7 +114,7 @@ def mask(text: str) -> tuple[str, list[str]]:
 
 
 def mask_label(text: str) -> tuple[str, list[str]]:
-    """As `mask`, for a label: only secrets that are known by their own form."""
+    """Mask a label as `mask` does, but only secrets that are recognised by their format."""
     return _masked(text, find_certain(text))
 
 
@@ -150,7 +151,7 @@ def marks(text: str) -> list[str]:
     return _MARK.compiled.findall(text)
 
 
-# Values that are not secrets although they stand in the place of one
+# Values that are not secrets although they are in the position of one
 
 
 _PLACEHOLDER = _Pattern(
@@ -199,7 +200,7 @@ _PLAIN = frozenset(
         "correct",
     ]
 )
-# Code that computes the value, rather than the value: a call, an attribute, a subscript, a type.
+# Code that computes the value instead of the value: a call, an attribute, a subscript, a type.
 _CODE = _Pattern(r"[A-Za-z_][\w.]*[(\[]|^[a-z_]+(?:\.[A-Za-z_]\w*)+$|^[A-Z][a-z]+\[|[{}]|::|->|=>")
 _NOT_SECRET_NAME = _Pattern(
     r"public|hash|digest|checksum|fingerprint|ids?$|names?$|count|length|size|file|path|ttl|expir"
@@ -225,7 +226,7 @@ def _is_placeholder(value: str) -> bool:
 
 
 def _mixed(value: str) -> bool:
-    """Whether a value looks random: letters and digits, or both cases in an odd order."""
+    """Return whether a value looks random: letters and digits, or an unusual order of cases."""
     if _is_placeholder(value) or _entropy(value) < 3.0:
         return False
     upper, lower = any(map(str.isupper, value)), any(map(str.islower, value))
@@ -233,7 +234,7 @@ def _mixed(value: str) -> bool:
 
 
 def _is_key(value: str) -> bool:
-    """Whether it can be the value of a key, a token or a secret: letters and digits, mixed."""
+    """Return whether a value can be a key or token: letters and digits, mixed."""
     if _is_placeholder(value) or _CODE.compiled.search(value):
         return False
     digits = sum(map(str.isdigit, value))
@@ -241,14 +242,14 @@ def _is_key(value: str) -> bool:
     cases = any(map(str.isupper, value)) and any(map(str.islower, value))
     random = _entropy(value)
     if value.islower() and "-" in value and digits < 4:
-        return False  # words with hyphens
+        return False  # The value consists of words with hyphens.
     if digits >= 2:
         return letters >= 2 and random >= 3.0
     return cases and len(value) >= 20 and random >= 4.0 and (digits > 0 or "-" not in value)
 
 
 def _is_password(value: str, quoted: bool) -> bool:
-    """Whether it can be the value of a password: not a plain word, unless it is quoted."""
+    """Return whether a value can be a password: not a plain word, unless it is quoted."""
     if _is_placeholder(value) or _CODE.compiled.search(value):
         return False
     if value.isalpha():
@@ -261,7 +262,7 @@ def _is_password(value: str, quoted: bool) -> bool:
 
 
 def _is_said_password(value: str, quoted: bool) -> bool:
-    """As `_is_password`, but in a sentence, where the next word is usually not a password."""
+    """As `_is_password`, but for a sentence, where the next word is usually not a password."""
     if _is_placeholder(value) or _CODE.compiled.search(value) or "://" in value:
         return False
     digits = sum(map(str.isdigit, value))
@@ -300,7 +301,7 @@ def _private_keys(text: str) -> Iterator[Secret]:
 
 
 def _blocks(text: str) -> Iterator[Secret]:
-    """Addresses and command lines, each searched for only if the text has its usual word."""
+    """Yield secrets in URLs and command lines; a pattern is used only if its usual word occurs."""
     if "://" in text:
         for match in _ADDRESS.compiled.finditer(text):
             if match["v"] != match["u"] and not _is_placeholder(match["v"]):
@@ -322,7 +323,7 @@ _START, _END = r"(?<![A-Za-z0-9_])", r"(?![A-Za-z0-9_])"
 _ALONE, _ALONE_END = r"(?<![A-Za-z0-9+/_-])", r"(?![A-Za-z0-9+/_-])"
 _ID = "[A-Za-z0-9_-]"
 
-# (kind, prefixes of its tokens or words in them, pattern of the whole token).
+# (kind, prefixes of its tokens or words in them, pattern of the whole token)
 _TOKENS = (
     ("aws key", "AKIA ASIA ABIA ACCA AGPA AIDA AROA AIPA ANPA ANVA",
      _ALONE + "A(?:KIA|SIA|BIA|CCA|GPA|IDA|ROA|IPA|NPA|NVA)[A-Z2-7]{16}" + _ALONE_END),
@@ -406,11 +407,11 @@ def _tokens(run: str) -> Iterator[Secret]:
 
 _PASSWORDS = ("passw", "passphrase", "passcode", "pwd", "kennwort", "_pass", "-pass")
 _KEYS = ("key", "token", "secret", "credential", "auth", "bearer", "basic")
-# Every secret of a text stands near one of these, or is a long run; in lower case.
+# Lower-case words; every secret of a text is near one of them, or is a long run.
 _HINTS = ("pass", "pwd", "kennwort", *_KEYS, "://", "=", "-u", "login", "private-lines")
 _NAME = _Pattern(r"[\w.-]{0,40}\Z")
 _REST = r"[\w.-]{0,40}"  # the rest of the name
-# A sign between the name and the value, with quotes around both.
+# A sign between the name and the value, with optional quotes around both.
 _GIVES = r"[\"'`]?\]?\s{0,3}(?::=|=>|==?|:)\s{0,3}(?P<q>[\"'`]?)"
 _IS = r"\b[^.\n=:]{0,60}?\s(?:is|was|to|ist|lautet|war)\s*(?:now\s|jetzt\s)?:?\s{0,2}(?P<q>[\"'`]?)"
 _VALUE = r"(?P<v>[A-Za-z0-9+/_=.~@!#%^&*-]{12,512})"
@@ -432,7 +433,7 @@ _KEY_OF = _Pattern(
 
 def _named(text: str) -> Iterator[Secret]:
     folded = text.lower()
-    if len(folded) != len(text):  # a few letters have longer lower case forms
+    if len(folded) != len(text):  # A few letters have longer lower-case forms.
         folded = "".join(each if len(each.lower()) > 1 else each.lower() for each in text)
     for word in (word for word in _PASSWORDS if word in folded):
         for at in _occurrences(folded, word):
@@ -452,7 +453,7 @@ def _occurrences(text: str, word: str) -> Iterator[int]:
 
 
 def _before(text: str, at: int) -> str:
-    """The part of a name that stands before a place."""
+    """Return the part of a name that ends at a position."""
     found = _NAME.compiled.search(text, max(0, at - 40), at)
     return found[0] if found else ""
 
@@ -502,4 +503,4 @@ KINDS = (
     "private key", "password in an address", "signature", "password", "key", "credentials",
     *dict.fromkeys(kind for kind, _, _ in _TOKENS),
 )  # fmt: skip
-"""All kinds of secrets, as they are named in marks."""
+"""All kinds of secrets, as named in the marks that replace them."""

@@ -1,4 +1,4 @@
-"""What a summary of a conversation tends to drop: commands, decisions and paths, word for word."""
+"""Find the details that summaries of a conversation tend to omit: commands, decisions, paths."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class SessionDetails:
     paths: tuple[str, ...]
 
     def without(self, summary: str) -> SessionDetails:
-        """Return the details that a summary lacks."""
+        """Return the details that a summary does not contain."""
 
         def missing(texts: tuple[str, ...]) -> tuple[str, ...]:
             return tuple(text for text in texts if text not in summary)
@@ -46,7 +46,7 @@ class SessionDetails:
         return SessionDetails(missing(self.commands), missing(self.decisions), missing(self.paths))
 
     def lines(self) -> list[str]:
-        """Return one line for each."""
+        """Return one line for each detail."""
         named = (("decided", self.decisions), ("command", self.commands), ("path", self.paths))
         return [f"- {name}: {text}" for name, texts in named for text in texts]
 
@@ -72,5 +72,5 @@ def session_details(texts: Iterable[str]) -> SessionDetails:
 
 def _put(found: dict[str, None], text: str, most: int) -> None:
     if text and len(text) <= most and not text.startswith("#"):
-        found.pop(text, None)  # said again: it is the newest now
+        found.pop(text, None)  # The text was said again, so it becomes the newest.
         found[text] = None

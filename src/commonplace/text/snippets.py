@@ -17,15 +17,15 @@ _IN_WORDS = frozenset("_'’-")
 
 
 def opening(text: str, width: int) -> str:
-    """The text, or its first `width` characters and an ellipsis when it has more."""
+    """Return the text, or its first `width` characters and an ellipsis if it is longer."""
     return text if len(text) <= width else f"{text[: cut_at_or_before(text, width)]}{_ELLIPSIS}"
 
 
 def snippet(text: str, query: str, width: int = 200) -> str:
-    """At most `width` characters of the text, around most of the query's terms.
+    """Return at most `width` characters of the text, around most of the query's terms.
 
-    Cut between words, with an ellipsis at each cut; the start of the text when nothing
-    matches, the whole text when it fits.
+    The text is cut between words, with an ellipsis at each cut. If nothing matches, return the
+    start of the text; if the text fits, return all of it.
     """
     width = max(width, 1)
     if len(text) <= width:
@@ -44,7 +44,7 @@ def snippet(text: str, query: str, width: int = 200) -> str:
 
 
 def _densest(text: str, wanted: set[str], width: int) -> tuple[int, int]:
-    """The range of at most `width` characters with the most distinct wanted terms."""
+    """Return the range of at most `width` characters with the most distinct wanted terms."""
     best, most = (0, 0), 0
     window: deque[tuple[int, set[str]]] = deque()
     inside: Counter[str] = Counter()
@@ -68,7 +68,7 @@ def _densest(text: str, wanted: set[str], width: int) -> tuple[int, int]:
 
 
 def _is_border(text: str, at: int) -> bool:
-    """Whether a word ends or begins at this position."""
+    """Return whether a word ends or begins at this position."""
     if not 0 < at < len(text):
         return True
     before, after = text[at - 1], text[at]

@@ -1,8 +1,8 @@
-"""Function words of several languages: stop words, and evidence of a text's language."""
+"""Function words of several languages: used as stop words, and to detect a text's language."""
 
 from __future__ import annotations
 
-# Left out of the index and of queries.
+# Stop words, left out of the index and of queries.
 STOP_WORDS: dict[str, frozenset[str]] = {
     language: frozenset(words.split())
     for language, words in {
@@ -77,7 +77,7 @@ STOP_WORDS: dict[str, frozenset[str]] = {
     }.items()
 }
 
-# Function words of other languages that are also English words: no evidence of a language.
+# Function words of other languages that are also English words, so they do not show a language.
 _ENGLISH_TOO = "bin come door dos dove em era hat hay man men per plus sin son ton want war ya"
 ENGLISH_TOO: frozenset[str] = frozenset(_ENGLISH_TOO.split())
 
@@ -105,7 +105,7 @@ QUESTION_WORDS: dict[str, frozenset[str]] = {
     }.items()
 }
 
-# Pairs of characters that only carry grammar or a question, left out of queries.
+# Pairs of characters that carry only grammar or a question, left out of queries.
 QUESTION_PAIRS: frozenset[str] = frozenset(
     pair
     for pairs in (

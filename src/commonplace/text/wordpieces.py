@@ -1,4 +1,4 @@
-"""Estimates the number of wordpieces of a text without the model's tokenizer."""
+"""Estimate the number of wordpieces of a text without the model's tokenizer."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from commonplace.text.stopwords import STOP_WORDS
 
-# Blocks of this many characters are English if a fifth of their words are function words.
+# A block of this many characters is English if a fifth of its words are function words.
 _STRETCH = 1_000
 _ENGLISH_SHARE = 0.2
 _ENGLISH_WORDS = re.compile(r"[A-Za-z]+")
@@ -18,7 +18,7 @@ _SPACE, _LETTER, _DIGIT, _ALONE = 0, 1, 2, 3
 
 
 def spent_before(text: str) -> NDArray[np.float64]:
-    """The estimated number of wordpieces before each position of the text."""
+    """Return the estimated number of wordpieces before each position of the text."""
     spent = np.zeros(len(text) + 1)
     np.cumsum(_costs(text), out=spent[1:])
     return spent
@@ -40,7 +40,7 @@ def _is_space(points: NDArray[np.uint32]) -> NDArray[np.bool_]:
 
 
 def word_starts(text: str) -> list[int]:
-    """Positions after white space where a word begins."""
+    """Return the positions after white space where a word begins."""
     space = _is_space(_points(text))
     starts: list[int] = (np.flatnonzero(space[:-1] & ~space[1:]) + 1).tolist()
     return starts
@@ -59,11 +59,12 @@ def _classes(points: NDArray[np.uint32]) -> NDArray[np.uint8]:
 
 
 def _costs(text: str) -> NDArray[np.float64]:
-    """Estimated wordpieces of each character; a word's are spread over its letters.
+    """Return the estimated wordpieces of each character; those of a word are spread over its
+    letters.
 
-    The figures come from the tokenizer of all-MiniLM-L6-v2: it knows most English words
-    whole, breaks other Latin words every two or three letters, numbers every two digits,
-    and knows other scripts letter by letter (Hangul by its jamo).
+    The figures come from the tokenizer of all-MiniLM-L6-v2. It has most English words as a whole,
+    and splits other Latin words every two or three letters, numbers every two digits, and other
+    scripts into letters (Hangul into its jamo).
     """
     points = _points(text)
     classes = _classes(points)
