@@ -212,14 +212,14 @@ def test_a_search_meets_the_error_that_ended_the_loading(
 ) -> None:
     with Commonplace(tmp_path, embedding="none") as memory:
         memory.remember_many(Draft(text=f"otter {number}") for number in range(30))
-    follow = SpaceIndex._follow
+    follow = SpaceIndex._update
 
     def damaged(index: SpaceIndex, *arguments: object) -> None:
         if not index.since:
             raise StorageCorrupt("The search index is damaged.")
         follow(index, *arguments)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(SpaceIndex, "_follow", damaged)
+    monkeypatch.setattr(SpaceIndex, "_update", damaged)
     with Commonplace(tmp_path, embedding="none") as memory:
         assert memory.recall("otter", minimum=0).degraded.startswith("loading")
         held.set()

@@ -199,7 +199,7 @@ def _fail_over_asynchronously(folder: Path) -> tuple[Team, set[str]]:
     """Lose what the standby did not have yet; the team, which has ended, and what was lost."""
     with _with_standby(folder) as (made, standby):
         warned = [each.message for each in administration.problems(made.address)]
-        assert any("asynchronously" in message for message in warned)
+        assert any("asynchronous" in message for message in warned)
         made.writers.go_on(20)
         safe = set(made.writers.told)
         ((position,),) = made.database.ask("SELECT pg_current_wal_lsn()::text")

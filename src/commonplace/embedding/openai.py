@@ -141,7 +141,7 @@ class OpenAICompatible:
         self._jitter = jitter
         self._queries = QueryCache()
         self._lock = threading.Lock()
-        self._line: _Line | None = None
+        self._open_client: _ClientThread | None = None
 
     def __repr__(self) -> str:
         return f"OpenAICompatible({self._shown!r}, model={self.id!r})"
@@ -175,7 +175,7 @@ class OpenAICompatible:
     def close(self) -> None:
         """Close the connections; the next text opens new ones."""
         with self._lock:
-            line, self._line = self._line, None
+            line, self._open_client = self._open_client, None
         if line is not None:
             line.close()
 
@@ -194,7 +194,7 @@ class OpenAICompatible:
                 Meaning("has failed repeatedly", f"The next attempt is in {wait:.0f} s.")
             )
         try:
-            line = self._open_line()
+            line = self._client_thread()
             vectors = line.run(self._ask_until(line.client, texts, seconds), seconds)
         except _Failure as failure:
             if failure.meaning.outage:
@@ -265,11 +265,11 @@ class OpenAICompatible:
         self._dimensions = vectors.shape[1]
         return vectors
 
-    def _open_line(self) -> _Line:
+    def _client_thread(self) -> _ClientThread:
         with self._lock:
-            if self._line is None:
-                self._line = _Line(self._new_client)
-            return self._line
+            if self._open_client is None:
+                self._open_client = _ClientThread(self._new_client)
+            return self._open_client
 
     def _new_client(self) -> httpx.AsyncClient:
         import httpx
@@ -286,7 +286,7 @@ class OpenAICompatible:
         )
 
 
-class _Line:
+class _ClientThread:
     """An HTTP client with its own event loop in a thread.
 
     A request that exceeds its time limit is cancelled. A timeout of the socket would restart with
@@ -319,7 +319,7 @@ class _Line:
 
     def close(self) -> None:
         """Cancel pending requests, and close the connections and the thread."""
-        future = asyncio.run_coroutine_threadsafe(self._end(), self._loop)
+        future = asyncio.run_coroutine_threadsafe(self._stop_loop(), self._loop)
         try:
             # Connections that do not close in time end with the event loop.
             with suppress(FutureTimeout):
@@ -329,7 +329,7 @@ class _Line:
             self._thread.join()
             self._loop.close()
 
-    async def _end(self) -> None:
+    async def _stop_loop(self) -> None:
         others = asyncio.all_tasks() - {asyncio.current_task()}
         for task in others:
             task.cancel()

@@ -283,7 +283,7 @@ def _unit(rows: NDArray[Any]) -> NDArray[np.float32]:
 
 def knows_script(model_id: str, script: str) -> bool:
     """Return whether the model was trained on this script; if not, search uses words alone."""
-    return model_id not in SCRIPTS or _plain(script) in SCRIPTS[model_id]
+    return model_id not in SCRIPTS or _script_key(script) in SCRIPTS[model_id]
 
 
 @overload
@@ -300,11 +300,11 @@ def calibrated(
     """Map raw cosines monotonically to similarities in 0..1, for the thresholds of contracts."""
     import numpy as np
 
-    script = _plain(script)
+    script = _script_key(script)
     knots = TABLES.get((model_id, script)) or TABLES.get((model_id, ANY)) or AS_IT_IS
     result = np.interp(raw, [knot[0] for knot in knots], [knot[1] for knot in knots])
     return result if isinstance(raw, np.ndarray) else float(result)
 
 
-def _plain(script: str) -> str:
+def _script_key(script: str) -> str:
     return "latin" if script in NEUTRAL else script

@@ -182,21 +182,21 @@ class AsyncCommonplace(AsyncPart):
         self.events = AsyncEvents(blocking.events)
         self.history = AsyncHistory(blocking.history)
 
-    def _wrapping(self, blocking: Commonplace) -> AsyncCommonplace:
+    def _new_wrapper(self, blocking: Commonplace) -> AsyncCommonplace:
         other = AsyncCommonplace.__new__(AsyncCommonplace)
         other._wrap(blocking)
         return other
 
     def at(self, space: str, origin: Origin | None = None) -> AsyncCommonplace:
         """Return another space of the same data directory."""
-        return self._wrapping(self.blocking.at(space, origin))
+        return self._new_wrapper(self.blocking.at(space, origin))
 
     def within(self, project: Project | None) -> AsyncCommonplace:
         """Return a view of this space for a project.
 
         The view labels new memories with the project, and finds only its memories and global ones.
         """
-        return self._wrapping(self.blocking.within(project))
+        return self._new_wrapper(self.blocking.within(project))
 
     remember = _as_coroutine(Commonplace.remember)
     remember_many = _as_coroutine(Commonplace.remember_many)

@@ -93,10 +93,10 @@ def check_text(value: object, field: str, *, max_chars: int, allow_empty: bool =
 
 
 def _must_be(field: str, what: str, value: object) -> InvalidInput:
-    return InvalidInput(f"{field} must be {what}.", hint=f"Got {_short(value)}.", field=field)
+    return InvalidInput(f"{field} must be {what}.", hint=f"Got {_shown(value)}.", field=field)
 
 
-def _short(value: object) -> str:
+def _shown(value: object) -> str:
     try:
         shown = ascii(value)
     except ValueError:  # The value is an integer of thousands of digits, which ascii() refuses.
@@ -137,7 +137,7 @@ def space(value: object) -> str:
         raise InvalidInput(
             "A space's name must be 1 to 64 of a-z, 0-9, '.', '_', '-', start with a letter or"
             " digit, and not be a device name.",
-            hint=f"Got {_short(value)}.",
+            hint=f"Got {_shown(value)}.",
             field="space",
         )
     return str.__str__(value)
@@ -262,7 +262,7 @@ def when(value: object, field: str) -> int | None:
         except ValueError:
             raise InvalidInput(
                 f"{field} is not a date or time.",
-                hint=f"Write it as 2026-05-31 or 2026-05-31T14:00:00Z; got {_short(value)}.",
+                hint=f"Write it as 2026-05-31 or 2026-05-31T14:00:00Z; got {_shown(value)}.",
                 field=field,
             ) from None
     if not isinstance(value, datetime):
@@ -309,7 +309,7 @@ def _plain_json(value: Any, field: str, depth: int) -> Any:
     elif isinstance(value, dict | Mapping):  # Test for dict first: the check for Mapping is slow.
         for key in value:
             if not isinstance(key, str):
-                wrong, hint = "has a key that is not a text", _short(key)
+                wrong, hint = "has a key that is not a text", _shown(key)
                 break
             optional(key, field, max_chars=ATTRS_CHARS)
         else:
@@ -319,7 +319,7 @@ def _plain_json(value: Any, field: str, depth: int) -> Any:
     elif isinstance(value, float) and not math.isfinite(value):
         wrong, hint = "holds a number that is not finite", "Leave it out."
     elif value is not None and not isinstance(value, bool | int | float):
-        wrong, hint = "holds a value that JSON cannot represent", f"Got {_short(value)}."
+        wrong, hint = "holds a value that JSON cannot represent", f"Got {_shown(value)}."
     if wrong:
         raise InvalidInput(f"{field} {wrong}.", hint=hint, field=field)
     return value

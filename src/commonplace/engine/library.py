@@ -518,14 +518,14 @@ class Library:
     @contextlib.contextmanager
     def lease(self, space: str) -> Iterator[OpenSpace]:
         """Open a space unless it is open already, and keep it open during the block."""
-        opened = self._pin(space)
+        opened = self._open_and_pin(space)
         try:
             yield opened
         finally:
             with self._lock:
                 opened.pins -= 1
 
-    def _pin(self, name: str) -> OpenSpace:
+    def _open_and_pin(self, name: str) -> OpenSpace:
         with self._lock:
             if self._closed:
                 raise StorageUnavailable("The library is closed.", hint="Open it again.")
@@ -631,7 +631,7 @@ class Library:
             if self._stop.is_set():
                 return
             waiting = False
-            for name in self._due():
+            for name in self._spaces_with_work():
                 try:
                     with self.lease(name) as space:
                         space.write_reads()
@@ -657,7 +657,7 @@ class Library:
                         if name in self._opened:
                             self._opened[name].has_work = True
 
-    def _due(self) -> list[str]:
+    def _spaces_with_work(self) -> list[str]:
         with self._lock:
             return [
                 name for name, space in self._opened.items() if space.has_reads or space.has_work

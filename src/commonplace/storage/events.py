@@ -37,7 +37,7 @@ class Wanted(NamedTuple):
 _CONDITIONS = ("kind = ?", "subject = ?", "seq <= ?", "num > ?", "num = ?")
 
 
-def _where(wanted: Wanted) -> tuple[str, list[object]]:
+def _where_clause(wanted: Wanted) -> tuple[str, list[object]]:
     given = [(c, v) for c, v in zip(_CONDITIONS, wanted, strict=True) if v is not None]
     return "".join(f" AND {condition}" for condition, _ in given), [value for _, value in given]
 
@@ -55,7 +55,7 @@ def find(
     rows: Rows, space: str, wanted: Wanted, *, limit: int | None = None, newest: bool = False
 ) -> list[EventRow]:
     """Return verified events, oldest first unless `newest` is true."""
-    clause, values = _where(wanted)
+    clause, values = _where_clause(wanted)
     clause += " ORDER BY num DESC" if newest else " ORDER BY num"
     clause += "" if limit is None else f" LIMIT {limit:d}"
     found = []
@@ -72,7 +72,7 @@ def find(
 
 def count(rows: Rows, space: str, wanted: Wanted) -> int:
     """Return the number of events that meet the conditions."""
-    clause, values = _where(wanted)
+    clause, values = _where_clause(wanted)
     statement = f"SELECT count(*) FROM events WHERE space = ?{clause}"  # noqa: S608
     return int(rows.execute(statement, (space, *values)).fetchone()[0])
 

@@ -8,7 +8,7 @@ column with the same default. Its name and type also belong in `Changes` of
 filtered by. Type checkers read these two classes, and a test compares them.
 """
 
-# ruff: noqa: RUF009  (`_declared` is `dataclasses.field`)
+# ruff: noqa: RUF009  (`_field` is `dataclasses.field`)
 from __future__ import annotations
 
 import dataclasses
@@ -64,7 +64,7 @@ class Field:
     help: str = ""
 
 
-def _declared(type: Type, default: Any = None, **known: Any) -> Any:
+def _field(type: Type, default: Any = None, **known: Any) -> Any:
     return dataclasses.field(default=default, metadata={"field": Field(type, **known)})
 
 
@@ -72,43 +72,43 @@ def _declared(type: Type, default: Any = None, **known: Any) -> Any:
 class MemoryFields:
     """The fields of a memory, in the order of the table's columns."""
 
-    id: str | None = _declared("identity", changeable=False)
-    kind: str = _declared(
+    id: str | None = _field("identity", changeable=False)
+    kind: str = _field(
         "kind", "note", option="--kind", metavar="KIND", help="note, decision, preference, …"
     )
-    title: str = _declared(
+    title: str = _field(
         "text", "", chars=1_000, empty=True, option="--title", metavar="TEXT", help="A short name."
     )
-    text: str = _declared("text", chars=1_000_000)
-    tags: Sequence[str] = _declared("tags", ())
-    importance: float = _declared(
+    text: str = _field("text", chars=1_000_000)
+    tags: Sequence[str] = _field("tags", ())
+    importance: float = _field(
         "share", 0.5, option="--importance", metavar="0..1", help="How much it matters."
     )
-    confidence: float = _declared("share", 1.0)
-    credit: float = _declared("share", 0.5)
-    state: str = _declared("choice", "active", choices=STATES)
-    pinned: bool = _declared(
+    confidence: float = _field("share", 1.0)
+    credit: float = _field("share", 0.5)
+    state: str = _field("choice", "active", choices=STATES)
+    pinned: bool = _field(
         "flag",
         False,
         option="--pinned/--unpinned",
         help="Pin it: agents get pinned memories at the start.",
     )
-    occurred_at: datetime | str | None = _declared(
+    occurred_at: datetime | str | None = _field(
         "time", optional=True, option="--at", metavar="WHEN", help="When it happened."
     )
-    created_at: datetime | str | None = _declared("time", changeable=False)
-    updated_at: datetime | str | None = _declared("time", changeable=False)
-    ref: str | None = _declared(
+    created_at: datetime | str | None = _field("time", changeable=False)
+    updated_at: datetime | str | None = _field("time", changeable=False)
+    ref: str | None = _field(
         "text", chars=500, optional=True, option="--ref", metavar="REF",
         help="An id of yours, unique in the space.",
     )  # fmt: skip
-    attrs: Mapping[str, Any] | None = _declared("attrs")
-    origin: Origin | None = _declared("origin", changeable=False)
-    trust: str = _declared(
+    attrs: Mapping[str, Any] | None = _field("attrs")
+    origin: Origin | None = _field("origin", changeable=False)
+    trust: str = _field(
         "choice", "stated", choices=TRUSTS, option="--trust", metavar="stated|inferred|external",
         help="Who says it: the user, the agent, or an outside source.",
     )  # fmt: skip
-    source: str = _declared(
+    source: str = _field(
         "address", "", chars=2_000, added=True, filterable=True, option="--source",
         metavar="ADDRESS", help="Where it came from: a URL, a file path, a commit.",
     )  # fmt: skip

@@ -383,11 +383,11 @@ class SpaceIndex:
                 self._check_history(connection, current, newest, moved=current is not known)
             if current is None or (current.seq, current.change) < (newest[0], newest[2]):
                 try:
-                    self._follow(connection, newest)
+                    self._update(connection, newest)
                     dead = self._alive.size - int(self._alive.sum())
                     if dead > 1000 and dead > RELOAD_DEAD * self._alive.size:
                         self._clear()
-                        self._follow(connection, newest)
+                        self._update(connection, newest)
                 except BaseException as error:
                     self._clear()  # The update may have been applied in part.
                     if isinstance(error, TypeError | ValueError | OverflowError):
@@ -438,7 +438,7 @@ class SpaceIndex:
             fork._owner, fork._signs = self._owner.fork(), self._signs.fork()
             return fork
 
-    def _follow(self, connection: Rows, newest: tuple[int, str, int]) -> None:
+    def _update(self, connection: Rows, newest: tuple[int, str, int]) -> None:
         if self._snapshot is None:
             self._append(connection, None)
         else:

@@ -164,11 +164,12 @@ def by_label(rows: Rows, space: str, name: str, limit: int, before: int) -> list
         (space, name, before, limit),
     ).fetchall()
     return [
-        Labelled(first, last, *_written(rows, space, name, label)) for label, first, last in groups
+        Labelled(first, last, *_count_written(rows, space, name, label))
+        for label, first, last in groups
     ]
 
 
-def _written(rows: Rows, space: str, name: str, label: str) -> tuple[tuple[str, ...], int]:
+def _count_written(rows: Rows, space: str, name: str, label: str) -> tuple[tuple[str, ...], int]:
     own = f"SELECT num FROM operations WHERE space = ? AND name = ? AND {_LABEL} = ?"  # noqa: S608
     given = (space, name, label)
     clients = rows.execute(

@@ -252,9 +252,9 @@ class Table(Hashed):
 
     def fetch(self, connection: Rows, space: str, clause: str = "", *params: Any) -> list[Row]:
         """Return verified rows of the space; `clause` continues the WHERE clause."""
-        return self._sound(space, connection.execute(self._read + clause, (space, *params)))
+        return self._all_verified(space, connection.execute(self._read + clause, (space, *params)))
 
-    def _sound(self, space: str, rows: Iterable[tuple[Any, ...]]) -> list[Row]:
+    def _all_verified(self, space: str, rows: Iterable[tuple[Any, ...]]) -> list[Row]:
         fields, hashed = self.fields, self.hash
         found = []
         for stored in rows:
@@ -358,7 +358,7 @@ class Table(Hashed):
     def by_nums(self, connection: Rows, space: str, nums: Sequence[int]) -> dict[int, Row]:
         """Return verified rows by their number."""
         found = connection.select_each(self._read, "num", space, nums)
-        return {row["num"]: row for row in self._sound(space, found)}
+        return {row["num"]: row for row in self._all_verified(space, found)}
 
     def insert(self, unit: Writing, values: Mapping[str, Any]) -> Row:
         """Insert a row with a new number, the unit's operation and a hash."""
@@ -371,10 +371,10 @@ class Table(Hashed):
         The dictionaries in `rows` get the numbers and the operation.
         """
         # Use a generator, so that no second list of all rows is built.
-        unit.connection.executemany(self.insert_sql, (self._stamped(unit, row) for row in rows))
+        unit.connection.executemany(self.insert_sql, (self._with_number(unit, row) for row in rows))
         return rows
 
-    def _stamped(self, unit: Writing, row: Row) -> tuple[Any, ...]:
+    def _with_number(self, unit: Writing, row: Row) -> tuple[Any, ...]:
         row["num"] = unit.next_num()
         row["seq"] = unit.seq
         return self.row((unit.space, *self._values(row)))
@@ -388,7 +388,7 @@ class Table(Hashed):
         self, unit: Writing, row: Row, changes: Mapping[str, Any], vectors: bytes | None = None
     ) -> Row:
         """Change a row; its former state becomes a version."""
-        self._keep(unit, row, vectors)
+        self._keep_version(unit, row, vectors)
         new = {**row, **changes, "seq": unit.seq}
         values = plain(self._values(new))
         hashed = self.hash((unit.space, *values))
@@ -398,14 +398,14 @@ class Table(Hashed):
 
     def remove(self, unit: Writing, row: Row, vectors: bytes | None = None) -> None:
         """Remove a row; its former state becomes a version."""
-        self._keep(unit, row, vectors)
+        self._keep_version(unit, row, vectors)
         unit.connection.execute(self._delete, (unit.space, row["num"]))
 
     def restore(self, unit: Writing, row: Mapping[str, Any]) -> Row:
         """Insert a removed row again, with its old number."""
         return self._put(unit, {**self.added, **row, "seq": unit.seq})
 
-    def _keep(self, unit: Writing, row: Row, vectors: bytes | None) -> None:
+    def _keep_version(self, unit: Writing, row: Row, vectors: bytes | None) -> None:
         if row["seq"] == unit.seq:
             return  # The current operation wrote this row, so no reader has seen it.
         key = (unit.space, self.name, row["num"], row["seq"], unit.seq)

@@ -138,12 +138,12 @@ class Writer(Generic[C]):
         if durable and self._batch is not None and not self._batch.durable:
             self._commit(self._batch)
         if self._batch is None:
-            self._refuse_if_shut()
+            self._check_open()
             self._connection = self._session.begin(durable)
             self._batch = _Batch(time.monotonic(), durable)
         return self._batch
 
-    def _refuse_if_shut(self) -> None:
+    def _check_open(self) -> None:
         if self._shut:  # The store was closed while this unit was waiting.
             raise StorageUnavailable("The store is closed.", hint="Open it again.")
 
@@ -206,7 +206,7 @@ class Writer(Generic[C]):
         try:
             if self._batch is not None:
                 self._commit(self._batch)
-            self._refuse_if_shut()
+            self._check_open()
             yield
         finally:
             self._lock.release()

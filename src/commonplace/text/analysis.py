@@ -273,7 +273,7 @@ _LEAVING_LESS_AND_LESS: tuple[_Leaving, ...] = ("question words", "stop words", 
 
 
 @cache
-def _dropped(language: str, leaving: _Leaving) -> frozenset[str]:
+def _words_to_drop(language: str, leaving: _Leaving) -> frozenset[str]:
     if leaving == "nothing":
         return frozenset()
     languages = (language, *_EVERYWHERE)
@@ -307,7 +307,7 @@ class Memo(dict[str, Value]):
 @cache
 def _reader(language: str, stems: str, leaving: _Leaving) -> Reader:
     often = stems == "english" and leaving == "stop words"
-    read = partial(_read, stems, _dropped(language, leaving))
+    read = partial(_read, stems, _words_to_drop(language, leaving))
     return Memo(read, _MEMO_SIZE if often else _MEMO_SIZE // 8).__getitem__
 
 
@@ -433,7 +433,7 @@ def read_english(chunk: str) -> tuple[tuple[str, ...], bool]:
     small = chunk.lower()
     if small in _ANY_GIVEAWAY:
         raise KeyError(chunk)
-    dropped = _dropped("english", "stop words")
+    dropped = _words_to_drop("english", "stop words")
     # This is the same as in `_read`.
     if chunk.isalpha() and (chunk[1:].islower() or chunk.isupper()):
         tokens: tuple[str, ...] = () if small in dropped else (_stem("english", small),)

@@ -194,11 +194,11 @@ def read_epub(data: bytes) -> str:
     return _joined(
         read_html(members[path])
         for page in pages
-        if page and (path := _inside(folder, page)) in members
+        if page and (path := _resolve_member(folder, page)) in members
     )
 
 
-def _inside(folder: str, name: str) -> str:
+def _resolve_member(folder: str, name: str) -> str:
     from posixpath import join, normpath
     from urllib.parse import unquote
 

@@ -85,7 +85,7 @@ def _in(text: str) -> Iterator[Secret]:
         for run in _RUN.compiled.finditer(text):
             for start, stop, kind in _tokens(run[0]):
                 yield Secret(run.start() + start, run.start() + stop, kind)
-    yield from _named(text)
+    yield from _named_secrets(text)
 
 
 def _add(found: list[Secret], piece: str, first: int, secrets: Iterable[Secret]) -> None:
@@ -431,7 +431,7 @@ _KEY_OF = _Pattern(
 )
 
 
-def _named(text: str) -> Iterator[Secret]:
+def _named_secrets(text: str) -> Iterator[Secret]:
     folded = text.lower()
     if len(folded) != len(text):  # A few letters have longer lower-case forms.
         folded = "".join(each if len(each.lower()) > 1 else each.lower() for each in text)

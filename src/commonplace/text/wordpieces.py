@@ -24,7 +24,7 @@ def spent_before(text: str) -> NDArray[np.float64]:
     return spent
 
 
-def _points(text: str) -> NDArray[np.uint32]:
+def _code_points(text: str) -> NDArray[np.uint32]:
     return np.frombuffer(text.encode("utf-32-le", "surrogatepass"), dtype="<u4")
 
 
@@ -41,7 +41,7 @@ def _is_space(points: NDArray[np.uint32]) -> NDArray[np.bool_]:
 
 def word_starts(text: str) -> list[int]:
     """Return the positions after white space where a word begins."""
-    space = _is_space(_points(text))
+    space = _is_space(_code_points(text))
     starts: list[int] = (np.flatnonzero(space[:-1] & ~space[1:]) + 1).tolist()
     return starts
 
@@ -66,7 +66,7 @@ def _costs(text: str) -> NDArray[np.float64]:
     and splits other Latin words every two or three letters, numbers every two digits, and other
     scripts into letters (Hangul into its jamo).
     """
-    points = _points(text)
+    points = _code_points(text)
     classes = _classes(points)
     costs: NDArray[np.float64] = (classes == _ALONE).astype(np.float64)
     costs[(points >= 0x0300) & (points <= 0x036F)] = 0.0

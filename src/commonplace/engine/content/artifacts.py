@@ -42,7 +42,7 @@ def _need_artifact(connection: Rows, space: str, name: str, seq: int | None = No
     return row
 
 
-def _content(content: object) -> bytes:
+def _as_bytes(content: object) -> bytes:
     if isinstance(content, str):
         content = checks.optional(content, "content", max_chars=CONTENT_BYTES).encode()
     if not isinstance(content, bytes):
@@ -67,7 +67,7 @@ def create(
 ) -> Artifact:
     """Create an artifact with version 1; raise Conflict if the path is taken."""
     origin = checks.origin(origin)
-    data = mask_content(space, _content(content))
+    data = mask_content(space, _as_bytes(content))
     given = {"path": path, "title": title, "media_type": media_type, "attrs": attrs}
     values = checks.columns(ARTIFACTS, given)
     mask_row(space, values)
@@ -132,7 +132,7 @@ def update(
     """Store a new version; with `expected_version`, only if that is the newest version."""
     origin = checks.origin(origin)
     expected = checks.optional_whole(expected_version, "expected_version")
-    data = mask_content(space, _content(content))
+    data = mask_content(space, _as_bytes(content))
     summary = mask_text(space, checks.optional(summary, "summary", max_chars=checks.REASON_CHARS))
     with space.write("update artifact", origin) as unit:
         row = _need_artifact(unit.connection, space.name, name)

@@ -134,7 +134,7 @@ def _change_members(
         changed = 0
         for memory in members:
             found = need_row(unit.connection, space.name, memory)["id"]
-            member = _membership(unit, identity, found)
+            member = _find_membership(unit, identity, found)
             if name == "add to cluster" and member is None:
                 MEMBERS.insert(unit, {"cluster": identity, "memory": found})
                 changed += 1
@@ -146,7 +146,7 @@ def _change_members(
         return changed
 
 
-def _membership(unit: Unit, cluster: str, memory: str) -> Row | None:
+def _find_membership(unit: Unit, cluster: str, memory: str) -> Row | None:
     return MEMBERS.first(unit.connection, unit.space, cluster=cluster, memory=memory)
 
 
@@ -242,7 +242,7 @@ def move(
             if wanted and member["memory"] not in wanted:
                 continue
             MEMBERS.remove(unit, member)
-            if _membership(unit, target, member["memory"]) is None:
+            if _find_membership(unit, target, member["memory"]) is None:
                 MEMBERS.insert(unit, {"cluster": target, "memory": member["memory"]})
             moved += 1
         if moved:

@@ -111,7 +111,7 @@ def of_memory(space: OpenSpace, identity: str, *, as_of: When | None = None) -> 
         raise NotFound("This memory is not a message of a conversation.", field="id")
 
 
-def _joined(
+def _with_messages(
     connection: Rows, space: str, rows: Sequence[Row], seq: int | None = None
 ) -> list[Message]:
     found = memories_at(connection, space, [row["memory"] for row in rows], seq)
@@ -120,7 +120,9 @@ def _joined(
 
 def _live_at(connection: Rows, space: str, seq: int, **having: object) -> list[Message]:
     """Return the messages that were live after an operation, in their order."""
-    found = _joined(connection, space, rows_at(connection, space, MESSAGES, seq, **having), seq)
+    found = _with_messages(
+        connection, space, rows_at(connection, space, MESSAGES, seq, **having), seq
+    )
     live = [line for line in found if line.memory.state in LIVE_STATES]
     return sorted(live, key=lambda line: (line.conversation, line.position))
 
@@ -149,7 +151,7 @@ def history(
             lines = _live_at(connection, space.name, seq, **wanted)
             return [line for line in lines if before is None or line.position < before][-limit:]
         rows = messages.newest(connection, space.name, wanted, before, limit)
-        return _joined(connection, space.name, rows[::-1])
+        return _with_messages(connection, space.name, rows[::-1])
 
 
 def window(
@@ -165,7 +167,7 @@ def window(
             lines = _live_at(connection, space.name, seq, conversation=here.conversation)
             return [line for line in lines if first <= line.position <= last]
         rows = messages.between(connection, space.name, here.conversation, first, last)
-        return _joined(connection, space.name, rows)
+        return _with_messages(connection, space.name, rows)
 
 
 def find(
@@ -189,7 +191,7 @@ def find(
         places = messages.live_memories(connection, space.name, conversation)
         for num in [num for num in places if num in wanted]:
             for message in MESSAGES.where(connection, space.name, memory=num):
-                line = _joined(connection, space.name, [message])
+                line = _with_messages(connection, space.name, [message])
                 if line and folded in fold(line[0].memory.text):
                     found += line
             if len(found) >= limit:

@@ -116,7 +116,7 @@ def judge_turn(memory: Commonplace, signal: str, session: str | None = None) -> 
 
     If there is no such turn, do nothing.
     """
-    _reward(signal)
+    _reward_of(signal)
     ended = memory.events.all(kind=OUTCOME, subject=session, newest=True, limit=TURNS)
     closed = {(event.payload or {}).get("turn") for event in ended}
     for turn in memory.events.all(kind=TURN, subject=session, newest=True, limit=TURNS):
@@ -131,11 +131,11 @@ def judge(memory: Commonplace, ids: Sequence[str], signal: str, session: str = "
     """Apply an outcome to memories: change each credit, count a read, and record an event."""
     from commonplace.engine.finding.ranking import credit_after
 
-    reward, by, at = _reward(signal), rule(memory), now()
+    reward, by, at = _reward_of(signal), rule(memory), now()
     shared = list(dict.fromkeys(ids))
     judged = []
     for identity in shared:
-        one = _live(memory, identity)
+        one = _live_memory(memory, identity)
         if one is None:
             continue  # The memory was archived after the turn.
         before = credit_of(one, by)
@@ -154,7 +154,7 @@ def judge(memory: Commonplace, ids: Sequence[str], signal: str, session: str = "
     return judged
 
 
-def _live(memory: Commonplace, identity: str) -> Memory | None:
+def _live_memory(memory: Commonplace, identity: str) -> Memory | None:
     try:
         found = memory.get(identity, count=False)
     except NotFound:
@@ -162,7 +162,7 @@ def _live(memory: Commonplace, identity: str) -> Memory | None:
     return found if found.state in LIVE_STATES else None
 
 
-def _reward(signal: str) -> float:
+def _reward_of(signal: str) -> float:
     if signal not in SIGNALS:
         raise InvalidInput(
             f"There is no signal {signal[:40]!r}.", hint=f"Allowed: {', '.join(SIGNALS)}.",

@@ -60,11 +60,11 @@ def listing(
     """
     checks.limit(limit)
     checks.flag(newest, "newest")
-    wanted = _wanted(kind, subject)._replace(after=checks.whole(after, "after"))
+    wanted = _checked_conditions(kind, subject)._replace(after=checks.whole(after, "after"))
     with reading(space, as_of) as (connection, seq):
         wanted = wanted._replace(upto=seq)
         rows = stored.find(connection, space.name, wanted, limit=limit, newest=newest)
-        return [_event(row) for row in rows]
+        return [_event_of(row) for row in rows]
 
 
 def count(
@@ -75,19 +75,19 @@ def count(
     as_of: When | None = None,
 ) -> int:
     """Count events; with `as_of`, only those recorded by that time."""
-    wanted = _wanted(kind, subject)
+    wanted = _checked_conditions(kind, subject)
     with reading(space, as_of) as (connection, seq):
         wanted = wanted._replace(upto=seq)
         return stored.count(connection, space.name, wanted)
 
 
-def _wanted(kind: str | None, subject: str | None) -> Wanted:
+def _checked_conditions(kind: str | None, subject: str | None) -> Wanted:
     return Wanted(
         None if kind is None else checks.kind(kind),
         None if subject is None else checks.optional(subject, "subject"),
     )
 
 
-def _event(row: EventRow) -> Event:
+def _event_of(row: EventRow) -> Event:
     content = None if row.payload is None else json.loads(row.payload)
     return Event(row.num, row.kind, row.subject, moment(row.at), content)

@@ -182,13 +182,15 @@ def query(
     name = None if entity is None else key(checks.text(entity, "entity"))
     verb = None if predicate is None else key(checks.text(predicate, "predicate"))
     with reading(space, known_at) as (connection, seq):
-        rows = _rows(connection, space.name, name, role, seq)
+        rows = _rows_about(connection, space.name, name, role, seq)
     rows = [row for row in rows if _matches(row, name, role, verb, on)]
     rows.sort(key=_NUM, reverse=True)
     return [Fact.of(row) for row in rows[:limit]]
 
 
-def _rows(connection: Rows, space: str, name: str | None, role: Role, seq: int | None) -> list[Row]:
+def _rows_about(
+    connection: Rows, space: str, name: str | None, role: Role, seq: int | None
+) -> list[Row]:
     if seq is not None or name is None:
         return rows_at(connection, space, FACTS, seq)
     found: list[Row] = []
@@ -225,7 +227,7 @@ def timeline(
     checks.limit(limit)
     name = None if entity is None else key(checks.text(entity, "entity"))
     with reading(space, as_of) as (connection, seq):
-        rows = _rows(connection, space.name, name, "any", seq)
+        rows = _rows_about(connection, space.name, name, "any", seq)
     rows = [row for row in rows if _matches(row, name, "any", None, None)]
     rows.sort(key=lambda row: (row["valid_from"] is None, row["valid_from"] or 0, row["num"]))
     return [Fact.of(row) for row in rows[:limit]]

@@ -220,9 +220,9 @@ class _Edges:
         self._seq = seq
 
     def _links(self, rows: Iterable[Row]) -> list[Link]:
-        return [Link.of(row) for row in rows if self._fits(row)]
+        return [Link.of(row) for row in rows if self._is_selected(row)]
 
-    def _fits(self, row: Row) -> bool:
+    def _is_selected(self, row: Row) -> bool:
         right_kind = self._kinds is None or row["kind"] in self._kinds
         return right_kind and row["weight"] >= self._weight
 
@@ -234,7 +234,7 @@ class _Edges:
     def rows(self) -> list[Row]:
         """Return the rows of all links, oldest first."""
         return [row for row in rows_at(self._connection, self._space, LINKS, self._seq)
-                if self._fits(row)]  # fmt: skip
+                if self._is_selected(row)]  # fmt: skip
 
     def around(self, node: str, direction: Direction) -> list[tuple[Link, bool]]:
         """Return pairs of a link and whether it leads away from the node, strongest first."""

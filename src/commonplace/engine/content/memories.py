@@ -138,7 +138,7 @@ def _checked(space: OpenSpace, draft: Draft, origin: Origin) -> dict[str, Any]:
         checks.vectors(draft.vectors)
     values = _USUAL.copy()
     if draft.id is not None:
-        values["id"] = _identity(draft.id)
+        values["id"] = _checked_id(draft.id)
     values["text"] = checks.text(draft.text)
     values["origin"] = own.dump()
     given = _values(draft)
@@ -152,7 +152,7 @@ def _checked(space: OpenSpace, draft: Draft, origin: Origin) -> dict[str, Any]:
     return values
 
 
-def _identity(value: object) -> str:
+def _checked_id(value: object) -> str:
     try:
         return str(uuid.UUID(str(value)))
     except ValueError:

@@ -188,7 +188,7 @@ class Filters:
             mask = snapshot.alive & np.isin(snapshot.state, states)
         for field, comparison, value in self._conditions():
             if field == "id":
-                column, value = snapshot.num, _numbered(connection, space, value)
+                column, value = snapshot.num, _numbers_of_ids(connection, space, value)
             elif field == "happened":
                 column = np.where(snapshot.occurred == NEVER, snapshot.created, snapshot.occurred)
                 if offset := self._offset(comparison):
@@ -326,7 +326,7 @@ def labelled(
     return found
 
 
-def _numbered(connection: Rows, space: str, ids: Iterable[str]) -> list[int]:
+def _numbers_of_ids(connection: Rows, space: str, ids: Iterable[str]) -> list[int]:
     return [num for each in ids for num in memories.numbers(connection, space, each)]
 
 

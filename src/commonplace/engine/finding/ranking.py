@@ -261,7 +261,7 @@ def search_legs(
     search = Search(
         snapshot, seen.mask, asked.query, asked.terms, [], bm25, covered, holding, times,
         np.zeros(snapshot.size, np.float32), snapshot.embedded, named,
-        [derived.term_number(term) for name in sorted(_names(snapshot, named))
+        [derived.term_number(term) for name in sorted(_speaker_names(snapshot, named))
          for term in analyse_query(name)],
         asked.script, False, "", None, seen.former, seen.seq, filters.project, respelt=respelt,
     )  # fmt: skip
@@ -541,7 +541,7 @@ def newest_position(search: Search, num: int) -> int | None:
     return _newest_position(nums, np.argsort(nums, kind="stable"), num)
 
 
-def _names(snapshot: Snapshot, codes: set[int]) -> list[str]:
+def _speaker_names(snapshot: Snapshot, codes: set[int]) -> list[str]:
     return [name for name, code in snapshot.speakers.items() if code in codes] if codes else []
 
 

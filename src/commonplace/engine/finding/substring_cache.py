@@ -116,7 +116,7 @@ class CachedTexts:
             if len(may) > FEW:
                 may = may[self._by_word(word)[rows[may]] != NOWHERE]
         places = np.full(len(rows), NOWHERE, np.int8)
-        places[may] = self._compared(rows[may], needle)
+        places[may] = self._compare_texts(rows[may], needle)
         return places
 
     def _by_word(self, needle: str) -> Places:
@@ -141,7 +141,7 @@ class CachedTexts:
             found[rows[better[places[better] == place]]] = place
         return found
 
-    def _compared(self, rows: Ints, needle: str) -> Places:
+    def _compare_texts(self, rows: Ints, needle: str) -> Places:
         ends, wanted = self.ends[rows], needle.encode()
         if len(rows) <= FEW:
             found = np.array(
@@ -189,10 +189,10 @@ class TextCache:
             "in_row": Growing(np.int32), "at_place": Growing(np.int8),
         }  # fmt: skip
         none = _Uses(np.empty(0, np.int32), np.empty(0, np.int8), np.zeros(1, np.int64))
-        self.now = self._frozen(np.empty(0, np.int64), none)
+        self.now = self._freeze(np.empty(0, np.int64), none)
         """The state that searches use."""
 
-    def _frozen(self, row_of: Ints, by_words: _Uses) -> CachedTexts:
+    def _freeze(self, row_of: Ints, by_words: _Uses) -> CachedTexts:
         views: dict[str, Any] = {name: each.view for name, each in self._grown.items()}
         return CachedTexts(row_of=row_of, by_words=by_words, **views)
 
@@ -220,7 +220,7 @@ class TextCache:
             row_of[nums] = first + np.arange(len(nums))
             by_words = self._add_words(kept, first)
             self._add_rows(kept, parts)
-            self.now = self._frozen(row_of, by_words)
+            self.now = self._freeze(row_of, by_words)
 
     def _extend(self, name: str, values: Sequence[Any]) -> None:
         growing = self._grown[name]

@@ -161,7 +161,7 @@ def _compare(
     nums, seqs, rows = nums[may], seqs[may], rows[may]
     uncached: list[FoldedMemory] = []
     if (rows < 0).any():
-        uncached = _read(space, connection, nums[rows < 0].tolist())
+        uncached = _read_memories(space, connection, nums[rows < 0].tolist())
         # An open unit may be rolled back, so its rows are not cached.
         if space.store.open_unit is None:
             cached = _cache(space, uncached, snapshot)
@@ -205,7 +205,7 @@ def _cache(space: OpenSpace, read: Sequence[FoldedMemory], snapshot: Snapshot) -
     return held.now
 
 
-def _read(space: OpenSpace, connection: Rows, nums: Sequence[int]) -> list[FoldedMemory]:
+def _read_memories(space: OpenSpace, connection: Rows, nums: Sequence[int]) -> list[FoldedMemory]:
     rows = (MEMORIES.first(connection, space.name, num=num) for num in nums)
     return [
         FoldedMemory(

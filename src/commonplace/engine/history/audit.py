@@ -104,7 +104,7 @@ def listing(
             until=checks.when(until, "until"),
             before=None if before is None else checks.whole(before, "before"),
         )
-        return [_call(row) for row in rows]
+        return [_call_of(row) for row in rows]
 
 
 AMONG = 20_000
@@ -119,7 +119,7 @@ def mentioning(store: Store, text: str, *, without: str, limit: int = 50) -> lis
     """
     with store.read() as connection:
         rows = stored.mentioning(connection, store.space, text, AMONG, checks.limit(limit), without)
-        return [_call(row) for row in rows]
+        return [_call_of(row) for row in rows]
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,8 +147,8 @@ def counts(store: Store, since: datetime) -> list[Count]:
     ]
 
 
-def _call(row: dict[str, Any]) -> Call:
-    result, error = _payload(row["result"]), row["error"]
+def _call_of(row: dict[str, Any]) -> Call:
+    result, error = _parsed_payload(row["result"]), row["error"]
     if error and ":" not in error and (text := _error_text(result)):
         error = f"{error}: {text.removeprefix(f'{error}: ')}"[:1000]
     return Call(
@@ -166,7 +166,7 @@ def _call(row: dict[str, Any]) -> Call:
         error=error,
         milliseconds=row["milliseconds"],
         operation=row["operation"],
-        arguments=_payload(row["arguments"]),
+        arguments=_parsed_payload(row["arguments"]),
         result=result,
     )
 
@@ -177,11 +177,13 @@ def _error_text(result: Any) -> str:
         case {"message": str(text)} | {"error": str(text) | {"message": str(text)}}:
             return text
         case {"content": [{"text": str(text)}, *_]}:
-            return _error_text(_payload(text)) or text  # Some dialects put JSON into the text.
+            return (
+                _error_text(_parsed_payload(text)) or text
+            )  # Some dialects put JSON into the text.
     return ""
 
 
-def _payload(text: str | None) -> Any:
+def _parsed_payload(text: str | None) -> Any:
     if text is None:
         return None
     try:

@@ -40,10 +40,10 @@ def imports(space: OpenSpace, *, limit: int = 50, before: int | None = None) -> 
         found = stored.by_label(
             rows, space.name, timeline.IMPORT, limit, newest if before is None else before
         )
-        return [_run(rows, space.name, each) for each in found]
+        return [_import_run(rows, space.name, each) for each in found]
 
 
-def _run(rows: Rows, space: str, each: stored.Labelled) -> ImportRun:
+def _import_run(rows: Rows, space: str, each: stored.Labelled) -> ImportRun:
     last = stored.by_num(rows, space, each.last)
     undone = _in_force(rows, space, last)
     return ImportRun(

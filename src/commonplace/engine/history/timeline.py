@@ -64,7 +64,7 @@ def operations(
         return list(map(operation_of, rows))
 
 
-def _at(connection: Rows, space: str, seq: int) -> Operation:
+def _operation_at(connection: Rows, space: str, seq: int) -> Operation:
     return operation_of(stored.by_num(connection, space, seq))
 
 
@@ -195,8 +195,8 @@ def versions(space: OpenSpace, identity: str) -> list[Version]:
         until: Operation | None = None
         for each, replaced_by in [(row, 0), *((old, by) for old, by, _ in former)]:
             if replaced_by and (until is None or until.seq != replaced_by):
-                until = _at(connection, space.name, replaced_by)
-            since = _at(connection, space.name, each["seq"])
+                until = _operation_at(connection, space.name, replaced_by)
+            since = _operation_at(connection, space.name, each["seq"])
             found.append(Version(Memory.of(each), since.at, until.at if until else None, since.id))
             until = since
         return found
@@ -226,7 +226,7 @@ def undo(
     Conflict and change nothing. Operations before a purge are undone only if they are named.
     """
     with space.store.read() as connection:
-        target = _chosen(space, connection, operation)
+        target = _operation_to_undo(space, connection, operation)
         seqs = undone_together(connection, space.name, target)
     with space.write("undo", origin, undoes=target.seq) as unit:
         touched = {
@@ -244,10 +244,10 @@ def undo(
             _undo_rows(space, unit, target, table, touched[table])
         for table, rows in touched.items():
             _check_references(unit, target, table, rows)
-        return _at(unit.connection, space.name, unit.seq)
+        return _operation_at(unit.connection, space.name, unit.seq)
 
 
-def _chosen(space: OpenSpace, connection: Rows, operation: str | None) -> Operation:
+def _operation_to_undo(space: OpenSpace, connection: Rows, operation: str | None) -> Operation:
     opened = space.store.open_unit
     own = opened.seq if opened is not None and opened.changed else 0
     if operation is not None:
@@ -265,7 +265,7 @@ def _chosen(space: OpenSpace, connection: Rows, operation: str | None) -> Operat
                 hint="Raise an error in its block to roll it back.",
             )
         newest = undone_together(connection, space.name, operation_of(named))[-1]
-        return _last_redo(connection, space.name, _at(connection, space.name, newest))
+        return _last_redo(connection, space.name, _operation_at(connection, space.name, newest))
     if own:
         raise Conflict(
             "This unit of work has already changed something.",
@@ -325,8 +325,8 @@ def rows_before(connection: Rows, space: str, table: Table, seqs: Sequence[int])
     return before
 
 
-def _refuse(unit: Unit, target: Operation, seq: int, what: str) -> Conflict:
-    later = _at(unit.connection, unit.space, seq)
+def _refuse_undo(unit: Unit, target: Operation, seq: int, what: str) -> Conflict:
+    later = _operation_at(unit.connection, unit.space, seq)
     return Conflict(
         f"Operation {target.id} ({target.name}) cannot be undone: the later operation"
         f" {later.id} ({later.name}, {later.at:%Y-%m-%d %H:%M:%S} UTC) {what}.",
@@ -348,7 +348,7 @@ def _check_later(
             else current["seq"]
         )
         if _in_effect(unit, table, num, last, wanted, known) not in wanted:
-            raise _refuse(unit, target, last, f"changed the same {table.name}")
+            raise _refuse_undo(unit, target, last, f"changed the same {table.name}")
 
 
 def _in_effect(
@@ -361,7 +361,7 @@ def _in_effect(
             break
         # After an undo, a row is as it was before the undone operation.
         if undid not in known:
-            undone_one = _at(unit.connection, unit.space, undid)
+            undone_one = _operation_at(unit.connection, unit.space, undid)
             known[undid] = set(undone_together(unit.connection, unit.space, undone_one))
         undone = _first(unit, table, num, known[undid])
         last = versions_of.before(unit.connection, unit.space, table, num, undone)
@@ -450,7 +450,7 @@ def _check_unique(unit: Unit, target: Operation, table: Table, before: Row) -> N
             continue
         wanted = {**{column: before[column] for column in columns}, **also}
         for other in table.where(unit.connection, unit.space, without=before["num"], **wanted):
-            raise _refuse(unit, target, other["seq"], f"has taken its {' and '.join(columns)}")
+            raise _refuse_undo(unit, target, other["seq"], f"has taken its {' and '.join(columns)}")
 
 
 def _check_references(unit: Unit, target: Operation, table: Table, rows: Before) -> None:
@@ -458,11 +458,11 @@ def _check_references(unit: Unit, target: Operation, table: Table, rows: Before)
     inward = [(each[0], each[1], each[3]) for each in REFERENCES if each[2] is table]
     outward = [each[1:] for each in REFERENCES if each[0] is table]
     for num, (before, _) in rows.items():
-        gone = _newest(unit, table, num) if before is None and inward else None
+        gone = _newest_change_of(unit, table, num) if before is None and inward else None
         if gone is not None:
             for referring, column, key in inward:
                 for user in referring.where(unit.connection, unit.space, **{column: gone[key]}):
-                    raise _refuse(
+                    raise _refuse_undo(
                         unit, target, user["seq"], f"refers to its result in {referring.name}"
                     )
         if before is not None:
@@ -471,16 +471,16 @@ def _check_references(unit: Unit, target: Operation, table: Table, rows: Before)
                 if needed is not None and not referred.first(
                     unit.connection, unit.space, **{key: needed}
                 ):
-                    by = _who_removed(unit, referred, key, needed)
-                    raise _refuse(unit, target, by, f"removed the {column} that it needs")
+                    by = _removal_of(unit, referred, key, needed)
+                    raise _refuse_undo(unit, target, by, f"removed the {column} that it needs")
 
 
-def _newest(unit: Unit, table: Table, num: int) -> Row | None:
+def _newest_change_of(unit: Unit, table: Table, num: int) -> Row | None:
     former = table.past(unit.connection, unit.space, num=num, newest_first=True, limit=1)
     return former[0][0] if former else None
 
 
-def _who_removed(unit: Unit, table: Table, key: str, value: object) -> int:
+def _removal_of(unit: Unit, table: Table, key: str, value: object) -> int:
     return max(
         (by for row, by, _ in table.past(unit.connection, unit.space) if row[key] == value),
         default=unit.seq,

@@ -26,7 +26,7 @@ def record(unit: Unit, refs: Collection[str]) -> None:
     """Record the refs of lines that are purged."""
     if not refs:
         return
-    known = next(_recorded(unit.connection, unit.space), None)
+    known = next(_recorded_hashes(unit.connection, unit.space), None)
     salt = os.urandom(16).hex() if known is None else str(known["salt"])
     payload = {"salt": salt, "refs": sorted(_hash(salt, ref) for ref in refs)}
     put(unit, KIND, "", json.dumps(payload, separators=(",", ":")))
@@ -36,13 +36,13 @@ def among(space: OpenSpace, refs: Collection[str]) -> set[str]:
     """Return the refs among these that were purged."""
     found: set[str] = set()
     with space.store.read() as connection:
-        for known in _recorded(connection, space.name):
+        for known in _recorded_hashes(connection, space.name):
             hashes = set(known["refs"])
             found |= {ref for ref in refs if _hash(known["salt"], ref) in hashes}
     return found
 
 
-def _recorded(rows: Rows, space: str) -> Iterator[dict[str, Any]]:
+def _recorded_hashes(rows: Rows, space: str) -> Iterator[dict[str, Any]]:
     for row in events.find(rows, space, events.Wanted(kind=KIND)):
         value = json.loads(row.payload or "{}")
         if isinstance(value.get("salt"), str) and isinstance(value.get("refs"), list):

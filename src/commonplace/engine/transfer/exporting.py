@@ -171,7 +171,7 @@ class _Reader:
     def current(self, table: Table) -> Iterator[tuple[_Place, Record]]:
         """Yield records of current rows."""
         numbers = versions.current(self._connection, self._space, table)
-        while page := list(islice(numbers, _page(table))):
+        while page := list(islice(numbers, _page_size(table))):
             rows = table.by_nums(self._connection, self._space, page)
             for num in page:
                 yield (rows[num]["seq"], 2, num), self._record(table, rows[num], None)
@@ -225,5 +225,5 @@ class _Reader:
         return known
 
 
-def _page(table: Table) -> int:
+def _page_size(table: Table) -> int:
     return 1 if table is CONTENTS else 100

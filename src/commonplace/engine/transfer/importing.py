@@ -127,11 +127,11 @@ def _plain_objects(
 ) -> Iterator[tuple[str, Mapping[str, Any]]]:
     """Yield the place in the file and the fields of every memory in the files."""
     for file in files:
-        yield from _note(file, root, report) if _is_note(file) else _objects(file, meter, advice)
+        yield from _note(file, root, report) if _is_note(file) else _objects_in(file, meter, advice)
         meter.passed(file)
 
 
-def _objects(file: Path, meter: Meter, advice: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
+def _objects_in(file: Path, meter: Meter, advice: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
     with open_file(file) as stream:
         for number, raw in read_lines(stream, file.name):
             where = f"{file.name}, line {number}"

@@ -200,7 +200,7 @@ def refuse_unfit(pool: Pool) -> list[Problem]:
     return found
 
 
-def _admin(address: str) -> psycopg.Connection[tuple[Any, ...]]:
+def _admin_connection(address: str) -> psycopg.Connection[tuple[Any, ...]]:
     where = Pool(address).where  # The pool also checks the URL.
     try:
         return psycopg.connect(address, autocommit=True, connect_timeout=10)
@@ -235,7 +235,7 @@ def _checked_role(role: str) -> str:
 def script(address: str, role: str) -> str:
     """Return the SQL of the setup, for an administrator who runs it by hand."""
     role = _checked_role(role)
-    with _admin(address) as connection:
+    with _admin_connection(address) as connection:
         try:
             steps = _pending(connection)
         except psycopg.Error as error:
@@ -250,7 +250,7 @@ def script(address: str, role: str) -> str:
 def prepare(address: str, role: str, password: str | None = None) -> Prepared:
     """Create or migrate schemas, policies and the application's role. It can be run repeatedly."""
     role = _checked_role(role)
-    with _admin(address) as connection:
+    with _admin_connection(address) as connection:
         try:
             known = connection.execute("SELECT 1 FROM pg_roles WHERE rolname = %s", (role,))
             made = known.fetchone() is None

@@ -64,7 +64,7 @@ class _IntegerSum(NumericBinaryLoader):
         return int(value) if value == value.to_integral_value() else float(value)
 
 
-def _adapt(connection: Connection) -> None:
+def _register_types(connection: Connection) -> None:
     adapters = connection.adapters
     for kind in (int, bool):
         adapters.register_dumper(kind, _Number)
@@ -213,7 +213,7 @@ class Pool:
             # clients.
             raise unreachable(error, "" if self._reached else self.where) from error
         self._reached = True
-        _adapt(connection)
+        _register_types(connection)
         return connection
 
     @property

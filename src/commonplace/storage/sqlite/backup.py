@@ -90,7 +90,7 @@ def backup(
     system = spaces is None if system is None else system
     files = shared_files.present(library.path) if system else []
     if target.exists() or target.is_symlink():
-        raise _exists(target)
+        raise _already_exists(target)
     steps = Steps(progress, 2 * len(names) + 2 * len(files))
     part: Path | None = None
     try:
@@ -221,15 +221,15 @@ def read_manifest(source: Path) -> dict[str, Any]:
             raise ValueError
     except FileNotFoundError:
         if any(source.glob("*.db")):
-            raise _damaged(source, f"{MANIFEST} is missing") from None
+            raise _damaged_backup(source, f"{MANIFEST} is missing") from None
         raise NotFound(
             f"{source} is not a backup: it has no {MANIFEST}.",
             hint="Use a directory that 'commonplace backup' has written.",
         ) from None
     except ValueError:
-        raise _damaged(source, f"{MANIFEST} is not a backup's manifest") from None
+        raise _damaged_backup(source, f"{MANIFEST} is not a backup's manifest") from None
     if _manifest_sum(manifest) != manifest.get("sum"):
-        raise _damaged(source, f"{MANIFEST} does not match its checksum")
+        raise _damaged_backup(source, f"{MANIFEST} does not match its checksum")
     if manifest["version"] > VERSION:
         raise UnsupportedVersion(
             f"The backup has format version {manifest['version']}; this release supports up to"
@@ -239,7 +239,7 @@ def read_manifest(source: Path) -> dict[str, Any]:
     return {"files": {}, "due": [], **manifest}  # The first version had neither of these keys.
 
 
-def _damaged(source: Path, what: str) -> StorageCorrupt:
+def _damaged_backup(source: Path, what: str) -> StorageCorrupt:
     return StorageCorrupt(f"The backup {source} is damaged: {what}.", hint="Use another backup.")
 
 
@@ -291,46 +291,48 @@ def _verified_file(
 ) -> Iterator[Connection]:
     """Open a file of a backup if its path, size and SHA-256 match the manifest."""
     if entry["file"] != expected:
-        raise _damaged(source, f"{MANIFEST} names the file {entry['file']!r} for {name}")
+        raise _damaged_backup(source, f"{MANIFEST} names the file {entry['file']!r} for {name}")
     path = source / entry["file"]
     try:
         size = path.stat().st_size
         if size != entry["bytes"]:
-            raise _damaged(source, f"{path.name} has {size} bytes instead of {entry['bytes']}")
+            raise _damaged_backup(
+                source, f"{path.name} has {size} bytes instead of {entry['bytes']}"
+            )
         if sha256(path) != entry["sha256"]:
-            raise _damaged(source, f"{path.name} does not match its SHA-256")
+            raise _damaged_backup(source, f"{path.name} does not match its SHA-256")
         with contextlib.closing(connect_immutable(path)) as connection:
             yield connection
     except FileNotFoundError:
-        raise _damaged(source, f"{name} is missing") from None
+        raise _damaged_backup(source, f"{name} is missing") from None
     except apsw.Error as error:
-        raise _damaged(source, f"{name} cannot be read ({error})") from error
+        raise _damaged_backup(source, f"{name} cannot be read ({error})") from error
 
 
 def _verify_shared(
     connection: Connection, source: Path, name: str, entry: Mapping[str, Any]
 ) -> None:
     for fault in shared_files.faults(connection, name):
-        raise _damaged(source, f"{name}: {fault}")
+        raise _damaged_backup(source, f"{name}: {fault}")
     for part, value in shared_files.summary(connection, name).items():
         if entry[part] != value:
-            raise _damaged(source, f"{name} has {part} {value} instead of {entry[part]}")
+            raise _damaged_backup(source, f"{name} has {part} {value} instead of {entry[part]}")
 
 
 def _verify_space(
     connection: Connection, source: Path, name: str, entry: Mapping[str, Any], steps: Steps
 ) -> None:
     if version_of(connection) != entry["schema"]:
-        raise _damaged(source, f"{name}.db does not have the schema version in {MANIFEST}")
+        raise _damaged_backup(source, f"{name}.db does not have the schema version in {MANIFEST}")
     for (fault,) in connection.execute("PRAGMA integrity_check(5)"):
         if fault != "ok":
-            raise _damaged(source, f"{name}.db: {fault}")
+            raise _damaged_backup(source, f"{name}.db: {fault}")
     if entry["schema"] != len(schema.MIGRATIONS):
         return  # The rows of an older release are checked after the restored file is migrated.
     total = sum(entry["rows"].values())
     census = take_census(connection, name, lambda done: steps.part(done, total))
     if census.damaged:
-        raise _damaged(
+        raise _damaged_backup(
             source,
             f"{census.damaged} rows of {name}.db do not match their hash; the first is"
             f" {census.first_damaged}",
@@ -338,21 +340,23 @@ def _verify_space(
     for table, count in entry["rows"].items():
         if census.rows.get(table) != count:
             found = census.rows.get(table)
-            raise _damaged(source, f"{name}.db has {found} rows in {table} instead of {count}")
+            raise _damaged_backup(
+                source, f"{name}.db has {found} rows in {table} instead of {count}"
+            )
     if read_head(connection, name)[0] != entry["seq"]:
-        raise _damaged(source, f"{name}.db does not have the change counter in {MANIFEST}")
+        raise _damaged_backup(source, f"{name}.db does not have the change counter in {MANIFEST}")
     if census.digest != entry["digest"]:
-        raise _damaged(source, f"{name}.db does not have the content that was backed up")
+        raise _damaged_backup(source, f"{name}.db does not have the content that was backed up")
 
 
-def _exists(path: Path) -> Conflict:
+def _already_exists(path: Path) -> Conflict:
     return Conflict(f"{path} already exists.", hint="Choose a new name.", field="target")
 
 
 def write_error(error: OSError, path: Path) -> CommonplaceError:
     """Return the error of this package for a failed write to a path."""
     if isinstance(error, FileExistsError) or error.errno == errno.ENOTEMPTY:
-        return _exists(path)
+        return _already_exists(path)
     if error.errno in NO_ROOM:
         return StorageFull(
             f"There is not enough disk space for {path}.", hint="Free disk space and try again."

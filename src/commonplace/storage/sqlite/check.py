@@ -306,15 +306,15 @@ def compare(
                     if fault:
                         memory.faults[table] = fault
             if grams is not None:
-                grams[num] = _grams(prepared.folded)
+                grams[num] = _expected_grams(prepared.folded)
             yield memory
-        yield from _without_memory(stored, known)
+        yield from _rows_without_memory(stored, known)
         last = upto
     rest = {table: stored_rows(connection, table, last, 2**63 - 1) for table in tables}
-    yield from _without_memory(rest, set())
+    yield from _rows_without_memory(rest, set())
 
 
-def _without_memory(
+def _rows_without_memory(
     stored: dict[str, dict[int, list[tuple[Any, ...]]]], known: set[int]
 ) -> Iterator[Compared]:
     strays: dict[int, dict[str, str]] = defaultdict(dict)
@@ -454,7 +454,7 @@ def _check_vectors(
             )  # fmt: skip
 
 
-def _grams(folded: str) -> Grams:
+def _expected_grams(folded: str) -> Grams:
     # FTS5 replaces the two noncharacters at the end of a plane by U+FFFD.
     grams = trigrams(folded.replace("\ufffe", "\ufffd").replace("\uffff", "\ufffd"))
     total = sum(zlib.crc32(gram.encode()) + 1 for gram in grams)

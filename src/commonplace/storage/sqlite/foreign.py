@@ -59,7 +59,7 @@ class Copy:
                 ):
                     yield dict(zip(names, row, strict=True))
         except (apsw.Error, UnicodeDecodeError) as error:
-            raise _unreadable(self._path, str(error)) from error
+            raise _unreadable_error(self._path, str(error)) from error
 
 
 @contextlib.contextmanager
@@ -82,7 +82,7 @@ def opened(path: Path, tables: Iterable[str]) -> Iterator[Copy]:
                 why = str(error)
             time.sleep(PAUSE_SECONDS)
         else:
-            raise _unreadable(path, why)
+            raise _unreadable_error(path, why)
         connection = apsw.Connection(str(copy), flags=apsw.SQLITE_OPEN_READONLY)
         try:
             yield Copy(connection, path)
@@ -126,7 +126,7 @@ def is_sound(path: Path) -> bool:
         return False
 
 
-def _unreadable(path: Path, why: str) -> StorageUnavailable:
+def _unreadable_error(path: Path, why: str) -> StorageUnavailable:
     return StorageUnavailable(
         f"The database {path} cannot be read: {why}.", hint="Check its path and its permissions."
     )

@@ -144,7 +144,7 @@ def journal(data: Path, swaps: Sequence[Swap]) -> Iterator[None]:
     # Do not truncate the file: it may belong to another process.
     with part.open("a", encoding="utf-8") as stream:
         if not try_lock(stream.fileno()):
-            raise _restore_running(data)
+            raise _restore_running_error(data)
         stream.truncate(0)
         recover(data)
         json.dump({"swaps": entries}, stream)
@@ -155,7 +155,7 @@ def journal(data: Path, swaps: Sequence[Swap]) -> Iterator[None]:
         try:
             yield
         except BaseException:
-            _undo(data, swaps)
+            _undo_all(data, swaps)
             raise
         path.unlink(missing_ok=True)
         sync_directory(data)
@@ -172,12 +172,12 @@ def recover(data: Path) -> bool:
     try:
         with path.open("r+", encoding="utf-8") as stream:
             if not try_lock(stream.fileno()):
-                raise _restore_running(data)
+                raise _restore_running_error(data)
             swaps = _read(data, stream)
             if swaps is None or not path.exists():
                 return False
             try:
-                _undo(data, swaps)
+                _undo_all(data, swaps)
             except OSError as error:
                 raise StorageUnavailable(
                     f"An interrupted restore cannot be undone: {error.strerror or error}.",
@@ -188,7 +188,7 @@ def recover(data: Path) -> bool:
     return True
 
 
-def _undo(data: Path, swaps: Sequence[Swap]) -> None:
+def _undo_all(data: Path, swaps: Sequence[Swap]) -> None:
     for swap in swaps:
         swap.undo()
     (data / JOURNAL).unlink(missing_ok=True)
@@ -250,7 +250,7 @@ def close_space(library: Contents, space: str) -> None:
             return  # The read counts could not be written: the file is damaged.
 
 
-def _restore_running(data: Path) -> StorageUnavailable:
+def _restore_running_error(data: Path) -> StorageUnavailable:
     return StorageUnavailable(
         f"A backup is being restored into {data}.",
         hint="Wait until it has finished, and try again.",
