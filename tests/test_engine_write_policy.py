@@ -76,11 +76,11 @@ def test_secrets_in_fields_beside_the_text_are_masked(memory: Commonplace) -> No
 def test_a_ref_with_a_secret_is_refused_and_one_that_only_looks_so_is_not(
     memory: Commonplace,
 ) -> None:
-    with pytest.raises(InvalidInput, match="ref holds a secret"):
+    with pytest.raises(InvalidInput, match="ref contains a secret"):
         memory.remember("x", ref=f"gh:{TOKEN}")
     made = memory.remember("x", ref="token:Ab3dEf6hIj9kLm2n", tags=["api_key:Ab3dEf6hIj9kLm2n"])
     assert (made.ref, made.tags) == ("token:Ab3dEf6hIj9kLm2n", ("api_key:Ab3dEf6hIj9kLm2n",))
-    with pytest.raises(InvalidInput, match="ref holds a secret"):
+    with pytest.raises(InvalidInput, match="ref contains a secret"):
         memory.revise(made.id, ref=TOKEN)
     assert engine_call(memory, secret_scan.scan) == []
 

@@ -288,7 +288,9 @@ def attrs(value: object, field: str = "attrs") -> str:
         dumped = json.dumps(plain, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
     except ValueError:
         raise InvalidInput(
-            f"{field} holds a number of thousands of digits.", hint="Send it as text.", field=field
+            f"{field} contains a number of thousands of digits.",
+            hint="Send it as text.",
+            field=field,
         ) from None
     if len(dumped) > ATTRS_CHARS:
         raise InvalidInput(
@@ -317,9 +319,9 @@ def _plain_json(value: Any, field: str, depth: int) -> Any:
     elif isinstance(value, list | Sequence) and not isinstance(value, bytes | bytearray):
         return [_plain_json(item, field, depth + 1) for item in value]
     elif isinstance(value, float) and not math.isfinite(value):
-        wrong, hint = "holds a number that is not finite", "Leave it out."
+        wrong, hint = "contains a number that is not finite", "Leave it out."
     elif value is not None and not isinstance(value, bool | int | float):
-        wrong, hint = "holds a value that JSON cannot represent", f"Got {_shown(value)}."
+        wrong, hint = "contains a value that JSON cannot represent", f"Got {_shown(value)}."
     if wrong:
         raise InvalidInput(f"{field} {wrong}.", hint=hint, field=field)
     return value

@@ -134,7 +134,7 @@ class Commonplace(Part):
     def remember(
         self, text: str, *, origin: Origin | None = None, **details: Unpack[Details]
     ) -> Memory:
-        """Store one memory; it is on disk when this returns."""
+        """Store one memory. It is on disk when the call returns."""
         draft = memories.draft_of(text, details)
         own = self.origin if origin is None else origin
         with self.library.lease(self.name) as space:
@@ -168,14 +168,14 @@ class Commonplace(Part):
         asked_at: When | None = None,
         **conditions: Unpack[Conditions],
     ) -> Hits:
-        """Return the best matches by word and by meaning, each with the reasons it was found.
+        """Return the best matches by word and by meaning, each with the reasons for the match.
 
-        The conditions, or `filters`, are applied before anything is ranked. Nothing is returned
-        unless a result is as probable as `minimum`; the others must have `share` of the best score
-        and of the minimum. The defaults return nothing rather than noise, and `minimum=0` returns
-        everything up to `limit`. The results count as read, unless `count` is False or `as_of` is
-        given. If the query names a time ("two weeks ago", "in April"), memories of that time are
-        preferred; it is seen from `asked_at`, else from `as_of`, else from now.
+        The conditions, or `filters`, are applied before the ranking. If no result has at least the
+        probability `minimum`, nothing is returned. The other results must reach `share` of the best
+        score and of the minimum. With the defaults, weak matches are not returned; `minimum=0`
+        returns all matches up to `limit`. The results count as read, unless `count` is False or
+        `as_of` is used. If the query names a time ("two weeks ago", "in April"), memories of that
+        time rank higher. Such a time is relative to `asked_at`, or else to `as_of`, or else to now.
         """
         from commonplace.engine.finding import recall  # This imports numpy, which takes a while.
 
@@ -210,7 +210,8 @@ class Commonplace(Part):
     ) -> Hits:
         """Return the memories that help with a prompt of any length; usually few, often none.
 
-        For hooks that add memories to every prompt: `minimum` is higher than that of `recall`.
+        The method is for hooks that add memories to every prompt, so the default of `minimum` is
+        higher than in `recall`.
         """
         from commonplace.engine.finding import recall
 

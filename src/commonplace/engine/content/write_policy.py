@@ -238,7 +238,7 @@ def mask_row(space: OpenSpace, values: dict[str, Any]) -> None:
 
 
 def _mask_labels(values: dict[str, Any]) -> None:
-    """Mask the secrets in tags, and refuse a ref that holds one."""
+    """Mask the secrets in tags, and refuse a ref that contains a secret."""
     tags, ref = values.get("tags"), values.get("ref")
     if not ref and (not tags or tags == "[]"):
         return
@@ -246,7 +246,7 @@ def _mask_labels(values: dict[str, Any]) -> None:
 
     if ref and (found := secrets.find_certain(ref)):
         raise InvalidInput(
-            f"ref holds a secret ({found[0].kind}).",
+            f"ref contains a secret ({found[0].kind}).",
             hint="A ref cannot be masked: choose another ref, or allow secrets.",
             field="ref",
         )

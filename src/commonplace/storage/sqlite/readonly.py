@@ -1,9 +1,9 @@
-"""Files that can only be read: the disk is mounted read-only, or the permissions are missing.
+"""Read-only files: the disk is mounted read-only, or the permissions are missing.
 
 SQLite creates files next to a database with a write-ahead log, even to read it. If the disk is
-read-only, nobody can change the file, and it is opened as immutable. If only permissions are
-missing, another process may write, and a copy is read. A copy is also read if a killed process left
-a log, since the log may hold acknowledged writes.
+read-only, no process can change the file, and it is opened as immutable. If only permissions are
+missing, another process may write, so a copy is read. A copy is also read if a killed process left
+a log, because the log may contain committed writes.
 """
 
 from __future__ import annotations
