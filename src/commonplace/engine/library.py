@@ -243,9 +243,9 @@ class OpenSpace:
             self._newest = None
 
     def follow(self) -> None:
-        """Bring the index up to date, if it is in memory, so that the next call need not."""
+        """Update the index if it is loaded, so that the next call need not update it."""
         if self._index is not None and self._index.size is not None:
-            with contextlib.suppress(CommonplaceError), self.view():  # a search gets the error
+            with contextlib.suppress(CommonplaceError), self.view():  # a search raises the error
                 pass
 
     @property

@@ -83,7 +83,7 @@ def by_term(terms: NDArray[np.uint64]) -> tuple[NDArray[np.int64], NDArray[np.ui
 
 @dataclass(frozen=True)
 class SortedPostings:
-    """Postings in the order of their terms."""
+    """Postings sorted by term."""
 
     terms: NDArray[np.uint64]
     starts: NDArray[np.int64]

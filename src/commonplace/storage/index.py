@@ -35,8 +35,8 @@ from commonplace.storage.ports import Rows
 from commonplace.storage.signs import CHOOSE_ABOVE, CHOSEN, CHOSEN_OF, Signs, nearest
 from commonplace.storage.writing import newest_change, operation_id
 
-POSTING = np.dtype([("term", "<u8"), ("times", "u1")])  # as derived.pack_terms writes them
-LIVE = 2  # the first two states are live
+POSTING = np.dtype([("term", "<u8"), ("times", "u1")])  # the format of derived.pack_terms
+LIVE = 2  # The first two states are live.
 NEVER = np.iinfo(np.int64).min
 SORT_POSTINGS = 100_000  # With fewer postings, comparing all of them is as fast as a search.
 # How many rows are read at once. A small batch stays in the CPU's cache. It is also below the 700
@@ -51,27 +51,27 @@ Ints = NDArray[np.int64]
 
 
 class WordScores(NamedTuple):
-    """How well every position matches some terms."""
+    """The scores of every position for some terms."""
 
     bm25: Floats
     covered: Floats
-    """The share of the terms that it holds, by their rarity."""
+    """The share of the terms that each position contains, weighted by their rarity."""
     holding: list[NDArray[np.int32]]
-    """Where each term occurs."""
+    """For each term, the positions that contain it."""
     times: list[NDArray[np.uint8]]
-    """How often it does."""
+    """For each term, how often it occurs at these positions."""
 
 
 def bm25_term(
     times: NDArray[np.float32], lengths: Floats, mean_length: float, *, k1: float, b: float
 ) -> Floats:
-    """Return BM25's term frequency part: it rises with the occurrences, and saturates."""
+    """Return the term frequency part of BM25, which rises with the occurrences and saturates."""
     damped = k1 * (1 - b + b * lengths / max(mean_length, 1e-9))
     return np.asarray(times * (k1 + 1) / (times + damped), np.float32)
 
 
 def rarity(documents: int, holding: int) -> float:
-    """Return a term's inverse document frequency; never negative."""
+    """Return the inverse document frequency of a term; it is never negative."""
     return math.log1p((documents - holding + 0.5) / (holding + 0.5))
 
 
@@ -81,7 +81,7 @@ def highest(score: Floats, mask: Flags, count: int) -> NDArray[np.int64]:
         seen = np.where(mask, score, np.float32(-np.inf))
         mask = mask & (seen >= np.partition(seen, len(seen) - count)[len(seen) - count])
     allowed = np.flatnonzero(mask)
-    order = np.lexsort((-allowed, -score[allowed]))  # of equal scores the newest come first
+    order = np.lexsort((-allowed, -score[allowed]))  # Among equal scores, the newest come first.
     return allowed[order][:count]
 
 
@@ -225,7 +225,7 @@ class Snapshot:
         )
 
     def of_project(self, admits: Callable[[tuple[str, ...]], bool]) -> Flags:
-        """Positions without a project, and those with labels that are admitted."""
+        """Return flags of the positions without a project, and of those with admitted labels."""
         codes = [code for labels, code in self.projects.items() if admits(labels)]
         flags: Flags = np.isin(self.project, [-1, *codes])
         return flags
@@ -233,7 +233,7 @@ class Snapshot:
     def bm25(
         self, terms: Sequence[tuple[str, float]], *, k1: float = 1.0, b: float = 0.5
     ) -> WordScores:
-        """Score every position by (term, weight)."""
+        """Score every position by pairs of a term and its weight."""
         scores, covered = np.zeros(self.size, np.float32), np.zeros(self.size, np.float32)
         documents, mean = self.documents
         found = [self.postings(derived.term_number(term)) for term, _ in terms]
@@ -346,7 +346,7 @@ class SpaceIndex:
         self._projects: dict[tuple[str, ...], int] = {}
         self._sessions: dict[tuple[str, str], int] = {}
         self._loaded = 0  # the first positions, whose numbers are in order
-        self._moved: dict[int, int] = {}  # the positions of memories that were written since
+        self._moved: dict[int, int] = {}  # the positions of memories that were written later
         self._base: SortedPostings | None = None
         self._tail = (Growing(np.uint64), Growing(np.int32), Growing(np.uint8))
         self._vectors = [Growing(np.int8, part.dimensions) for part in self._parts]

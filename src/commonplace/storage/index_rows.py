@@ -1,4 +1,4 @@
-"""The rows that the index in memory is made of: all of a space, or those of some memories."""
+"""Queries for the rows of the in-memory index: of a whole space, or of some memories."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ _CODES = " ".join(f"WHEN '{name}' THEN {code}" for code, name in enumerate(STATE
 
 
 class Wanted(NamedTuple):
-    """Which memories of a space are read."""
+    """The memories of a space to read."""
 
     space: str
     nums: list[int] | None
-    """Their numbers; None for all."""
+    """The numbers of the memories; None for all memories."""
     since: int
-    """Of all, only those with this number and newer ones."""
+    """If all are read: only memories from this number on."""
 
 
 def changed(connection: Rows, space: str, seq: int) -> set[int]:
-    """The memories that operations after this one have changed."""
+    """Return the memories that operations after this one have changed."""
     rows = connection.execute(
         "SELECT num FROM memories WHERE space = ?1 AND seq > ?2"
         " UNION SELECT memory FROM touches WHERE space = ?1 AND seq > ?2",
@@ -32,9 +32,9 @@ def changed(connection: Rows, space: str, seq: int) -> set[int]:
 
 
 def columns(connection: Rows, wanted: Wanted) -> Iterator[tuple[Any, ...]]:
-    """The columns of the memories that are searched by."""
-    # Not ordered: SQLite would have to sort, since the covering index of these columns is in
-    # the order of operations.
+    """Yield the columns of the memories that searches use."""
+    # The query has no ORDER BY: the covering index of these columns is in the order of operations,
+    # so SQLite would have to sort.
     statement = (
         f"SELECT num, seq, kind, CASE state {_CODES} END, importance, credit, pinned,"  # noqa: S608
         " occurred_at, created_at FROM memories WHERE space = ?"
@@ -43,13 +43,13 @@ def columns(connection: Rows, wanted: Wanted) -> Iterator[tuple[Any, ...]]:
 
 
 def terms(connection: Rows, wanted: Wanted) -> Iterator[tuple[Any, ...]]:
-    """The packed terms of each memory, with their checksums."""
+    """Yield the packed terms of each memory, with their checksums."""
     statement = "SELECT memory, terms, sum FROM lexemes WHERE space = ?"
     return _select(connection, statement, "memory", wanted, "ORDER BY memory")
 
 
 def messages(connection: Rows, wanted: Wanted) -> Iterator[tuple[Any, ...]]:
-    """Where memories that are messages stand, and who said them."""
+    """Yield the conversation, position and speaker of each memory that is a message."""
     statement = (
         "SELECT memory, conversation, session, position, speaker FROM messages WHERE space = ?"
     )
@@ -57,7 +57,7 @@ def messages(connection: Rows, wanted: Wanted) -> Iterator[tuple[Any, ...]]:
 
 
 def project_labels(connection: Rows, wanted: Wanted) -> dict[int, list[str]]:
-    """The labels that name projects and branches, of each memory that has some."""
+    """Return the project and branch labels of each memory that has some."""
     statement = (
         "SELECT memory, label FROM labels WHERE space = ?"
         " AND (label >= 'tag:branch:' AND label < 'tag:branch;'"
@@ -70,7 +70,7 @@ def project_labels(connection: Rows, wanted: Wanted) -> dict[int, list[str]]:
 
 
 def vectors(connection: Rows, wanted: Wanted, model: int) -> Iterator[tuple[Any, ...]]:
-    """The passages with vectors of a model, with their checksums."""
+    """Yield the passages with vectors of a model, with their checksums."""
     statement = (
         "SELECT memory, ordinal, start, stop, vector, sum FROM passages"  # noqa: S608
         f" WHERE space = ? AND model = {model:d}"
@@ -81,7 +81,7 @@ def vectors(connection: Rows, wanted: Wanted, model: int) -> Iterator[tuple[Any,
 def _select(
     connection: Rows, statement: str, key: str, wanted: Wanted, order: str = ""
 ) -> Iterator[tuple[Any, ...]]:
-    """All rows in an order, or the rows of the given memories."""
+    """Return all rows in an order, or the rows of the wanted memories."""
     if wanted.nums is not None:
         return connection.select_each(statement, key, wanted.space, sorted(wanted.nums))
     newer = f"AND {key} >= {wanted.since:d}" if wanted.since else ""

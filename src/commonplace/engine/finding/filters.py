@@ -206,7 +206,8 @@ class Filters:
                 mask &= _COMPARE[comparison](column, value)
         if self.project is not None:
             mask &= snapshot.of_project(self.project.admits)
-        # A label may be on most memories: if only a few are left, look up each of them instead.
+        # Most memories may have a label. If only a few memories are left, look up each of them
+        # instead.
         left = snapshot.num[mask].tolist() if np.count_nonzero(mask) <= FEW else None
         for labels, wanted in self._labels():
             carriers = np.isin(snapshot.num, labelled(connection, space, labels, left))

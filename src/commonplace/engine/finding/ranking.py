@@ -293,7 +293,7 @@ def lexical(
     weighting: Weighting,
     respelt: Mapping[str, tuple[str, str]] | None = None,
 ) -> WordScores:
-    """Score every position by the terms of a query; those that are `respelt` count less."""
+    """Score every position by the terms of a query; terms in `respelt` count less."""
     near = respelt or {}
     weighed = [(near[term][1], RESPELT) if term in near else (term, 1.0) for term in terms]
     return snapshot.bm25(weighed, k1=weighting.k1, b=weighting.b)
