@@ -203,7 +203,7 @@ def test_nothing_of_a_connection_is_left_when_it_has_gone(server: Running, being
     async def timers() -> int:
         loop = asyncio.get_running_loop()
         return sum(
-            "_wait_no_longer" in repr(timer) and not timer.cancelled()
+            "_on_header_timeout" in repr(timer) and not timer.cancelled()
             for timer in loop._scheduled  # type: ignore[attr-defined]
         )
 

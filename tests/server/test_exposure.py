@@ -85,7 +85,7 @@ def test_what_others_can_reach_does_not_start_without_a_credential(data: Path, k
             ):
                 assert chosen.local != reachable, settings
                 if reachable and known in ("none", "revoked", "expired"):
-                    with pytest.raises(InvalidInput, match="can be reached by others"):
+                    with pytest.raises(InvalidInput, match="is reachable from other machines"):
                         serving.check_exposure(chosen, tokens, accounts)
                 else:
                     serving.check_exposure(chosen, tokens, accounts)
@@ -96,7 +96,7 @@ def test_the_command_line_says_why_it_does_not_start(data: Path) -> None:
     told = cli("serve", "--data", str(data), "--host", "0.0.0.0", "--port", "0",
                "--embedding", "none")  # fmt: skip
     assert told.returncode == 2
-    assert "can be reached by others" in told.stderr and "token create" in told.stderr
+    assert "is reachable from other machines" in told.stderr and "token create" in told.stderr
 
 
 @pytest.mark.parametrize("host", ["0.0.0.0", *(["::"] if socket.has_dualstack_ipv6() else [])])

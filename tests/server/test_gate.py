@@ -107,11 +107,11 @@ def test_a_refusal_names_the_dialect_that_a_credential_is_not_for(gate: Gate, sc
     with pytest.raises(NotPermitted) as refused:
         gate.perform(elsewhere, HERE, "commonplace", "remember", {"text": "x"})
     assert str(refused.value) == (
-        "The credential is for another dialect (mama and penfield), and remember is of commonplace."
-        " Make one for it: 'commonplace token create --dialect commonplace'."
+        "The credential is only for mama and penfield, but remember belongs to commonplace."
+        " Create a credential for commonplace: 'commonplace token create --dialect commonplace'."
     )
     (call,) = calls(gate)
-    assert not call.success and "another dialect" in call.error
+    assert not call.success and "is only for mama" in call.error
 
 
 @pytest.mark.parametrize("caller", [Caller(scopes=frozenset()), Caller(dialects=frozenset({"x"}))])

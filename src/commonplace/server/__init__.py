@@ -1,1 +1,1 @@
-"""How requests come in: who may call, and what they are answered over HTTP."""
+"""The HTTP and stdio server: authentication, rate limits, MCP and REST."""

@@ -1,7 +1,7 @@
-"""Calls of tools without the protocol SDK: their messages, who makes them, and what runs them.
+"""Answer tool calls without the MCP SDK: parse the message, find the caller, run the tool.
 
-The SDK takes a second to load, and more of the processor than most calls. A call of the usual form
-is answered here; whatever is unusual about a message is left to the SDK.
+The SDK takes a second to load, and uses more CPU time than most calls. A `tools/call` request of
+the usual form is answered here; every other message is passed to the SDK.
 """
 
 from __future__ import annotations
@@ -37,28 +37,28 @@ if TYPE_CHECKING:
     from starlette.types import ASGIApp, Receive, Scope, Send
 
 DIALECT = "commonplace.dialect"  # scope key: the name of the dialect that answers
-ADMITTED = "commonplace.admitted"  # scope key: who calls, set by the door or a pipe
+ADMITTED = "commonplace.admitted"  # scope key: the authenticated caller (`Admitted`)
 JSON_BODY = "commonplace.json"  # scope key: the body of a request, as parsed JSON
 VERSION_HEADER = b"mcp-protocol-version"
 FORBIDDEN = -32003
 INVALID_PARAMS = -32602
 INTERNAL_ERROR = -32603
 FAULT = "Something went wrong on our side."
-MOST_CALLS = 100  # most calls in one message, since each refused one is audited
+MOST_CALLS = 100  # most calls in one message, since each refused call gets an audit entry
 UNREADABLE = object()
 IDEMPOTENCY_META = "commonplace/idempotency-key"
 CONFIRMED_META = "commonplace/confirmed-keys"
 MOST_CONFIRMED = 100
 WORKERS = 64
-OUTSIDE_WORKERS = 128  # threads for calls that wait for something outside
-RECOGNISERS = 4  # threads that look up credentials, so that slow calls never delay that
-# The protocol versions whose results have all fields that dialects give them, and no others.
+OUTSIDE_WORKERS = 128  # threads for calls that wait for another service
+RECOGNISERS = 4  # threads that look up credentials, so that slow calls never delay a lookup
+# MCP versions whose results have exactly the fields that dialects return.
 VERSIONS = frozenset({"2025-06-18", "2025-11-25"})
-# perhaps a lone surrogate, or not a finite number
+# `json.loads` and the SDK read lone surrogates and infinite numbers in different ways.
 _READ_DIFFERENTLY = (b"\\ud", b"\\uD", b"NaN", b"Infinity")
 RESERVED_META = "io.modelcontextprotocol/"
-TRACED = is_traced(os.environ)  # with tracing the SDK handles all calls, since it makes the spans
-NESTED = 100  # brackets in a line: more may be nested too deeply, which the SDK refuses
+TRACED = is_traced(os.environ)  # with tracing the SDK handles all calls, since it creates the spans
+MOST_BRACKETS = 100  # a line with more brackets is passed to the SDK, which limits the nesting
 
 ACCEPTED = (b"application/json", b"text/event-stream")
 
@@ -66,12 +66,13 @@ log = logging.getLogger(__name__)
 
 
 def client_name(name: object, version: object) -> str:
-    """The name of a client with its version; empty if there is none."""
+    """Return the name of a client with its version; empty if there is none."""
     return f"{name} {version}".strip()[:200] if isinstance(name, str) else ""
 
 
 def tool_and_arguments(params: object) -> tuple[str, Mapping[str, Any]]:
-    """The tool name and arguments of an unchecked call; empty if they have the wrong type."""
+    """Return the tool name and arguments of an unchecked call; empty if they have the wrong
+    type."""
     given = params if isinstance(params, Mapping) else {}
     name, arguments = given.get("name"), given.get("arguments")
     return (
@@ -81,7 +82,8 @@ def tool_and_arguments(params: object) -> tuple[str, Mapping[str, Any]]:
 
 
 def parse_message(body: bytes) -> Any:
-    """The parsed JSON of a body; `UNREADABLE` if it is not JSON, which the SDK reports."""
+    """Return the parsed JSON of a body, or `UNREADABLE` if it is not JSON (the SDK then reports the
+    error)."""
     try:
         return json.loads(body)
     except (ValueError, RecursionError):
@@ -89,21 +91,21 @@ def parse_message(body: bytes) -> Any:
 
 
 def messages_of(message: Any) -> list[dict[str, Any]]:
-    """The messages of a body, one or a batch; an empty list for anything else."""
+    """Return the messages of a body, one or a batch; an empty list for anything else."""
     messages = message if isinstance(message, list) else [message]
     return [each for each in messages if isinstance(each, dict)]
 
 
 def calls_in(message: Any) -> list[dict[str, Any]]:
-    """The tool calls in a JSON-RPC message or batch; an empty list for anything else."""
+    """Return the tool calls in a JSON-RPC message or batch; an empty list for anything else."""
     return [each for each in messages_of(message) if each.get("method") == "tools/call"]
 
 
 def fault_of(message: Any) -> str:
-    """Why a message is not valid MCP, as a sentence; empty if it is valid.
+    """Return why a message is not valid MCP, as a sentence; an empty string if it is valid.
 
-    The SDK treats a request with an invalid id as a notification: it would be accepted, but
-    neither carried out nor answered.
+    The SDK treats a request with an invalid id as a notification: it would accept the request,
+    but neither carry it out nor answer it.
     """
     if message is UNREADABLE:
         return ""
@@ -127,7 +129,7 @@ def fault_of(message: Any) -> str:
 
 
 def identity_of(message: Any) -> int | str | None:
-    """The id for the response to a message."""
+    """Return the id for the response to a message."""
     identity = message.get("id") if isinstance(message, dict) else None
     if isinstance(identity, bool) or not isinstance(identity, int | str):
         return None
@@ -141,15 +143,15 @@ class Admitted:
     caller: Caller
     request_info: RequestInfo
     audited: list[str] = field(default_factory=list)
-    """Audit entries already written for this request, so that no other is."""
+    """Not empty if an audit entry for this request has been written."""
     decision: Decision | None = None
-    """The door's decision on the tool that the message calls, if there is one."""
+    """Whether the caller may use the called tool; None if the message calls no tool."""
 
 
 class _Pool:
-    """Threads of which each credential, and each space, may use a share at a time.
+    """A thread pool that limits the threads in use by one credential and by one space.
 
-    Calls over their share wait in order, without a thread. Used on the event loop.
+    Calls over the limit wait in a queue, in order. Use it on the event loop only.
     """
 
     def __init__(self, name: str, threads: int) -> None:
@@ -159,7 +161,8 @@ class _Pool:
         self._waiting: list[tuple[Caller, Callable[[], None]]] = []
 
     def submit(self, caller: Caller, work: Callable[[], None]) -> None:
-        """Run `work` in a thread now, or when the caller's share allows; call `done` after it."""
+        """Run `work` in a thread as soon as the caller is below the limit; call `done`
+        afterwards."""
         self._waiting.append((caller, work))
         self._start_waiting()
 
@@ -196,9 +199,9 @@ class _Pool:
 
 
 class Workers:
-    """Threads that run calls, so that a slow one does not hold up the others.
+    """Thread pools that run tool calls, so that a slow call does not delay the others.
 
-    Calls that wait for something outside (a bridge, a language model, a push service) have threads
+    Calls that wait for another service (a bridge, a language model, a push service) have a pool
     of their own, so that they never delay other calls.
     """
 
@@ -215,7 +218,7 @@ class Workers:
     async def decide(
         self, caller: Caller, dialect: str, name: str, *, tools_only: bool = False
     ) -> Decision:
-        """`Gate.decide`, with dynamic tools looked up in a worker."""
+        """Call `Gate.decide`, in a worker thread if the tool is a dynamic one."""
         decide = functools.partial(self._gate.decide, tools_only=tools_only)
         if self._gate.declared(dialect, name):
             return decide(caller, dialect, name)
@@ -223,7 +226,7 @@ class Workers:
         return decision
 
     async def visible(self, caller: Caller, dialect: Dialect) -> list[Tool]:
-        """The tools that a caller may use; dynamic ones are looked up in a worker."""
+        """Return the tools that a caller may use; look up dynamic tools in a worker thread."""
         if dialect.dynamic_tools is None:
             return self._gate.visible(caller, dialect)
         tools: list[Tool] = await self.run(self._gate.visible, caller, dialect)
@@ -237,7 +240,7 @@ class Workers:
         arguments: Mapping[str, Any],
         decision: Decision | None = None,
     ) -> Wire:
-        """The result of one call in its dialect's format."""
+        """Run one call and return its result in the format of the dialect."""
         return (await self.outcome(admitted, dialect, name, arguments, decision)).wire
 
     async def outcome(
@@ -248,8 +251,9 @@ class Workers:
         arguments: Mapping[str, Any],
         decision: Decision | None = None,
     ) -> Outcome:
-        """The outcome of one call; a call over its time limit is cancelled and has no effect."""
-        admitted.audited.append(name)  # the gate audits it in any case
+        """Run one call and return its outcome; a call over its time limit is cancelled and rolled
+        back."""
+        admitted.audited.append(name)  # `Gate` writes the audit entry in any case
         caller = admitted.caller
         decided = decision or await self.decide(caller, dialect.name, name)
         operation = decided.operation
@@ -264,7 +268,7 @@ class Workers:
             settle(outcome, error)
 
         def settle(outcome: Outcome | None, error: BaseException | None) -> None:
-            if answer.done():  # it was cancelled, or the client has gone
+            if answer.done():  # the call was cancelled, or the client has disconnected
                 return
             if outcome is not None:
                 answer.set_result(outcome)
@@ -280,7 +284,7 @@ class Workers:
                 )
             except BaseException as error:
                 failure = error
-            with contextlib.suppress(RuntimeError):  # the loop was closed meanwhile
+            with contextlib.suppress(RuntimeError):  # the event loop was closed in the meantime
                 loop.call_soon_threadsafe(finish, outcome, failure)
 
         def cancel() -> None:
@@ -316,12 +320,12 @@ class Workers:
         )  # fmt: skip
 
     async def run(self, function: Any, *arguments: Any) -> Any:
-        """Run a blocking function in a worker."""
+        """Run a blocking function in a worker thread."""
         call = functools.partial(function, *arguments)
         return await asyncio.get_running_loop().run_in_executor(self._pool, call)
 
     async def recognise(self, function: Callable[[], Caller]) -> Caller:
-        """Look up a credential, in threads of its own."""
+        """Look up a credential, in a thread pool for lookups only."""
         return await asyncio.get_running_loop().run_in_executor(self._recognisers, function)
 
     def close(self) -> None:
@@ -347,9 +351,9 @@ async def call_permitted(
     name: str,
     given: Mapping[str, Any],
 ) -> Wire:
-    """The result of a tool call, if the caller may make it and has not made too many."""
+    """Run a tool call if the caller may use the tool and is within the quota; return the result."""
     decision = who.decision
-    # The door may have decided already, but a decision is valid for one tool only.
+    # `Door` may have decided already, but a decision is valid for one tool only.
     if decision is None or (decision.dialect, decision.name) != (dialect.name, name):
         decision = await workers.decide(who.caller, dialect.name, name, tools_only=True)
     operation = decision.operation
@@ -361,7 +365,7 @@ async def call_permitted(
 
 
 def with_details(admitted: Admitted, meta: object, client: str) -> Admitted:
-    """The caller with the client name and idempotency key that a message carries."""
+    """Return the caller with the client name and idempotency key that a message carries."""
     request_info = admitted.request_info
     key = meta.get(IDEMPOTENCY_META) if isinstance(meta, Mapping) else None
     client = client or request_info.client
@@ -374,7 +378,8 @@ def with_details(admitted: Admitted, meta: object, client: str) -> Admitted:
 
 
 def _confirmed(meta: object) -> tuple[str, ...]:
-    """The keys of a pipe's earlier calls whose answers have arrived."""
+    """Return the idempotency keys of a pipe's earlier calls whose responses the client has
+    received."""
     given = meta.get(CONFIRMED_META) if isinstance(meta, Mapping) else None
     if not isinstance(given, list):
         return ()
@@ -383,15 +388,15 @@ def _confirmed(meta: object) -> tuple[str, ...]:
 
 
 def is_plain(text: bytes) -> bool:
-    """Whether the SDK reads this JSON in the same way as `json.loads`."""
+    """Return whether the SDK reads this JSON in the same way as `json.loads`."""
     return (
         not any(each in text for each in _READ_DIFFERENTLY)
-        and text.count(b"[") + text.count(b"{") <= NESTED
+        and text.count(b"[") + text.count(b"{") <= MOST_BRACKETS
     )
 
 
 def parsed(line: bytes) -> Any:
-    """The JSON of a line, if the SDK would read it in the same way; else `UNREADABLE`."""
+    """Return the parsed line, or `UNREADABLE` if the SDK might parse it in another way."""
     if not is_plain(line):
         return UNREADABLE
     try:
@@ -402,7 +407,7 @@ def parsed(line: bytes) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class UsualCall:
-    """A valid `tools/call` without anything that only the SDK knows."""
+    """A valid `tools/call` request that needs no feature of the SDK."""
 
     identity: int | str
     tool: str
@@ -411,7 +416,8 @@ class UsualCall:
 
     @classmethod
     def read(cls, message: Any) -> UsualCall | None:
-        """The call that a message makes; None if it is another message, or an unusual call."""
+        """Return the call in a message; None for any other message and for calls that need the
+        SDK."""
         if not isinstance(message, dict) or message.get("method") != "tools/call":
             return None
         identity, params = message.get("id"), message.get("params")
@@ -433,7 +439,7 @@ class UsualCall:
 
 
 def usual_over_http(scope: Mapping[str, Any]) -> UsualCall | None:
-    """The usual call that a request makes, whose body the door has parsed; else None."""
+    """Return the call in an HTTP request; None if there is none, or if it needs the SDK."""
     if TRACED or JSON_BODY not in scope:
         return None
     headers: dict[bytes, bytes] = {}
@@ -452,7 +458,7 @@ def usual_over_http(scope: Mapping[str, Any]) -> UsualCall | None:
 async def answer(
     call: UsualCall, dialect: Dialect, workers: Workers, quota: Quota | None, admitted: Admitted
 ) -> dict[str, Any]:
-    """The response to a call."""
+    """Run a call and return its JSON-RPC response."""
     try:
         result = await call_permitted(dialect, workers, quota, admitted, call.tool, call.arguments)
     except NotFound as error:
@@ -470,7 +476,8 @@ async def answer(
 def answering(
     dialect: Dialect, workers: Workers, quota: Quota | None, otherwise: ASGIApp
 ) -> ASGIApp:
-    """An application that answers usual calls of a dialect, and leaves all else to another."""
+    """Return an ASGI application that answers usual calls and passes other requests to
+    `otherwise`."""
 
     async def answered(scope: Scope, receive: Receive, send: Send) -> None:
         call = usual_over_http(scope)

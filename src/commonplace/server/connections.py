@@ -1,4 +1,4 @@
-"""Limits on connections: how many are open, how long each may take, and for whom it stays open."""
+"""Limits on connections: their number, their time limits, and the check of their credentials."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from commonplace.dialects.rest import Rejected
 from commonplace.errors import CommonplaceError
 
 HEAD_SECONDS = 10.0  # time limit for receiving a request's headers
-MOST_CONNECTIONS = 8_192  # open connections, if the limit of open files allows it
-ADDRESS_CONNECTIONS = 512  # open connections of one address
-STREAMS = 256  # open event streams, and as many WebSockets
-CREDENTIAL_STREAMS = 64  # open streams of one credential
-GOING_AWAY = 1001  # closes the WebSockets of a server that stops
+MOST_CONNECTIONS = 8_192  # most open connections, unless the limit of open files is lower
+ADDRESS_CONNECTIONS = 512  # most open connections from one address
+STREAMS = 256  # most open event streams; the same limit applies to WebSockets
+CREDENTIAL_STREAMS = 64  # most open streams of one credential
+GOING_AWAY = 1001  # WebSocket close code: the server stops
 RECHECK_SECONDS = 2.0  # how often the credential of a stream is checked again
 _BUSY = json.dumps(
     {"error": {"code": "BUSY", "message": "Too many connections are open. Close some of them."}}
@@ -48,8 +48,8 @@ class Connection(Protocol):
 class Connections:
     """The open connections. Used from one thread, the event loop.
 
-    When an address or the server has as many as it may, a new connection replaces the one that has
-    been waiting for a request for the longest time; it is refused if all others are being served.
+    When an address or the server has reached its limit, a new connection replaces the connection
+    that has been idle longest; it is refused if no connection is idle.
     """
 
     def __init__(self, total: int, each: int, proxies: Collection[str] = ()) -> None:
@@ -58,10 +58,10 @@ class Connections:
         self._proxies = frozenset(map(block_of, proxies))
         self._count = 0
         self._open: dict[str, set[Connection]] = {}
-        self._waiting: dict[Connection, None] = {}  # in the order in which they began to wait
+        self._waiting: dict[Connection, None] = {}  # idle connections, the longest idle first
 
     def add(self, connection: Connection) -> bool:
-        """Count a new connection; False if there is no room for it."""
+        """Count a new connection; return False if the limit is reached."""
         address = _address(connection)
         same = self._open.get(address, set())
         if len(same) >= self._each and address not in self._proxies:
@@ -74,7 +74,7 @@ class Connections:
         return True
 
     def discard(self, connection: Connection) -> None:
-        """Count a connection no longer."""
+        """Stop counting a connection."""
         address = _address(connection)
         self._waiting.pop(connection, None)
         same = self._open.get(address, set())
@@ -85,12 +85,12 @@ class Connections:
             self._open.pop(address, None)
 
     def wait(self, connection: Connection) -> None:
-        """Note that the connection waits for a request, unless it was refused."""
+        """Record that the connection is idle, unless it was refused."""
         if connection in self._open.get(_address(connection), ()):
             self._waiting.setdefault(connection)
 
     def serve(self, connection: Connection) -> None:
-        """Note that a request of the connection is being answered."""
+        """Record that a request of the connection is being answered."""
         self._waiting.pop(connection, None)
 
     def _drop_longest_waiting(self, among: Collection[Connection]) -> bool:
@@ -116,7 +116,7 @@ class HttpConnection(H11Protocol):
         self._upgraded = False
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Start to wait, or refuse the connection."""
+        """Start the timer for the headers, or refuse the connection."""
         super().connection_made(transport)
         if self._counted.add(self):
             self._watch()
@@ -125,7 +125,7 @@ class HttpConnection(H11Protocol):
             transport.close()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Count the connection no longer."""
+        """Stop counting the connection."""
         self._stop_timer()
         self._counted.discard(self)
         super().connection_lost(exc)
@@ -136,7 +136,7 @@ class HttpConnection(H11Protocol):
         self._watch()
 
     def handle_websocket_upgrade(self, event: Any) -> None:
-        """Hand the connection over: from here on it is a WebSocket, which has no time limit for
+        """Hand the connection over to the WebSocket protocol, which has no time limit for
         headers.
         """
         self._upgraded = True
@@ -145,7 +145,7 @@ class HttpConnection(H11Protocol):
         super().handle_websocket_upgrade(event)
 
     def on_response_complete(self) -> None:
-        """Wait for the next request, which may take as long as a connection may be idle."""
+        """Mark the connection as idle; the keep-alive time limit applies until the next request."""
         super().on_response_complete()
         if not self._serving() and not self._upgraded:
             self._counted.wait(self)
@@ -158,7 +158,7 @@ class HttpConnection(H11Protocol):
             self._stop_timer()
         elif self._timer is None:
             self._counted.wait(self)
-            self._timer = self.loop.call_later(HEAD_SECONDS, self._wait_no_longer)
+            self._timer = self.loop.call_later(HEAD_SECONDS, self._on_header_timeout)
 
     def _stop_timer(self) -> None:
         if self._timer is not None:
@@ -168,13 +168,13 @@ class HttpConnection(H11Protocol):
     def _serving(self) -> bool:
         return self.cycle is not None and not self.cycle.response_complete
 
-    def _wait_no_longer(self) -> None:
+    def _on_header_timeout(self) -> None:
         if not self._serving() and not self.transport.is_closing():
             self.transport.close()
 
 
 class WebSocketConnection(WebSocketsSansIOProtocol):
-    """A WebSocket that is counted, and may be dropped while it waits for the last frame."""
+    """A WebSocket that is counted; it may be dropped while it waits for the closing frame."""
 
     def __init__(self, *arguments: Any, connections: Connections, **options: Any) -> None:
         super().__init__(*arguments, **options)
@@ -186,12 +186,12 @@ class WebSocketConnection(WebSocketsSansIOProtocol):
         self._counted.add(self)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Count the connection no longer."""
+        """Stop counting the connection."""
         self._counted.discard(self)
         super().connection_lost(exc)
 
     def shutdown(self) -> None:
-        """Close with 1001, since the server goes away; uvicorn itself would say 1012."""
+        """Close with code 1001, "going away"; uvicorn itself would send 1012."""
         if self.handshake_complete and not self.close_sent:
             self.close_sent = True
             self.queue.put_nowait({"type": "websocket.disconnect", "code": GOING_AWAY})
@@ -200,16 +200,16 @@ class WebSocketConnection(WebSocketsSansIOProtocol):
         super().shutdown()
 
     async def send(self, message: Any) -> None:
-        """Pass on what the application sends."""
+        """Send a message of the application to the client."""
         if message["type"] == "websocket.close":
             self._counted.wait(self)
         await super().send(message)
 
 
 class Streams:
-    """The open event streams, or the open WebSockets, and when each must end.
+    """The open event streams, or the open WebSockets.
 
-    Each ends with its credential. Used from one thread, the event loop.
+    Each is closed when its credential ends. Use it on the event loop only.
     """
 
     def __init__(self, kind: str, gauge: Any) -> None:
@@ -223,7 +223,7 @@ class Streams:
     ) -> AsyncIterator[asyncio.Event]:
         """Count a stream while it is open; the event is set when it must end.
 
-        Rejected if too many are open. `recheck` recognises the credential again.
+        Raise Rejected if too many are open. `recheck` verifies the credential again.
         """
         owner = caller.family or caller.credential
         if len(self._open) >= STREAMS:
@@ -265,7 +265,7 @@ async def _end_with_credential(
 
 
 def until(ended: asyncio.Event, receive: Receive, last: Message) -> Receive:
-    """What the client sends; `last` as soon as the stream must end."""
+    """Wrap `receive`: return the client's messages, and `last` as soon as the stream must end."""
 
     async def receive_or_end() -> Message:
         received, over = asyncio.ensure_future(receive()), asyncio.ensure_future(ended.wait())
@@ -280,7 +280,7 @@ def until(ended: asyncio.Event, receive: Receive, last: Message) -> Receive:
 
 
 def raise_file_limit() -> None:
-    """Raise the soft limit of open files to the hard one."""
+    """Raise the soft limit of open files to the hard limit."""
     if sys.platform == "win32":
         return
     import resource
@@ -294,7 +294,7 @@ def raise_file_limit() -> None:
 
 
 def limits() -> tuple[int, int]:
-    """The most connections in total and for one address: at most half of the open files."""
+    """Return the most connections in total and for one address: at most half of the file limit."""
     total = MOST_CONNECTIONS
     if sys.platform != "win32":
         import resource

@@ -1,4 +1,4 @@
-"""Credentials in the console, and a space with sample memories to look at."""
+"""The operations of the console that manage credentials and the demo space."""
 
 from __future__ import annotations
 
@@ -27,7 +27,8 @@ log = logging.getLogger(__name__)
 
 
 def operations(credentials: Credentials, library: Library) -> tuple[Tool, ...]:
-    """The operations; a caller sees, makes and ends credentials of their own space only."""
+    """Return the operations. A caller can list, create and revoke credentials of their own
+    space."""
     return (
         *_token_operations(credentials),
         Tool(
@@ -96,7 +97,7 @@ ROUTES = (
 def granted(
     call: Call, *, name: str, scope: str, dialects: list[str], days: int | None = None
 ) -> Grant:
-    """The grant of a new token: never more than the caller may do."""
+    """Return the grant of a new token; refuse rights that the caller does not have."""
     caller = call.caller
     wanted = frozenset(dialects) or caller.dialects
     if caller.dialects is not None and not (wanted or frozenset()) <= caller.dialects:
@@ -110,7 +111,7 @@ def granted(
 
 
 def begin_demo(call: Call, credentials: Credentials, library: Library) -> dict[str, Any]:
-    """Fill the caller's demo space, unless it is filled, and make a code to sign in with."""
+    """Fill the caller's demo space if it is empty, and return a one-time code to sign in there."""
     caller = call.caller
     if sample.is_demo(caller.space):
         raise Conflict("This space already holds the sample memories.")
@@ -139,7 +140,7 @@ def end_demo(call: Call, credentials: Credentials, library: Library) -> dict[str
         credentials.revoke_all(space=space)
         try:
             library.remove(space)
-        except StorageUnavailable as error:  # another tab or process looks at it
+        except StorageUnavailable as error:  # another tab or process has the space open
             log.warning("the empty space stays", extra={"space": space, "why": error.message})
 
     call.afterwards.append(remove)
@@ -147,7 +148,7 @@ def end_demo(call: Call, credentials: Credentials, library: Library) -> dict[str
 
 
 def demo_space(user: str) -> str:
-    """The space for sample memories that a user has."""
+    """Return the name of a user's demo space."""
     return sample.SPACES + hashlib.sha256(user.encode()).hexdigest()[:12]
 
 

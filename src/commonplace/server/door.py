@@ -1,9 +1,9 @@
-"""The door: decides whether a request is let in, before anything acts on it.
+"""Checks every HTTP request before it is handled (`Door`).
 
-Host and Origin, who calls, how often, size and depth, and whether their scope reaches, in this
-order: no body is read before it is known who calls. A request that passes carries its caller, and
-for a tool the gate's decision, in the ASGI scope; nothing behind the door looks at a header to
-learn who calls. Nothing here reads a database on the event loop.
+`Door` checks Host and Origin, the credential, the rate limit, the size and nesting of the body, and
+the scope, in this order; it reads no body of an unknown caller. It puts the caller and, for a tool,
+the decision of `Gate.decide` into the ASGI scope; later code identifies callers by the scope alone.
+Nothing here reads a database on the event loop.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ _FORWARDED = (
     " this machine. Create a token with 'commonplace token create', and send it; set public_url to"
     " the address that the proxy has."
 )
-_OTHER_CALL = "Not carried out: another call of this message is beyond the credential's scope."
+_OTHER_CALL = "Not carried out: the message also has a call that the credential's scope does not allow."
 _CODES = {
     401: "UNAUTHORIZED", 403: "FORBIDDEN", 404: "NOT_FOUND", 405: "METHOD_NOT_ALLOWED",
     409: "CONFLICT", 413: "TOO_LARGE", 429: "RATE_LIMITED",
@@ -92,7 +92,7 @@ log = logging.getLogger(__name__)
 
 
 class _JsonRpcRefusal(CommonplaceError):
-    """A message that is refused with JSON-RPC errors; they are all of the answer."""
+    """A refused message; the response body is one JSON-RPC error for each of its calls."""
 
     code = "INVALID_INPUT"
 
@@ -103,7 +103,7 @@ class _JsonRpcRefusal(CommonplaceError):
 
 
 class Door:
-    """An ASGI application that wraps another one."""
+    """The ASGI middleware that admits or refuses requests."""
 
     def __init__(
         self,
@@ -144,7 +144,7 @@ class Door:
         self._failures = Rates(FAILURES_A_MINUTE / 60, FAILURES_A_MINUTE)
 
     def end_streams(self) -> None:
-        """End event streams and WebSockets, because the server stops."""
+        """Close event streams and WebSockets, because the server stops."""
         self._streams.close()
         self._sockets.close()
 
@@ -195,15 +195,15 @@ class Door:
         await app(request.scope, receive, send)
 
     def _app_of(self, scope: Scope) -> ASGIApp:
-        """The application that answers a request; tool calls skip the router, which takes a tenth
-        of a small call.
+        """Return the application that answers a request; tool calls skip the router, which would
+        take a tenth of the time of a small call.
         """
         if scope["method"] == "POST" and not scope["query_string"]:
             return self._straight.get((scope["path"], scope.get(DIALECT, "")), self._app)
         return self._app
 
     def _with_headers(self, headers: Any, request: HttpRequest) -> list[tuple[bytes, bytes]]:
-        """The headers of an answer, with those that every answer has."""
+        """Add the headers that every response has."""
         all_headers = list(headers)
         given = {name.lower() for name, _ in all_headers}
         all_headers += [header for header in _HEADERS if header[0] not in given]
@@ -226,14 +226,14 @@ class Door:
         )  # fmt: skip
 
     async def _audit_refusal(self, request: HttpRequest) -> None:
-        """Audit a request that was refused before the gate."""
+        """Write an audit entry for a refused request."""
         dialect = request.entrance.dialect
-        if dialect is None:  # a page or an unknown path: there is no call to audit
+        if dialect is None:  # a page or an unknown path has no call to audit
             return
         request.audited.append(request.id)
         error = request.refused or _error_of(request.status)
         calls, info = request.called(), request.info()
-        if isinstance(error, Unauthenticated):  # audited at a limited rate
+        if isinstance(error, Unauthenticated):  # entries for unknown callers are limited in rate
             await self._refusals.audit(None, info, dialect.name, calls, error)
         elif (caller := request.caller or await self._caller_if_known(request)) is not None:
             await self._refusals.audit(caller, info, dialect.name, calls, error)
@@ -241,8 +241,8 @@ class Door:
             await self._refusals.audit_unknown(info, dialect.name, request.name, error)
 
     async def _admit(self, request: HttpRequest, receive: Receive) -> Receive:
-        """Run the checks in order and raise the first error; return the `receive` to use behind the
-        door.
+        """Run the checks in order and raise the first error; return the `receive` for the
+        application.
         """
         scope = request.scope
         visited = request.method in ("GET", "HEAD") and request.entrance.visited
@@ -255,7 +255,9 @@ class Door:
             )
             if request.caller is None or request.is_for_subjects(request.caller):
                 request.answer_as_documented()
-            if request.caller is not None:  # each call of a known caller is audited by its name
+            if (
+                request.caller is not None
+            ):  # each call of a known caller gets an entry with the tool's name
                 await self._body(request, receive)
             raise _too_many(wait)
         if request.entrance.public:
@@ -271,7 +273,7 @@ class Door:
         request.caller = await self._with_subject(request, request.caller)
         if wait := self._wait_of(request.caller):
             raise _too_many(wait)
-        scope[ADMITTED] = await self._decided(request, request.caller, body)
+        scope[ADMITTED] = await self._with_decision(request, request.caller, body)
         if request.entrance.mcp and request.method == "POST":
             wrong = fault_of(request.message)
             if wrong:
@@ -281,7 +283,7 @@ class Door:
         return replayed(body, receive)
 
     async def _with_subject(self, request: HttpRequest, caller: Caller) -> Caller:
-        """The caller with the subject that the address names."""
+        """Return the caller, acting as the subject in the request's path."""
         original = entrance = request.entrance
         subjects, for_subjects = request.subjects(), request.is_for_subjects(caller)
         if entrance.of_subjects is not None and (subjects or for_subjects):
@@ -294,10 +296,11 @@ class Door:
         try:
             found: Caller = await self._workers.run(self._gate.identify, dialect, caller, subjects)
         except NotFound as error:
-            if not for_subjects:  # the credential is for any dialect
+            if not for_subjects:  # the credential is valid for every dialect
                 request.entrance = original
                 raise self._no_such_subject(request) from None
-            # Another owner's subject is answered like a missing one, so that nobody learns of it.
+            # Another owner's subject gets the same answer as a missing one, so that it stays
+            # hidden.
             log.warning("not recognised", extra={"why": error.message, "address": request.address})
             request.caller = None
             raise Unauthenticated(error.message) from None
@@ -316,7 +319,7 @@ class Door:
         return self._rates.take(f"credential {caller.credential}") if caller.credential else 0
 
     async def _open(self, request: HttpRequest, receive: Receive, send: Send) -> None:
-        """Pass on or refuse a WebSocket, by the same rules as a request."""
+        """Admit or refuse a WebSocket, by the same rules as a request."""
         scope = request.scope
         async with contextlib.AsyncExitStack() as stack:
             try:
@@ -344,9 +347,7 @@ class Door:
     async def _close(
         self, request: HttpRequest, error: CommonplaceError, receive: Receive, send: Send
     ) -> None:
-        """Refuse a WebSocket: with an error message, unless the caller may see nothing of the
-        server.
-        """
+        """Refuse a WebSocket; send an error message only if its Host and Origin are allowed."""
         if (await receive())["type"] != "websocket.connect":
             return
         if not isinstance(error, NotFound):
@@ -360,9 +361,9 @@ class Door:
         await _end_socket(request, send, error)
 
     def _accepted_frames(self, request: HttpRequest, receive: Receive, send: Send) -> Receive:
-        """The messages of a WebSocket that are within the rate and not nested too deep.
+        """Return a `receive` for the frames that are within the rate limit and not nested too deep.
 
-        The others are answered with an error, and audited like a refused request.
+        Other frames are answered with an error, and audited like a refused request.
         """
         caller = request.caller
         assert caller is not None
@@ -386,16 +387,16 @@ class Door:
         return accepted
 
     async def _caller_if_known(self, request: HttpRequest) -> Caller | None:
-        """The caller of a request that was refused before authentication; for the audit."""
+        """Find the caller of a request that was refused before authentication, for the audit."""
         try:
             return await self._identify(request)
-        except CommonplaceError:  # the refusal stands, though the lookup failed
+        except CommonplaceError:  # the request stays refused if the lookup fails
             return None
 
     async def _body(self, request: HttpRequest, receive: Receive) -> bytes:
-        """The body, within its limits.
+        """Read the body, within its limits.
 
-        Afterwards the calls of an MCP message are known, and the JSON for a route is parsed.
+        Store the calls of an MCP message in the request, and the parsed JSON in the scope.
         """
         if request.method in BODILESS:
             return b""
@@ -424,18 +425,19 @@ class Door:
         return body
 
     async def _off_loop(self, function: Callable[[bytes], Any], body: bytes) -> Any:
-        """Run the function on a body: in a worker if the body is large."""
+        """Run the function on a body, in a worker thread if the body is large."""
         if len(body) <= INLINE_BYTES:
             return function(body)
         return await self._workers.run(function, body)
 
     async def _caller(self, request: HttpRequest) -> Caller:
-        """The caller; Unauthenticated, or TooManyCalls after too many failures of an address."""
+        """Return the caller. Raise Unauthenticated, or TooManyCalls after too many failures of an
+        address."""
         try:
             return await self._identify(request)
         except Unauthenticated as error:
             log.warning("not recognised", extra={"why": error.reason, "address": request.address})
-            # Callers with a valid token are let in: behind a proxy, all have one address.
+            # Valid tokens are accepted even then: behind a proxy, all callers have one address.
             wait = self._failures.take(request.sender)
             if wait:
                 request.answer_as_documented()
@@ -443,7 +445,7 @@ class Door:
             raise
 
     async def _identify(self, request: HttpRequest) -> Caller:
-        """The caller by a token or a cookie, or because the request comes from this machine."""
+        """Identify the caller by a token, a cookie, or a connection from this machine."""
         given = request.authorization()
         if not given and request.address_allowed:
             if (caller := await self._signed_in(request)) is not None:
@@ -455,10 +457,10 @@ class Door:
         return await self._recognised(given, request)
 
     async def _signed_in(self, request: HttpRequest) -> Caller | None:
-        """The caller of a session cookie; None if there is no valid one.
+        """Return the caller of a session cookie; None without a valid cookie.
 
-        Cookies are for pages, REST and the WebSockets of pages: a client of MCP has a token. A
-        request with a safe method (GET, HEAD) may only read.
+        Cookies are accepted for pages, REST and the WebSockets of pages; MCP needs a token. A
+        request with a safe method (GET, HEAD) gets the scope to read only.
         """
         scope = request.scope
         if request.entrance.mcp:
@@ -503,10 +505,10 @@ class Door:
         request.scope[RECHECK] = recognise
         return await recognise()
 
-    async def _decided(self, request: HttpRequest, caller: Caller, body: bytes) -> Admitted:
-        """The caller with the gate's decision on what they call.
+    async def _with_decision(self, request: HttpRequest, caller: Caller, body: bytes) -> Admitted:
+        """Return the caller with the decision of `Gate` on the called tool.
 
-        A message in which any call is beyond the caller's scope is refused: nothing of it runs.
+        If the scope does not allow one call of a message, the whole message is refused.
         """
         dialect = request.entrance.dialect
         admitted = Admitted(caller, request.info(), request.audited)
@@ -516,7 +518,7 @@ class Door:
             forbidden = dialect.read_only.refusal(dialect, messages_of(request.message))
             if forbidden is not None:
                 raise Rejected(403, "FORBIDDEN", forbidden)
-        # A batch is refused in any case, so that its dynamic tools need not be looked up.
+        # A batch is always refused, so its dynamic tools are not looked up.
         batch = isinstance(request.message, list)
         decisions = [
             None
@@ -531,7 +533,8 @@ class Door:
     async def _out_of_scope(
         self, request: HttpRequest, admitted: Admitted, decisions: Sequence[Decision | None]
     ) -> _JsonRpcRefusal:
-        """The refusal of a message for the scope of some of its calls; each has its audit entry."""
+        """Refuse a message with calls that the scope does not allow; write an audit entry for
+        each."""
         dialect, caller = request.entrance.dialect, admitted.caller
         assert dialect is not None
         needed: set[str] = set()
@@ -557,7 +560,7 @@ class Door:
         return _JsonRpcRefusal(_OTHER_CALL, 403, answers if batch else answers[0], challenge)
 
     def _refusal(self, request: HttpRequest, error: CommonplaceError) -> Response:
-        """The response to a refused request; errors of other kinds are raised again."""
+        """Return the response to a refused request; raise unexpected errors again."""
         request.refused = error
         if isinstance(error, _JsonRpcRefusal):
             return error.response
@@ -570,9 +573,9 @@ class Door:
             response.headers["retry-after"] = str(error.wait)
             return response
         if isinstance(error, StorageUnavailable):
-            # Its own message is for the operator: it may name the database's server.
+            # The error's own text is only logged: it may contain the database's host name.
             log.warning("the caller cannot be looked up", extra={"why": str(error)})
-            error = Rejected(503, error.code, "What is stored cannot be reached now; try again.")
+            error = Rejected(503, error.code, "The database cannot be reached now; try again.")
         if not isinstance(error, Rejected):
             raise error
         self._metrics.refused.labels(error.code.lower()).inc()
@@ -582,7 +585,7 @@ class Door:
         return response
 
     def _unauthenticated(self, request: HttpRequest, error: Unauthenticated) -> Response:
-        """The answer to a caller who is not recognised, with a challenge."""
+        """Return the 401 response, with a WWW-Authenticate challenge."""
         request.answer_as_documented()
         self._metrics.refused.labels("unauthorized").inc()
         dialect = request.entrance.dialect
@@ -609,7 +612,7 @@ def _too_many(wait: int) -> TooManyCalls:
 
 
 def _socket_error(request: HttpRequest, error: CommonplaceError) -> tuple[Message, int]:
-    """The message that tells a WebSocket of an error, and the code to close it with."""
+    """Return the error message for a WebSocket, and its close code."""
     dialect, code = request.entrance.dialect, 1008
     text = "Unauthorized" if isinstance(error, Unauthenticated) else error.message
     body: Any = {"type": "error", "message": text}
@@ -625,6 +628,6 @@ async def _end_socket(request: HttpRequest, send: Send, error: CommonplaceError)
 
 
 def _error_of(status: int) -> Rejected:
-    """The error of an answer that something behind the door gave, by its status."""
+    """Return an error for the HTTP status of a response, for the audit."""
     code = "INTERNAL_ERROR" if status >= 500 else _CODES.get(status, "INVALID_INPUT")
     return Rejected(status, code, f"Answered with HTTP status {status}.")

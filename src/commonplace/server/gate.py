@@ -1,8 +1,8 @@
-"""The gate: the one way from any request to the memory.
+"""Runs every operation of every dialect (`Gate`): scope, validation, transaction, audit.
 
-One table holds every operation of every dialect with the scope it needs; nothing else can be run.
-The space comes from the caller's credential alone. A call is one unit of work: what it stores and
-its audit entry are committed together, or not at all.
+One table holds every operation with the scope that it needs; nothing else can be run. The space
+comes from the caller's credential alone. A call is one transaction: its changes and its audit entry
+are committed together or rolled back together.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ RESPONSE_BYTES = 1_048_576
 IGNORED_META = "commonplace/ignored-arguments"
 MASKED_META = "commonplace/masked-secrets"
 PIPE_KEY = "commonplace-pipe:"  # prefix of the idempotency keys that our stdio pipe makes
-MOST_IGNORED = 20  # so many unknown arguments are named in the log and the answer
+MOST_IGNORED = 20  # most unknown arguments named in the log and the response
 
 log = logging.getLogger(__name__)
 
@@ -45,7 +45,7 @@ class Counter(Protocol):
     """A metric that counts calls by dialect, tool and outcome."""
 
     def labels(self, *values: str) -> Any:
-        """The counter for these labels."""
+        """Return the counter for these labels."""
 
 
 class TooLarge(CommonplaceError):
@@ -74,11 +74,11 @@ class CallState:
         self._state = "running"
 
     def commit(self) -> bool:
-        """Called by the worker before it commits; False if the call was cancelled."""
+        """Mark the call as committing; return False if it was cancelled."""
         return self._move("committing")
 
     def cancel(self) -> bool:
-        """Called when the time limit is over; False if the worker is already committing."""
+        """Mark the call as cancelled; return False if the worker is already committing."""
         return self._move("cancelled")
 
     def _move(self, state: str) -> bool:
@@ -104,12 +104,12 @@ class Operation:
     tool: Tool
     checker: schema.Checker
     omissible: frozenset[str]
-    """Optional arguments; many clients send null for them."""
+    """Optional arguments whose schema does not allow null; many clients send null for them."""
     rest_only: bool = False
-    """It belongs to a REST route and is not an MCP tool."""
+    """Whether the operation belongs to a REST route and is not an MCP tool."""
 
     def without_nulls(self, arguments: Mapping[str, Any]) -> Mapping[str, Any]:
-        """The arguments without optional ones that are null and whose schema has no null."""
+        """Remove optional arguments that are null, if their schema does not allow null."""
         if None not in arguments.values():
             return arguments
         return {
@@ -121,12 +121,12 @@ class Operation:
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """Whether a caller may use an operation: yes, if there is no refusal."""
+    """Whether a caller may use an operation: allowed if `refusal` is None."""
 
     dialect: str
     name: str
     operation: Operation | None
-    """None if there is no operation of that name."""
+    """The operation; None if no operation has the name."""
     refusal: NotFound | NotPermitted | None = None
 
 
@@ -138,19 +138,19 @@ class _RunningCall:
     caller: Caller
     request_info: RequestInfo
     arguments: str
-    """The whole arguments as JSON; the retry key is made of them."""
+    """All arguments as JSON, for the idempotency key."""
     begun: float = field(default_factory=time.monotonic)
     ignored: tuple[str, ...] = ()
-    """Unknown arguments that were left out."""
+    """Names of unknown arguments, which are ignored."""
     masked: list[str] = field(default_factory=list)
-    """The kinds of the secrets that were masked in what it stored."""
+    """The kinds of secrets that were masked in the stored text."""
     reads: bool = False
-    """Whether it only reads, so that its audit entry need not be synced."""
+    """Whether the call only reads, so that its audit entry need not be synced to disk."""
     stored: bool = False
-    """Whether its effects and its audit entry are committed; a later error gets no second entry."""
+    """Whether the changes and the audit entry are committed; a later error gets no second entry."""
 
     def with_notes(self, wire: Wire) -> Wire:
-        """The result with ignored arguments and masked secrets in `_meta`, which only MCP has."""
+        """Add the ignored arguments and the kinds of masked secrets to `_meta` of an MCP result."""
         notes = {IGNORED_META: list(self.ignored), MASKED_META: self.masked}
         told = {name: value for name, value in notes.items() if value}
         if not told or self.operation.rest_only:
@@ -167,17 +167,18 @@ class _Payload:
     error: CommonplaceError | None
 
     def masked(self) -> _Payload:
-        """The payload without the secrets that the arguments hold."""
+        """Return the payload with the secrets in the arguments masked."""
         if not secrets.find(self.arguments):
             return self
         given, _ = secrets.mask_values(json.loads(self.arguments))
         return replace(self, arguments=as_json(given))
 
     def withheld(self, tool: Tool) -> _Payload:
-        """The payload of a tool whose arguments may be secrets: names of arguments, no values.
+        """Return the payload of a tool whose arguments may be secrets: argument names without
+        values.
 
-        An error message may quote a value, and an unknown name may itself be the secret, so
-        neither is stored.
+        Error messages and unknown argument names are not stored either: they may contain the
+        secret.
         """
         given = json.loads(self.arguments)
         known = sorted(given.keys() & tool.input.get("properties", {}).keys())
@@ -189,7 +190,7 @@ class _Payload:
 
 
 class Gate:
-    """Scope, validation, unit of work, idempotency and audit, for MCP and REST alike."""
+    """Runs operations for MCP and REST: scope, validation, transaction, idempotency and audit."""
 
     def __init__(
         self,
@@ -200,7 +201,7 @@ class Gate:
     ) -> None:
         self._memory = Commonplace(library=library)
         self._system = system
-        system.with_reserve(lambda: None)  # so that a server can start again on a full disk
+        system.with_reserve(lambda: None)  # the server must be able to start on a full disk
         self._counter = counter
         self._table: dict[tuple[str, str], Operation] = {}
         self._dynamic: dict[str, Dialect] = {}
@@ -221,7 +222,7 @@ class Gate:
         self._table[dialect.name, tool.name] = _operation(dialect, tool, rest_only)
 
     def operations(self) -> list[tuple[str, Tool]]:
-        """(dialect, operation) for every operation."""
+        """Return (dialect, operation) for every operation."""
         return [(dialect, operation.tool) for (dialect, _), operation in self._table.items()]
 
     def decide(
@@ -229,8 +230,8 @@ class Gate:
     ) -> Decision:
         """Decide whether the caller may use the operation of that name.
 
-        No other code decides this. With `tools_only`, REST operations are not found. A name that
-        is not declared may be a dynamic tool, which is looked up in the memory (see `declared`).
+        No other code decides this. With `tools_only`, REST operations are not found. An undeclared
+        name may be a dynamic tool, which is looked up in the database (see `declared`).
         """
         operation = self._find(caller, dialect, name, tools_only)
         if operation is None:
@@ -241,7 +242,7 @@ class Gate:
         return Decision(dialect, name, operation)
 
     def declared(self, dialect: str, name: str) -> bool:
-        """Whether `decide` needs no look-up in the memory for this name."""
+        """Return whether the dialect declares this name, so that `decide` reads no database."""
         return (dialect, name) in self._table or dialect not in self._dynamic
 
     def _find(self, caller: Caller, dialect: str, name: str, tools_only: bool) -> Operation | None:
@@ -256,20 +257,20 @@ class Gate:
         return None if tool is None else _operation(whole, tool)
 
     def identify(self, dialect: Dialect, caller: Caller, named: Sequence[str]) -> Caller:
-        """The caller with the subject that the address or the token names."""
+        """Return the caller, acting as the subject in the path or the token."""
         if dialect.subject is None:
             return caller
         return dialect.subject.identify(self._memory.at(caller.space), caller, named)
 
     def visible(self, caller: Caller, dialect: Dialect) -> list[Tool]:
-        """The tools that the caller may use, in their fixed order. Dynamic ones are read from the
-        memory.
+        """Return the tools that the caller may use, in a fixed order; dynamic tools are read from
+        the database.
         """
         tools = (*dialect.tools, *self._dynamic_tools(caller, dialect))
         return [tool for tool in tools if not tool.hidden and _allows(caller, dialect.name, tool)]
 
     def _dynamic_tools(self, caller: Caller, dialect: Dialect) -> tuple[Tool, ...]:
-        """The dynamic tools of a dialect, as they are for this caller now."""
+        """Return the current dynamic tools of a dialect for this caller."""
         if dialect.dynamic_tools is None:
             return ()
         return dialect.dynamic_tools(self._memory.at(caller.space), caller)
@@ -305,9 +306,9 @@ class Gate:
         state: CallState | None = None,
         decision: Decision | None = None,
     ) -> Outcome:
-        """Run one operation as the caller. Raises only NotFound and NotPermitted.
+        """Run one operation as the caller. Raise only NotFound and NotPermitted.
 
-        `decision` is the result of `decide` for this call, if it was asked before.
+        `decision` is the result of `decide` for this call, if it is already known.
         """
         decision = decision or self.decide(caller, dialect, name)
         if decision.operation is None or decision.refusal is not None:
@@ -341,7 +342,9 @@ class Gate:
         operation, caller, request_info = running.operation, running.caller, running.request_info
         ignored: list[str] | None = [] if operation.dialect.contract else None
         checked = operation.checker.check(operation.without_nulls(arguments), ignored)
-        if ignored and not operation.tool.withheld:  # an unknown name may itself be the secret
+        if (
+            ignored and not operation.tool.withheld
+        ):  # an unknown argument name may itself be the secret
             running.ignored = tuple(_one_line(name) for name in ignored[:MOST_IGNORED])
             names = {"tool": operation.tool.name, "arguments": ", ".join(running.ignored)}
             log.info("unknown arguments are ignored", extra=names)
@@ -372,15 +375,15 @@ class Gate:
                 attempt = functools.partial(
                     self._attempt, running, space.store, call, checked, state, key
                 )
-                # A read writes at least its audit entry, and must work on a full disk.
+                # A read must work on a full disk, although it writes an audit entry.
                 wire = space.store.with_reserve(attempt) if tool.reads else attempt()
-            # a concurrent call with the same idempotency key was first
+            # a concurrent call with the same idempotency key has committed
             except answers.Answered as answered:
                 return self._repeat(running, space.store, answered.result)
             except CommonplaceError:
                 if running.stored:
                     raise
-                # The same call, sent twice, may have caused the conflict a moment ago.
+                # A retry of the same call may have committed just before and caused the conflict.
                 earlier = answers.find_newest(space.store, key) if key is not None else None
                 if earlier is None:
                     raise
@@ -398,7 +401,7 @@ class Gate:
         state: CallState,
         key: bytes | None,
     ) -> Wire:
-        """Run the handler, commit its effects with the audit entry, and return the result."""
+        """Run the handler, commit its changes with the audit entry, and return the result."""
         dialect, tool = running.operation.dialect, running.operation.tool
         wrapper = dialect.call_wrapper
         call.afterwards.clear()
@@ -444,7 +447,9 @@ class Gate:
         try:
             with self._memory.library.lease(running.caller.space) as space:
                 self._audit(running, space.store, as_json(wire), error)
-        except CommonplaceError as worse:  # the failed call changed nothing, but cannot be audited
+        except (
+            CommonplaceError
+        ) as worse:  # the failed call was rolled back; only its audit entry is missing
             log.error("a call could not be audited", extra={"tool": tool.name, "why": worse.code})
             return Outcome(dialect.fail(tool, worse), worse)
         return Outcome(wire, error)
@@ -468,8 +473,8 @@ class Gate:
         )  # fmt: skip
 
 
-def _omissible(taken: Schema) -> frozenset[str]:
-    """The names of optional arguments whose schema has no null."""
+def _not_nullable(taken: Schema) -> frozenset[str]:
+    """Return the names of optional arguments whose schema does not allow null."""
     properties = taken.get("properties", {})
     return frozenset(
         name
@@ -486,11 +491,11 @@ def _takes_null(property: Mapping[str, Any]) -> bool:
 
 def _operation(dialect: Dialect, tool: Tool, rest_only: bool = False) -> Operation:
     checker = schema.compile(tool.input)
-    return Operation(dialect, tool, checker, _omissible(tool.input), rest_only)
+    return Operation(dialect, tool, checker, _not_nullable(tool.input), rest_only)
 
 
 def _allows(caller: Caller, dialect: str, tool: Tool) -> bool:
-    """Whether the caller's credential is for the dialect and has the tool's scope."""
+    """Return whether the caller's credential is for the dialect and has the tool's scope."""
     return (caller.dialects is None or dialect in caller.dialects) and tool.scope in caller.scopes
 
 
@@ -499,19 +504,19 @@ def _no_such_tool(name: str) -> NotFound:
 
 
 def not_permitted(caller: Caller, dialect: str, tool: Tool) -> NotPermitted:
-    """The refusal of a caller whose credential lacks the dialect or the scope."""
-    made = f"commonplace token create --dialect {dialect}"
+    """Return the error for a caller whose credential lacks the dialect or the scope."""
+    command = f"commonplace token create --dialect {dialect}"
     if tool.scope == "admin":  # no other scope includes "admin"
-        made += " --scope admin"
+        command += " --scope admin"
     if caller.dialects is not None and dialect not in caller.dialects:
-        spoken = " and ".join(sorted(caller.dialects)) or "none"
+        allowed = " and ".join(sorted(caller.dialects)) or "none"
         return NotPermitted(
-            f"The credential is for another dialect ({spoken}), and {tool.name} is of {dialect}.",
-            hint=f"Make one for it: '{made}'.",
+            f"The credential is only for {allowed}, but {tool.name} belongs to {dialect}.",
+            hint=f"Create a credential for {dialect}: '{command}'.",
         )
     return NotPermitted(
         f"{tool.name} needs the scope '{tool.scope}'.",
-        hint=f"Use a credential that has it ('{made}').",
+        hint=f"Create a credential with this scope: '{command}'.",
     )
 
 
@@ -542,17 +547,18 @@ def _entry(
 
 
 def _retry_key(running: _RunningCall, call: Call) -> bytes:
-    """A digest of the idempotency key and of everything that decides what a call writes, and where.
+    """Return a digest of the idempotency key and of everything that determines a call's effect.
 
     - The credential's family (or the credential), the user and the subject. The path of a request
       only selects the dialect, the tool, the subject and arguments, which are all in the digest.
-    - The tool and its arguments. Objects are compared without the order of their names, which some
-      clients do not keep.
+    - The tool and its arguments. Keys of objects are sorted, since some clients
+      do not preserve their order.
     - The headers that contracts read, such as `X-Conversation-Id`.
     - Of the session only the part that the tool's effect depends on (`Tool.session`). A client that
       reconnects gets another session id, and its retry must still be recognised.
 
-    What says nothing of the effect is left out: address, client name and request id may differ.
+    The digest does not cover the address, the client name and the request id, which do not
+    change the effect.
     """
     request, caller, tool = running.request_info, running.caller, running.operation.tool
     if request.idempotency_key.startswith(PIPE_KEY):
@@ -568,19 +574,19 @@ def _retry_key(running: _RunningCall, call: Call) -> bytes:
 
 
 def _pipe_key(caller: Caller, key: str) -> bytes:
-    """A digest of a key that a pipe made for one call; the stored answer is deleted by it alone."""
+    """Return a digest of a pipe's key for one call; the stored response is found by this digest."""
     parts = (caller.credential, caller.user, caller.subject, key)
     return hashlib.sha256(as_json(parts).encode()).digest()
 
 
 def _as_value(tool: Tool, value: Any) -> Wire:
-    """The result of a REST operation; its route formats it."""
+    """Return the result of a REST operation unchanged; the route formats it."""
     del tool
     return {"value": value}
 
 
 def _visible(wire: Wire) -> Wire:
-    """The error result with hidden characters made visible: it may repeat an argument."""
+    """Escape hidden characters in an error result, since it may quote an argument."""
     if "content" not in wire:
         return wire
     blocks = [{**block, "text": visible(block["text"])} for block in wire["content"]]
@@ -601,7 +607,7 @@ def _refuse_too_large(result: str, most: int) -> None:
 
 
 def _one_line(text: str) -> str:
-    """A name from outside as one printable line of limited length."""
+    """Return a client's text as one printable line of limited length."""
     text = text[:200]
     if text.isprintable():
         return text

@@ -63,9 +63,8 @@ from commonplace.storage.ports import Store
 from commonplace.web import pages as web
 
 USE_SECONDS = 60.0
-CUT_SECONDS = 6 * 3600.0  # how often old audit entries are looked for
-# Paths that a person opens from another site: from a client's site, by a link that a device shows,
-# or by any link.
+CUT_SECONDS = 6 * 3600.0  # interval between deletions of old audit entries
+# Paths that a person may open by a link on another site, such as a client's site or a device.
 VISITED = ("/oauth/authorize", "/oauth/device", *web.VISITED)
 
 log = logging.getLogger(__name__)
@@ -82,13 +81,13 @@ class Parts:
     accounts: Accounts
     vault: Vault
     restart: Callable[[], None] | None = None
-    """Stops the server and starts it anew; None where it cannot."""
+    """Restarts the server; None if it cannot be restarted."""
 
 
 class Endpoint:
     """The dialects of one path: streamable HTTP, and the older handshake on the same path.
 
-    Which of them answers depends on who calls; the door has decided it.
+    `Door` chooses the dialect by the caller and puts its name into the scope.
     """
 
     def __init__(
@@ -136,7 +135,7 @@ class Endpoint:
     async def _get(self, scope: Scope, receive: Receive, send: Send) -> None:
         headers = dict(scope["headers"])
         if VERSION_HEADER in headers or b"text/event-stream" not in headers.get(b"accept", b""):
-            await _not_allowed(scope, receive, send)  # a stateless server opens no stream
+            await _not_allowed(scope, receive, send)  # a stateless server offers no event stream
             return
         dialect = self._dialects[scope[DIALECT]]
         scope["user"] = _user(scope[ADMITTED].caller)
@@ -159,7 +158,7 @@ class Endpoint:
     def _with_endpoint(self, scope: Scope, send: Send) -> Send:
         """Put the path and the subject of this request into the first event, the endpoint.
 
-        The transport knows one path only: messages posted there would reach another subject.
+        The transport knows one path only; a message posted there would reach another subject.
         """
         subject = self._dialects[scope[DIALECT]].subject
         parameter = subject.parameter if subject is not None else ""
@@ -186,7 +185,8 @@ async def _not_allowed(scope: Scope, receive: Receive, send: Send) -> None:
 
 
 def _user(caller: Caller) -> AuthenticatedUser:
-    """The caller in the SDK's type, to which it binds an event stream: others get a 404."""
+    """Return the caller as the SDK's user type. The SDK answers other callers of the stream with
+    404."""
     return AuthenticatedUser(
         AccessToken(
             token="", client_id=caller.credential or "local", scopes=[],
@@ -196,7 +196,7 @@ def _user(caller: Caller) -> AuthenticatedUser:
 
 
 def application(parts: Parts) -> Door:
-    """The whole application behind its door."""
+    """Build the HTTP application, wrapped in `Door`."""
     settings = parts.settings
     registry.known(settings.dialect)
     dialects = registry.load_all()
@@ -269,7 +269,7 @@ def _lifespan(
     dialects: Collection[Dialect],
     endpoints: Collection[Endpoint],
 ) -> Any:
-    """Starts and stops what runs in the background."""
+    """Return the lifespan handler, which starts and stops the background tasks."""
     setting = Setting(
         library=parts.library,
         system=parts.system,
@@ -291,7 +291,7 @@ def _lifespan(
                     await stack.enter_async_context(manager.run())
             tasks = [_store_use(parts.tokens.credentials, workers), refusals.run()]
             if parts.settings.audit_days:
-                tasks.append(_cut_audit(parts, workers))
+                tasks.append(_prune_audit(parts, workers))
             for task in tasks:
                 stack.callback(asyncio.create_task(task).cancel)
             yield
@@ -303,7 +303,7 @@ def _lifespan(
 
 @contextlib.asynccontextmanager
 async def _in_thread(context: contextlib.AbstractContextManager[None]) -> AsyncIterator[None]:
-    """A context that blocks, entered and left in worker threads."""
+    """Enter and leave a blocking context manager in worker threads."""
     await asyncio.to_thread(context.__enter__)
     try:
         yield
@@ -311,8 +311,8 @@ async def _in_thread(context: contextlib.AbstractContextManager[None]) -> AsyncI
         await asyncio.to_thread(context.__exit__, None, None, None)
 
 
-async def _cut_audit(parts: Parts, workers: Workers) -> None:
-    """Remove audit entries that are older than the settings say, now and then."""
+async def _prune_audit(parts: Parts, workers: Workers) -> None:
+    """Delete audit entries older than `audit_days` at regular intervals."""
 
     def cut(space: str | None) -> int:
         before = datetime.now(UTC) - timedelta(days=parts.settings.audit_days)
@@ -338,7 +338,7 @@ async def _health(_: Request) -> Response:
 
 
 def _oauth(parts: Parts, dialects: Mapping[str, Dialect]) -> OAuth | None:
-    """The authorization server; None if the base URL cannot be an issuer."""
+    """Build the authorization server; return None if the base URL cannot be an issuer."""
     settings = parts.settings
     try:
         return OAuth(
@@ -361,7 +361,7 @@ def _origin(url: str) -> str:
 
 
 def _has_subject(library: Library, dialect: Dialect, space: str, subject: str) -> bool:
-    """Whether the space has that subject."""
+    """Return whether the space has that subject."""
     memory, caller = Commonplace(space=space, library=library), Caller(space=space)
     try:
         return dialect.subject is not None and bool(
@@ -372,18 +372,18 @@ def _has_subject(library: Library, dialect: Dialect, space: str, subject: str) -
 
 
 async def _store_use(credentials: Credentials, workers: Workers) -> None:
-    """Every minute, store when tokens were used, and delete those that ended long ago."""
+    """Every minute, store the time of last use of tokens, and delete tokens that ended long ago."""
     while True:
         await asyncio.sleep(USE_SECONDS)
         try:
             await workers.run(credentials.flush)
             await workers.run(credentials.prune)
         except CommonplaceError as error:
-            log.warning("the use of tokens could not be stored", extra={"why": error.message})
+            log.warning("the last use of tokens could not be stored", extra={"why": error.message})
 
 
 def _handlers(paths: Paths, dialects: Mapping[str, Dialect]) -> Any:
-    """The answers for unknown paths and methods."""
+    """Return the error handlers for unknown paths and methods."""
 
     def dialect_of(request: Request) -> Dialect | None:
         return dialects.get(request.scope.get(DIALECT, ""))
@@ -406,7 +406,7 @@ def _handlers(paths: Paths, dialects: Mapping[str, Dialect]) -> Any:
 
 
 def _own_operations(parts: Parts, metrics: Metrics) -> Dialect:
-    """The server's own operations, through the same gate as all others."""
+    """Return the server's own operations, which `Gate` runs like those of a dialect."""
     started = time.time()
 
     def health_details(call: Call, **_: Any) -> dict[str, Any]:

@@ -1,6 +1,6 @@
-"""What an operator sees: structured logs with request ids, and counters for Prometheus.
+"""Structured logs with request ids, and metrics for Prometheus.
 
-Neither ever holds a header, an argument or a result, so no secret and no memory can be in them.
+Logs and metrics never contain a header, an argument or a result, so they leak no secret or memory.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ class _LogFormatter(logging.Formatter):
     """Formats exceptions."""
 
     def formatException(self, ei: Any) -> str:
-        """The traceback and the types, without the messages: these may quote a memory."""
+        """Return the traceback with exception types, without messages, which may quote a memory."""
         text, error, seen = "", ei[1], set[int]()
         while error is not None and id(error) not in seen:
             seen.add(id(error))
@@ -32,10 +32,10 @@ class _LogFormatter(logging.Formatter):
 
 
 class JsonLines(_LogFormatter):
-    """One JSON object a line."""
+    """Formats each record as one line of JSON."""
 
     def format(self, record: logging.LogRecord) -> str:
-        """The record's own fields, and the extra ones."""
+        """Return the record's own fields and the extra ones."""
         line = {
             "at": time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(record.created))
             + f".{int(record.msecs):03d}Z",
@@ -50,10 +50,10 @@ class JsonLines(_LogFormatter):
 
 
 class TextLines(_LogFormatter):
-    """One line of text for a person at a terminal."""
+    """Formats each record as one line of text."""
 
     def format(self, record: logging.LogRecord) -> str:
-        """Time, level, event and the extra fields."""
+        """Return time, level, event and the extra fields."""
         extras = "".join(f" {name}={value}" for name, value in _extras(record).items())
         at = time.strftime("%H:%M:%S", time.localtime(record.created))
         line = f"{at} {record.levelname.lower():7} {record.getMessage()}{extras}"
@@ -81,16 +81,16 @@ def set_up_logging(form: str, level: int = logging.INFO) -> None:
 
 
 def log_lines() -> logging.Formatter:
-    """The format of the server's log; text if the log was set up by another program."""
+    """Return the format of the server's log; text if another program configured logging."""
     formatters = (handler.formatter for handler in logging.getLogger().handlers)
     return next((each for each in formatters if isinstance(each, _LogFormatter)), TextLines())
 
 
 def quieten(level: int = logging.INFO) -> None:
-    """Log only warnings and errors of libraries, and nothing that repeats a request."""
+    """Log only warnings and errors of libraries, and silence loggers that quote requests."""
     for noisy in ("mcp", "httpx", "httpx2", "sse_starlette", "uvicorn.error", "asyncio"):
         logging.getLogger(noisy).setLevel(max(level, logging.WARNING))
-    logging.getLogger("mcp.server.sse").setLevel(logging.ERROR)  # its warnings name sessions
+    logging.getLogger("mcp.server.sse").setLevel(logging.ERROR)  # its warnings contain session ids
 
 
 class Metrics:
@@ -127,7 +127,7 @@ class Metrics:
         )
 
     def text(self) -> str:
-        """The exposition format."""
+        """Return the metrics in the Prometheus text format."""
         from prometheus_client import generate_latest
 
         return generate_latest(self.registry).decode()

@@ -1,4 +1,4 @@
-"""The OpenAPI document of a dialect, made of the rows that also serve its routes."""
+"""Builds the OpenAPI document of a dialect from its declared routes."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from commonplace.dialects.rest import OpenApi, Rest, Route
 
 
 def document(dialect: Dialect, rest: Rest, openapi: OpenApi) -> dict[str, Any]:
-    """The whole document; paths are relative to the dialect's root, if it has one only."""
+    """Return the document; paths are relative to the dialect's root if it has exactly one."""
     root = rest.roots[0] if len(rest.roots) == 1 else ""
     inputs = {tool.name: tool.input for tool in dialect.operations}
     paths: dict[str, dict[str, Any]] = {}

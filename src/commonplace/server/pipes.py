@@ -1,8 +1,8 @@
-"""Wraps the SDK's streams: says who calls, answers malformed lines, and waits for pending replies.
+"""Wraps the SDK's streams: adds the caller, answers malformed lines, waits for pending replies.
 
-The SDK drops a line that it cannot parse, so that its sender waits for ever, replaces bytes that
-are not UTF-8, and gives up pending replies at EOF, though the calls may have been stored. It also
-refuses some calls itself; these are audited here.
+Without this wrapper the SDK drops a line that it cannot parse (the sender would wait for ever),
+replaces bytes that are not UTF-8, and abandons pending replies at EOF although the calls may have
+been committed. It also refuses some calls itself; these are audited here.
 """
 
 from __future__ import annotations
@@ -41,18 +41,18 @@ ID_CHARS = 1_000
 _TOKENS = re.compile(r'"(?:[^"\\]|\\.)*"|[\[\]{}:]|-?\d+')
 NOTIFICATIONS = "notifications/"
 CANCELLED = f"{NOTIFICATIONS}cancelled"
-UNREAD = "stdio"  # the name of a call in the audit when the line cannot be parsed
+UNREAD = "stdio"  # the audited name of a call in an unparsable line
 
 
 def lines(wire: BinaryIO) -> anyio.AsyncFile[str]:
-    """The lines of a pipe; bytes that are not UTF-8 are kept, so that the line is refused."""
+    """Yield the lines of a pipe; invalid UTF-8 is preserved, so that the line is refused later."""
     return anyio.wrap_file(TextIOWrapper(wire, encoding="utf-8", errors="surrogateescape"))
 
 
 async def messages(
     source: AsyncIterator[bytes],
 ) -> AsyncIterator[SessionMessage | Exception]:
-    """The message of each line, or why there is none; as the SDK reads standard input."""
+    """Yield the message of each line, or the exception of parsing it, as the SDK does."""
     async for line in source:
         text = line.decode("utf-8", "surrogateescape")
         try:
@@ -65,17 +65,17 @@ async def messages(
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Pending:
-    """A request that was not answered yet; what it calls, if it calls a tool."""
+    """A request without a response yet, and the tool that it calls, if any."""
 
     admitted: Admitted | None
     called: Called | None
 
 
 class Pipes:
-    """Both directions of a pipe: `incoming` and `outgoing` stand in for the transport's own.
+    """Both directions of a pipe; `incoming` and `outgoing` replace the streams of the transport.
 
-    `local` is the caller where messages do not come through the door. At EOF, pending replies are
-    waited for up to `seconds`.
+    `local` is the caller of a local pipe; over HTTP `Door` has set the caller. At EOF, `receive`
+    waits up to `seconds` for pending replies.
     """
 
     def __init__(
@@ -104,7 +104,8 @@ class Pipes:
         await server.run(self.incoming, self.outgoing, server.create_initialization_options())
 
     async def receive(self) -> SessionMessage:
-        """The next message. Malformed lines get an error; EOF waits for pending replies."""
+        """Return the next message. Answer malformed lines with an error; at EOF, wait for
+        replies."""
         while True:
             try:
                 item = await self._source.receive()
@@ -122,7 +123,7 @@ class Pipes:
             return message
 
     async def send(self, item: SessionMessage) -> None:
-        """Pass a message on, and audit a call that the SDK refused."""
+        """Send a message, and audit a call that the SDK refused."""
         answer = item.message
         self._sending += 1
         try:
@@ -136,7 +137,7 @@ class Pipes:
             self._wake_if_idle()
 
     def _with_caller(self, message: SessionMessage) -> SessionMessage:
-        """The message with its caller, as the door leaves it in the scope."""
+        """Return the message with its caller in the scope, as `Door` does for HTTP."""
         if self._local is None:
             return message
         context = SimpleNamespace(scope={ADMITTED: replace(self._local, audited=[])})
@@ -153,7 +154,7 @@ class Pipes:
             self._wake_if_idle()
 
     def _take_pending(self, identity: object) -> _Pending | None:
-        """Remove the request with this id from the pending ones; of two, the audited one."""
+        """Remove and return the pending request with this id; of two, the audited one."""
         if not isinstance(identity, int | str) or identity not in self._pending:
             return None
         same = self._pending[identity]
@@ -164,8 +165,8 @@ class Pipes:
         return first
 
     async def _refuse(self, fault: _Fault | None) -> None:
-        """Answer a malformed line, and audit what it calls."""
-        if fault is None or self._local is None:  # over HTTP the door has already answered it
+        """Answer a malformed line with an error, and audit its tool calls."""
+        if fault is None or self._local is None:  # over HTTP `Door` has already answered
             return
         calls = [tool_and_arguments(call.get("params")) for call in calls_in(fault.found)]
         if fault.found is UNREADABLE or len(calls) > MOST_CALLS:
@@ -174,7 +175,7 @@ class Pipes:
         await self._sink.send(SessionMessage(fault.answer()))
 
     async def _audit(self, admitted: Admitted | None, calls: list[Called], why: str) -> None:
-        """Write audit entries for calls that are not carried out, unless they have entries."""
+        """Write audit entries for refused calls that have no entry yet."""
         if admitted is None or admitted.audited:
             return
         admitted.audited.append(InvalidInput.code)
@@ -205,23 +206,23 @@ def _called(message: types.JSONRPCMessage) -> Called | None:
 
 @dataclass(frozen=True, slots=True)
 class _Fault:
-    """What is wrong with a line, and what could be parsed of it."""
+    """The error of a malformed line, and the part of it that could be parsed."""
 
     found: Any
     code: int
     why: str
     identity: int | str | None = None
-    """The id, if only that could be found."""
+    """The id, if nothing else could be parsed."""
 
     def answer(self) -> types.JSONRPCError:
-        """The error, with the id of the request if it has a usable one."""
+        """Return the error response, with the id of the request if it is valid."""
         error = types.ErrorData(code=self.code, message=self.why)
         identity = self.identity if self.found is UNREADABLE else identity_of(self.found)
         return types.JSONRPCError(jsonrpc="2.0", id=identity, error=error)
 
 
 def _fault(error: Exception) -> _Fault | None:
-    """Why a line is malformed; None for an empty line, which needs no answer."""
+    """Return the fault of a malformed line; None for an empty line, which gets no answer."""
     first: Any = error.errors(include_url=False)[0] if isinstance(error, ValidationError) else {}
     if first.get("type") == "string_unicode":
         why = "This line is not UTF-8. Nothing of it was carried out."
@@ -234,7 +235,7 @@ def _fault(error: Exception) -> _Fault | None:
     if not line.strip():
         return None
     found = _with_long_numbers(line)
-    if (why := _excess(line)) != "":
+    if (why := _nesting_error(line)) != "":
         return _Fault(found, types.PARSE_ERROR, why, _outer_id(line))
     why = "This is not JSON. Send one message a line."
     if found is not UNREADABLE:
@@ -243,15 +244,15 @@ def _fault(error: Exception) -> _Fault | None:
 
 
 def _with_long_numbers(line: str) -> Any:
-    """The JSON of a line, in which numbers that are too long are 0; UNREADABLE if it is none."""
+    """Return the parsed line, with too long numbers replaced by 0; UNREADABLE if it is not JSON."""
     try:
         return json.loads(line, parse_int=lambda digits: int(digits) if len(digits) < 4_000 else 0)
     except (ValueError, RecursionError):
         return UNREADABLE
 
 
-def _excess(line: str) -> str:
-    """Which limit of nesting a line exceeds, as over HTTP; empty if none."""
+def _nesting_error(line: str) -> str:
+    """Return the error if a line exceeds the nesting limits of HTTP; empty if it does not."""
     from commonplace.dialects.rest import Rejected
     from commonplace.server.request import check_nesting
 
@@ -263,7 +264,7 @@ def _excess(line: str) -> str:
 
 
 def _outer_id(line: str) -> int | str | None:
-    """The id of a message that is nested too deep to be parsed."""
+    """Find the id of a message that is nested too deep to be parsed."""
     level, before, last = 0, "", ""
     for mark in _TOKENS.finditer(line):
         part = mark[0]
@@ -275,7 +276,7 @@ def _outer_id(line: str) -> int | str | None:
 
 
 def _without_id(message: types.JSONRPCMessage) -> _Fault | None:
-    """A request whose id is missing or not valid: the SDK takes it for a notification."""
+    """Return the fault of a request without a valid id, which the SDK takes for a notification."""
     if not isinstance(message, types.JSONRPCNotification):
         return None
     if message.method.startswith(NOTIFICATIONS):
@@ -285,7 +286,7 @@ def _without_id(message: types.JSONRPCMessage) -> _Fault | None:
 
 
 def _escaped(line: str) -> Any:
-    """The JSON of a line that is not UTF-8, to find its id."""
+    """Parse a line that is not UTF-8, to find its id."""
     try:
         return json.loads(line)
     except (ValueError, RecursionError):
@@ -293,7 +294,7 @@ def _escaped(line: str) -> Any:
 
 
 def _message(error: Exception) -> Any:
-    """The whole message that an error is about; the error itself may show only a part of it."""
+    """Return the whole message that a validation error refers to."""
     if isinstance(error, ValidationError):
         for each in error.errors(include_url=False):
             if each["type"] == "missing" or len(each["loc"]) < 2:

@@ -1,4 +1,4 @@
-"""A dialect as an MCP server: tools are listed and called through the gate."""
+"""Serves a dialect as an MCP server of the SDK."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ log = logging.getLogger(__name__)
 
 
 def build(dialect: Dialect, workers: Workers, quota: Quota | None = None) -> Server:
-    """The MCP server of a dialect; the caller is in the ASGI scope of the request."""
+    """Build the MCP server of a dialect; it finds the caller in the ASGI scope of the request."""
 
     async def list_tools(
         ctx: ServerRequestContext[Any, Any], params: types.PaginatedRequestParams
@@ -89,7 +89,7 @@ def build(dialect: Dialect, workers: Workers, quota: Quota | None = None) -> Ser
         dialect.server,
         version=dialect.version,
         instructions=dialect.instructions,
-        # No tool reads arguments from headers, so the SDK needs no schemas.
+        # The SDK needs schemas only for arguments in headers, and no tool has such arguments.
         get_tool_input_schema=lambda _: None,
         # The list depends on the caller's scope, and does not change while the server runs.
         cache_hints={"tools/list": CacheHint(ttl_ms=lasts, scope="private")},
@@ -109,7 +109,7 @@ def _admitted(ctx: ServerRequestContext[Any, Any]) -> Admitted:
 
 
 def _fault(error: Exception) -> MCPError:
-    """The error for a client; the SDK would send the exception's own text."""
+    """Return an error without the exception's text, which the SDK would send."""
     log.error("a request failed", exc_info=error)
     message = error.message if isinstance(error, CommonplaceError) else FAULT
     return MCPError(code=types.INTERNAL_ERROR, message=message)

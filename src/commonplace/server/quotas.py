@@ -1,4 +1,4 @@
-"""How many requests a space may make in a minute, where a contract says so."""
+"""Limits the requests of a space per minute, if the dialect's contract has such a limit."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ class Remaining:
     reset: int
     """The Unix second in which the next minute begins."""
     wait: int
-    """Seconds to wait; 0 for a request that may pass."""
+    """Seconds to wait; 0 for an allowed request."""
 
     def headers(self) -> dict[str, str]:
-        """The rate limit headers of an answer."""
+        """Return the rate limit headers of a response."""
         headers = {
             "x-ratelimit-limit": str(self.limit),
             "x-ratelimit-remaining": str(self.remaining),
@@ -36,7 +36,7 @@ class Remaining:
 
     @property
     def error(self) -> TooManyCalls | None:
-        """The error of a request over the limit; None for one that may pass."""
+        """Return the error of a request over the limit; None for an allowed request."""
         if not self.wait:
             return None
         message = f"More than {self.limit} requests in a minute; wait {self.wait} s."
@@ -44,7 +44,7 @@ class Remaining:
 
 
 class Quota:
-    """Counts by space and minute, tools and REST together. Used from one thread, the event loop."""
+    """Counts requests by space and minute, MCP and REST together. Use it on the event loop only."""
 
     def __init__(self, limit: int, clock: Callable[[], float] = time.time) -> None:
         self._limit = limit
@@ -52,7 +52,7 @@ class Quota:
         self._counts: OrderedDict[str, tuple[int, int]] = OrderedDict()
 
     def take(self, space: str) -> Remaining:
-        """Count one more request of this space, unless its minute is used up."""
+        """Count one more request of this space, unless it has reached the limit."""
         now = self._clock()
         minute = int(now // MINUTE)
         reset = (minute + 1) * MINUTE
@@ -73,7 +73,7 @@ class Quota:
 
 
 def quota_of(declared: RateLimit | None, environ: Mapping[str, str]) -> Quota | None:
-    """The quota of one server: what the operator has set, or what the dialect declares."""
+    """Return the quota set in the environment, or else the quota of the dialect."""
     if declared is None:
         return None
     given = environ.get(declared.setting, "")

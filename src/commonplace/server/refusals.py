@@ -1,8 +1,8 @@
-"""Audit entries for requests refused before the gate; floods of unknown callers share entries.
+"""Audit entries for requests that `Door` refuses; many requests of unknown callers share an entry.
 
-A call of a known caller has an entry of its own. Unknown callers can send requests by the thousand:
-of an address, a path and a reason, the first in a second has its entry, and the others of that
-second share one that says how many there were.
+Each call of a known caller gets its own entry. Unknown callers can send thousands of requests: for
+each address, path and reason, the first refusal in a second gets an entry, and one further entry
+holds the number of the others in that second.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from commonplace.server.calls import Workers
 from commonplace.server.gate import Gate
 
 SECONDS = 1.0
-MOST_FLOODS = 100  # addresses counted separately within a second; further ones are counted together
+MOST_FLOODS = 100  # addresses counted separately within a second; all others are counted together
 SEVERAL = "several"
 
 Called = tuple[str, Mapping[str, Any]]
@@ -33,7 +33,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(slots=True)
 class _Flood:
-    """A refusal and how many like it followed."""
+    """A refusal, and the number of equal refusals after it."""
 
     request_info: RequestInfo
     error: CommonplaceError
@@ -41,7 +41,7 @@ class _Flood:
 
 
 class Refusals:
-    """Writes the entries. Used from one thread, the event loop."""
+    """Writes the audit entries. Use it on the event loop only."""
 
     def __init__(self, gate: Gate, workers: Workers) -> None:
         self._gate = gate
@@ -71,7 +71,7 @@ class Refusals:
     ) -> None:
         """Write an entry at once, or count it for the entry at the end of the second.
 
-        `request` must not depend on what a client chooses: each distinct value gets an entry.
+        `request` must not contain text of the client: each distinct value gets an entry.
         """
         key = (block_of(request_info.address), dialect, request, error.code)
         if key not in self._floods and len(self._floods) >= MOST_FLOODS:
@@ -90,7 +90,9 @@ class Refusals:
         for (_, dialect, name, _), flood in floods.items():
             if flood.others:
                 calls = [(name, {"requests": flood.others})]
-                message = f"{flood.others:,} more like the one before. {flood.error.message}"
+                message = (
+                    f"{flood.others:,} more requests like the previous one. {flood.error.message}"
+                )
                 error = Rejected(429, flood.error.code, message)
                 await self.audit(None, flood.request_info, dialect, calls, error)
 

@@ -1,4 +1,4 @@
-"""A request before it is let in: Host and Origin, what its path allows, headers and body."""
+"""HTTP requests that `Door` checks: Host and Origin, the declared path, headers and body."""
 
 from __future__ import annotations
 
@@ -29,22 +29,25 @@ from commonplace.server.calls import parse_message, tool_and_arguments
 from commonplace.server.refusals import Called
 from commonplace.server.settings import Settings, is_loopback
 
-OPEN = "/mcp"  # serves the default dialect, and a dialect with subjects to callers who act as one
+OPEN = "/mcp"  # serves the default dialect, or the dialect of the subject that the caller acts as
 JSON = "application/json"
 BODILESS = ("GET", "HEAD", "DELETE", "OPTIONS")  # methods whose body is ignored
 METHODS = frozenset((*BODILESS, "POST", "PUT", "PATCH"))
 DEPTH = 64
-# most arrays and objects: json.loads holds the interpreter lock while it creates them
+# most arrays and objects in a body: json.loads holds the GIL while it creates them
 CONTAINERS = 100_000
 BODY_SECONDS = 30.0  # time limit for receiving a body
 INLINE_BYTES = 65_536  # larger bodies are checked and parsed in a worker
 TOTAL_BYTES = 128 * 1024 * 1024  # bytes of bodies in memory at the same time, for all requests
-# bytes of bodies for one address; handling needs several times as much
+# bytes of bodies for one address; handling them needs several times as much memory
 ADDRESS_BYTES = 48 * 1024 * 1024
-RECHECK = "commonplace.recheck"  # scope key: recognises the credential again
-HANDED_ON = ("x-conversation-id", "x-llm-api-key")  # request headers that are passed on to dialects
-# What proxies, tunnels and gateways add to the requests that they forward: names, and how the names
-# of a product's or a purpose's own headers begin.
+RECHECK = "commonplace.recheck"  # scope key: the function that verifies the credential again
+DIALECT_HEADERS = (
+    "x-conversation-id",
+    "x-llm-api-key",
+)  # request headers that are passed on to dialects
+# Headers that proxies, tunnels and gateways add to forwarded requests, and prefixes of such
+# headers.
 FORWARDED = frozenset((
     b"forwarded", b"via", b"client-ip", b"true-client-ip", b"x-client-ip", b"x-cluster-client-ip",
     b"x-proxyuser-ip", b"x-proxy-id", b"cdn-loop", b"remote-user", b"x-remote-user",
@@ -57,7 +60,7 @@ FORWARDED_PREFIXES = (
     b"x-ms-client-principal", b"x-vercel-", b"x-nf-",
 )  # fmt: skip
 _REQUEST_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
-# An unterminated string is matched to its end at once, not once for each quote in it.
+# The last `"?` lets an unterminated string match to the end, which avoids quadratic time.
 _MARKS = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"?|[\[\]{}]', re.DOTALL)
 _NOT_JSON = "The body must be application/json."
 _HOST = re.compile(
@@ -66,32 +69,32 @@ _HOST = re.compile(
 _DEFAULT_PORTS = {"http": 80, "https": 443}
 LOOPBACK_NAMES = ("localhost", "127.0.0.1", "[::1]")
 _NOT_OURS = "{} name not allowed. Add it to `allow_hosts`."
-# No packet is sent there; connecting shows which local address would be used.
-_ELSEWHERE = ((socket.AF_INET, "192.0.2.1"), (socket.AF_INET6, "2001:db8::1"))
+# Connecting a UDP socket sends no packet, but selects the local address for this destination.
+_OTHER_HOSTS = ((socket.AF_INET, "192.0.2.1"), (socket.AF_INET6, "2001:db8::1"))
 
 Headers = Sequence[tuple[bytes, bytes]]
 
 
 @dataclass(frozen=True, slots=True)
 class Entrance:
-    """What a path serves: the door checks it before it reads the request."""
+    """The properties of a path; `Door` checks them before it reads the request."""
 
     route: str
-    """The path as it is declared, for the metrics and the audit."""
+    """The declared path with its placeholders, for the metrics and the audit."""
     dialect: Dialect | None = None
     public: bool = False
     mcp: bool = False
     uploads: int = 0
     body: int = 0
     named: str = ""
-    """The subject that the path names."""
+    """The subject in the path."""
     of_subjects: Dialect | None = None
-    """The dialect that answers instead to a caller who acts as one of its subjects."""
+    """The dialect that answers callers who act as one of its subjects."""
     websocket: bool = False
     forms: bool = False
-    """Whether a page of ours may post a form there."""
+    """Whether pages of this server may post a form to the path."""
     visited: bool = False
-    """Whether a person may open it by a link on another site."""
+    """Whether a person may open the path by a link on another site."""
 
 
 class Paths:
@@ -110,7 +113,7 @@ class Paths:
         self.mcp: dict[str, str] = {}
         """The fixed paths of MCP, and the dialect that each serves by default."""
         self.of_subject = ""
-        """The path of MCP that names a subject."""
+        """The MCP path with a subject in it."""
         self._of_subjects: Dialect | None = None
         self._exact: dict[str, Entrance] = {
             path: Entrance(path, public=True, visited=path in visited)
@@ -141,7 +144,7 @@ class Paths:
                     self._mcp(f"{path}/", dialect)
             if dialect.rest is not None:
                 self._rest(dialect, dialect.rest)
-        # Of two roots, one inside the other, the inner one decides.
+        # If one root contains another, the inner root takes precedence.
         self._below.sort(key=lambda each: len(each[0]), reverse=True)
 
     def _mcp(self, path: str, dialect: Dialect, of_subjects: Dialect | None = None) -> None:
@@ -174,12 +177,12 @@ class Paths:
             self._exact.setdefault(root, nothing)
 
     def dialects_at(self, path: str) -> set[str]:
-        """The dialects that may have to answer at a path of MCP."""
+        """Return the dialects that may answer at an MCP path."""
         also = self._exact[path].of_subjects
         return {self.mcp[path]} | ({also.name} if also is not None else set())
 
     def entrance(self, path: str) -> Entrance:
-        """What is served at a path."""
+        """Return the entrance of a path."""
         found = self._exact.get(path)
         if found is not None:
             return found
@@ -198,7 +201,7 @@ class Paths:
         return Entrance("unknown")
 
     def listing(self) -> str:
-        """Where MCP is served, for the answer to a request to another path."""
+        """Return a sentence with the MCP paths, for requests to an unknown path."""
         paths = ", ".join(path for path in self.mcp if not path.endswith("/"))
         if self._of_subjects is not None and self._of_subjects.subject is not None:
             title = self._of_subjects.subject.title
@@ -269,9 +272,9 @@ class Addresses:
 
 
 def own_names(settings: Settings) -> list[str]:
-    """The host names that are allowed by default: the address that the server listens on.
+    """Return the host names that are allowed by default: the address that the server listens on.
 
-    Where that is every address of the machine, those by which others reach it, and its name.
+    If it listens on all addresses, these are the machine's network addresses and its host name.
     """
     if settings.everywhere:
         return [*_reachable(), *LOOPBACK_NAMES]
@@ -281,9 +284,9 @@ def own_names(settings: Settings) -> list[str]:
 
 
 def _reachable() -> list[str]:
-    """This machine's addresses towards the network, and its name."""
+    """Return this machine's network addresses and its host name."""
     found: list[str] = []
-    for family, elsewhere in _ELSEWHERE:
+    for family, elsewhere in _OTHER_HOSTS:
         with contextlib.suppress(OSError), socket.socket(family, socket.SOCK_DGRAM) as asking:
             asking.connect((elsewhere, 9))
             found.append(_bracketed(asking.getsockname()[0]))
@@ -292,14 +295,14 @@ def _reachable() -> list[str]:
 
 
 def _is_navigation(headers: Headers) -> bool:
-    """Whether the request is a top-level navigation."""
+    """Return whether the request is a top-level navigation."""
     return _all(headers, b"sec-fetch-mode") == ["navigate"] and _all(
         headers, b"sec-fetch-dest"
     ) == ["document"]
 
 
 def peer(scope: Scope, proxies: Collection[str]) -> str:
-    """The client's address; X-Forwarded-For counts only from a configured proxy."""
+    """Return the client's address; X-Forwarded-For is trusted only from a configured proxy."""
     address: str = scope["client"][0] if scope.get("client") else ""
     # Dual-stack sockets show IPv4 addresses as ::ffff:a.b.c.d.
     address = address.removeprefix("::ffff:") if "." in address else address
@@ -316,7 +319,7 @@ def _all(headers: Headers, name: bytes) -> list[str]:
 
 
 def parse_host(text: str, default_port: int) -> HostPort | None:
-    """A Host header as name and port; None if it is not valid."""
+    """Return a Host header as name and port, or None if it is not valid."""
     match = _HOST.fullmatch(text)
     if match is None:
         return None
@@ -327,7 +330,7 @@ def parse_host(text: str, default_port: int) -> HostPort | None:
 
 
 def parse_origin(text: str) -> tuple[str, HostPort] | None:
-    """An Origin header as scheme, host and port; `null` and anything with a path are None."""
+    """Parse an Origin header into scheme, host and port; return None for `null` and for a path."""
     scheme, separator, rest = text.partition("://")
     if not separator or scheme not in _DEFAULT_PORTS:
         return None
@@ -340,34 +343,34 @@ def _bracketed(host: str) -> str:
 
 
 class HttpRequest:
-    """A request, or the opening of a WebSocket, while the door checks it."""
+    """A request, or the opening handshake of a WebSocket, while `Door` checks it."""
 
     def __init__(self, scope: Scope, entrance: Entrance, address: str) -> None:
         self.scope = scope
         self.entrance = entrance
         self.method: str = scope.get("method", "GET")
         self.status = 0
-        """The status of the answer; 0 until it is sent."""
+        """The status of the response; 0 until it is sent."""
         self.address_allowed = False
-        """Whether its Host and Origin are allowed."""
+        """Whether the Host and Origin headers are allowed."""
         self.message: Any = None
         self.calls: list[dict[str, Any]] | None = None
-        """The calls of an MCP message; None until the body is read, or if it cannot be."""
+        """The calls of an MCP message; None until the body has been read successfully."""
         self.buffered = 0
-        """Bytes of its body that are held in memory."""
+        """Bytes of the body that are held in memory."""
         self.caller: Caller | None = None
         self.cookie = ""
-        """The session cookie that the caller was recognised by."""
+        """The session cookie that identified the caller."""
         self.refused: CommonplaceError | None = None
         self.audited: list[str] = []
-        """Audit entries already written for this request, by the door or by what is behind it."""
+        """Not empty if an audit entry for this request has been written."""
         self.address = address
         self.sender = block_of(address)
         given = self.header("x-request-id")
         self.id = given if _REQUEST_ID.fullmatch(given) else uuid.uuid4().hex
 
     def header(self, name: str) -> str:
-        """The header's value; empty when it is missing."""
+        """Return the header's value; empty when it is missing."""
         wanted = name.encode()
         for key, value in self.scope["headers"]:
             if key == wanted:
@@ -376,7 +379,7 @@ class HttpRequest:
         return ""
 
     def authorization(self) -> list[bytes]:
-        """The Authorization headers, or the token in the query of a WebSocket request."""
+        """Return the Authorization headers, or the token in the query of a WebSocket request."""
         found = [value for key, value in self.scope["headers"] if key == b"authorization"]
         if not found and self.scope["type"] == "websocket":
             token = next((value for key, value in self._query() if key == "token"), "")
@@ -387,13 +390,13 @@ class HttpRequest:
         return found
 
     def answer_as_documented(self) -> None:
-        """Use the dialect that documents this path for errors to an unknown caller."""
+        """Format errors to an unknown caller as the dialect that documents this path does."""
         if self.entrance.of_subjects is not None:
             self.entrance = replace(self.entrance, dialect=self.entrance.of_subjects)
 
     @property
     def forwarded(self) -> bool:
-        """Whether a proxy has sent it on."""
+        """Whether a proxy has forwarded the request."""
         return any(
             name in FORWARDED or name.startswith(FORWARDED_PREFIXES)
             for name, _ in self.scope["headers"]
@@ -410,7 +413,7 @@ class HttpRequest:
         return f"{self.known_method} {self.entrance.route}"
 
     def called(self) -> list[Called]:
-        """The called tools with their arguments; the route itself if no tool is known."""
+        """Return the called tools with their arguments, or the route if no tool is known."""
         if not self.entrance.mcp:
             return [(self.name, {})]
         if self.calls is None:
@@ -418,21 +421,21 @@ class HttpRequest:
         return [tool_and_arguments(call.get("params")) for call in self.calls]
 
     def info(self) -> RequestInfo:
-        """The request's data for the origin and the audit."""
+        """Return the request's data for the audit and for the origin of memories."""
         return RequestInfo(
             request=self.id,
             client=self.header("user-agent")[:200],
             session=self.header("mcp-session-id")[:200],
             address=self.address,
             idempotency_key=self.header("idempotency-key"),
-            headers={name: value for name in HANDED_ON if (value := self.header(name))},
+            headers={name: value for name in DIALECT_HEADERS if (value := self.header(name))},
         )
 
     def _query(self) -> list[tuple[str, str]]:
         return parse_qsl(self.scope["query_string"].decode("latin-1"), keep_blank_values=True)
 
     def subjects(self) -> list[str]:
-        """The subjects that the path and the query name."""
+        """Return the subjects in the path and the query."""
         entrance = self.entrance
         dialect = entrance.of_subjects or entrance.dialect
         if not entrance.mcp or dialect is None or dialect.subject is None:
@@ -442,7 +445,7 @@ class HttpRequest:
         return [entrance.named, *in_query] if entrance.named else in_query
 
     def is_for_subjects(self, caller: Caller) -> bool:
-        """Whether a credential is for a subject, or for the dialect that has them."""
+        """Return whether a credential is for a subject, or for the dialect with subjects."""
         dialect = self.entrance.of_subjects or self.entrance.dialect
         return bool(caller.subject) or (
             dialect is not None
@@ -463,7 +466,7 @@ class HttpRequest:
         return int(declared) if declared.isdecimal() else 0
 
     def body_limit(self, most: int) -> int:
-        """How many bytes the body may have; Rejected if the headers alone rule it out."""
+        """Return the size limit of the body; raise Rejected if the headers already exceed it."""
         if self.method in BODILESS:
             return 0
         limit = max(most, self.entrance.body)
@@ -482,14 +485,14 @@ class HttpRequest:
 
 
 class Buffers:
-    """Bytes of bodies that are held in memory. Used from one thread, the event loop."""
+    """Counts the bytes of bodies held in memory. Use it on the event loop only."""
 
     def __init__(self) -> None:
         self._total = 0
         self._of: dict[str, int] = {}
 
     def take(self, sender: str, size: int) -> bool:
-        """Count bytes of an address; False, and nothing counted, if there is no room for them."""
+        """Count bytes of an address; return False, and count nothing, if they exceed a limit."""
         held = self._of.get(sender, 0)
         if self._total + size > TOTAL_BYTES or held + size > ADDRESS_BYTES:
             return False
@@ -498,7 +501,7 @@ class Buffers:
         return True
 
     def give_back(self, sender: str, size: int) -> None:
-        """Free what a request has taken."""
+        """Subtract the bytes of a request."""
         self._total -= size
         left = self._of.get(sender, 0) - size
         if left > 0:
@@ -510,11 +513,11 @@ class Buffers:
 async def read_body(
     receive: Receive, limit: int, *, declared: int, typed: bool, take: Callable[[int], bool]
 ) -> bytes:
-    """The whole body; ClientDisconnect if the client has gone.
+    """Read the whole body; raise ClientDisconnect if the client disconnects.
 
-    `take` says whether memory has room for so many bytes: for the declared ones at once, so that of
-    several large bodies some are read whole. A body without a content type (`typed` is False) must
-    be empty.
+    `take` reserves memory for a number of bytes, or returns False. The declared length is reserved
+    at once, so that concurrent large bodies cannot block each other halfway. A body without a
+    content type (`typed` is False) must be empty.
     """
     parts, size = [], 0
     if not take(declared):
@@ -542,15 +545,15 @@ async def read_body(
 
 
 def parse_body(body: bytes) -> Any:
-    """The JSON of a body, or UNREADABLE. Rejected if it is nested too deep or has too many
-    containers.
+    """Return the JSON of a body, or UNREADABLE. Raise Rejected if it is nested too deep or has too
+    many containers.
     """
     check_nesting(body)
     return parse_message(body)
 
 
 def check_nesting(body: bytes) -> None:
-    """Reject JSON that is too deep, or has too many arrays and objects; stop at the first excess.
+    """Reject JSON that is nested too deep, or has too many arrays and objects.
 
     Brackets inside strings do not count.
     """
@@ -573,7 +576,7 @@ def check_nesting(body: bytes) -> None:
 
 
 def in_time(receive: Receive) -> Receive:
-    """A body that is read as it comes: a client whose body comes too slowly counts as gone."""
+    """Wrap `receive` of a streamed body: a client that sends too slowly counts as disconnected."""
     until = asyncio.get_running_loop().time() + BODY_SECONDS
     whole = False
 
@@ -591,9 +594,9 @@ def in_time(receive: Receive) -> Receive:
 
 
 def replayed(body: bytes, receive: Receive) -> Receive:
-    """The body once more, for the application behind the door.
+    """Return a `receive` that passes the body to the application.
 
-    It comes in pieces, and other requests are served between them; then it is freed.
+    It passes the body in pieces, serves other requests between them, and then frees it.
     """
     at = 0
     done = False
@@ -615,7 +618,7 @@ def replayed(body: bytes, receive: Receive) -> Receive:
 
 
 def refusal(status: int, code: str, message: str, dialect: Dialect | None) -> Response:
-    """The answer to a request that is refused before the gate, in the dialect's own format."""
+    """Return the response to a refused request, in the dialect's own format."""
     if dialect is not None and dialect.refuse is not None:
         body = dialect.refuse(status, code, message, request_id.get())
     else:

@@ -1,4 +1,4 @@
-"""Serves the REST routes that dialects declare: reads the request, calls the gate, answers."""
+"""Serves the REST routes of dialects: reads the request, calls `Gate`, formats the response."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _NOTHING: Schema = {"type": "object", "properties": {}}
 def routes_of(
     dialect: Dialect, workers: Workers, sessions: Sessions | None, quota: Quota | None
 ) -> list[BaseRoute]:
-    """The routes of a dialect, for the HTTP application."""
+    """Return the routes of a dialect, for the HTTP application."""
     if dialect.rest is None:
         return []
     adapter = _Adapter(dialect, dialect.rest, workers, sessions, quota)
@@ -76,7 +76,7 @@ class _Adapter:
         self._quota = quota
 
     def socket(self, route: Route) -> Any:
-        """The endpoint of a WebSocket."""
+        """Return the endpoint of a WebSocket."""
 
         async def endpoint(socket: WebSocket) -> None:
             if route.answer is not None:
@@ -85,7 +85,7 @@ class _Adapter:
         return endpoint
 
     async def respond(self, route: Route, request: Request) -> Response:
-        """The answer to a request, within the quota of its space."""
+        """Return the answer to a request, within the quota of its space."""
         exchange = _Exchange(self, route, request)
         left: Remaining | None = None
         if self._quota is not None:
@@ -209,7 +209,7 @@ class _Exchange(Exchange):
         return value
 
     async def _parsed(self) -> Any:
-        """The body as the door has parsed it; the door does not read those of public routes."""
+        """Return the body as parsed by `Door`; read it here for a public route."""
         if not self.route.public:
             return self._request.scope.get(JSON_BODY, _ABSENT)
         assert isinstance(self._request, Request)
@@ -233,7 +233,7 @@ class _Exchange(Exchange):
     async def perform(self, arguments: Mapping[str, Any], operation: str = "") -> Any:
         recheck = self._request.scope.get(RECHECK)
         if recheck is not None and time.perf_counter() - self._recognised > RECHECK_SECONDS:
-            await recheck()  # a long response may outlast its credential
+            await recheck()  # the credential may end during a long response
             self._recognised = time.perf_counter()
         outcome = await self._adapter.workers.outcome(
             self._request.scope[ADMITTED], self._adapter.dialect,
@@ -252,7 +252,7 @@ class _Exchange(Exchange):
 
     async def open_session(self) -> Session:
         given = self._request.headers.get("authorization", "").strip()
-        key = given.rpartition(" ")[2]  # the door has checked that it is a single bearer token
+        key = given.rpartition(" ")[2]  # `Door` has checked that there is a single bearer token
         await self.perform({})
         session: Session = await self._adapter.workers.run(self._sessions.open, key)
         return session
@@ -273,7 +273,7 @@ class _Exchange(Exchange):
 
 
 def _typed(text: str, kind: Any) -> Any:
-    """A query parameter converted to the schema's type; unchanged if that is impossible."""
+    """Return a query parameter converted to the schema's type; unchanged if that is impossible."""
     if kind == "integer" and _WHOLE.fullmatch(text):
         return int(text)
     if kind == "number" and _NUMBER.fullmatch(text):

@@ -47,33 +47,33 @@ from commonplace.storage.database import now
 from commonplace.storage.system import system_file
 
 DRAIN_SECONDS = 10
-CLAIM_SECONDS = 10.0  # how long `serve` waits for a background server to give way
+CLAIM_SECONDS = 10.0  # how long `serve` waits for a background server to stop
 HEADER_BYTES = 65_536
 WEBSOCKET_BYTES = 262_144
-BACKLOG = 256  # connections accepted at once, before any is counted
+BACKLOG = 256  # the backlog of the listening socket
 
-# passes the listening socket to the process that replaces this one
+# variable with the listening socket, for the process after a restart
 INHERITED = "COMMONPLACE_LISTENING_SOCKET"
 
 log = logging.getLogger(__name__)
 
 
 class Restart:
-    """Lets the server be stopped from inside, to start anew on the same socket."""
+    """Restarts the server on the same socket."""
 
     def __init__(self) -> None:
         self.asked = False
         self.server: Stopping | None = None
 
     def __call__(self) -> None:
-        """Stop the server in order; the process then replaces itself."""
+        """Stop the server gracefully; the process then replaces itself by exec."""
         self.asked = True
         if self.server is not None:
             self.server.should_exit = True
 
 
 class Stopping(uvicorn.Server):
-    """Uvicorn that stops on a signal and returns, so that the files are closed in order."""
+    """A uvicorn server that returns after a signal, so that the caller can close all files."""
 
     def __init__(
         self, app: Door, local: LocalServer | None = None, idle_seconds: float = math.inf
@@ -85,7 +85,7 @@ class Stopping(uvicorn.Server):
         self._idling: asyncio.Task[None] | None = None
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Listen on the local socket, too."""
+        """Start listening, also on the local socket."""
         await super().startup(sockets)
         if self._local is not None and self.started:
             await self._local.start()
@@ -96,7 +96,8 @@ class Stopping(uvicorn.Server):
         self.should_exit = True
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """End local clients, then the streams, since uvicorn waits for open responses."""
+        """Disconnect local clients, then close the streams, since uvicorn waits for open
+        responses."""
         if self._idling is not None:
             self._idling.cancel()
         if self._local is not None:
@@ -105,12 +106,12 @@ class Stopping(uvicorn.Server):
                 await asyncio.wait({ending}, timeout=0.1)
         self._door.end_streams()
         await super().shutdown(sockets)
-        if self.force_exit:  # requests are not waited for, but background work ends in order
+        if self.force_exit:  # do not wait for requests, but let background work finish
             await self.lifespan.shutdown()
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
-        """Ask for a graceful stop; a second signal does not wait."""
+        """Stop gracefully on the first signal, and at once on the second."""
         if threading.current_thread() is not threading.main_thread():
             yield
             return
@@ -127,7 +128,7 @@ class Stopping(uvicorn.Server):
 
 @dataclass(frozen=True, slots=True)
 class Assembled:
-    """A server with its files and its port open, about to run."""
+    """A server with open files and an open port, ready to run."""
 
     settings: Settings
     parts: http.Parts
@@ -137,9 +138,9 @@ class Assembled:
 
 @contextlib.contextmanager
 def assembled(settings: Settings, restart: Restart | None = None) -> Iterator[Assembled]:
-    """The parts of a server; closed in order at the end."""
+    """Open the parts of a server, and close them at the end of the block."""
     with contextlib.ExitStack() as stack:
-        # What is refused creates no data directory, so these come first.
+        # These checks come first, so that a refused start creates no data directory.
         listening = stack.enter_context(contextlib.closing(bind(settings.host, settings.port)))
         settings = replace(settings, port=listening.getsockname()[1])
         if not settings.database and not system_file(settings.data).exists():
@@ -191,9 +192,9 @@ def serve(settings: Settings, ready: Callable[[Settings], None] | None = None) -
 
 
 def claim(settings: Settings) -> tuple[connection.Place, int] | None:
-    """The local socket with its lock; None if it cannot be used, or another `serve` has it.
+    """Lock the local socket; return None if it cannot be used, or if another `serve` has it.
 
-    A server that was started in the background gives way.
+    A server that was started in the background stops and releases it.
     """
     try:
         place = connection.place_of(str(settings.data), settings.database)
@@ -229,7 +230,7 @@ def _local_server(
 
 
 def serve_in_background(settings: Settings, place: connection.Place, lock: int) -> bool:
-    """Serve HTTP and the local socket until idle; False if HTTP cannot be served."""
+    """Serve HTTP and the local socket until idle; return False if HTTP cannot be served."""
     with contextlib.ExitStack() as stack:
         try:
             made = stack.enter_context(assembled(settings))
@@ -245,7 +246,7 @@ def serve_in_background(settings: Settings, place: connection.Place, lock: int) 
 
 
 def config(app: ASGIApp, proxies: Collection[str] = ()) -> uvicorn.Config:
-    """How uvicorn runs the application."""
+    """Return the uvicorn configuration."""
     counted = Connections(*limits(), proxies)
     http_connection = functools.partial(HttpConnection, connections=counted)
     websocket = functools.partial(WebSocketConnection, connections=counted)
@@ -255,7 +256,7 @@ def config(app: ASGIApp, proxies: Collection[str] = ()) -> uvicorn.Config:
         ws=cast("type[asyncio.Protocol]", websocket),
         backlog=BACKLOG,
         ws_max_size=WEBSOCKET_BYTES,
-        ws_ping_interval=None,  # bridges have a ping of their own
+        ws_ping_interval=None,  # bridges send their own pings
         log_config=None,
         access_log=False,
         server_header=False,
@@ -270,7 +271,7 @@ def config(app: ASGIApp, proxies: Collection[str] = ()) -> uvicorn.Config:
 def check_exposure(
     settings: Settings, tokens: Tokens | None = None, accounts: Accounts | None = None
 ) -> None:
-    """Refuse to be reachable by others while there is no credential, stored or in a variable."""
+    """Refuse to listen on a network address while no credential is stored or in the environment."""
     if settings.local or configured(os.environ, registry.token_forms()):
         return
     if tokens is not None and accounts is not None:
@@ -284,16 +285,16 @@ def check_exposure(
             return
     where = settings.public_url or f"{settings.host}:{settings.port}"
     raise InvalidInput(
-        f"{where} can be reached by others, and no credential is configured.",
+        f"{where} is reachable from other machines, but no credential is configured.",
         hint=f"Create one first ('{settings.command('token create')}'), or stay on 127.0.0.1.",
         field="host",
     )
 
 
 def bind(host: str, port: int) -> socket.socket:
-    """A listening socket; StorageUnavailable if the address cannot be used.
+    """Return a listening socket; raise StorageUnavailable if the address cannot be used.
 
-    After a restart it is the one that the former process listened on.
+    After a restart, return the socket of the former process.
     """
     if given := os.environ.pop(INHERITED, ""):
         listening = socket.socket(fileno=int(given))
@@ -301,7 +302,7 @@ def bind(host: str, port: int) -> socket.socket:
             return listening
         listening.close()
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    # With the protocol named, asyncio sees that it is TCP and sets TCP_NODELAY.
+    # asyncio sets TCP_NODELAY only if the socket's protocol is IPPROTO_TCP.
     listening = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     try:
         if sys.platform != "win32":
@@ -313,10 +314,14 @@ def bind(host: str, port: int) -> socket.socket:
         OverflowError,
         TypeError,
         ValueError,
-    ) as error:  # unusual host names raise the other errors
+    ) as error:  # unusual host names raise errors other than OSError
         listening.close()
         taken = isinstance(error, OSError) and error.errno == errno.EADDRINUSE
-        hint = "Stop what runs there, or choose another --port." if taken else "Choose another."
+        hint = (
+            "Stop the program on this port, or choose another --port."
+            if taken
+            else "Choose another."
+        )
         raise StorageUnavailable(f"{host}:{port} cannot be used: {error}.", hint=hint) from error
     listening.set_inheritable(True)
     return listening

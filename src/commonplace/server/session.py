@@ -1,7 +1,7 @@
-"""MCP with one client on the local socket: usual calls are answered at once, all else by the SDK.
+"""MCP with one client on the local socket; the SDK answers all messages but usual tool calls.
 
-The SDK is loaded when the first message needs it. It then is told the client's `initialize` first,
-so that it knows as much as if it had heard everything.
+The SDK is loaded when a message first needs it. It then receives the client's `initialize` before
+that message, so that it has the client's capabilities.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from commonplace.server.refusals import Refusals
 if TYPE_CHECKING:
     from mcp.server.lowlevel import Server
 
-REPEATED = "commonplace-session-initialize"  # the id of an `initialize` that was answered before
+REPEATED = "commonplace-session-initialize"  # the id of an `initialize` that was already answered
 NOTIFICATIONS = "notifications/"
 CANCELLED = f"{NOTIFICATIONS}cancelled"
 INITIALIZED = f"{NOTIFICATIONS}initialized"
 
 
 class Session:
-    """One client's messages. Used on the event loop."""
+    """Answers the messages of one client. Use it on the event loop only."""
 
     def __init__(
         self,
@@ -52,34 +52,34 @@ class Session:
         self._seconds = seconds
         self._client = ""
         self._direct = False
-        """Whether calls are answered here: the client's `initialize` had nothing unusual in it."""
-        self._heard: list[bytes] = []
+        """Whether calls are answered here: the client's `initialize` needs nothing of the SDK."""
+        self._received: list[bytes] = []
         """Messages that the SDK must receive first."""
         self._calls: dict[str, asyncio.Task[None]] = {}
         self._lines: asyncio.Queue[bytes] | None = None
-        self._speaking: asyncio.Task[None] | None = None
+        self._sdk_task: asyncio.Task[None] | None = None
 
     async def serve(self, reader: asyncio.StreamReader) -> None:
-        """Answer messages until the client closes its end; pending replies are waited for."""
+        """Answer messages until the client closes its end, then finish pending calls."""
         try:
             while (line := await reader.readline()).endswith(b"\n"):
                 if not await self._handle(calls.parsed(line)):
                     self._give_to_sdk(line)
-            # What is left is an unfinished line, which is not a message: its sender has gone.
+            # The rest is an unfinished line of a client that has disconnected; ignore it.
             pending = set(self._calls.values())
-            if self._lines is not None and self._speaking is not None:
+            if self._lines is not None and self._sdk_task is not None:
                 self._lines.put_nowait(b"")
-                pending.add(self._speaking)
+                pending.add(self._sdk_task)
             if pending:
                 await asyncio.wait(pending, timeout=self._seconds)
         finally:
-            for task in (*self._calls.values(), *filter(None, [self._speaking])):
+            for task in (*self._calls.values(), *filter(None, [self._sdk_task])):
                 task.cancel()
-        if self._speaking is not None and self._speaking.done():
-            self._speaking.result()
+        if self._sdk_task is not None and self._sdk_task.done():
+            self._sdk_task.result()
 
     async def _handle(self, message: Any) -> bool:
-        """Handle a message here; False if the SDK has to."""
+        """Handle a message here; return False if the SDK must handle it."""
         if not isinstance(message, dict):
             return False
         method = message.get("method")
@@ -94,7 +94,7 @@ class Session:
         if method == "ping" and message.keys() == {"jsonrpc", "id", "method"}:
             return await self._pong(message["id"])
         if method == INITIALIZED and message.keys() == {"jsonrpc", "method"}:
-            self._heard[1:] = [_line(message)]
+            self._received[1:] = [_line(message)]
             return self._lines is None
         return False
 
@@ -105,14 +105,14 @@ class Session:
         return True
 
     async def _initialize(self, message: dict[str, Any]) -> bool:
-        answer = None if self._heard else self._static.answer(message)
+        answer = None if self._received else self._static.answer(message)
         if answer is None:
             return False
         told = message["params"]["clientInfo"]
         self._client = client_name(told["name"], told["version"])
         version = answer["result"]["protocolVersion"]
         self._direct = version in calls.VERSIONS and not calls.TRACED
-        self._heard.append(_line({**message, "id": REPEATED}))
+        self._received.append(_line({**message, "id": REPEATED}))
         await self._write(_line(answer))
         return True
 
@@ -137,7 +137,7 @@ class Session:
             del self._calls[key]
 
     def _cancel(self, message: dict[str, Any]) -> bool:
-        """Answer a call no more; its work may go on."""
+        """Send no response to a cancelled call; its work may go on."""
         params = message.get("params")
         task = self._calls.get(str(params.get("requestId"))) if isinstance(params, dict) else None
         if task is not None:
@@ -147,21 +147,23 @@ class Session:
     async def _write(self, line: bytes) -> None:
         if not self._writer.is_closing():
             self._writer.write(line)
-            with contextlib.suppress(OSError):  # the client has gone, but the call was carried out
+            with contextlib.suppress(
+                OSError
+            ):  # the client has disconnected after its call was carried out
                 await self._writer.drain()
 
-    # What the SDK answers
+    # Messages for the SDK
 
     def _give_to_sdk(self, line: bytes) -> None:
         if self._lines is None:
             self._lines = asyncio.Queue()
-            for each in self._heard:
+            for each in self._received:
                 self._lines.put_nowait(each)
-            self._speaking = asyncio.create_task(self._speak(self._lines))
-            self._speaking.add_done_callback(lambda _: self._writer.close())
+            self._sdk_task = asyncio.create_task(self._run_sdk(self._lines))
+            self._sdk_task.add_done_callback(lambda _: self._writer.close())
         self._lines.put_nowait(line)
 
-    async def _speak(self, lines: asyncio.Queue[bytes]) -> None:
+    async def _run_sdk(self, lines: asyncio.Queue[bytes]) -> None:
         server = await asyncio.to_thread(self._load)
         import anyio
 

@@ -34,39 +34,40 @@ class Settings:
     public_url: str = ""
     """The URL that remote clients use, when a proxy is in front."""
     allow_hosts: tuple[str, ...] = ()
-    """Further host names that requests may be for, such as memory.lan:3847."""
+    """Further host names that a request's Host header may have, such as memory.lan:3847."""
     allow_origins: tuple[str, ...] = ()
     """Further web pages that may call the server, such as https://app.example."""
     proxies: tuple[str, ...] = ()
-    """Addresses of trusted proxies, whose X-Forwarded-For counts."""
+    """Addresses of proxies whose X-Forwarded-For header is trusted."""
     require_token: bool = False
     """Whether programs on this machine need a token, too."""
     embedding: str = "builtin"
     """builtin, none (search by words only), or the base URL of an OpenAI-compatible service."""
     dialect: str = "commonplace"
-    """What is served at /mcp to a caller who does not come as a subject of another dialect."""
+    """The dialect served at /mcp, unless the caller acts as a subject of another dialect."""
     rate: float = 100.0
-    """Requests a second for each credential and each address, in the long run."""
+    """Average requests per second allowed for each credential and each address."""
     burst: int = 2_000
-    """How many requests may come at once before the rate counts."""
+    """How many requests may come at once before the rate limit applies."""
     body_bytes: int = 1_048_576
-    """The largest JSON body, where a contract does not say more."""
+    """The largest JSON body in bytes, unless a dialect's contract allows more."""
     call_seconds: float = 30.0
-    """How long a call may take."""
+    """The time limit of a call in seconds."""
     audit_days: int = 0
-    """How long audit entries are kept; 0 for ever."""
+    """After how many days audit entries are deleted; 0 for never."""
     allow_secrets: bool = False
     """Whether keys, tokens and passwords are stored as they are, instead of being masked."""
     auto_accept: bool = False
-    """Whether what is proposed from conversations is stored at once, without a decision."""
+    """Whether memories proposed from conversations are stored without a person's decision."""
     idle_seconds: float = 900.0
-    """How long a server that started in the background waits for a client before it ends."""
+    """After how many idle seconds a server started in the background stops."""
     log: str = "text"
     """How the log is written: text or json."""
 
     @classmethod
     def load(cls, environ: Mapping[str, str] | None = None, **options: Any) -> Self:
-        """Options first, then the environment, then config.toml, then the defaults."""
+        """Load the settings: options first, then the environment, then config.toml, then the
+        defaults."""
         environ = os.environ if environ is None else environ
         given = options.pop("data", None) or environ.get("COMMONPLACE_DATA")
         data = Path(given or _usual_data())
@@ -81,7 +82,7 @@ class Settings:
                 if name not in known:
                     raise InvalidInput(
                         f"{source} sets {name!r}, which is not a setting.",
-                        hint=f"There are: {', '.join(known)}.",
+                        hint=f"The settings are: {', '.join(known)}.",
                     )
                 converted = _converted(name, value, getattr(settings, name), source)
                 settings = replace(settings, **{name: converted})
@@ -103,8 +104,8 @@ class Settings:
             raise InvalidInput("log must be text or json.", field="log")
         if self.public_url and not _is_address(self.public_url):
             raise InvalidInput(
-                "public_url must be an http or https address, with nothing but a host and a path.",
-                hint="Write it like https://memory.example; other letters than a-z as xn--….",
+                "public_url must be an http or https URL with only a host, a port and a path.",
+                hint="Write it like https://memory.example, with other letters than a-z as xn--….",
                 field="public_url",
             )
         for proxy in self.proxies:
@@ -128,18 +129,18 @@ class Settings:
 
     @property
     def everywhere(self) -> bool:
-        """Whether it listens on every address that this machine has."""
+        """Whether the server listens on every address of this machine."""
         return self.host in ("0.0.0.0", "::")  # noqa: S104
 
     def command(self, words: str, program: str = "commonplace") -> str:
-        """A command line for this data directory, to be shown to a person."""
+        """Return a command line for this data directory, to be shown to a person."""
         if self.data == _usual_data():
             return f"{program} {words}"
         return f"{program} {words} --data {shlex.quote(str(self.data))}"
 
     @property
     def base_url(self) -> str:
-        """The URL that clients are given."""
+        """The URL that clients use."""
         if self.public_url:
             return self.public_url.rstrip("/")
         host = f"[{self.host}]" if ":" in self.host else self.host
@@ -154,13 +155,13 @@ class Settings:
 
 
 def _usual_data() -> Path:
-    """The default data directory."""
+    """Return the default data directory."""
     given = os.environ.get("COMMONPLACE_DATA") or "~/.commonplace"
     return Path(given).expanduser().absolute()
 
 
 def _is_address(url: str) -> bool:
-    """Whether a URL has only a scheme, host, port and path."""
+    """Return whether a URL has only a scheme, host, port and path."""
     try:
         parts = urlsplit(url)
         host, port = parts.hostname or "", parts.port
@@ -209,7 +210,7 @@ def _environment(environ: Mapping[str, str], known: Mapping[str, Any]) -> dict[s
 
 
 def _converted(name: str, value: Any, default: Any, source: str) -> Any:
-    """A value as the type of its default."""
+    """Convert a value to the type of its default."""
     wrong = InvalidInput(f"{name} from {source} is not valid: {value!r}.", field=name)
     if isinstance(default, bool):
         text = str(value).strip().lower()

@@ -1,4 +1,4 @@
-"""MCP over standard input and output: one dialect, one space, the person at this machine."""
+"""MCP over standard input and output, for one dialect and one space of the local user."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def run(
     project: Project | None = None,
     allow_secrets: bool = False,
 ) -> None:
-    """Serve until the client closes its end, or an interrupt."""
+    """Serve until the client closes standard input, or an interrupt."""
     chosen = registry.load(dialect).prefixed(prefix)
     scopes = READ_ONLY if read_only else EVERYTHING
     caller = Caller(space=checks.space(space), user=_user(), scopes=scopes)
@@ -66,11 +66,11 @@ def run(
             if ended:
                 runner.close()
     if not ended:
-        os._exit(0)  # a thread waits for a line, and cannot be stopped
+        os._exit(0)  # a thread is blocked reading a line and cannot be stopped
 
 
 async def _serve(gate: Gate, caller: Caller, dialect: Dialect, project: Project | None) -> bool:
-    """Whether the client closed its end; False when a signal asked to stop before."""
+    """Serve; return True when the client closes its end, False after a signal."""
     with without_garbage_collection():
         from mcp.server.stdio import stdio_server
 
@@ -110,7 +110,7 @@ async def _serve(gate: Gate, caller: Caller, dialect: Dialect, project: Project 
 
 
 def _standard_input() -> BinaryIO:
-    """Standard input for the protocol alone: other code that reads it finds it empty."""
+    """Move standard input to a new file descriptor; other code then reads an empty stream."""
     ours, nothing = os.dup(0), os.open(os.devnull, os.O_RDONLY)
     os.dup2(nothing, 0)
     os.close(nothing)

@@ -1,8 +1,8 @@
-"""Spans for OpenTelemetry, when an operator asks for them by its own OTEL_* variables.
+"""OpenTelemetry spans, if the OTEL_* environment variables configure an endpoint.
 
-The protocol's SDK opens a span for each message that it handles, with the method and the tool but
-no argument and no result; this module only decides where spans are sent. While tracing is on, the
-SDK handles all messages.
+The MCP SDK opens a span for each message that it handles, with the method and the tool but without
+arguments and results; this module only configures the export. While tracing is on, the SDK handles
+all messages.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ ENDPOINTS = ("OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT"
 
 
 def is_traced(environ: Mapping[str, str]) -> bool:
-    """Whether an endpoint for spans is configured."""
+    """Return whether an endpoint for spans is configured."""
     return any(environ.get(name) for name in ENDPOINTS) and not environ.get("OTEL_SDK_DISABLED")
 
 
 @contextlib.contextmanager
 def tracing(environ: Mapping[str, str]) -> Iterator[bool]:
-    """Send spans while the block runs; False if no endpoint is configured."""
+    """Send spans while the block runs; yield False if no endpoint is configured."""
     if not is_traced(environ):
         yield False
         return
@@ -35,7 +35,7 @@ def tracing(environ: Mapping[str, str]) -> Iterator[bool]:
         from opentelemetry.sdk.trace.export import BatchSpanProcessor
     except ImportError as error:
         raise InvalidInput(
-            f"{' or '.join(ENDPOINTS)} is set, and tracing is not installed.",
+            f"{' or '.join(ENDPOINTS)} is set, but the tracing packages are not installed.",
             hint=f"pip install '{DISTRIBUTION}[otel]', or unset it.",
         ) from error
     named = Resource.create({"service.name": "commonplace", "service.version": __version__})
