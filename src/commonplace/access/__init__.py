@@ -1,1 +1,1 @@
-"""Who may come in: accounts, credentials, tokens, sign-in and OAuth."""
+"""Authentication and authorization: accounts, credentials, tokens, sign-in and OAuth."""

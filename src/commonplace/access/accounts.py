@@ -51,7 +51,7 @@ class Cost:
     p: int = 3
 
     def hash(self, password: str, salt: bytes) -> bytes:
-        """The hash of a password."""
+        """Return the hash of a password."""
         return hashlib.scrypt(
             unicodedata.normalize("NFC", password).encode(),
             salt=salt,
@@ -69,13 +69,13 @@ class Account:
 
     name: str
     spaces: tuple[str, ...]
-    """The first is the default."""
+    """The account's spaces; the first is the default."""
     created_at: int
     changed_at: int
     """When the password was set."""
 
     def as_dict(self) -> dict[str, Any]:
-        """The account as JSON output."""
+        """Return the account as JSON output."""
         return {
             "name": self.name,
             "spaces": list(self.spaces),
@@ -105,7 +105,7 @@ class Accounts:
             known = self._find(rows, name)
             if known is not None and known.removed_at is None:
                 raise Conflict(
-                    f"There is a user {name} already.",
+                    f"The user {name} already exists.",
                     hint=f"For a new password: commonplace user password {name}. For another token:"
                     f" commonplace token create --user {name}.",
                     field="name",
@@ -117,7 +117,8 @@ class Accounts:
         return _account(row)
 
     def _refuse_foreign_tokens(self, rows: Rows, name: str, spaces: Sequence[str]) -> None:
-        """An account must not come with tokens for other spaces that were made in its name."""
+        """Refuse an account whose name already has tokens for spaces that the account does not
+        get."""
         at = now()
         alive = (
             each.space
@@ -127,18 +128,18 @@ class Accounts:
         others = sorted(set(alive) - set(spaces))
         if others:
             raise Conflict(
-                f"There are tokens of {name} already, for {', '.join(others)}.",
+                f"The user name {name} already has tokens for {', '.join(others)}.",
                 hint="Revoke them first ('commonplace token list --user NAME'), or add these"
                 " spaces with --space.",
                 field="name",
             )
 
     def verify(self, name: str, password: str) -> Account | None:
-        """The account, if the password is right. An unknown name takes the same time."""
+        """Return the account if the password is right. An unknown name takes the same time."""
         try:
             name, password = _name(name), _password(password)
         except InvalidInput:
-            name = ""  # matches no account
+            name = ""  # the hash to compare with for an unknown account
             password = password[:MOST_CHARS].encode("utf-8", "replace").decode()
         with self._store.read() as rows:
             row = self._find(rows, name)
@@ -159,22 +160,22 @@ class Accounts:
         """Hash a password again with the current parameters."""
         salt, hashed, cost = self._hashed(password)
         with self._store.maintain() as rows:
-            if self._find(rows, row.name) == row:  # the password was not changed since it was read
+            if self._find(rows, row.name) == row:  # the password has not changed since it was read
                 self._write(rows, row._replace(salt=salt, hash=hashed, cost=cost))
 
     def get(self, name: str) -> Account:
-        """The account of that name."""
+        """Return the account of that name."""
         with self._store.read() as rows:
             return _account(self._existing(rows, name))
 
     def listing(self) -> list[Account]:
-        """All accounts by name, without removed ones."""
+        """Return all accounts in the order of their names, without removed accounts."""
         with self._store.read() as rows:
             found = [row for row in stored.listing(rows) if row.removed_at is None]
             return [_account(self._checked(row)) for row in found]
 
     def change_password(self, name: str, password: str, *, sign_out: bool = False) -> Account:
-        """Set a password, which ends browser sessions; with `sign_out`, every token too."""
+        """Set a password and end the browser sessions; with `sign_out`, revoke every token too."""
         salt, hashed, cost = self._hashed(_password(password))
         with self._store.maintain() as rows:
             row = self._existing(rows, name)._replace(
@@ -197,16 +198,16 @@ class Accounts:
     def _end_tokens(self, rows: Rows, name: str) -> int:
         end_before_in_transaction(
             rows, "user", name, now()
-        )  # also signed tokens that are not stored
+        )  # this also ends signed tokens, which need not be stored
         return self._credentials.revoke_all_in_transaction(rows, owner=name)
 
     def reseal_rows(self, rows: Rows) -> None:
-        """Make every account's MAC with the newest master key."""
+        """Compute the MAC of every account again with the newest master key."""
         for row in stored.listing(rows):
             self._write(rows, self._checked(row))
 
     def damaged_rows(self, rows: Rows) -> Iterator[str]:
-        """Accounts whose MAC does not match: nobody can log in with them."""
+        """Yield accounts whose MAC does not match; nobody can log in to them."""
         for row in stored.listing(rows):
             with contextlib.suppress(StorageCorrupt):
                 self._checked(row)
@@ -248,16 +249,18 @@ def _account(row: AccountRow) -> Account:
 
 
 def check_new(name: str, password: str, spaces: Iterable[str]) -> tuple[str, str, list[str]]:
-    """The normalized name, the password and the spaces of a new account, if they are allowed."""
+    """Return the name (normalized), the password and the spaces of a new account, if they are
+    valid."""
     return _name(name), _password(password), _spaces(spaces)
 
 
 def _name(value: str) -> str:
-    """The name in normal form NFC; InvalidInput for colons, control characters and outer blanks."""
+    """Return the name in normal form NFC; raise InvalidInput for colons, control characters and
+    outer spaces."""
     name = unicodedata.normalize("NFC", checks.text(value, "name", max_chars=USER_CHARS))
     if not name.isprintable() or name != name.strip() or ":" in name:
         raise InvalidInput(
-            "A user's name must not have colons, control characters or outer spaces.",
+            "A user's name must not have colons, control characters, or spaces at its ends.",
             hint="Choose another.",
             field="name",
         )
@@ -265,12 +268,12 @@ def _name(value: str) -> str:
 
 
 def _password(value: str) -> str:
-    """The password, if its length is allowed."""
+    """Return the password, if its length is allowed."""
     password = checks.text(value, "password", max_chars=MOST_CHARS)
     if len(password) < LEAST_CHARS:
         raise InvalidInput(
             f"A password must have at least {LEAST_CHARS} characters.",
-            hint="Several words make a good one.",
+            hint="Choose several words.",
             field="password",
         )
     return password

@@ -1,9 +1,9 @@
-"""Signing in with a browser: a session cookie, and the CSRF token that belongs to it.
+"""Browser sessions: a session cookie, and the CSRF token that belongs to it.
 
-The cookie's value is random; its digest is a credential of the sort `session`, which is listed,
-revoked and expires like any other. The value is accepted in the cookie only. What changes anything
-must also come from a page of this server: the request names our origin, and carries the CSRF token,
-which only such a page can read.
+The cookie's value is random. Its digest is stored as a credential of the sort `session`, which is
+listed, revoked and expires like any other. The value is accepted in the cookie only. A request that
+changes anything must also come from a page of this server: it must have this server's origin and
+the CSRF token, which only such a page can read.
 """
 
 from __future__ import annotations
@@ -47,13 +47,14 @@ log = logging.getLogger(__name__)
 
 
 class CsrfRefused(CommonplaceError):
-    """A request with a session cookie that no page of this server has sent; nothing was done."""
+    """A request with a session cookie did not come from a page of this server; nothing was
+    changed."""
 
     code = "CSRF_REFUSED"
 
 
 def csrf_token(cookie: str) -> str:
-    """The CSRF token of a session: only who knows the cookie can make it."""
+    """Return the CSRF token of a session, which is derived from the cookie."""
     return hmac.digest(cookie.encode(), b"commonplace csrf 1", "sha256").hex()
 
 
@@ -71,15 +72,16 @@ class BrowserSessions:
         self.cookie = forms.Cookie(COOKIE, SESSION_SECONDS, origin.startswith("https://"))
 
     def begin(self, grant: Grant, former: str = "") -> tuple[str, Credential]:
-        """A new session: its cookie and its credential. The `former` cookie's session ends."""
+        """Begin a session; return its cookie and its credential. End the session of the cookie
+        `former`."""
         self.end(former)
         cookie = _new_cookie()
         return cookie, self._credentials.create_session(grant, cookie)
 
     def begin_by_token(self, token: str, former: str = "") -> tuple[str, Credential]:
-        """A new session that allows what an API token does, and ends with it.
+        """Begin a session with the rights of an API token; the session ends when the token ends.
 
-        A token that the operator has set in the environment is accepted, too.
+        A token from an environment variable is accepted, too.
         """
         cookie = _new_cookie()
         if (found := self._tokens.session_of_configured(token, cookie)) is not None:
@@ -100,15 +102,15 @@ class BrowserSessions:
         return self.begin(grant, former)
 
     def begin_by_code(self, code: str, former: str = "") -> tuple[str, Credential]:
-        """A new session by a one-time code, which the person at the server's machine has made."""
+        """Begin a session with a one-time code, which the CLI creates on the server's machine."""
         credential = self._credentials.use_code(code)
         grant = credential.grant(name=NAME, client="", family="", lifetime=SESSION_SECONDS)
         return self.begin(grant, former)
 
     def find(self, cookie: str) -> Credential:
-        """The live session of a cookie; otherwise Unauthenticated."""
+        """Return the valid session of a cookie; raise Unauthenticated if there is none."""
         credential = self._credentials.find_session(cookie)
-        # not a credential's id, which has no space: the mark of an environment token
+        # A `client` with a space in it identifies an environment token; credential ids have none.
         if " " in credential.client:
             if not self._tokens.is_configured(credential.client, cookie):
                 raise Unauthenticated("the token is no longer set in the environment")
@@ -122,7 +124,7 @@ class BrowserSessions:
             self._credentials.revoke(self.find(cookie).id)
 
     def given(self, headers: Headers) -> str:
-        """The cookie of a request; empty if there is none of that form, or several."""
+        """Return the session cookie of a request; empty if there is no valid one, or several."""
         sent = b";".join(value for name, value in headers if name == b"cookie").decode("latin-1")
         pairs = (pair.strip().partition("=") for pair in sent.split(";"))
         values = {value for name, _, value in pairs if name == self.cookie.name}
@@ -130,7 +132,7 @@ class BrowserSessions:
         return value if _VALUE.fullmatch(value) else ""
 
     def check_origin(self, headers: Headers) -> None:
-        """Refuse what was not sent by a page of this server, as the browser says."""
+        """Refuse a request unless its Origin and Sec-Fetch-Site headers name this server."""
         named: dict[bytes, list[str]] = {b"host": [], b"origin": [], b"sec-fetch-site": []}
         for name, value in headers:
             if name in named:
@@ -140,11 +142,12 @@ class BrowserSessions:
         sites = named[b"sec-fetch-site"]
         if named[b"origin"] not in ours or sites not in ([], ["same-origin"]):
             raise CsrfRefused(
-                "The Origin header does not name this server.", hint="Send it from its own page."
+                "The Origin header does not name this server.",
+                hint="Send the request from a page of this server.",
             )
 
     def check_change(self, cookie: str, headers: Headers, body: bytes = b"") -> None:
-        """Refuse a change that is not sent by our page, or without the session's CSRF token."""
+        """Refuse a change from another site's page, or without the session's CSRF token."""
         self.check_origin(headers)
         found = dict(headers)
         given = found.get(CSRF_HEADER.encode(), b"")
@@ -156,7 +159,7 @@ class BrowserSessions:
         if not hmac.compare_digest(csrf_token(cookie).encode(), given):
             raise CsrfRefused(
                 "The CSRF token is missing or wrong.",
-                hint=f"Send what GET /session shows in the header {CSRF_HEADER},"
+                hint=f"Send the token of GET /session in the header {CSRF_HEADER},"
                 f" or in the form field {CSRF_FIELD}.",
             )
 
@@ -164,13 +167,13 @@ class BrowserSessions:
 Endpoint = Callable[[Request], Awaitable[Response]]
 Address = Callable[[Request], str]
 Begin = Callable[[str, str], tuple[str, Credential]]
-"""Begins a session by a secret, and ends the session of a former cookie."""
+"""A function that begins a session with a secret, and ends the session of a former cookie."""
 
 
 def routes(sign_in: SignIn, sessions: BrowserSessions, address: Address) -> list[Route]:
-    """Routes to sign in, to see who is signed in, and to sign out.
+    """Return the routes to sign in, to show the signed-in user, and to sign out.
 
-    `SIGN_OUT` relies on the door, which has called `check_change` for the cookie's session.
+    `SIGN_OUT` relies on `Door` to call `check_change` for the cookie's session.
     """
     signing = _SignInEndpoints(sign_in, sessions, address)
     return [
@@ -187,7 +190,7 @@ class _SignInEndpoints:
         self._address = address
 
     async def show(self, request: Request) -> Response:
-        """Who is signed in, with the CSRF token that changes need."""
+        """Return the signed-in user, and the CSRF token for changes."""
         cookie = self._sessions.given(request.headers.raw)
         try:
             credential = await self._sign_in.in_thread(self._sessions.find, cookie)
@@ -196,7 +199,7 @@ class _SignInEndpoints:
         return JSONResponse(_shown(cookie, credential))
 
     async def sign_in(self, request: Request) -> Response:
-        """Begin a session, by the name and password of an account, an API token, or a code."""
+        """Begin a session with a name and password, an API token, or a one-time code."""
         self._sessions.check_origin(request.headers.raw)
         self._sign_in.take("page", self._address(request), request.url.path)
         given = await _fields(request)
@@ -236,7 +239,7 @@ class _SignInEndpoints:
                 raise
 
     async def sign_out(self, request: Request) -> Response:
-        """End the session of the browser that asks."""
+        """End the browser's session."""
         cookie = self._sessions.given(request.headers.raw)
         with contextlib.suppress(Unauthenticated):
             session = await self._sign_in.in_thread(self._sessions.find, cookie)
@@ -247,7 +250,7 @@ class _SignInEndpoints:
 
 
 async def _fields(request: Request) -> dict[str, str]:
-    """The fields of a form, or of a JSON object."""
+    """Return the fields of a form or of a JSON object."""
     if request.headers.get("content-type", "").partition(";")[0].strip().lower() == FORM:
         return await forms.read_form(request)
     body = await forms.read_json(request)
@@ -269,7 +272,7 @@ def _shown(cookie: str, credential: Credential) -> dict[str, Any]:
 
 
 def _answered(endpoint: Endpoint) -> Endpoint:
-    """Answer a refusal in the server's usual form."""
+    """Wrap an endpoint: answer its errors in the server's usual format."""
 
     async def answer(request: Request) -> Response:
         headers: dict[str, str] = {}

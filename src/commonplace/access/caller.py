@@ -1,4 +1,4 @@
-"""Who calls, and what they may do."""
+"""The caller of a request, and the rights of the caller."""
 
 from __future__ import annotations
 
@@ -19,28 +19,28 @@ request_id: ContextVar[str] = ContextVar("request_id", default="")
 
 
 class NotPermitted(CommonplaceError):
-    """The credential does not allow this operation; nothing was done."""
+    """The credential does not allow this operation; nothing was changed."""
 
     code = "FORBIDDEN"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Caller:
-    """Who calls, as the credential says; nothing in it comes from the request itself."""
+    """The authenticated caller; all fields come from the credential, none from the request."""
 
     space: str = "default"
     user: str = "local"
     scopes: frozenset[Scope] = EVERYTHING
     credential: str = ""
-    """The credential's id; empty for the person at this machine."""
+    """The credential's id; empty for the local user."""
     family: str = ""
-    """The OAuth consent that the credential was issued for; empty for others."""
+    """The OAuth consent that the credential was issued for; empty if it is not an OAuth token."""
     dialects: frozenset[str] | None = None
-    """The dialects that the credential is for; None for any."""
+    """The dialects that the credential is valid for; None for all."""
     subject: str = ""
-    """What the caller acts as, in a dialect with subjects, such as a being; empty for nothing."""
+    """The subject, such as a being, that the caller acts as; empty if there is none."""
     expires_at: int | None = None
-    """When the credential expires, in UTC microseconds; None for never."""
+    """The expiry of the credential in UTC microseconds; None for never."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,9 +54,9 @@ class Session:
 
 
 class TokenExpired(CommonplaceError):
-    """The token has expired; nothing was done."""
+    """The token has expired; nothing was changed."""
 
     code = "TOKEN_EXPIRED"
 
     def __init__(self) -> None:
-        super().__init__("The token has expired.", hint="Get a new one.")
+        super().__init__("The token has expired.", hint="Get a new token.")

@@ -1,7 +1,7 @@
-"""Opaque tokens: created, listed, revoked, and recognised on every request.
+"""Credentials with opaque tokens: create, list, revoke and verify them.
 
-A token is 256 random bits and is shown once; only its SHA-256 is stored. Clients are not told why a
-token is refused, except that it has expired where the contract says so; the log has the reason.
+A token has 256 random bits and is shown once; only its SHA-256 is stored. The response to a refused
+token does not contain the reason, except expiry where the contract requires it; the log does.
 """
 
 from __future__ import annotations
@@ -43,13 +43,13 @@ CACHED = 10_000
 USED_SECONDS = 60
 ENDED_DAYS = 30
 REPEAT_SECONDS = 60
-"""How long a used refresh token gives another pair, since some clients refresh in parallel."""
+"""How long a used refresh token is accepted again, since some clients refresh in parallel."""
 LIFETIME_SECONDS = 100 * 366 * 86_400
 USER_CHARS = 200
 SESSION = "session"
 """The sort of a browser session, whose token is accepted as a cookie only."""
 CODE = "code"
-"""The sort of a one-time code, with which a browser session can be begun once."""
+"""The sort of a one-time code, which begins one browser session."""
 CODE_SECONDS = 60
 
 SCOPE_NAMES: dict[str, frozenset[Scope]] = {
@@ -60,7 +60,7 @@ SCOPE_NAMES: dict[str, frozenset[Scope]] = {
 
 
 class Unauthenticated(CommonplaceError):
-    """No credential, or none that is accepted; nothing was done. The reason is for the log."""
+    """There is no accepted credential; nothing was changed. The reason is only logged."""
 
     code = "UNAUTHORIZED"
 
@@ -68,13 +68,13 @@ class Unauthenticated(CommonplaceError):
         given = reason not in ("no token", "missing")
         super().__init__(
             "The token is not accepted." if given else "No token was given.",
-            hint="Get a new one: 'commonplace token create'.",
+            hint="Create a token: 'commonplace token create'.",
         )
         self.reason = reason
 
 
 class Expired(Unauthenticated):
-    """The credential has expired; to the client this looks like any other refusal."""
+    """The credential has expired; the client gets the same response as for any refusal."""
 
     def __init__(self) -> None:
         super().__init__("expired")
@@ -82,21 +82,21 @@ class Expired(Unauthenticated):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Rights:
-    """What a credential allows, and to whom."""
+    """The rights of a credential, and its user."""
 
     user: str = "local"
     space: str = "default"
     scopes: frozenset[Scope] = FULL
     dialects: frozenset[str] | None = None
-    """None for any."""
+    """The dialects that the credential is valid for; None for all."""
     name: str = ""
     subject: str = ""
-    """The one subject of its dialect that it is for, such as a being; empty for any."""
+    """The subject, such as a being, that the credential is limited to; empty for all."""
     resource: str = ""
-    """The URL that it is for; empty for any of this server."""
+    """The URL that the credential is limited to; empty for every URL of this server."""
     client: str = ""
     family: str = ""
-    """OAuth: the client, and the consent that it was issued for."""
+    """OAuth: the client, and the consent that the token was issued for."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -122,7 +122,7 @@ class Credential(_Rights):
 
     @property
     def caller(self) -> Caller:
-        """The caller that it stands for."""
+        """Return the caller with the rights of this credential."""
         return Caller(
             space=self.space,
             user=self.user,
@@ -135,11 +135,11 @@ class Credential(_Rights):
         )
 
     def grant(self, **changes: Any) -> Grant:
-        """A grant of the same rights, but for some changes."""
+        """Return a grant of the same rights, with some changes."""
         return Grant(**{each.name: getattr(self, each.name) for each in fields(_Rights)} | changes)
 
     def as_dict(self) -> dict[str, Any]:
-        """The credential as JSON output, without a secret."""
+        """Return the credential as JSON output, without its secret."""
         return {
             "id": self.id,
             "sort": self.sort,
@@ -160,7 +160,7 @@ class Credential(_Rights):
 
 @dataclass(frozen=True, slots=True)
 class Issued:
-    """A new credential with its token, which is not stored anywhere."""
+    """A new credential with its token; the token itself is not stored."""
 
     token: str = field(repr=False)
     credential: Credential
@@ -174,7 +174,7 @@ class _CachedCredential:
     credential: Credential
     caller: Caller
     refusal: str
-    """Why it is refused, other than expiry; empty if it is accepted."""
+    """Why the credential is refused, except expiry; empty if it is accepted."""
 
 
 class Credentials:
@@ -193,7 +193,7 @@ class Credentials:
     # Creation
 
     def create(self, grant: Grant) -> Issued:
-        """Create a credential; it is durable on return, and its token cannot be shown again."""
+        """Create a credential and commit it; its token cannot be shown again."""
         with self._store.maintain() as rows:
             return self.create_in_transaction(rows, grant)
 
@@ -209,13 +209,13 @@ class Credentials:
         known = self.forms.dialects
         if grant.dialects is not None and not (grant.dialects and grant.dialects <= known.keys()):
             raise InvalidInput(
-                f"There is no such dialect: {', '.join(sorted(grant.dialects - known.keys()))}.",
-                hint=f"There are: {', '.join(known)}.",
+                f"Unknown dialect: {', '.join(sorted(grant.dialects - known.keys()))}.",
+                hint=f"The dialects are: {', '.join(known)}.",
                 field="dialect",
             )
 
     def record_in_transaction(self, rows: Rows, grant: Grant, token: str) -> Credential:
-        """Store a signed token, so that it can be listed and revoked."""
+        """Store the digest of a signed token, so that it can be listed and revoked."""
         self._check(grant)
         row = stored.by_digest(rows, token_digest(token))
         if row is None:
@@ -223,7 +223,7 @@ class Credentials:
         known = _credential(row)
         if known.revoked_at is not None:
             raise Conflict(
-                f"The same token was revoked ({known.id}).",
+                f"The same token was revoked before ({known.id}).",
                 hint="Rotate the key first: 'commonplace token rotate-key'.",
             )
         return known
@@ -243,7 +243,8 @@ class Credentials:
         return code
 
     def use_code(self, code: str) -> Credential:
-        """The credential of a one-time code, which ends its use; otherwise Unauthenticated."""
+        """Use up a one-time code and return its credential; raise Unauthenticated if it is not
+        valid."""
         with self._store.maintain() as rows:
             row = stored.by_digest(rows, token_digest(code))
             if row is None or row.sort != CODE or not self._mac_matches(row):
@@ -292,19 +293,20 @@ class Credentials:
     # Listing
 
     def listing(self, *, user: str | None = None, space: str | None = None) -> list[Credential]:
-        """All credentials, the newest first, with ended ones until they are pruned."""
+        """Return all credentials, the newest first; ended ones are included until they are
+        pruned."""
         with self._store.read() as rows:
             return [_credential(row) for row in stored.select(rows, owner=user, space=space)]
 
     def get(self, identity: str) -> Credential:
-        """The credential of an id or of a unique prefix of it."""
+        """Return the credential with an id or a unique prefix of an id."""
         with self._store.read() as rows:
             return _credential(_row(rows, identity))
 
     # Revocation
 
     def revoke(self, identity: str) -> Credential:
-        """Revoke a credential and the others of its family, in every process at once."""
+        """Revoke a credential and the rest of its family; all processes refuse them at once."""
         with self._store.maintain() as rows:
             row = _row(rows, identity)
             if row.family:
@@ -312,9 +314,9 @@ class Credentials:
             return _credential(self._revoke(rows, row))
 
     def replace(self, identity: str, grant: Grant) -> Issued:
-        """Create the successor of a refresh token, which ends with the rest of its family.
+        """Replace a refresh token: create its successor and end the other tokens of the family.
 
-        For REPEAT_SECONDS after that it gets another successor; then Unauthenticated.
+        For REPEAT_SECONDS the token can be replaced again; afterwards raise Unauthenticated.
         """
         with self._store.maintain() as rows:
             row = _row(rows, identity)
@@ -329,7 +331,8 @@ class Credentials:
             return self.create_in_transaction(rows, grant)
 
     def revoke_all(self, **which: str) -> int:
-        """Revoke all of an owner, space, being, client or family; return their number."""
+        """Revoke all credentials of an owner, space, being, client or family; return their
+        number."""
         with self._store.maintain() as rows:
             return self.revoke_all_in_transaction(rows, **which)
 
@@ -351,7 +354,7 @@ class Credentials:
         return row
 
     def end_before(self, space: str, at: int | None = None) -> int:
-        """Invalidate every token of a space created before a time; return the time in force."""
+        """Invalidate all tokens of a space created before a time; return the stored time."""
         checks.space(space)
         with self._store.maintain() as rows:
             return end_before_in_transaction(rows, "space", space, now() if at is None else at)
@@ -362,12 +365,12 @@ class Credentials:
         with self._store.maintain() as rows:
             return stored.delete_ended(rows, before)
 
-    # Finding the caller of a token
+    # Verifying tokens
 
     def recognise(self, token: str, *, resource: str | None = None) -> Caller:
-        """The caller of a token; Unauthenticated if it is unknown, revoked or expired.
+        """Return the caller of a token; raise Unauthenticated if it is unknown, revoked or expired.
 
-        With `resource`, a token that is for another address is refused too.
+        With `resource`, refuse a token for another URL too.
         """
         known = self._find(token)
         bound = known.credential.resource
@@ -376,9 +379,9 @@ class Credentials:
         return known.caller
 
     def find(self, token: str, *, repeated: bool = False) -> Credential:
-        """The valid credential of a token; Unauthenticated as in `recognise`.
+        """Return the valid credential of a token; raise Unauthenticated like `recognise`.
 
-        With `repeated`, also one that was revoked at most REPEAT_SECONDS ago.
+        With `repeated`, also accept a token that was revoked at most REPEAT_SECONDS ago.
         """
         return self._find(token, repeated=repeated).credential
 
@@ -397,7 +400,7 @@ class Credentials:
         return known
 
     def find_session(self, cookie: str) -> Credential:
-        """The valid browser session of a cookie; Unauthenticated as in `recognise`."""
+        """Return the valid browser session of a cookie; raise Unauthenticated like `recognise`."""
         known = self._at(token_digest(cookie)) if cookie else None
         if known is None or known.credential.sort != SESSION:
             raise Unauthenticated("unknown")
@@ -405,14 +408,15 @@ class Credentials:
         return known.credential
 
     def ended(self, token: str) -> Credential | None:
-        """The credential of a token, even a revoked or expired one; None if it is unknown."""
+        """Return the credential of a token, even if it is revoked or expired; None if it is
+        unknown."""
         known = self._at(token_digest(token)) if self.forms.well_formed(token) else None
         return None if known is None else known.credential
 
     def alive(self, identity: str, version: tuple[int, int] | None = None) -> Credential:
-        """The valid credential of an id; otherwise Unauthenticated.
+        """Return the valid credential of an id, or raise Unauthenticated.
 
-        `version` is the current result of `watch.version()`, if the caller has it.
+        `version` is the current result of `watch.version()`, if it is already known.
         """
         digest = self._ids.get(identity)
         if digest is None:
@@ -423,7 +427,7 @@ class Credentials:
             digest = row.digest
             if len(self._ids) >= CACHED:
                 self._ids = {}
-            self._ids[identity] = digest  # an id's digest never changes
+            self._ids[identity] = digest  # the digest of an id never changes, so it can be cached
         known = self._at(digest, version)
         if known is None:
             raise Unauthenticated("unknown")
@@ -431,14 +435,15 @@ class Credentials:
         return known.credential
 
     def family_alive(self, family: str) -> bool:
-        """Whether a credential of the family has neither been revoked nor expired."""
+        """Return whether the family still has a valid credential."""
         with self._store.read() as rows:
             found = stored.select(rows, revoked=False, family=family) if family else []
         live = [row for row in found if row.expires_at is None or row.expires_at > now()]
         return any(self._mac_matches(row) for row in live)
 
     def find_signed(self, token: str) -> Credential | None:
-        """The stored credential of a signed token, or None; Unauthenticated if it has ended."""
+        """Return the stored credential of a signed token, or None; raise Unauthenticated if it has
+        ended."""
         known = self._at(token_digest(token))
         if known is None:
             return None
@@ -446,7 +451,8 @@ class Credentials:
         return known.credential
 
     def _admit(self, known: _CachedCredential) -> None:
-        """Accept a credential and record its use; Unauthenticated if it is refused or expired."""
+        """Accept a credential and record its use; raise Unauthenticated if it is refused or
+        expired."""
         if known.refusal:
             raise Unauthenticated(known.refusal)
         credential, at = known.credential, now()
@@ -458,7 +464,7 @@ class Credentials:
     def _at(
         self, digest: bytes, version: tuple[int, int] | None = None
     ) -> _CachedCredential | None:
-        """The credential of a digest; it is read again only if system.db has changed."""
+        """Return the credential of a digest, from the cache unless system.db has changed."""
         # Read the version before the row, so that a cached row is never older than its version.
         version = version or self.watch.version()
         known = self._known.get(digest)
@@ -488,7 +494,7 @@ class Credentials:
         return known
 
     def flush(self) -> int:
-        """Store when credentials were last used; return their number."""
+        """Store the times of last use of credentials; return their number."""
         with self._flushing:
             used, self._used = self._used, {}
             if not used:
@@ -502,9 +508,9 @@ class Credentials:
             return len(used)
 
     def close(self) -> None:
-        """Store when credentials were last used, and close the connection."""
+        """Store the times of last use of credentials, and close the connection."""
         try:
-            # Neither a full disk nor a database that is away must make closing fail.
+            # Closing must succeed even with a full disk or an unreachable database.
             with contextlib.suppress(StorageFull, StorageUnavailable):
                 self.flush()
         finally:
@@ -513,13 +519,13 @@ class Credentials:
     # MACs of rows
 
     def reseal_rows(self, rows: Rows) -> None:
-        """Make every row's MAC with the newest master key; damaged rows are left as they are."""
+        """Compute every row's MAC again with the newest master key; skip damaged rows."""
         for row in stored.select(rows):
             if self._mac_matches(row):
                 stored.set_mac(rows, row.id, self._mac(row))
 
     def damaged_rows(self, rows: Rows) -> Iterator[str]:
-        """Tokens whose MAC does not match: they are refused."""
+        """Yield tokens whose MAC does not match; they are refused."""
         for row in stored.select(rows):
             if not self._mac_matches(row):
                 yield f"The token {row.id}"
@@ -541,22 +547,22 @@ def _credential(row: CredentialRow) -> Credential:
 
 
 def token_digest(token: str) -> bytes:
-    """The SHA-256 of a token, which is what is stored of it."""
+    """Return the SHA-256 of a token, which is stored in its place."""
     return hashlib.sha256(token.encode()).digest()
 
 
 def repeatable(used_at: int) -> bool:
-    """Whether a refresh token that was used at a moment still gives another pair."""
+    """Return whether a refresh token used at this time may still be used again."""
     return 0 <= now() - used_at <= REPEAT_SECONDS * SECOND
 
 
 def not_repeatable(at: int) -> int:
-    """The time of use that is stored for a refresh token which another one has superseded."""
+    """Return a time of use so early that a replaced refresh token cannot be used again."""
     return at - REPEAT_SECONDS * SECOND - 1
 
 
 def scope_name(scopes: frozenset[Scope]) -> str:
-    """full, read-only, admin, or the scopes themselves."""
+    """Return `full`, `read-only` or `admin`, or the scopes separated by spaces."""
     for name, meant in SCOPE_NAMES.items():
         if meant == scopes:
             return name
@@ -564,9 +570,9 @@ def scope_name(scopes: frozenset[Scope]) -> str:
 
 
 def end_before_in_transaction(rows: Rows, subject: str, name: str, at: int) -> int:
-    """Invalidate every token of a user or a space created before a moment; it never moves back."""
+    """Invalidate all tokens of a user or space created before a time; the time never decreases."""
     if at > now() + SECOND:
-        raise InvalidInput("The time is in the future.", hint="Give 'now', or a time in the past.")
+        raise InvalidInput("The time is in the future.", hint="Use 'now', or a time in the past.")
     return stored.set_not_before(rows, subject, name, at)
 
 
@@ -578,18 +584,20 @@ def check_grant(grant: Grant) -> None:
         checks.optional(getattr(grant, name), name, max_chars=most)
     if not grant.scopes or not grant.scopes <= EVERYTHING:
         raise InvalidInput(
-            "A credential needs scopes.", hint=f"There are: {', '.join(SCOPES)}.", field="scopes"
+            "A credential needs scopes.",
+            hint=f"The scopes are: {', '.join(SCOPES)}.",
+            field="scopes",
         )
     if grant.lifetime is not None and not 0 < grant.lifetime <= LIFETIME_SECONDS:
         raise InvalidInput(
             "The lifetime must be more than 0 and at most 100 years.",
-            hint="Give another lifetime, or none for no expiry.",
+            hint="Choose another lifetime, or omit it for no expiry.",
             field="expires",
         )
 
 
 def _row(rows: Rows, identity: str) -> CredentialRow:
-    """The row of an id or of a unique prefix of it."""
+    """Return the row with an id or a unique prefix of an id."""
     if len(identity) < 4 or not all(sign in "0123456789abcdef-" for sign in identity):
         raise InvalidInput(
             "Invalid id: give at least the first 4 of its characters 0-9, a-f and '-'.",
@@ -599,5 +607,7 @@ def _row(rows: Rows, identity: str) -> CredentialRow:
     if not found:
         raise NotFound(f"There is no credential {identity}.", hint="See 'commonplace token list'.")
     if len(found) > 1:
-        raise Conflict(f"Several ids begin with {identity}.", hint="Give more of it.")
+        raise Conflict(
+            f"Several ids begin with {identity}.", hint="Enter more characters of the id."
+        )
     return found[0]

@@ -1,4 +1,4 @@
-"""What a dialect declares about access: how its tokens look, and its OAuth resources."""
+"""A dialect's declarations of token formats and OAuth resources."""
 
 from __future__ import annotations
 
@@ -12,140 +12,141 @@ from dataclasses import dataclass, field
 from commonplace.access.caller import EVERYTHING, READ_ONLY, Scope
 
 OFFLINE = "offline_access"
-"""The scope that asks for a refresh token; unless a contract requires it, every client gets one."""
+"""The scope that requests a refresh token; most dialects issue refresh tokens without it."""
 CHECKSUM_CHARS = 6
 
 
 @dataclass(frozen=True, slots=True)
 class TokenForm:
-    """How a token looks: what it begins with, and whether it ends with a checksum of itself."""
+    """The format of a token: its prefix, and whether it ends with a checksum."""
 
     prefix: str
-    """The part up to the first underscore must be unique; `{space}` stands for the space."""
+    """The prefix. Its part up to the first underscore must be unique; `{space}` is replaced."""
     checked: bool = True
 
     def make(self, space: str) -> str:
-        """A new token."""
+        """Return a new token."""
         token = self.prefix.format(space=space) + secrets.token_urlsafe(32)
         return token + checksum(token) if self.checked else token
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EnvironmentToken:
-    """A token that the operator sets in the environment: the first of some variables."""
+    """A token in an environment variable, namely the first of `variables` that is set."""
 
     variables: tuple[str, ...]
     user_variable: str = ""
-    """The variable with the user; the token counts only if both are set."""
+    """The variable with the user name; the token is ignored unless both are set."""
     scopes: frozenset[Scope] = EVERYTHING
 
 
 @dataclass(frozen=True, slots=True)
 class HmacForm:
-    """Signed tokens, made here or by another system that shares the key.
+    """The format of signed tokens, issued here or by another system that shares the key.
 
     `base64url(user:workspace)` or `base64url(user:workspace:unix_seconds)`, a dot, and the
-    hexadecimal HMAC-SHA256 of what is before the dot.
+    hexadecimal HMAC-SHA256 of the part before the dot.
     """
 
     max_age: float = 300.0
-    """For how many seconds a token with a time is accepted; 0 for ever."""
+    """Lifetime in seconds of a token with a time; 0 for no limit."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JwtForm:
-    """JWTs, signed with HS256, that a personal token is exchanged for."""
+    """The format of JWTs, signed with HS256, that clients get in exchange for an API key."""
 
     audience: str
     tenant_prefix: str
-    """The claim `tenant_id` is this and the name of the space."""
+    """The claim `tenant_id` consists of this prefix and the name of the space."""
     permissions: Mapping[str, frozenset[Scope]]
-    """What each permission in the claim `scopes` allows; others allow nothing."""
+    """The scopes that each permission in the claim `scopes` gives; unknown permissions give
+    none."""
     lifetime: int
     """In seconds."""
 
     def scopes(self, permissions: Iterable[str]) -> frozenset[Scope]:
-        """What these permissions allow together."""
+        """Return the scopes that these permissions give together."""
         known = (self.permissions.get(each.lower(), frozenset()) for each in permissions)
         return frozenset[Scope]().union(*known)
 
     def tenant(self, space: str) -> str:
-        """The tenant of a space."""
+        """Return the value of `tenant_id` for a space."""
         return f"{self.tenant_prefix}{space}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TokenForms:
-    """The tokens of a dialect: those that a person creates, and those that OAuth issues."""
+    """The token formats of a dialect: for personal tokens, OAuth tokens and signed tokens."""
 
     personal: TokenForm = TokenForm("cpt_")
     oauth: TokenForm = TokenForm("cpo_")
     refresh: str = "cpr_"
     """The prefix of refresh tokens."""
     signed: HmacForm | None = None
-    """Signed tokens; `token create` makes one where it can carry what was asked for."""
+    """Signed tokens; `token create` issues one if its format has room for the requested rights."""
     jwt: JwtForm | None = None
-    """Access tokens that a personal token is exchanged for."""
+    """Access tokens that a client gets in exchange for an API key."""
     environment: EnvironmentToken | None = None
     in_websocket_query: bool = False
-    """Whether a WebSocket may bring a personal token in the query parameter `token`."""
+    """Whether a WebSocket may send its token in the query parameter `token`."""
     tells_expiry: bool = False
-    """Whether the holder of an expired token is told that it has expired."""
+    """Whether the response to an expired token says that it has expired."""
     realm: str = ""
     """The realm in the challenge of a REST request without a valid token."""
 
 
 OURS = TokenForms()
-"""The forms of a dialect that declares none."""
+"""The default token formats of a dialect."""
 
 
 @dataclass(frozen=True, slots=True)
 class Permission:
-    """An OAuth scope: what it means to a person, and the scopes that it gives."""
+    """An OAuth scope: its description on the consent page, and the scopes that it gives."""
 
     words: str
     scopes: frozenset[Scope]
 
 
 READ = Permission("Search and read everything in the space", READ_ONLY)
-WRITE = Permission("Store new memories, and change those that are there", frozenset({"write"}))
+WRITE = Permission("Store new memories, and change existing ones", frozenset({"write"}))
 DELETE = Permission("Delete memories", frozenset({"delete"}))
 ADMIN = Permission("Manage agents, workflows and settings", frozenset({"admin"}))
 MEMORY: Mapping[str, Permission] = {"read": READ, "write": WRITE, "delete": DELETE}
-"""The permissions of a dialect that declares none."""
+"""The default permissions of a dialect."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Resource:
-    """What an OAuth token can be for: a path of a dialect."""
+    """An OAuth resource: a path of a dialect that a token is issued for."""
 
     dialect: str = ""
     """Set when the dialects are collected."""
     title: str = ""
     permissions: Mapping[str, Permission] = field(default_factory=lambda: dict(MEMORY))
     subject: str = ""
-    """The noun for what a token is for, such as `being`, where the path or the person names one;
+    """The noun for a subject, such as `being`, if a token is limited to one subject;
     `commonplace NOUN list` lists them."""
     below: bool = False
-    """Whether every path below it is a part of it."""
+    """Whether the resource includes every path below its own."""
     ignored: frozenset[str] = frozenset()
-    """Scopes that clients of its contract ask for and that allow nothing here."""
+    """Scopes that clients request but that give no rights on this server."""
     offline: bool = False
-    """Whether a refresh token is given only to clients that ask for `offline_access`."""
+    """Whether a refresh token is issued only to clients that request `offline_access`."""
     devices: bool = False
-    """Whether a device that names no resource gets a token for this one."""
+    """Whether this is the default resource for devices."""
     refresh: str = "cpr_"
     """The prefix of its refresh tokens; set when the dialects are collected."""
     access_seconds: int = 3_600
     """How long its access tokens live."""
 
     def refreshes(self, scopes: Collection[str]) -> bool:
-        """Whether a client that was allowed these scopes gets a refresh token."""
+        """Return whether a client with these scopes gets a refresh token."""
         return not self.offline or OFFLINE in scopes
 
 
 class Forms:
-    """The token forms of every dialect of a program, by the dialect's name."""
+    """The token formats of all dialects, by the dialect's name."""
 
     def __init__(self, forms: Mapping[str, TokenForms]) -> None:
         self.dialects = dict(forms)
@@ -157,17 +158,18 @@ class Forms:
                     raise ValueError(f"{name}: another token form begins with {form.prefix!r}")
 
     def of(self, dialects: Collection[str] | None, *, oauth: bool) -> TokenForm:
-        """The form of a token for these dialects: that of the only one, or the default."""
+        """Return the token format for these dialects: the format of a single dialect, or the
+        default."""
         only = next(iter(dialects)) if dialects and len(dialects) == 1 else ""
         forms = self.dialects.get(only, OURS)
         return forms.oauth if oauth else forms.personal
 
     def has_known_prefix(self, token: str) -> bool:
-        """Whether a token begins with the prefix of one of these forms."""
+        """Return whether a token begins with the prefix of one of these formats."""
         return _start(token) in self._checked
 
     def well_formed(self, token: str) -> bool:
-        """Whether a token has one of these forms, and its checksum is right."""
+        """Return whether a token has one of these formats, and its checksum is right."""
         checked = self._checked.get(_start(token))
         if checked is None:
             return False
@@ -181,6 +183,6 @@ def _start(token: str) -> str:
 
 
 def checksum(token: str) -> str:
-    """The characters that a token ends with, so that a mistyped one is not looked up."""
+    """Return the checksum at the end of a token, which detects typing errors without a query."""
     sum_ = binascii.crc32(token.encode()).to_bytes(4)
     return base64.urlsafe_b64encode(sum_).decode().rstrip("=")

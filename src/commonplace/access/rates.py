@@ -1,4 +1,4 @@
-"""How many requests each credential and each address may make."""
+"""Rate limits for credentials and addresses."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ MOST_BUCKETS = 50_000
 
 
 class Rates:
-    """Token buckets: a burst, refilled at a steady rate. Used from one thread, the event loop."""
+    """Token buckets: a burst, refilled at a steady rate. Use them on the event loop only."""
 
     def __init__(
         self, rate: float, burst: float, clock: Callable[[], float] = time.monotonic
@@ -24,18 +24,18 @@ class Rates:
         self._buckets: OrderedDict[str, tuple[float, float]] = OrderedDict()
 
     def take(self, who: str, cost: float = 1.0) -> int:
-        """Take from the bucket and return 0; or return the seconds to wait."""
+        """Take from the bucket and return 0, or return the seconds to wait."""
         level, at = self._level(who)
         if level < cost:
             return max(1, math.ceil((cost - level) / self._rate))
         self._buckets[who] = (level - cost, at)
         self._buckets.move_to_end(who)
         if len(self._buckets) > MOST_BUCKETS:
-            self._buckets.popitem(last=False)  # the least recently used
+            self._buckets.popitem(last=False)  # remove the least recently used bucket
         return 0
 
     def wait(self, who: str) -> int:
-        """The seconds until one more is allowed, without taking it."""
+        """Return the seconds until one more request is allowed, without taking from the bucket."""
         level, _ = self._level(who)
         return 0 if level >= 1 else max(1, math.ceil((1 - level) / self._rate))
 
@@ -47,7 +47,8 @@ class Rates:
 
 @lru_cache(maxsize=1_000)
 def block_of(address: str) -> str:
-    """The unit of rate limits: an IPv4 address, or the /64 network of an IPv6 address."""
+    """Return the network that shares a rate limit: an IPv4 address, or the /64 of an IPv6
+    address."""
     try:
         parsed = ipaddress.ip_address(address)
     except ValueError:

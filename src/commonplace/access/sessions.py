@@ -1,4 +1,4 @@
-"""Sessions of a dialect with JWTs: an API key is exchanged for access and refresh tokens."""
+"""Sessions of a dialect with JWTs: a client exchanges an API key for access and refresh tokens."""
 
 from __future__ import annotations
 
@@ -7,12 +7,13 @@ from commonplace.access.credentials import Credential, Expired, Grant, Issued, U
 from commonplace.access.signed import Tokens
 from commonplace.storage.database import new_id
 
-REFRESH = "urn:commonplace:refresh"  # not a served URL: accepted for renewal only
+# matches no served URL, so that the token is accepted for renewal only
+REFRESH = "urn:commonplace:refresh"
 REFRESH_SECONDS = 30 * 86_400
 
 
 class Sessions:
-    """Access tokens for API keys, and new ones for refresh tokens.
+    """Issues access tokens for API keys, and new ones for refresh tokens.
 
     All tokens of one sign-in are a family. Its refresh tokens are stored credentials; using one
     ends the others. Its access tokens name the family and end when no refresh token is valid.
@@ -33,9 +34,9 @@ class Sessions:
         return self._session(credential, refresh)
 
     def renew(self, token: str) -> tuple[Caller, Session]:
-        """The caller and the next session.
+        """Use a refresh token; return its caller and the next session.
 
-        A refresh token may be used again for REPEAT_SECONDS; later use ends its whole family.
+        A refresh token may be used again for REPEAT_SECONDS; a later use revokes the whole family.
         """
         try:
             used = self._credentials.find(token, repeated=True)

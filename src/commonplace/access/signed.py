@@ -1,9 +1,9 @@
-"""Signed tokens and JWTs as dialects declare them; and `Tokens`, which accepts every form.
+"""Signed tokens and JWTs of dialects; and `Tokens`, which accepts tokens of every format.
 
-A signed token (`declarations.HmacForm`) has no room for a key's id, so every live key is tried. It
-ends with its key, by a `not_before` of its workspace or user, or, if it was issued here and
-therefore stored, by revocation. One without a time is accepted after a `not_before` only if its
-key is newer.
+A signed token (`declarations.HmacForm`) contains no key id, so every live key is tried. It becomes
+invalid when its key retires, by a `not_before` of its workspace or user, or, if it was issued here
+and therefore stored, by revocation. A token without a time is accepted after a `not_before` only if
+its key is newer.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ _CLAIMS = ("iss", "aud", "sub", "tenant_id", "scopes", "iat", "exp", "jti", "key
 
 @dataclass(frozen=True, slots=True)
 class SigningKey:
-    """A key that signs tokens of one dialect, its purpose; times are UTC microseconds."""
+    """A key that signs the tokens of one dialect (`purpose`); times are UTC microseconds."""
 
     id: str
     purpose: str
@@ -68,12 +68,12 @@ class SigningKey:
     retires_at: int | None
 
     def live(self, at: int) -> bool:
-        """Whether tokens signed by it are accepted."""
+        """Return whether tokens signed with this key are accepted at a time."""
         return self.retires_at is None or at < self.retires_at
 
 
 def check_key(forms: Forms, purpose: str, secret: bytes | None, overlap: float) -> None:
-    """Raise InvalidInput if such a key cannot be added."""
+    """Raise InvalidInput if a signing key with these values cannot be added."""
     signed = [name for name, each in forms.dialects.items() if each.signed or each.jwt]
     checks.one_of(purpose, "purpose", signed)
     if secret is not None and not LEAST_KEY_BYTES <= len(secret) <= MOST_KEY_BYTES:
@@ -87,7 +87,7 @@ def check_key(forms: Forms, purpose: str, secret: bytes | None, overlap: float) 
 
 
 class SigningKeys:
-    """The signing keys of a data directory, sealed by its vault."""
+    """The signing keys of a data directory, encrypted by its vault."""
 
     def __init__(self, store: Store, vault: Vault, credentials: Credentials) -> None:
         self._store = store
@@ -97,12 +97,12 @@ class SigningKeys:
         self._cached: tuple[tuple[int, int], list[SigningKey]] | None = None
 
     def live(self, purpose: str) -> list[SigningKey]:
-        """The keys whose tokens are accepted, the newest first."""
+        """Return the keys whose tokens are accepted, the newest first."""
         at = now()
         return [key for key in self.listing() if key.purpose == purpose and key.live(at)]
 
     def listing(self) -> list[SigningKey]:
-        """All keys, the newest first."""
+        """Return all keys, the newest first."""
         version, cached = self._watch.version(), self._cached
         if cached is None or cached[0] != version:
             with self._store.read() as rows:
@@ -110,16 +110,16 @@ class SigningKeys:
         return cached[1]
 
     def newest(self, purpose: str) -> SigningKey:
-        """The key that signs new tokens; created if there is none."""
+        """Return the key that signs new tokens; create it if there is none."""
         found = self.live(purpose)
         return found[0] if found else self._add(purpose, None, 0.0, only_if_none=True)
 
     def rotate(
         self, purpose: str, *, secret: bytes | None = None, overlap: float = 0.0
     ) -> SigningKey:
-        """Add a new key; tokens signed by older ones are accepted for `overlap` more seconds.
+        """Add a new key; accept tokens signed with older keys for `overlap` more seconds.
 
-        With `secret`, the key is one that another system shares.
+        With `secret`, the key is shared with another system.
         """
         return self._add(purpose, secret, overlap, only_if_none=False)
 
@@ -127,7 +127,8 @@ class SigningKeys:
         self, purpose: str, secret: bytes | None, overlap: float, *, only_if_none: bool
     ) -> SigningKey:
         check_key(self._forms, purpose, secret, overlap)
-        # Hexadecimal text, since other systems are configured with their key as text.
+        # Hexadecimal text, since the key may be needed as text in the configuration of other
+        # systems.
         secret = secrets.token_hex(KEY_BYTES).encode() if secret is None else secret
         with self._store.maintain() as rows:
             at = now()
@@ -137,14 +138,15 @@ class SigningKeys:
                 return found[0]
             if len(found) >= LIVE_KEYS:
                 raise Conflict(
-                    f"There are {len(found)} live keys already.", hint="Let some retire first."
+                    f"There are already {len(found)} live keys.",
+                    hint="Wait until some of them retire.",
                 )
             if any(hmac.compare_digest(key.secret, secret) for key in known):
-                raise Conflict("This key was used before.", hint="Give a new one.")
+                raise Conflict("This key was used before.", hint="Use a new key.")
             for key in found:
                 end = at + int(overlap * SECOND)
                 self._write(rows, key, end if key.retires_at is None else min(end, key.retires_at))
-            # Later than all earlier keys, even if the clock was set back.
+            # The time is later than that of all other keys, even if the clock was set back.
             created = max([at, *(key.created_at + 1 for key in known)])
             new = SigningKey(secrets.token_hex(8), purpose, secret, created, None)
             self._write(rows, new, None)
@@ -165,12 +167,12 @@ class SigningKeys:
         stored.put_signing_key(rows, row)
 
     def reseal_rows(self, rows: Rows) -> None:
-        """Seal every key by the newest master key."""
+        """Encrypt every key again with the newest master key."""
         for key in self._read(rows):
             self._write(rows, key, key.retires_at)
 
     def damaged_rows(self, rows: Rows) -> Iterator[str]:
-        """Keys that cannot be opened: tokens signed by them are refused."""
+        """Yield keys that cannot be decrypted; tokens signed with them are refused."""
         for row in stored.signing_keys(rows):
             with contextlib.suppress(StorageCorrupt):
                 self._opened(row)
@@ -179,7 +181,8 @@ class SigningKeys:
 
 
 def _bound(purpose: str, identity: str, created_at: int, retires_at: int | None) -> tuple[str, ...]:
-    """The associated data of a sealed key: also its times, so that they cannot be changed."""
+    """Return the associated data of an encrypted key, with its times, so that they are
+    authenticated."""
     return ("signing key", purpose, identity, str(created_at), str(retires_at))
 
 
@@ -191,14 +194,14 @@ class _CheckedToken:
     caller: Caller
     key: SigningKey
     made: int | None
-    """The second of issue, if the token has one; `ends` is the second of expiry."""
+    """The Unix second of issue, if the token has one; `ends` is the second of expiry."""
     ends: int | None
     stored: str
-    """The id of its stored credential, if there is one."""
+    """The id of the stored credential, if there is one."""
 
 
 class _SignedTokens:
-    """Tokens of one form, whose checked signatures are cached while system.db does not change."""
+    """Verifies tokens of one format; caches checked signatures while system.db does not change."""
 
     def __init__(
         self, dialect: str, store: Store, keys: SigningKeys, credentials: Credentials
@@ -210,7 +213,8 @@ class _SignedTokens:
         self._seen: dict[bytes, _CheckedToken] = {}
 
     def _checked(self, *parts: str) -> _CheckedToken:
-        """A token by its parts, whose signature is right and whose key is not retired."""
+        """Verify a token given by its parts; raise Unauthenticated for a wrong signature or retired
+        key."""
         digest, version = token_digest(".".join(parts)), self._credentials.watch.version()
         seen = self._seen.get(digest)
         if seen is None or seen.version != version:
@@ -247,18 +251,19 @@ class HmacTokens(_SignedTokens):
             ended = not_before(rows, owner=user, space=space)
             if not dated and key.created_at < ended:
                 raise Conflict(
-                    "Tokens without a timestamp have ended for this user or space.",
-                    hint="Make a newer key first: 'commonplace token rotate-key'.",
+                    "Tokens without a timestamp are no longer accepted for this user or space.",
+                    hint="Create a newer key first: 'commonplace token rotate-key'.",
                 )
             payload = f"{user}:{workspace}"
             if dated:
-                payload += f":{_second(ended)}"
+                payload += f":{_next_second(ended)}"
             token = sign(payload, key.secret)
             return Issued(token, self._credentials.record_in_transaction(rows, grant, token))
 
     def recognise(self, token: str) -> Caller:
-        """The caller of a token; Unauthenticated if it is unknown, revoked or expired."""
-        seen = self._checked(*_halves(token))
+        """Return the caller of a token; raise Unauthenticated if it is unknown, revoked or
+        expired."""
+        seen = self._checked(*_split_token(token))
         if seen.made is not None:
             age, longest = now() - seen.made * SECOND, self.form.max_age * SECOND
             if longest and age > longest:
@@ -273,14 +278,14 @@ class HmacTokens(_SignedTokens):
         payload, signature = parts
         given = signature.encode()
         signer: SigningKey | None = None
-        # All keys are tried, so that timing does not show which one matched.
+        # Try all keys, so that the time does not show which key matched.
         for key in self._keys.live(self._dialect):
             made = hmac.new(key.secret, payload.encode(), hashlib.sha256).hexdigest().encode()
             if hmac.compare_digest(made, given) and signer is None:
                 signer = key
         if signer is None:
             raise Unauthenticated("bad signature")
-        user, workspace, dated = _parts(payload)
+        user, workspace, dated = _parse_payload(payload)
         space = space_of(workspace)
         with self._store.read() as rows:
             ended = not_before(rows, owner=user, space=space)
@@ -302,9 +307,9 @@ class HmacTokens(_SignedTokens):
 
 
 class JwtTokens(_SignedTokens):
-    """The access tokens of a dialect: JWTs that a personal token, its API key, is exchanged for.
+    """The access tokens of a dialect: JWTs that a client gets in exchange for an API key.
 
-    They end with the API key, and with the family of refresh tokens they were issued with.
+    They become invalid when the API key or the family of their refresh tokens is revoked.
     """
 
     form: JwtForm
@@ -313,11 +318,12 @@ class JwtTokens(_SignedTokens):
     def issue(
         self, credential: Credential, *, family: str = "", lifetime: int | None = None
     ) -> str:
-        """An access token that allows what the credential does, and ends with it and its family."""
+        """Issue an access token with the rights of the credential; it ends with it and its
+        family."""
         key = self._keys.newest(self._dialect)
         with self._store.read() as rows:
             ended = not_before(rows, owner=credential.user, space=credential.space)
-        issued = _second(ended)
+        issued = _next_second(ended)
         claims = {
             "iss": self.issuer,
             "aud": self.form.audience,
@@ -334,7 +340,8 @@ class JwtTokens(_SignedTokens):
         return jwt.encode(claims, key.secret, algorithm=_ALGORITHM, headers={"kid": key.id})
 
     def recognise(self, token: str) -> Caller:
-        """The caller of a token; Unauthenticated if it is unknown, revoked or expired."""
+        """Return the caller of a token; raise Unauthenticated if it is unknown, revoked or
+        expired."""
         if len(token) > TOKEN_CHARS or not token.isascii():
             raise Unauthenticated("malformed")
         seen, at = self._checked(token), now()
@@ -361,7 +368,7 @@ class JwtTokens(_SignedTokens):
                 audience=self.form.audience,
                 issuer=self.issuer,
                 leeway=LEEWAY_SECONDS,
-                # Expiry is checked last: only an otherwise valid token is reported as expired.
+                # Check expiry last: only an otherwise valid token is reported as expired.
                 options={"require": list(_CLAIMS), "strict_aud": True, "verify_exp": False},
             )
         except jwt.ImmatureSignatureError:
@@ -378,7 +385,7 @@ class JwtTokens(_SignedTokens):
             or claims["sub"] != credential.user
         ):
             raise Unauthenticated("the token's claims name another tenant")
-        # Revoking a family changes the file's version, so the result may be cached.
+        # Revoking a family changes the version of system.db, so the result can be cached.
         if "family" in claims and not self._credentials.family_alive(str(claims["family"])):
             raise Unauthenticated("family ended")
         with self._store.read() as rows:
@@ -404,14 +411,14 @@ class _ConfiguredToken:
     caller: Caller
 
     def mark(self, cookie: str) -> str:
-        """Stands for the token in a browser session: whoever reads it cannot guess the token, since
-        the cookie is not stored."""
+        """Return an identifier of the token for a browser session; it is keyed with the cookie,
+        which is not stored, so that nobody can guess the token from it."""
         bound = hmac.digest(cookie.encode(), self.digest, "sha256")
         return f"{self.caller.credential} {bound.hex()}"
 
 
 def configured(environ: Mapping[str, str], forms: Forms) -> list[_ConfiguredToken]:
-    """The tokens that an operator has set in the environment, as the dialects declare them."""
+    """Return the tokens in the environment variables that the dialects declare."""
     found = []
     for dialect, each in forms.dialects.items():
         declared = each.environment
@@ -429,12 +436,12 @@ def configured(environ: Mapping[str, str], forms: Forms) -> list[_ConfiguredToke
 
 
 def _sha256(token: str) -> bytes:
-    """The digest of a token, so that comparing takes the same time for every length."""
+    """Return the digest of a token, so that a comparison takes the same time for every length."""
     return hashlib.sha256(token.encode("utf-8", "surrogatepass")).digest()
 
 
 class Tokens:
-    """All forms of tokens: finds the caller of any of them."""
+    """Finds the caller of a token of any format."""
 
     def __init__(
         self,
@@ -449,7 +456,7 @@ class Tokens:
         self.credentials = Credentials(store, vault, forms)
         self.keys = SigningKeys(store, vault, self.credentials)
         self.hmac: dict[str, HmacTokens] = {}
-        """Recognisers of HMAC-signed tokens by dialect; `jwt` likewise for JWTs."""
+        """The verifiers of HMAC-signed tokens by dialect; `jwt` holds those of JWTs."""
         self.jwt: dict[str, JwtTokens] = {}
         for name, each in forms.dialects.items():
             if each.signed is not None:
@@ -463,7 +470,7 @@ class Tokens:
         self._configured = configured(os.environ if environ is None else environ, forms)
 
     def recognise(self, token: str, *, resource: str | None = None) -> Caller:
-        """The caller of a token of any form; otherwise Unauthenticated."""
+        """Return the caller of a token of any format; raise Unauthenticated if it is not valid."""
         if not token:
             raise Unauthenticated("missing")
         if (found := self._as_configured(token)) is not None:
@@ -489,47 +496,47 @@ class Tokens:
         return found
 
     def session_of_configured(self, token: str, cookie: str) -> tuple[Caller, str] | None:
-        """The caller of a token of the environment, and a mark by which a browser session with this
-        cookie knows it again; None for any other token."""
+        """Return the caller of an environment token, and its identifier for a browser session with
+        this cookie (`mark`); None for any other token."""
         found = self._as_configured(token)
         return None if found is None else (found.caller, found.mark(cookie))
 
     def is_configured(self, mark: str, cookie: str) -> bool:
-        """Whether the token behind such a mark is still set in the environment."""
+        """Return whether the token with this identifier is still set in the environment."""
         return any(
             hmac.compare_digest(each.mark(cookie).encode(), mark.encode())
             for each in self._configured
         )
 
     def close(self) -> None:
-        """Store when credentials were last used, and close the connection."""
+        """Store the times of last use of credentials, and close the connection."""
         self.credentials.close()
 
 
 def sign(payload: str, secret: bytes) -> str:
-    """A signed token: the payload as base64url without padding, and its HMAC."""
+    """Return a signed token: the payload as base64url without padding, and its HMAC."""
     encoded = base64.urlsafe_b64encode(payload.encode()).decode().rstrip("=")
     return f"{encoded}.{hmac.new(secret, encoded.encode(), hashlib.sha256).hexdigest()}"
 
 
 def space_of(workspace: str) -> str:
-    """The space of a workspace: its own id where that can be a space's name."""
+    """Return the space of a workspace: its id if that is a valid space name, or else a digest."""
     try:
         return checks.space(workspace)
     except InvalidInput:
         return f"workspace-{hashlib.sha256(workspace.encode()).hexdigest()[:40]}"
 
 
-def _halves(token: str) -> tuple[str, str]:
-    """The signed payload, and the signature in lower case."""
+def _split_token(token: str) -> tuple[str, str]:
+    """Split a token into the signed payload and the signature in lower case."""
     payload, dot, signature = token.partition(".")
     if len(token) > TOKEN_CHARS or not token.isascii() or not dot or len(signature) != 64:
         raise Unauthenticated("malformed")
     return payload, signature.lower()
 
 
-def _parts(payload: str) -> tuple[str, str, int | None]:
-    """User, workspace, and the time of issue in seconds, if the token has one."""
+def _parse_payload(payload: str) -> tuple[str, str, int | None]:
+    """Return the user, the workspace, and the time of issue in seconds, if the token has one."""
     try:
         padded = payload.translate(_STANDARD) + "=" * (-len(payload) % 4)
         text = base64.b64decode(padded, validate=True).decode()
@@ -545,6 +552,6 @@ def _parts(payload: str) -> tuple[str, str, int | None]:
     return parts[0], parts[1], int(parts[2])
 
 
-def _second(ended: int) -> int:
-    """The current second, or the first whole one after a `not_before` moment."""
+def _next_second(ended: int) -> int:
+    """Return the current second, or the first whole second after a later `not_before` time."""
     return max(now() // SECOND, math.ceil(ended / SECOND))

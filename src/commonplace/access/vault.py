@@ -1,8 +1,9 @@
-"""Secrets at rest, sealed with AES-256-GCM under a master key that is not in the database.
+"""Encrypts stored secrets with AES-256-GCM under a master key that is not in the database.
 
 The master key comes from COMMONPLACE_MASTER_KEY, or from DATA/master.key, which is created on first
-use. Either may hold several keys, the newest first; older ones can still open secrets. A sealed
-secret is bound to its purpose, space and name, so that it cannot be swapped with another.
+use. Either may hold several keys, the newest first; older keys can still decrypt secrets. An
+encrypted ("sealed") secret is bound to its purpose, space and name, so that it cannot be swapped
+with another.
 """
 
 from __future__ import annotations
@@ -36,15 +37,15 @@ _NONCE_BYTES = 12
 _HEAD_BYTES = len(_FORM) + _ID_BYTES
 _HEADING = (
     "# The master key of this directory, the newest first. Keep a copy of it apart from backups\n"
-    "# of the data: without it, stored secrets cannot be read. An older line may go when nothing\n"
-    "# is sealed by it any more.\n"
+    "# of the data: without it, stored secrets cannot be read. An older line can be removed when\n"
+    "# no secret is encrypted with it any more.\n"
 )
 _CHECK_NAME = "master key"
 _CHECK = ("check", "system", _CHECK_NAME)
 
 
 class SecretUnreadable(StorageCorrupt):
-    """A sealed secret was changed, moved, or sealed by a key that is not here."""
+    """A stored secret was changed, moved, or encrypted with a key that is not available."""
 
     code = "SECRET_UNREADABLE"
 
@@ -56,7 +57,7 @@ class MasterKeyRefused(StorageUnavailable):
 
 
 class _Key:
-    """One master key, and what is derived from it."""
+    """One master key, and the keys derived from it."""
 
     def __init__(self, secret: bytes) -> None:
         self.secret = secret
@@ -70,7 +71,7 @@ def _derive(secret: bytes, purpose: str) -> bytes:
 
 
 class Vault:
-    """Seals and opens secrets, and makes MACs of rows. Threads may share it."""
+    """Encrypts and decrypts secrets, and computes MACs of rows. Threads may share an instance."""
 
     def __init__(self, secrets: Sequence[bytes], *, file: Path | None = None) -> None:
         if not secrets or any(len(secret) != KEY_BYTES for secret in secrets):
@@ -79,7 +80,7 @@ class Vault:
                 hint="Make one with 'openssl rand -base64 32'.",
             )
         self.file = file
-        """Where the keys are kept; None when they came from the environment."""
+        """The key file; None if the keys came from the environment."""
         self._lock = threading.Lock()
         self._keys = [_Key(secret) for secret in secrets]
 
@@ -93,25 +94,25 @@ class Vault:
         return _FORM + key.id + nonce + key.cipher.encrypt(nonce, value, _bound(aad))
 
     def open(self, sealed: bytes, *aad: str) -> bytes:
-        """Open what was sealed with the same associated data; otherwise SecretUnreadable."""
+        """Decrypt a value with the same associated data; raise SecretUnreadable if that fails."""
         key = self._key(sealed[len(_FORM) : _HEAD_BYTES]) if sealed[:1] == _FORM else None
         if key is None:
-            raise _unreadable("it was sealed by another master key, or is incomplete")
+            raise _unreadable("it was encrypted with another master key, or is incomplete")
         nonce, rest = sealed[_HEAD_BYTES:][:_NONCE_BYTES], sealed[_HEAD_BYTES + _NONCE_BYTES :]
         if len(nonce) != _NONCE_BYTES:
             raise _unreadable("it is incomplete")
         try:
             return key.cipher.decrypt(nonce, rest, _bound(aad))
         except InvalidTag:
-            raise _unreadable("it was changed, or belongs elsewhere") from None
+            raise _unreadable("it was changed, or belongs to another row") from None
 
     def mac(self, *values: Any) -> bytes:
-        """A MAC over values, made with the master key."""
+        """Return a MAC of values under the master key."""
         key = self._keys[0]
         return key.id + hmac.digest(key.signing, digest(*values), "sha256")
 
     def check_mac(self, mac: bytes, *values: Any) -> bool:
-        """Whether the MAC matches the values."""
+        """Return whether the MAC matches the values."""
         key = self._key(mac[:_ID_BYTES])
         if key is None:
             return False
@@ -119,7 +120,7 @@ class Vault:
         return hmac.compare_digest(mac[_ID_BYTES:], made)
 
     def _key(self, identity: bytes) -> _Key | None:
-        """The key of an id; the file is read again for an unknown one."""
+        """Return the key with an id; read the key file again for an unknown id."""
         for key in self._keys:
             if key.id == identity:
                 return key
@@ -129,30 +130,30 @@ class Vault:
         return next((key for key in self._keys if key.id == identity), None)
 
     def rotate(self, store: Store, reseal: Iterable[Callable[[Rows], None]]) -> None:
-        """Add a new key and call each of `reseal` to seal with it; older keys stay readable.
+        """Add a new key, and call each function in `reseal` to encrypt with it; older keys remain.
 
-        With a key file a new key is put first in it. With the environment, the operator has put
-        it first there, and what the older ones sealed is sealed anew.
+        With a key file, write a new key to its first line. With the environment variable, the
+        operator has already put the new key first; secrets under older keys are encrypted again.
         """
         if self.file is None and len(self._keys) < 2:
             raise InvalidInput(
-                f"{VARIABLE} holds only one key; rotation needs the new and the old one.",
+                f"{VARIABLE} holds only one key; a rotation needs the new key and the old key.",
                 hint="Set it to the new key, a comma, and the old one, and try again.",
             )
         with store.maintain() as rows:  # this lock also excludes other processes
             if self.file is not None:
                 secrets = [os.urandom(KEY_BYTES), *_read(self.file)]
-                _write(self.file, secrets)  # durable before anything is sealed by it
+                _write(self.file, secrets)  # the key must be on disk before it encrypts anything
                 with self._lock:
                     self._keys = [_Key(secret) for secret in secrets]
-            _keep_check(rows, self)
+            _store_check(rows, self)
             for each in reseal:
                 each(rows)
 
 
 def _bound(aad: Sequence[str]) -> bytes:
     if not aad:
-        raise ValueError("a secret must be bound to what it is for")
+        raise ValueError("a secret needs associated data")
     return digest("commonplace", *aad)
 
 
@@ -165,7 +166,8 @@ def _unreadable(why: str) -> SecretUnreadable:
 
 
 def open_vault(store: Store, environ: Mapping[str, str] | None = None) -> Vault:
-    """The vault of a data directory. A key that did not seal what is there is refused."""
+    """Open the vault of a data directory. Refuse a master key that cannot decrypt the stored
+    secrets."""
     given = (os.environ if environ is None else environ).get(VARIABLE, "")
     file = store.path.with_name(_FILE)
     with store.read() as rows:
@@ -178,25 +180,25 @@ def open_vault(store: Store, environ: Mapping[str, str] | None = None) -> Vault:
         vault = Vault(_read(file), file=file)
     if check is None:
         with store.maintain() as rows:
-            check = stored.setting(rows, _CHECK_NAME) or _keep_check(rows, vault)
+            check = stored.setting(rows, _CHECK_NAME) or _store_check(rows, vault)
     try:
         vault.open(check, *_CHECK)
     except SecretUnreadable:
         raise MasterKeyRefused(
             "This is not the master key of the data directory.",
-            hint=f"Start with the one that was used before ({VARIABLE}, or {file}).",
+            hint=f"Start with the former master key ({VARIABLE}, or {file}).",
         ) from None
     return vault
 
 
 def in_use(store: Store) -> bool:
-    """Whether a master key has sealed anything in the file."""
+    """Return whether the database has the check value of a master key."""
     with store.read() as rows:
         return stored.setting(rows, _CHECK_NAME) is not None
 
 
-def _keep_check(rows: Rows, vault: Vault) -> bytes:
-    """Store a sealed check value, so that a wrong key is detected at the next start."""
+def _store_check(rows: Rows, vault: Vault) -> bytes:
+    """Store an encrypted check value, so that a wrong key is detected at the next start."""
     sealed = vault.seal(b"", *_CHECK)
     stored.put_setting(rows, _CHECK_NAME, sealed)
     return sealed
@@ -209,7 +211,7 @@ def _write(file: Path, secrets: Sequence[bytes], *, only_new: bool = False) -> N
 
 
 def _read(file: Path) -> list[bytes]:
-    """The keys in a file; MasterKeyRefused if others can read or write it."""
+    """Read the keys in a file; raise MasterKeyRefused if others can read or write the file."""
     try:
         with file.open("rb") as stream:
             found = os.fstat(stream.fileno())
@@ -219,8 +221,8 @@ def _read(file: Path) -> list[bytes]:
             content = stream.read(_FILE_BYTES).decode("ascii", "replace")
     except FileNotFoundError:
         raise MasterKeyRefused(
-            f"{file} is missing, and the stored secrets were sealed by it.",
-            hint=f"Bring it back from where you keep a copy, or set {VARIABLE}.",
+            f"{file} is missing, but stored secrets are encrypted with it.",
+            hint=f"Restore it from your copy, or set {VARIABLE}.",
         ) from None
     except OSError as error:
         raise MasterKeyRefused(

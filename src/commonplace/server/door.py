@@ -74,7 +74,7 @@ _FORWARDED = (
     " this machine. Create a token with 'commonplace token create', and send it; set public_url to"
     " the address that the proxy has."
 )
-_OTHER_CALL = "Not carried out: the message also has a call that the credential's scope does not allow."
+_OTHER_CALL = "Not carried out: the credential's scope does not allow all calls of this message."
 _CODES = {
     401: "UNAUTHORIZED", 403: "FORBIDDEN", 404: "NOT_FOUND", 405: "METHOD_NOT_ALLOWED",
     409: "CONFLICT", 413: "TOO_LARGE", 429: "RATE_LIMITED",

@@ -1,4 +1,4 @@
-"""OAuth 2.1 for clients that are elsewhere: one authorization server for all dialects."""
+"""OAuth 2.1 for remote clients: one authorization server for all dialects."""
 
 from commonplace.access.oauth.endpoints import routes
 from commonplace.access.oauth.rows import MacRows

@@ -1,7 +1,8 @@
-"""OAuth clients: registered ones (RFC 7591), and those whose id is the URL of a document.
+"""OAuth clients: registered clients (RFC 7591), and clients whose id is the URL of a document.
 
-Anybody may register, so registrations are limited, and one that no person allows is deleted after a
-day. A client with an https URL as its id is described by the document there, which is cached.
+Anybody may register a client, so the number of registrations is limited, and a client that no
+person has allowed is deleted after a day. If the id is an https URL, the metadata of the client is
+the JSON document at that URL, which is cached.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ MOST_REDIRECTS = 10
 NAME_CHARS = 80
 UNUSED_SECONDS = 86_400
 PRESSED_SECONDS = 600
-"""How long an unused registration stays when there is no room for another."""
+"""How long an unused registration is kept when the number of registrations reaches its limit."""
 IDLE_SECONDS = 90 * 86_400
 
 DOCUMENT_BYTES = 5 * 1024
@@ -60,39 +61,39 @@ _JSON = re.compile(r"application/(?:[a-z0-9.+-]+\+)?json")
 
 @dataclass(frozen=True, slots=True)
 class Client:
-    """A program that asks for access."""
+    """An OAuth client."""
 
     id: str
     name: str
-    """The name that it gave itself, unchecked."""
+    """The name that the client chose for itself; it is not verified."""
     redirect_uris: tuple[str, ...]
     auth_method: str = "none"
     grant_types: tuple[str, ...] = USUAL_GRANT_TYPES
     secret: bytes | None = None
-    """The SHA-256 of its secret, if it has one."""
+    """The SHA-256 of the client's secret, if it has one."""
 
     @property
     def host(self) -> str:
-        """The host of its document; empty for a registered client."""
+        """The host of the client's metadata document; empty for a registered client."""
         return urlsplit(self.id).netloc if is_document(self.id) else ""
 
     @property
     def refreshable(self) -> bool:
-        """Whether it can use a refresh token."""
+        """Whether the client can use a refresh token."""
         return "refresh_token" in self.grant_types
 
     @property
     def redirects(self) -> bool:
-        """Whether it uses redirects."""
+        """Whether the client uses redirects."""
         return "authorization_code" in self.grant_types
 
     @property
     def uses_devices(self) -> bool:
-        """Whether it may use the device grant."""
+        """Whether the client may use the device grant."""
         return DEVICE_CODE in self.grant_types
 
     def has_secret(self, secret: str) -> bool:
-        """Whether the secret is right."""
+        """Return whether the secret is right."""
         return self.secret is not None and hmac.compare_digest(self.secret, token_digest(secret))
 
 
@@ -105,7 +106,7 @@ class Registered:
     created_at: int
 
     def body(self) -> dict[str, Any]:
-        """The response body of RFC 7591."""
+        """Return the response body of RFC 7591."""
         client = self.client
         body: dict[str, Any] = {
             "client_id": client.id,
@@ -122,7 +123,7 @@ class Registered:
 
 
 def is_document(client_id: str) -> bool:
-    """Whether a client id is the URL of a client metadata document."""
+    """Return whether a client id is the URL of a client metadata document."""
     return client_id.startswith("https://")
 
 
@@ -130,7 +131,7 @@ def is_document(client_id: str) -> bool:
 
 
 def check_registration(body: Mapping[str, Any]) -> Client:
-    """The client that a registration describes, not yet with an id."""
+    """Return the client of a registration request, without an id."""
     grants = _grant_types(body)
     uris = _redirect_uris(body.get("redirect_uris"), grants)
     method = body.get("token_endpoint_auth_method")
@@ -141,7 +142,7 @@ def check_registration(body: Mapping[str, Any]) -> Client:
 
 
 def check_document(url: str, document: object) -> Client:
-    """The client that a document at its own address describes."""
+    """Return the client that a metadata document describes."""
     if not isinstance(document, dict):
         raise _bad_metadata("The document is not a JSON object.")
     if document.get("client_id") != url:
@@ -150,7 +151,7 @@ def check_document(url: str, document: object) -> Client:
         raise _bad_metadata("The document must not hold a secret.")
     offered = _texts(document.get("token_endpoint_auth_methods_supported")) or []
     if "none" not in (*offered, document.get("token_endpoint_auth_method", "none")):
-        # Some prefer private_key_jwt but also support none.
+        # Some clients prefer private_key_jwt but also support `none`.
         raise _bad_metadata("The document must offer token_endpoint_auth_method none.")
     grants = _grant_types(document)
     uris = _redirect_uris(document.get("redirect_uris"), grants)
@@ -158,11 +159,13 @@ def check_document(url: str, document: object) -> Client:
 
 
 def check_document_url(url: str) -> None:
-    """Refuse an address that cannot be a client's id."""
+    """Refuse a URL that is not valid as a client id."""
     try:
         parse_target(url)
     except FetchRefused as error:
-        raise _bad_metadata(f"The client_id is not an address to fetch: {error.message}") from None
+        raise _bad_metadata(
+            f"The client_id is not a URL that can be fetched: {error.message}"
+        ) from None
     path = urlsplit(url).path
     if len(url) > DOCUMENT_URL_CHARS or path in ("", "/"):
         raise _bad_metadata("The client_id must have a path, and at most 500 characters.")
@@ -172,7 +175,7 @@ def check_document_url(url: str) -> None:
 
 def _redirect_uris(value: object, grants: tuple[str, ...]) -> tuple[str, ...]:
     if "authorization_code" not in grants:
-        return ()  # only that grant redirects, so what the others register is ignored
+        return ()  # redirect URIs of clients with other grants only are ignored
     uris = _texts(value)
     if uris is None or not 1 <= len(uris) <= MOST_REDIRECTS:
         raise OAuthError(
@@ -183,7 +186,7 @@ def _redirect_uris(value: object, grants: tuple[str, ...]) -> tuple[str, ...]:
             parse_redirect(uri)
         except BadRedirect as error:
             raise OAuthError(
-                "invalid_redirect_uri", f"The redirect URI no. {position} is refused: {error}."
+                "invalid_redirect_uri", f"Redirect URI number {position} is refused: {error}."
             ) from None
     return tuple(dict.fromkeys(uris))
 
@@ -206,7 +209,7 @@ def _name(value: object, uris: tuple[str, ...]) -> str:
 
 
 def clean_name(name: str) -> str:
-    """A name on one line, without invisible or bidirectional control characters."""
+    """Return a name as one line, without invisible or bidirectional control characters."""
     visible = (
         " " if unicodedata.category(sign)[0] in "CZ" else sign
         for sign in unicodedata.normalize("NFC", name[: 4 * NAME_CHARS])
@@ -228,7 +231,7 @@ def _bad_metadata(message: str) -> OAuthError:
 
 
 class Clients:
-    """The registrations of a data directory. Its calls block; threads may share it."""
+    """The registered clients of a data directory. Methods block; threads may share an instance."""
 
     def __init__(self, store: Store, mac_rows: MacRows, *, most: int = MOST_CLIENTS) -> None:
         self._store = store
@@ -267,7 +270,7 @@ class Clients:
             )
 
     def find(self, client_id: str) -> Client | None:
-        """The client of that id."""
+        """Return the client with this id."""
         with self._store.read() as rows:
             row = self._mac_rows.get(rows, "oauth_clients", client_id)
         if row is None:
@@ -278,7 +281,7 @@ class Clients:
         return Client(id=row["id"], secret=row["secret"], **metadata)
 
     def record_use(self, rows: Rows, client_id: str) -> None:
-        """Record that a person allowed the client something; unused clients are deleted."""
+        """Record that a person has allowed the client; unused clients are deleted."""
         row = self._mac_rows.get(rows, "oauth_clients", client_id)
         if row is not None:
             self._mac_rows.put(rows, "oauth_clients", row, used_at=now())
@@ -288,7 +291,7 @@ class Clients:
 
 
 class Documents:
-    """Clients by the URL of their document, cached. Used by the event loop's thread only."""
+    """A cache of clients by the URL of their metadata document. Use it on the event loop only."""
 
     def __init__(self, fetcher: Fetcher, clock: Callable[[], float] = time.monotonic) -> None:
         self._fetcher = fetcher
@@ -297,12 +300,12 @@ class Documents:
         self._under_way: dict[str, asyncio.Task[Client | OAuthError]] = {}
 
     def knows(self, url: str) -> bool:
-        """Whether the document is cached, so that nothing would be fetched."""
+        """Return whether the document is in the cache."""
         cached = self._cache.get(url)
         return (cached is not None and cached[0] > self._clock()) or url in self._under_way
 
     async def find(self, url: str) -> Client:
-        """The client whose document is at a URL."""
+        """Return the client whose metadata document is at a URL."""
         check_document_url(url)
         cached = self._cache.get(url)
         if cached is not None and cached[0] > self._clock():
@@ -349,7 +352,7 @@ class Documents:
 def _document(answer: Fetched) -> object:
     kind = answer.headers.get("content-type", "").partition(";")[0].strip().lower()
     if answer.status != 200 or not _JSON.fullmatch(kind):
-        raise _bad_metadata("The client's address does not hold a JSON document.")
+        raise _bad_metadata("The client's URL does not return a JSON document.")
     try:
         return json.loads(answer.body.decode("utf-8"))
     except (ValueError, RecursionError):
@@ -357,7 +360,7 @@ def _document(answer: Fetched) -> object:
 
 
 def freshness(headers: Mapping[str, str]) -> float:
-    """How many seconds a document may be cached, by its headers and within our bounds."""
+    """Return how many seconds to cache a document, by its headers and within fixed limits."""
     control = headers.get("cache-control", "").lower()
     if "no-store" in control or "no-cache" in control:
         return FRESH_LEAST

@@ -1,7 +1,7 @@
 """The device grant (RFC 8628): a device shows a short code, which a person enters in a browser.
 
-The device polls with a long code of its own. Its polling interval is kept in memory, so that
-polling writes nothing.
+The device polls with its own long code. Its polling interval is held in memory, so that polling
+does not write to the database.
 """
 
 from __future__ import annotations
@@ -36,25 +36,27 @@ POLL_LEEWAY = 0.5
 """How much earlier than its interval a device may poll, since network delays vary."""
 MOST_WAITING = 1_000
 LETTERS = "BCDFGHJKLMNPQRSTVWXZ"
-"""No vowels, so that no code is a word; nothing that looks like a digit."""
+"""The letters of user codes: no vowels, so that no code is a word, and none that look like
+digits."""
 CODE_LETTERS = 8
 
 _REFUSED = "The device code is not valid, or has been used."
 
 
 class StillPending(OAuthError):
-    """The person has not decided; the device polls again."""
+    """The person has not decided yet; the device should poll again."""
 
 
 @dataclass(frozen=True, slots=True)
 class DeviceCodes:
-    """A new device request with its codes, of which only digests are stored."""
+    """The codes of a new device request; only their digests are stored."""
 
     device_code: str = field(repr=False)
     user_code: str
 
     def body(self, page: str) -> dict[str, Any]:
-        """The response of RFC 8628; `page` is where the code is entered."""
+        """Return the response body of RFC 8628; `page` is the URL where the person enters the
+        code."""
         return {
             "device_code": self.device_code,
             "user_code": self.user_code,
@@ -67,7 +69,7 @@ class DeviceCodes:
 
 @dataclass(frozen=True, slots=True)
 class Device:
-    """What a waiting device asks for."""
+    """The request of a waiting device."""
 
     client: str
     resource: str
@@ -75,14 +77,15 @@ class Device:
 
 
 def normal_user_code(typed: str) -> str:
-    """A user code in the form XXXX-XXXX, however it was typed; empty if it cannot be one."""
+    """Return a typed user code in the form XXXX-XXXX; empty if it is not valid."""
     letters = "".join(sign for sign in typed.upper() if sign in LETTERS)
     others = {sign for sign in typed.upper() if sign not in LETTERS} - {" ", "-"}
     return f"{letters[:4]}-{letters[4:]}" if len(letters) == CODE_LETTERS and not others else ""
 
 
 class Devices:
-    """Pending device requests of a data directory. Its calls block; threads may share it."""
+    """The pending device requests of a data directory. Methods block; threads may share an
+    instance."""
 
     def __init__(
         self,
@@ -106,7 +109,7 @@ class Devices:
             old = at - ENDED_SECONDS * SECOND
             stored.delete_expired(rows, "oauth_devices", old)
             self._check_room(rows, at)
-            started = DeviceCodes(f"cpd_{secrets.token_urlsafe(32)}", self._free_code(rows))
+            started = DeviceCodes(f"cpd_{secrets.token_urlsafe(32)}", self._unused_code(rows))
             self._mac_rows.put(
                 rows, "oauth_devices", digest=token_digest(started.device_code),
                 code=token_digest(started.user_code), client=device.client,
@@ -124,7 +127,7 @@ class Devices:
                 retry_after=DEVICE_SECONDS,
             )
 
-    def _free_code(self, rows: Rows) -> str:
+    def _unused_code(self, rows: Rows) -> str:
         while True:
             code = normal_user_code("".join(secrets.choice(LETTERS) for _ in range(CODE_LETTERS)))
             if stored.device_of_code(rows, token_digest(code)) is None:
@@ -133,7 +136,7 @@ class Devices:
     # The person's decision
 
     def find(self, user_code: str) -> Device | None:
-        """The pending device request of a user code."""
+        """Return the pending device request of a user code."""
         with self._store.read() as rows:
             row = self._waiting(rows, user_code)
         if row is None:
@@ -141,7 +144,7 @@ class Devices:
         return Device(row["client"], row["resource"], tuple(json.loads(row["scopes"])))
 
     def allow(self, user_code: str, allowed: Consent) -> bool:
-        """Allow a device request; False if it is no longer pending."""
+        """Allow a device request; return False if it is no longer pending."""
         with self._store.maintain() as rows:
             row = self._waiting(rows, user_code)
             if row is None:
@@ -151,7 +154,7 @@ class Devices:
         return True
 
     def deny(self, user_code: str) -> bool:
-        """Deny a device request; False if it is no longer pending."""
+        """Deny a device request; return False if it is no longer pending."""
         with self._store.maintain() as rows:
             row = self._waiting(rows, user_code)
             if row is not None:
@@ -166,7 +169,8 @@ class Devices:
     # Polling
 
     def redeem(self, device_code: str, *, client: str, resource: str | None) -> Tokens:
-        """The tokens, once a person has allowed it; StillPending until then."""
+        """Return the tokens once a person has allowed the request; until then raise
+        StillPending."""
         digest = token_digest(device_code)
         with self._store.read() as rows:
             row = self._mac_rows.get(rows, "oauth_devices", digest)
@@ -182,18 +186,18 @@ class Devices:
         if not row["answer"]:
             wait = self._pace.take(digest)
             if wait:
-                raise StillPending("slow_down", f"Ask every {wait} seconds, and not more often.")
+                raise StillPending("slow_down", f"Wait {wait} seconds between requests.")
             raise StillPending("authorization_pending", "The person has not decided yet.")
         try:
-            return self._families.issuing(self._first, digest)
+            return self._families.issuing(self._issue_first_tokens, digest)
         finally:
             self._pace.forget(digest)
 
-    def _first(self, rows: Rows, digest: bytes) -> Tokens | OAuthError:
+    def _issue_first_tokens(self, rows: Rows, digest: bytes) -> Tokens | OAuthError:
         row = self._mac_rows.get(rows, "oauth_devices", digest)
         if row is None:
             return invalid_grant(_REFUSED)
-        if row["answer"] == "used":  # a second use: somebody has copied the code
+        if row["answer"] == "used":  # a second use shows that the code was copied
             self._families.revoke_in_transaction(rows, row["family"])
             return invalid_grant(_REFUSED)
         self._mac_rows.put(rows, "oauth_devices", row, answer="used")
@@ -201,7 +205,7 @@ class Devices:
 
 
 class _PollingPace:
-    """When each device last polled, and its polling interval."""
+    """The time of each device's last poll, and its polling interval."""
 
     def __init__(self, most: int, clock: Callable[[], float]) -> None:
         self._most = most
@@ -210,7 +214,7 @@ class _PollingPace:
         self._lock = threading.Lock()
 
     def take(self, digest: bytes) -> int:
-        """0 if the device kept its interval; otherwise its new interval in seconds."""
+        """Return 0 if the device has waited long enough, or else its new interval in seconds."""
         with self._lock:
             at = self._clock()
             last, pause = self._asked.get(digest, (None, POLL_SECONDS))

@@ -31,14 +31,14 @@ from commonplace.errors import CommonplaceError
 
 COOKIE = "commonplace_login"
 _COOKIE_VALUE = re.compile(r"[A-Za-z0-9_-]{43}")
-_STALE = "This page is no longer valid, or was not opened here."
+_STALE = "This page has expired, or was opened in another browser. Start again."
 _WRONG = "The name or the password is not right."
 _NO_CODE = "A code has eight letters, such as BCDF-GHJK."
-_LOOK = "Look again at what the device shows."
+_LOOK = "Compare the code with the one on the device."
 
 # `same-origin` and not `no-referrer`: under the latter, browsers send our own forms with the
-# Origin `null`. No Cross-Origin-Opener-Policy: clients open these pages in a window of their own
-# and wait for it to come back.
+# Origin `null`. No Cross-Origin-Opener-Policy: clients open these pages in a separate window and
+# wait for the redirect there.
 _PAGE_HEADERS = {
     "cache-control": "no-store",
     "x-frame-options": "DENY",
@@ -57,15 +57,15 @@ Address = Callable[[HttpRequest], str]
 
 
 def peer(request: HttpRequest) -> str:
-    """The address at the other end of the connection."""
+    """Return the address of the TCP peer."""
     return request.client.host if request.client else ""
 
 
 def routes(oauth: OAuth, address: Address = peer) -> list[Route]:
-    """The routes of the authorization server; none of them needs a token.
+    """Return the routes of the authorization server; none of them needs a token.
 
-    Rate limits count by `address`: behind a proxy it must return the address that the proxy saw,
-    since otherwise all clients count as one.
+    Rate limits use the result of `address`. Behind a proxy this must be the client's address, or
+    else all clients share one limit.
     """
     machine = _JsonEndpoints(oauth, address)
     people = _ConsentPages(oauth, address)
@@ -182,7 +182,7 @@ def _fault(error: Exception) -> OAuthError:
 
 @dataclass(frozen=True, slots=True)
 class _Post:
-    """A form that a person sent from one of the pages."""
+    """A form posted by one of the pages."""
 
     http: HttpRequest
     form: Mapping[str, str]
@@ -208,17 +208,17 @@ class _ConsentPages:
         }
 
     async def visit(self, http: HttpRequest) -> Response:
-        """Show the consent page to a person who is logged in, the login page to others."""
+        """Show the consent page to a logged-in person, and the login page to others."""
         self._oauth.take("page", self._address(http), http.url.path)
-        request = await self._asked(http.scope["query_string"].decode("latin-1"), http)
-        return await self._consent_or_login(request, self._given(http))
+        request = await self._look_up(http.scope["query_string"].decode("latin-1"), http)
+        return await self._consent_or_login(request, self._cookie_of(http))
 
-    async def _asked(self, query: str, http: HttpRequest) -> Request:
+    async def _look_up(self, query: str, http: HttpRequest) -> Request:
         return await self._oauth.check(query, self._address(http))
 
-    async def _about(self, post: _Post) -> Request:
-        """The authorization request that a form is about."""
-        return await self._asked(post.form.get("request", ""), post.http)
+    async def _request_of_form(self, post: _Post) -> Request:
+        """Return the authorization request of a form."""
+        return await self._look_up(post.form.get("request", ""), post.http)
 
     async def answer(self, http: HttpRequest) -> Response:
         """Handle a form posted by one of the pages."""
@@ -227,7 +227,7 @@ class _ConsentPages:
             form = await forms.read_form(http)
         except OAuthError as error:
             raise PageError.of(error) from None
-        query, cookie = form.get("request", ""), self._given(http)
+        query, cookie = form.get("request", ""), self._cookie_of(http)
         step, act = self._actions.get(form.get("action", ""), ("", None))
         expected = form_token(cookie, step, query)
         if (
@@ -240,13 +240,13 @@ class _ConsentPages:
         return await act(_Post(http, form, cookie))
 
     def _from_our_page(self, http: HttpRequest) -> bool:
-        """Whether the Origin and Sec-Fetch-Site headers, if present, name this server."""
+        """Return whether the Origin and Sec-Fetch-Site headers, if present, name this server."""
         origins = http.headers.getlist("origin")
         sites = http.headers.getlist("sec-fetch-site")
         return origins in ([], [self._oauth.issuer]) and sites in ([], ["same-origin"])
 
     async def _log_in(self, post: _Post) -> Response:
-        request = await self._about(post)
+        request = await self._request_of_form(post)
         name, password = post.form.get("name", ""), post.form.get("password", "")
         try:
             fresh = await self._oauth.log_in(name, password, self._address(post.http))
@@ -258,17 +258,17 @@ class _ConsentPages:
             return page
         if fresh is None:
             return self._login_page(request, post.cookie, name, _WRONG, 403)
-        # Answered by a redirect, so that going back or reloading sends no password again.
-        response = RedirectResponse(self._again(request), 303, _PAGE_HEADERS)
+        # Redirect, so that going back or reloading does not send the password again.
+        response = RedirectResponse(self._return_path(request), 303, _PAGE_HEADERS)
         return self._cookie.set(response, fresh)
 
-    def _again(self, request: Request) -> str:
+    def _return_path(self, request: Request) -> str:
         return f"/oauth/authorize?{request.asked.query}"
 
     async def _allow(self, post: _Post) -> Response:
-        request, account = await self._about(post), await self._oauth.account(post.cookie)
+        request, account = await self._request_of_form(post), await self._oauth.account(post.cookie)
         if account is None:
-            message = "Log in again: that took too long."
+            message = "Your login has expired. Log in again."
             return self._login_page(request, post.cookie, message=message)
         scopes = {name[len("scope ") :] for name in post.form if name.startswith("scope ")}
         space, subject = post.form.get("space", ""), post.form.get("subject", "")
@@ -285,20 +285,20 @@ class _ConsentPages:
         return await self._leave(post, self._allowed(target))
 
     def _allowed(self, target: str) -> Response:
-        return _sent_to(target)
+        return _redirect_to(target)
 
     async def _deny(self, post: _Post) -> Response:
         answer = {"error": "access_denied", "error_description": "The person did not allow it."}
-        target = self._oauth.redirect_with((await self._about(post)).asked, answer)
-        return await self._leave(post, _sent_to(target))
+        target = self._oauth.redirect_with((await self._request_of_form(post)).asked, answer)
+        return await self._leave(post, _redirect_to(target))
 
     async def _switch(self, post: _Post) -> Response:
-        request = await self._about(post)
+        request = await self._request_of_form(post)
         await self._oauth.in_thread(self._oauth.logins.end, post.cookie)
         return self._login_page(request, "")
 
     async def _leave(self, post: _Post, response: Response) -> Response:
-        """Log out with this response."""
+        """Log out and delete the cookie with this response."""
         await self._oauth.in_thread(self._oauth.logins.end, post.cookie)
         return self._cookie.delete(response)
 
@@ -333,7 +333,7 @@ class _ConsentPages:
         body = pages.consent(request, token, account, subject=subject[:128], message=message)
         return _page(body, status, request.asked)
 
-    def _given(self, http: HttpRequest) -> str:
+    def _cookie_of(self, http: HttpRequest) -> str:
         value = http.cookies.get(self._cookie.name, "")
         return value if _COOKIE_VALUE.fullmatch(value) else ""
 
@@ -346,20 +346,23 @@ class _DevicePages(_ConsentPages):
         self._actions["find"] = ("code", self._find)
 
     async def visit(self, http: HttpRequest) -> Response:
-        """Ask for the code; with a code in the query, show a logged-in person the consent page."""
+        """Show the form for the code; with a code in the query, show a logged-in person the consent
+        page."""
         self._oauth.take("page", self._address(http), http.url.path)
         try:
             parameters = forms.parse(http.scope["query_string"].decode("latin-1"))
         except OAuthError as error:
             raise PageError.of(error) from None
-        typed, cookie = parameters.get("user_code", ""), self._given(http)
+        typed, cookie = parameters.get("user_code", ""), self._cookie_of(http)
         account = await self._oauth.account(cookie)
         if account is None or not normal_user_code(typed):
             return self._code_page(cookie, typed)
-        return self._consent_page(await self._asked(normal_user_code(typed), http), cookie, account)
+        return self._consent_page(
+            await self._look_up(normal_user_code(typed), http), cookie, account
+        )
 
-    async def _asked(self, query: str, http: HttpRequest) -> Request:
-        """Look up a code, within a rate limit: a script can make its own cookie and form token."""
+    async def _look_up(self, query: str, http: HttpRequest) -> Request:
+        """Look up a code, within a rate limit, since a script could try many codes."""
         self._oauth.take("code", self._address(http))
         return await self._oauth.check_device(query, self._address(http))
 
@@ -369,14 +372,14 @@ class _DevicePages(_ConsentPages):
         if not code:
             return self._code_page(post.cookie, typed, _NO_CODE, 400)
         try:
-            found = await self._asked(code, post.http)
+            found = await self._look_up(code, post.http)
         except PageError as error:
             if error.error != "invalid_grant":
                 raise
             return self._code_page(post.cookie, typed, f"{error.message} {_LOOK}", 404)
         return await self._consent_or_login(found, post.cookie)
 
-    def _again(self, request: Request) -> str:
+    def _return_path(self, request: Request) -> str:
         return f"{pages.DEVICE_PATH}?user_code={request.asked.query}"
 
     def _allowed(self, target: str) -> Response:
@@ -384,7 +387,7 @@ class _DevicePages(_ConsentPages):
         return _page(pages.decided(allowed=True))
 
     async def _deny(self, post: _Post) -> Response:
-        request, account = await self._about(post), await self._oauth.account(post.cookie)
+        request, account = await self._request_of_form(post), await self._oauth.account(post.cookie)
         user = account.name if account else ""
         await self._oauth.deny_device(request, user, self._address(post.http))
         return await self._leave(post, _page(pages.decided(allowed=False)))
@@ -407,8 +410,8 @@ def _page(
     return HTMLResponse(body, status, {**_PAGE_HEADERS, "content-security-policy": policy})
 
 
-def _sent_to(target: str) -> Response:
-    # Not RedirectResponse, which would escape the URL again.
+def _redirect_to(target: str) -> Response:
+    # RedirectResponse would escape the URL a second time.
     return Response(status_code=303, headers={**_PAGE_HEADERS, "location": target})
 
 
@@ -417,7 +420,7 @@ def _as_page(oauth: OAuth, endpoint: Endpoint) -> Endpoint:
         try:
             return await endpoint(request)
         except RedirectedError as error:
-            return _sent_to(oauth.redirect_with(error.asked, error.body()))
+            return _redirect_to(oauth.redirect_with(error.asked, error.body()))
         except OAuthError as error:
             refused = error
         except Exception as error:

@@ -1,4 +1,4 @@
-"""Refusals in the shape that RFC 6749, 7009, 7591 and 8707 give them."""
+"""Error responses as defined in RFC 6749, 7009, 7591 and 8707."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from commonplace.errors import CommonplaceError
 
 
 class OAuthError(CommonplaceError):
-    """A refused request: `error` is the code of the RFC, the message is for people."""
+    """A refused request: `error` is the error code of the RFC; the message is for people."""
 
     code = "OAUTH"
 
@@ -19,36 +19,36 @@ class OAuthError(CommonplaceError):
         self.retry_after = retry_after
 
     def body(self) -> dict[str, str]:
-        """The response body of the JSON endpoints."""
+        """Return the response body of the JSON endpoints."""
         return {"error": self.error, "error_description": self.message}
 
 
 class PageError(OAuthError):
-    """A refusal shown as a page, since the redirect URI cannot be trusted."""
+    """A refusal that is shown as a page, since the redirect URI cannot be trusted."""
 
     @classmethod
     def of(cls, error: OAuthError) -> PageError:
-        """The page for another error."""
+        """Return another error as a page."""
         return cls(error.error, error.message, status=error.status, retry_after=error.retry_after)
 
 
 def invalid_request(message: str) -> OAuthError:
-    """A parameter is missing, malformed or repeated."""
+    """Return the error for a missing, malformed or repeated parameter."""
     return OAuthError("invalid_request", message)
 
 
 def invalid_grant(message: str) -> OAuthError:
-    """The code or refresh token is invalid, expired, or issued for something else."""
+    """Return the error for an invalid or expired code or refresh token."""
     return OAuthError("invalid_grant", message)
 
 
 def invalid_client(message: str) -> OAuthError:
-    """The client is unknown, or its authentication failed."""
+    """Return the error for an unknown client or a failed client authentication."""
     return OAuthError("invalid_client", message, status=401)
 
 
 def slow_down(wait: int) -> OAuthError:
-    """A rate limit is exceeded."""
+    """Return the error for an exceeded rate limit."""
     return OAuthError(
         "temporarily_unavailable",
         f"Too many requests; try again in {wait} seconds.",

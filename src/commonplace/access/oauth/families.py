@@ -1,9 +1,9 @@
-"""OAuth connections: one consent with its code, refresh tokens and access tokens, a family.
+"""OAuth families: a family is one consent with its code, refresh tokens and access tokens.
 
-A code is good for one use. A refresh token that was used gives another pair for REPEAT_SECONDS,
-since some clients refresh several times in parallel; using one ends the other unused ones. A use
-after that shows that a token was copied, so the whole family ends. Access tokens are credentials
-like any other, with the id of their family.
+A code can be used once. A used refresh token is accepted again for REPEAT_SECONDS, since some
+clients refresh several times in parallel; using one ends the other unused ones. A later use shows
+that a token was copied, so the whole family is revoked. Access tokens are stored as credentials
+with the id of their family.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ from commonplace.storage.ports import Rows, Store
 CODE_SECONDS = 60
 REFRESH_SECONDS = 30 * 86_400
 ENDED_SECONDS = 86_400
-"""How long an ended family is stored, so that a late second use of its code is detected."""
+"""How long an ended family is stored, so that a second use of its code is detected."""
 
 _CHALLENGE = re.compile(r"[A-Za-z0-9_-]{43}")
 _VERIFIER = re.compile(r"[A-Za-z0-9._~-]{43,128}")
@@ -52,19 +52,19 @@ _NOT_REFRESHED = "The refresh token is not valid, has been used, or has expired.
 
 
 def is_challenge(text: str) -> bool:
-    """Whether a text can be an S256 challenge."""
+    """Return whether a text is a well-formed S256 challenge."""
     return _CHALLENGE.fullmatch(text) is not None
 
 
 def challenge_of(verifier: str) -> str:
-    """The S256 challenge of a verifier (RFC 7636)."""
+    """Return the S256 challenge of a verifier (RFC 7636)."""
     sum_ = hashlib.sha256(verifier.encode("ascii")).digest()
     return base64.urlsafe_b64encode(sum_).decode().rstrip("=")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Consent:
-    """What a person allowed a client on the consent page."""
+    """The rights that a person gave a client on the consent page."""
 
     client: Client
     user: str
@@ -80,16 +80,16 @@ class Consent:
 
 @dataclass(frozen=True, slots=True)
 class Tokens:
-    """A new access token, and the refresh token that follows it."""
+    """A new access token and its refresh token."""
 
     access: str = field(repr=False)
     refresh: str | None = field(repr=False)
     scopes: tuple[str, ...]
     seconds: int
-    """How long the access token lives."""
+    """The lifetime of the access token in seconds."""
 
     def body(self) -> dict[str, Any]:
-        """The response of RFC 6749."""
+        """Return the response of RFC 6749."""
         body: dict[str, Any] = {
             "access_token": self.access,
             "token_type": "Bearer",
@@ -103,7 +103,7 @@ class Tokens:
 
 @dataclass(frozen=True, slots=True)
 class Family:
-    """A connection that a person allowed; times are UTC microseconds."""
+    """A consent with its tokens; times are UTC microseconds."""
 
     id: str
     client: str
@@ -115,14 +115,14 @@ class Family:
     scopes: tuple[str, ...]
     refreshable: bool
     credential: str
-    """The id of its newest access token."""
+    """The id of the newest access token."""
     created_at: int
     expires_at: int
     revoked_at: int | None
 
 
 class Families:
-    """Every connection of a data directory. Its calls block; threads may share it."""
+    """The OAuth families of a data directory. Methods block; threads may share an instance."""
 
     def __init__(
         self,
@@ -141,7 +141,7 @@ class Families:
     # The code
 
     def begin(self, allowed: Consent) -> str:
-        """Begin a family; return its code, which is durable on return."""
+        """Begin a family, commit it, and return its code."""
         at, code = now(), f"cpc_{secrets.token_urlsafe(32)}"
         with self._store.maintain() as rows:
             family = self.begin_in_transaction(rows, allowed, at + CODE_SECONDS * SECOND)
@@ -153,7 +153,8 @@ class Families:
         return code
 
     def begin_in_transaction(self, rows: Rows, allowed: Consent, until: int) -> str:
-        """Begin a family without tokens; return its id. It expires unless tokens are issued."""
+        """Begin a family without tokens; return its id. The family expires unless tokens are
+        issued."""
         at, family = now(), str(uuid.uuid4())
         self._prune(rows, at)
         resource = allowed.audience.resource
@@ -172,7 +173,7 @@ class Families:
     def redeem(
         self, code: str, *, client: str, redirect: str, verifier: str, resource: str | None
     ) -> Tokens:
-        """Exchange a code for tokens. The code counts as used even if this is refused."""
+        """Exchange a code for tokens. A refused attempt also uses up the code."""
         if not _VERIFIER.fullmatch(verifier):
             raise invalid_request("code_verifier must be 43 to 128 unreserved characters.")
         return self.issuing(self._redeem, code, client, redirect, verifier, resource)
@@ -206,7 +207,7 @@ class Families:
     def refresh(
         self, token: str, *, client: str, scopes: Sequence[str] | None, resource: str | None
     ) -> Tokens:
-        """Exchange a refresh token for new tokens; all earlier ones of the family end."""
+        """Exchange a refresh token for new tokens; end all earlier tokens of the family."""
         return self.issuing(self._refresh, token, client, scopes, resource)
 
     def _refresh(
@@ -289,7 +290,8 @@ class Families:
         return Tokens(issued.token, refresh, scopes, seconds)
 
     def _is_valid(self, rows: Rows, family: Family) -> bool:
-        """Whether neither the family nor its access token, user or space was revoked."""
+        """Return whether the family, its access token, its user and its space are all still
+        valid."""
         if family.revoked_at is not None:
             return False
         if family.created_at < not_before(rows, owner=family.user, space=family.space):
@@ -300,7 +302,7 @@ class Families:
     # Revocation
 
     def revoke(self, token: str, *, client: str) -> None:
-        """Revoke a token of the client; a refresh token ends its whole family (RFC 7009)."""
+        """Revoke a token of the client; for a refresh token, revoke the whole family (RFC 7009)."""
         with self._store.maintain() as rows:
             row = self._mac_rows.get(rows, "oauth_refreshes", token_digest(token))
             family = self._family(rows, row["family"]) if row else None
@@ -316,14 +318,14 @@ class Families:
             self._credentials.revoke(credential.id)
 
     def revoke_in_transaction(self, rows: Rows, family: str) -> None:
-        """Revoke a connection with all its tokens, in the caller's transaction."""
+        """Revoke a family with all its tokens, in the caller's transaction."""
         row = self._mac_rows.get(rows, "oauth_families", family)
         if row is not None and row["revoked_at"] is None:
             self._mac_rows.put(rows, "oauth_families", row, revoked_at=now())
         self._credentials.revoke_all_in_transaction(rows, family=family)
 
     def listing(self, user: str | None = None) -> list[Family]:
-        """The valid connections, the newest first."""
+        """Return the valid families, the newest first."""
         with self._store.read() as rows:
             found = [self._family(rows, key) for key in stored.live_families(rows, now(), user)]
         return [family for family in found if family is not None]
@@ -335,9 +337,9 @@ class Families:
         stored.delete_ended_families(rows, old)
 
     def issuing(self, issue: Callable[..., Tokens | OAuthError], *arguments: Any) -> Tokens:
-        """Run a function in a transaction, and return its tokens or raise its refusal.
+        """Run a function in a transaction; return its tokens, or raise the error that it returns.
 
-        The function returns the refusal, since the transaction must commit what it revoked.
+        The function must return the error instead of raising it, so that revocations are committed.
         """
         try:
             with self._store.maintain() as rows:
@@ -357,5 +359,5 @@ class Families:
 
 
 def other_resource() -> OAuthError:
-    """The requested resource is not the allowed one."""
+    """Return the error for a resource that the person has not allowed."""
     return OAuthError("invalid_target", "The resource is not the one that was allowed.")

@@ -1,4 +1,4 @@
-"""Reads form and JSON bodies: limited in size, every parameter at most once."""
+"""Reads form and JSON bodies of limited size, in which every parameter occurs at most once."""
 
 from __future__ import annotations
 
@@ -19,16 +19,18 @@ MOST_PARAMETERS = 64
 
 @dataclass(frozen=True, slots=True)
 class Cookie:
-    """A cookie that browsers send with requests of this server's own pages only."""
+    """A cookie that browsers send only with requests from pages of this server
+    (SameSite=Strict)."""
 
     base: str
     seconds: int
     secure: bool
-    """Whether the server is reached by https."""
+    """Whether clients reach the server over https."""
 
     @property
     def name(self) -> str:
-        """The cookie's name; its prefix makes browsers refuse it from other hosts and over http."""
+        """The cookie's name; its `__Host-` prefix makes browsers accept it from this host over
+        https only."""
         return f"__Host-{self.base}" if self.secure else self.base
 
     def set(self, response: Response, value: str) -> Response:
@@ -45,9 +47,9 @@ class Cookie:
 
 
 def parse(text: str, *, joined: str = "") -> dict[str, str]:
-    """The parameters of a query or form. Empty ones count as not given (RFC 6749, 3.1).
+    """Return the parameters of a query or form. Empty ones count as missing (RFC 6749, 3.1).
 
-    One that is given more than once is refused; values of `joined` are joined by a space.
+    Repeated parameters are refused, except those in `joined`, whose values are joined by a space.
     """
     try:
         pairs = parse_qsl(
@@ -66,8 +68,8 @@ def parse(text: str, *, joined: str = "") -> dict[str, str]:
 
 
 async def read_form(request: Request) -> dict[str, str]:
-    """The parameters of a form body."""
-    if _kind(request) != "application/x-www-form-urlencoded":
+    """Return the parameters of a form body."""
+    if _media_type(request) != "application/x-www-form-urlencoded":
         raise invalid_request("The body must be application/x-www-form-urlencoded.")
     body = await _body(request)
     try:
@@ -77,12 +79,12 @@ async def read_form(request: Request) -> dict[str, str]:
 
 
 async def read_json(request: Request) -> dict[str, Any]:
-    """The object in a JSON body."""
-    if _kind(request) != "application/json":
+    """Return the object in a JSON body."""
+    if _media_type(request) != "application/json":
         raise invalid_request("The body must be application/json.")
     body = await _body(request)
     try:
-        value = json.loads(body.decode("utf-8"), object_pairs_hook=_once)
+        value = json.loads(body.decode("utf-8"), object_pairs_hook=_refuse_repeated_keys)
     except (ValueError, RecursionError):
         raise invalid_request("The body is not valid JSON.") from None
     if not isinstance(value, dict):
@@ -90,14 +92,14 @@ async def read_json(request: Request) -> dict[str, Any]:
     return value
 
 
-def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+def _refuse_repeated_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     value = dict(pairs)
     if len(value) != len(pairs):
         raise ValueError("a name occurs twice")
     return value
 
 
-def _kind(request: Request) -> str:
+def _media_type(request: Request) -> str:
     kinds = request.headers.getlist("content-type")
     return kinds[0].partition(";")[0].strip().lower() if len(kinds) == 1 else ""
 
@@ -114,5 +116,5 @@ async def _body(request: Request) -> bytes:
                     "invalid_request", f"The body is larger than {MOST_BYTES:,} bytes.", status=413
                 )
     except ClientDisconnect:
-        raise invalid_request("The body was not sent completely.") from None
+        raise invalid_request("The body is incomplete.") from None
     return bytes(body)

@@ -1,4 +1,4 @@
-"""Logging in on the consent pages: a short session, and the limit on failed attempts."""
+"""Login sessions of the consent pages, and the limit on failed attempts."""
 
 from __future__ import annotations
 
@@ -24,14 +24,15 @@ MOST_KEYS = 50_000
 
 
 class Logins:
-    """Login sessions by the digest of their cookie. Its calls block; threads may share it."""
+    """Login sessions by the digest of their cookie. Methods block; threads may share an
+    instance."""
 
     def __init__(self, store: Store, mac_rows: MacRows) -> None:
         self._store = store
         self._mac_rows = mac_rows
 
     def begin(self, user: str) -> str:
-        """Begin a login for ten minutes; return the value of its cookie."""
+        """Begin a login session of ten minutes; return the value of its cookie."""
         cookie, at = secrets.token_urlsafe(32), now()
         with self._store.maintain() as rows:
             at = max(at, not_before(rows, owner=user, space=""))
@@ -43,7 +44,7 @@ class Logins:
         return cookie
 
     def user(self, cookie: str) -> str | None:
-        """The user of a login cookie, or None."""
+        """Return the user of a login cookie, or None."""
         with self._store.read() as rows:
             row = self._mac_rows.get(rows, "oauth_logins", token_digest(cookie))
             if row is None or now() >= row["expires_at"]:
@@ -53,7 +54,7 @@ class Logins:
             return None if ended or removed(rows, user) else user
 
     def end(self, cookie: str) -> None:
-        """Log out."""
+        """End the login session of a cookie."""
         with self._store.maintain() as rows:
             stored.delete_login(rows, token_digest(cookie))
 
@@ -66,10 +67,11 @@ class _Count:
 
 
 class Lockout:
-    """Counts failed attempts by account, by address and by both, and locks for increasing times.
+    """Counts failed logins by account, by address and by both, and locks for increasing times.
 
-    A try counts before its password is looked at, so that many at once gain nothing. Locks by
-    account alone come late: otherwise anybody could lock anybody out. Used from the event loop.
+    An attempt is counted before its password is checked, so that parallel attempts are limited
+    too. The limit by account alone is high, so that strangers cannot lock out a user easily. Use
+    it on the event loop only.
     """
 
     FREE = (("both", 5), ("address", 20), ("account", 100))
@@ -94,7 +96,7 @@ class Lockout:
         return 0
 
     def succeeded(self, account: str, address: str) -> None:
-        """Reset the attempts of this account from this address after a right password."""
+        """Reset the count of this account and address after a successful login."""
         for (kind, name), _ in self._keys(account, address):
             if kind == "both":
                 self._counts.pop((kind, name), None)

@@ -1,7 +1,7 @@
 """The HTML pages of OAuth: login, consent, device code and errors.
 
-They run no scripts and load nothing from elsewhere. A name that a client gave itself is shown in
-quotation marks, followed by where it comes from.
+The pages have no scripts and load nothing from other servers. A client's own name is shown in
+quotation marks, followed by the host of its metadata document.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ DEVICE_PATH = "/oauth/device"
 
 
 def login(request: Request, token: str, *, name: str = "", message: str = "") -> str:
-    """The login page."""
+    """Return the login page."""
     return _page(
         "Log in",
         f"""
@@ -44,7 +44,7 @@ def login(request: Request, token: str, *, name: str = "", message: str = "") ->
 def consent(
     request: Request, token: str, account: Account, *, subject: str = "", message: str = ""
 ) -> str:
-    """The consent page."""
+    """Return the consent page."""
     return _page(
         "Allow access?",
         f"""
@@ -70,7 +70,7 @@ It keeps access until you take it back, or until it is not used for 30 days.</p>
 
 
 def code(token: str, *, typed: str = "", message: str = "") -> str:
-    """The page that asks for a device's code."""
+    """Return the page that asks for a device's code."""
     return _page(
         "Connect a device",
         f"""
@@ -93,7 +93,7 @@ wants to use your memory.</p>
 
 
 def decided(*, allowed: bool) -> str:
-    """The page after a device was allowed or denied."""
+    """Return the page after a device was allowed or denied."""
     if allowed:
         words = "The device is connected. You can close this page and go back to it."
     else:
@@ -102,7 +102,7 @@ def decided(*, allowed: bool) -> str:
 
 
 def refusal(message: str) -> str:
-    """The error page."""
+    """Return the error page."""
     return _page(
         "Authorization failed",
         f"""

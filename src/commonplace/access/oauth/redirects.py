@@ -1,7 +1,7 @@
-"""Redirect URIs: which may be registered, and which match a registered one.
+"""Validates redirect URIs and compares them with the registered ones.
 
-An address must equal a registered one exactly, except that a program on the person's own machine
-may use another port each time (RFC 8252). Addresses that parsers read differently are refused.
+A redirect URI must equal a registered one exactly, except that a loopback URI may have any port
+(RFC 8252). URIs that different parsers read in different ways are refused.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from urllib.parse import parse_qsl, urlencode
 MOST_CHARACTERS = 2_048
 LOOPBACK_HOSTS = frozenset({"127.0.0.1", "[::1]", "localhost"})
 
-# RFC 8252 asks for a scheme that is a reversed domain name; these programs chose a shorter one.
+# Custom schemes of known programs. RFC 8252 requires a reversed domain name; these are shorter.
 KNOWN_SCHEMES = frozenset(
     (
         "claude", "codex", "cursor", "goose", "jan", "jetbrains", "kiro", "lmstudio", "raycast",
@@ -52,12 +52,12 @@ class Redirect:
 
     @property
     def loopback(self) -> bool:
-        """Whether it leads to a program on the person's own machine."""
+        """Whether the redirect leads to a program on the person's own machine."""
         return self.scheme == "http"
 
     @property
     def target_text(self) -> str:
-        """How the redirect's target is shown to the person."""
+        """The redirect's target in words, for the person."""
         if self.loopback:
             return "a program on this computer"
         if self.scheme == "https":
@@ -66,29 +66,31 @@ class Redirect:
 
     @property
     def form_sources(self) -> str:
-        """The sources that a page's `form-action` must allow for this redirect.
+        """Return the sources that a page's `form-action` directive must allow for this redirect.
 
-        Browsers apply it to every redirect that follows a form, also to those that the client
-        makes after us, so for https the scheme stands for all of them.
+        Browsers apply the directive to every redirect after the form, including later redirects by
+        the client, so for https the whole scheme is allowed.
         """
-        if self.loopback and self.host != "[::1]":  # CSP cannot name an IPv6 host
+        if self.loopback and self.host != "[::1]":  # a CSP source cannot be an IPv6 address
             return "http://localhost:* http://127.0.0.1:*"
         return f"{self.scheme}:"
 
     def with_parameters(self, parameters: dict[str, str]) -> str:
-        """The address with an answer in its query."""
+        """Return the URI with the response parameters in its query."""
         joint = "?" if self.query is None else "&" if self.query else ""
         return f"{self.uri}{joint}{urlencode(parameters)}"
 
 
 def parse_redirect(uri: str) -> Redirect:
-    """Parse a redirect URI; BadRedirect if it is not allowed."""
+    """Parse a redirect URI; raise BadRedirect if it is not allowed."""
     if not uri or len(uri) > MOST_CHARACTERS:
         raise BadRedirect("it must have 1 to 2048 characters")
     if not _CHARACTERS.fullmatch(uri):
-        raise BadRedirect("it has a fragment, or characters that a URL cannot have")
+        raise BadRedirect("it has a fragment, or characters that are not allowed in a URL")
     if _BAD_ESCAPE.search(uri):
-        raise BadRedirect("it has an escape that is broken, or hides a separator or control")
+        raise BadRedirect(
+            "it has an invalid percent-escape, or one that encodes a separator or control character"
+        )
     match = _PARTS.fullmatch(uri)
     if match is None:
         raise BadRedirect("it is not an absolute URL with a lower-case scheme")
@@ -115,7 +117,7 @@ def _web_host(scheme: str, authority: str | None) -> tuple[str, int | None]:
         raise BadRedirect("it has a user name")
     match = _AUTHORITY.fullmatch(authority)
     if match is None or not _HOST.fullmatch(match["host"].lower()):
-        raise BadRedirect("its host has characters that a host cannot have")
+        raise BadRedirect("its host has characters that are not allowed in a host name")
     host = match["host"]
     if host != host.lower():
         raise BadRedirect("its host is not in lower case")
@@ -130,7 +132,7 @@ def _web_host(scheme: str, authority: str | None) -> tuple[str, int | None]:
         except ValueError:
             raise BadRedirect("its host is not a valid address") from None
         if f"[{address}]" != host or address.ipv4_mapped is not None:
-            raise BadRedirect("its host is not an address in its short form")
+            raise BadRedirect("its host is an IPv6 address that is not in its short form")
     elif host.rpartition(".")[2][:1].isdigit():
         try:
             ipaddress.IPv4Address(host)  # refuses octal, hexadecimal and shortened forms
@@ -142,7 +144,7 @@ def _web_host(scheme: str, authority: str | None) -> tuple[str, int | None]:
 
 
 def _port(text: str | None, *, least: int) -> int | None:
-    """A port; 0 is allowed on loopback, where the program chooses its port later."""
+    """Return a port number; 0 is allowed on loopback, where the program chooses its port later."""
     if text is None:
         return None
     port = int(text) if re.fullmatch(r"0|[1-9][0-9]{0,4}", text) else -1
@@ -160,12 +162,12 @@ def _private_host(scheme: str, authority: str | None, path: str) -> str:
     if authority is not None and not re.fullmatch(r"[a-z0-9._-]*", authority):
         raise BadRedirect("its host is not valid")
     if not authority and not path:
-        raise BadRedirect("it has only a scheme")
+        raise BadRedirect("it has a scheme and nothing else")
     return authority or ""
 
 
 def find_match(registered: list[str], asked: str) -> Redirect | None:
-    """The requested redirect URI, if it matches a registered one."""
+    """Return the requested redirect URI if it matches a registered one."""
     try:
         wanted = parse_redirect(asked)
     except BadRedirect:

@@ -1,6 +1,7 @@
-"""What a token can be for: one resource for each MCP path and for REST, with its own scopes.
+"""OAuth resources: one for each MCP path and for REST, each with its own scopes.
 
-Also the documents about them (RFC 8414, RFC 9728) and the WWW-Authenticate challenge.
+This module also builds the metadata documents (RFC 8414, RFC 9728) and the WWW-Authenticate
+challenge.
 """
 
 from __future__ import annotations
@@ -23,17 +24,17 @@ _SUBJECT = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:-]{0,127}")
 
 @dataclass(frozen=True, slots=True)
 class Audience:
-    """A resource that a client asked for, with its exact URL."""
+    """A resource that a client requested, with its exact URL."""
 
     url: str
     path: str
     resource: Resource
     subject: str = ""
-    """The subject that the path names, if it names one."""
+    """The subject in the path, if there is one."""
 
 
 class Resources:
-    """The resources of one server, by address and by path."""
+    """The resources of one server, by URL and by path."""
 
     def __init__(self, issuer: str, table: Mapping[str, Resource]) -> None:
         self._issuer = issuer
@@ -48,12 +49,12 @@ class Resources:
 
     @property
     def default(self) -> Audience:
-        """The resource that is used when no path is named."""
+        """The default resource."""
         path, resource = next(iter(self._fixed.items()))
         return Audience(self._issuer + path, path, resource)
 
     def at(self, path: str) -> Audience | None:
-        """The resource that is served at a path."""
+        """Return the resource of a path."""
         if path in self._fixed:
             return Audience(self._issuer + path, path, self._fixed[path])
         for prefix, resource in self._open:
@@ -67,20 +68,20 @@ class Resources:
 
     @property
     def for_devices(self) -> Audience:
-        """The resource for a device that names none."""
+        """The default resource for devices."""
         found = (path for path, what in self._fixed.items() if what.devices)
         path = next(found, self.default.path)
         return Audience(self._issuer + path, path, self._fixed[path])
 
     def of(self, url: str) -> Audience | None:
-        """The resource of exactly this URL."""
+        """Return the resource with exactly this URL."""
         if not url.startswith(self._issuer + "/"):
             return None
         audience = self.at(url[len(self._issuer) :])
         return audience if audience is not None and audience.url == url else None
 
     def authorization_server(self) -> dict[str, Any]:
-        """The document at /.well-known/oauth-authorization-server."""
+        """Return the document at /.well-known/oauth-authorization-server."""
         every = [*self._fixed.values(), *(what for _, what in self._open)]
         scopes = dict.fromkeys(name for what in every for name in what.permissions)
         return {
@@ -104,11 +105,12 @@ class Resources:
         }
 
     def protected_resource(self, path: str) -> dict[str, Any] | None:
-        """The document about the resource at a path; with an empty path, about the default one."""
+        """Return the metadata of the resource at a path, or of the default one for an empty
+        path."""
         audience = self.at(path) if path else self.default
         if audience is None:
             return None
-        # Listed only where it matters: clients request the scopes that are listed.
+        # List `offline_access` only if it is required: clients request all listed scopes.
         offline = [OFFLINE] if audience.resource.offline else []
         return {
             "resource": audience.url,
@@ -119,7 +121,7 @@ class Resources:
         }
 
     def challenge(self, path: str, *, error: str = "", scope: str = "") -> str:
-        """The value of WWW-Authenticate for a request to a path."""
+        """Return the value of WWW-Authenticate for a request to a path."""
         audience = self.at(path.rstrip("/"))
         known = audience.path if audience else ""
         parameters = {
@@ -131,9 +133,9 @@ class Resources:
         return "Bearer " + ", ".join(given)
 
     def insufficient(self, path: str, needed: Set[str], held: Set[str]) -> str:
-        """The value of WWW-Authenticate for a caller who lacks a scope.
+        """Return the value of WWW-Authenticate for a caller who lacks a scope.
 
-        It also names the scopes that the caller has, since clients request exactly the named ones.
+        It lists the caller's current scopes too, since clients request exactly the listed scopes.
         """
         audience = self.at(path.rstrip("/"))
         permissions = audience.resource.permissions if audience else {}
@@ -146,7 +148,7 @@ class Resources:
         return self.challenge(path, error="insufficient_scope", scope=scope)
 
     def resource_at(self, path: str) -> str | None:
-        """The address that a token must be for, to be used at a path."""
+        """Return the resource URL that a token must have to be accepted at a path."""
         audience = self.at(path.rstrip("/"))
         return None if audience is None else audience.url
 
@@ -157,5 +159,5 @@ def _quoted(value: str) -> str:
 
 
 def is_subject(name: str) -> bool:
-    """Whether a text can be the id of a subject."""
+    """Return whether a text is a valid subject id."""
     return _SUBJECT.fullmatch(name) is not None

@@ -55,7 +55,7 @@ log = logging.getLogger(__name__)
 
 
 class RedirectedError(OAuthError):
-    """A refusal that is sent to the client's checked redirect URI."""
+    """An error that is sent to the client's redirect URI, after the URI was checked."""
 
     def __init__(self, error: str, message: str, asked: ClientRequest) -> None:
         super().__init__(error, message)
@@ -64,12 +64,12 @@ class RedirectedError(OAuthError):
 
 @dataclass(frozen=True, slots=True)
 class ClientRequest:
-    """An authorization request whose client and redirect URI were checked."""
+    """An authorization request with a valid client and redirect URI."""
 
     query: str
     client: Client
     redirect: Redirect | None
-    """None for a device, which polls for the result."""
+    """The redirect URI; None for a device, which polls for the result."""
     state: str | None = None
 
 
@@ -86,9 +86,9 @@ class Request:
 class OAuth(SignIn):
     """One authorization server for all dialects.
 
-    `issuer` is the public address of this server without a path: https, or http on this machine.
-    `resources` are the paths that a token can be for; `has_subject` says whether a space has a
-    subject of that id in a dialect.
+    `issuer` is the public URL of this server without a path: https, or http on this machine.
+    `resources` are the paths that tokens are issued for; `has_subject` returns whether a space
+    has a subject with an id in a dialect.
     """
 
     def __init__(
@@ -117,7 +117,8 @@ class OAuth(SignIn):
     # Authorization requests
 
     async def check(self, query: str, address: str) -> Request:
-        """Check a query. PageError until the redirect URI is checked, then RedirectedError."""
+        """Check an authorization request. Raise PageError, or RedirectedError if the redirect URI
+        is valid."""
         try:
             short = len(query) <= forms.MOST_QUERY
             parameters = forms.parse(query, joined="resource") if short else {}
@@ -130,7 +131,7 @@ class OAuth(SignIn):
         if redirect is None:
             raise PageError(
                 "invalid_request",
-                "The program asked to send you to an address that it has not registered.",
+                "The program wants to redirect you to an address that it has not registered.",
             )
         asked = ClientRequest(query, client, redirect, parameters.get("state"))
         try:
@@ -140,13 +141,13 @@ class OAuth(SignIn):
 
     async def _asking_client(self, client_id: str, address: str) -> Client:
         if not client_id or len(client_id) > CLIENT_ID_CHARS:
-            raise PageError("invalid_request", "The request does not say which program asks.")
+            raise PageError("invalid_request", "The request has no client_id.")
         try:
             found = await self._client(client_id, address)
         except OAuthError as error:
             raise PageError.of(error) from None
         if found is None:
-            raise PageError("invalid_client", "The program that asks is not registered here.")
+            raise PageError("invalid_client", "The program is not registered here.")
         return found
 
     async def _client(self, client_id: str, address: str) -> Client | None:
@@ -168,7 +169,10 @@ class OAuth(SignIn):
             if name in parameters:
                 raise OAuthError(f"{name}_not_supported", f"{name} is not supported.")
         if "none" in parameters.get("prompt", "").split():
-            raise OAuthError("interaction_required", "A person has to allow this.")
+            raise OAuthError(
+                "interaction_required",
+                "prompt=none is not supported: a person must allow the request.",
+            )
         if parameters.get("code_challenge_method") != "S256":
             raise invalid_request("code_challenge_method must be S256.")
         challenge = parameters.get("code_challenge", "")
@@ -184,7 +188,7 @@ class OAuth(SignIn):
         return Request(asked, audience, _scopes(audience, parameters.get("scope", "")), challenge)
 
     async def check_device(self, user_code: str, address: str) -> Request:
-        """The request of the device that shows a code; PageError if there is none."""
+        """Return the request of the device with a user code; raise PageError if there is none."""
         device = await self.in_thread(self.devices.find, user_code)
         audience = None if device is None else self.resources.of(device.resource)
         if device is None or audience is None:
@@ -195,12 +199,12 @@ class OAuth(SignIn):
     # Login and consent
 
     async def log_in(self, name: str, password: str, address: str) -> str | None:
-        """The cookie of a new login, or None; OAuthError while there were too many tries."""
+        """Return the cookie of a new login, or None; raise OAuthError after too many attempts."""
         found = await self.verify(name, password, address)
         return None if found is None else await self.in_thread(self.logins.begin, found.name)
 
     async def account(self, cookie: str) -> Account | None:
-        """Who is logged in with a cookie."""
+        """Return the account that is logged in with a cookie."""
         return await self.in_thread(self._account, cookie) if cookie else None
 
     def _account(self, cookie: str) -> Account | None:
@@ -215,7 +219,7 @@ class OAuth(SignIn):
     ) -> str:
         """Store the person's consent; return the redirect URL with the code.
 
-        Empty for a device, which polls for the result.
+        Return an empty string for a device, which polls for the result.
         """
         allowed = tuple(s for s in request.scopes if s in scopes or s == OFFLINE)
         if not set(allowed) - {OFFLINE}:
@@ -258,7 +262,7 @@ class OAuth(SignIn):
         return self.redirect_with(request.asked, {"code": code})
 
     async def deny_device(self, request: Request, user: str, address: str) -> None:
-        """Tell a device that it is not allowed."""
+        """Deny a device request."""
         async with self.audited(
             "deny", user=user, client=request.asked.client.id, address=address,
             resource=request.audience.url,
@@ -266,7 +270,8 @@ class OAuth(SignIn):
             await self.in_thread(self.devices.deny, request.asked.query)
 
     def redirect_with(self, asked: ClientRequest, answer: Mapping[str, str]) -> str:
-        """The redirect URI with the answer, the client's state and our issuer."""
+        """Return the redirect URI with the response, the client's state and this server's
+        issuer."""
         assert asked.redirect is not None
         parameters = dict(answer)
         if asked.state is not None:
@@ -303,7 +308,7 @@ class OAuth(SignIn):
 
     @property
     def device_page(self) -> str:
-        """Where a person types in the code that a device shows."""
+        """The URL where a person enters a device's code."""
         return f"{self.issuer}/oauth/device"
 
     async def exchange(
@@ -342,7 +347,7 @@ class OAuth(SignIn):
         )  # fmt: skip
 
     async def revoke(self, parameters: Mapping[str, str], authorization: str | None) -> None:
-        """Revoke a token of the client; other clients' tokens are left alone."""
+        """Revoke a token of the client; do not revoke tokens of other clients."""
         async with self.audited("revoke", client=parameters.get("client_id", "")):
             client = await self.authenticate(parameters, authorization)
             token = _needed(parameters, "token")
@@ -363,7 +368,7 @@ class OAuth(SignIn):
             )
             method = "client_secret_post" if secret else "none"
         if is_document(client_id):
-            # Its document was checked when the person allowed it; such a client has no secret.
+            # The metadata document was checked before the consent; such a client has no secret.
             if method != "none" or len(client_id) > CLIENT_ID_CHARS:
                 raise invalid_client("The client has no secret.")
             return client_id
@@ -373,12 +378,14 @@ class OAuth(SignIn):
         if client.auth_method == "none":
             if method != "none":
                 raise invalid_client("The client has no secret.")
-        elif method == "none" or not client.has_secret(secret):  # post and basic are both accepted
+        elif method == "none" or not client.has_secret(
+            secret
+        ):  # client_secret_post and client_secret_basic are both accepted
             raise invalid_client("The client's secret is not right.")
         return client.id
 
     async def register(self, body: Mapping[str, Any], address: str) -> Registered:
-        """A new client."""
+        """Register a new client."""
         described = check_registration(body)
         self.take("register", address)
         async with self.audited("register", address=address, name=described.name):
@@ -386,22 +393,22 @@ class OAuth(SignIn):
 
     @property
     def secure(self) -> bool:
-        """Whether cookies can be limited to https."""
+        """Whether the server is reached over https, so that cookies can be `Secure`."""
         return self.issuer.startswith("https://")
 
 
 def new_cookie() -> str:
-    """The value of a new cookie, before a login."""
+    """Return the value of a new cookie for a person who is not logged in."""
     return secrets.token_urlsafe(32)
 
 
 def form_token(cookie: str, step: str, query: str) -> str:
-    """The CSRF token of a form, bound to the cookie, the page and the request."""
+    """Return the CSRF token of a form, bound to the cookie, the page and the request."""
     return hmac.digest(cookie.encode(), f"{step}\n{query}".encode(), "sha256").hex()
 
 
 def _scopes(audience: Audience, asked: str) -> tuple[str, ...]:
-    """The scopes that are asked for, in the resource's order; all of them if none is named."""
+    """Return the requested scopes in the resource's order; all scopes if none is requested."""
     names = set(asked.split(" ")) - {""}
     known = audience.resource.permissions
     unknown = names - known.keys() - {OFFLINE} - audience.resource.ignored

@@ -1,4 +1,4 @@
-"""Signing in by password: limited in rate, locked after too many tries, and audited."""
+"""Sign-in by password, with a rate limit, a lock after too many attempts, and audit entries."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from commonplace.storage.ports import Store
 T = TypeVar("T")
 WORKERS = 8
 LOGIN_WORKERS = 4
-RATES = {  # requests a second and the burst, of one address or, with "all", of everybody
+RATES = {  # requests per second and burst, for one address or, with "all", for all addresses
     "page": (1.0, 120), "token": (2.0, 240), "register": (20 / 3_600, 20),
     "all register": (200 / 3_600, 200), "device": (20 / 3_600, 20),
     "all device": (200 / 3_600, 200), "code": (1 / 30, 20), "all code": (1.0, 300),
@@ -36,9 +36,9 @@ log = logging.getLogger(__name__)
 
 
 class SignIn:
-    """What the console and OAuth share: who a person is, how often they may try, and the audit.
+    """The sign-in of the console and of OAuth: password check, rate limits and audit.
 
-    It needs no issuer, so that a server without HTTPS has it too.
+    It needs no issuer, so that it also works on a server without HTTPS.
     """
 
     def __init__(self, store: Store, accounts: Accounts) -> None:
@@ -50,14 +50,14 @@ class SignIn:
         self.rates = {name: Rates(rate, burst) for name, (rate, burst) in RATES.items()}
 
     def take(self, what: str, address: str, page: str = "") -> None:
-        """Count a request against the rate limits of RATES; OAuthError if one is exceeded."""
+        """Count a request against the rate limits of RATES; raise OAuthError if one is exceeded."""
         for name, who in ((what, f"{page} {block_of(address)}"), (f"all {what}", "")):
             wait = self.rates[name].take(who) if name in self.rates else 0
             if wait:
                 raise slow_down(wait)
 
     async def verify(self, name: str, password: str, address: str) -> Account | None:
-        """The account, if the password is right; OAuthError while there were too many tries."""
+        """Return the account if the password is right; raise OAuthError after too many attempts."""
         account = unicodedata.normalize("NFC", name[:200])
         async with self.audited("log in", user=account, address=address) as failed:
             wait = self.lockout.take(account, block_of(address))
@@ -78,9 +78,9 @@ class SignIn:
     async def audited(
         self, what: str, *, user: str = "", client: str = "", address: str = "", **details: Any
     ) -> AsyncIterator[Callable[[str], None]]:
-        """Write an audit entry for the block: what was done, or why it was refused; never a secret.
+        """Write an audit entry for the block, with the action and its error, and without secrets.
 
-        The block may also report a failure itself. Polling by a pending device is not audited.
+        The block may also set the failure itself. Polling by a pending device is not audited.
         """
         begun, wrong, decided = time.monotonic(), list[str](), True
         try:
@@ -109,5 +109,5 @@ class SignIn:
 
 
 def _plain(text: str) -> str:
-    """A name as one line that can be stored and shown."""
+    """Return a name as one printable line."""
     return ascii(text[:200])[1:-1]
