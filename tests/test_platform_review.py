@@ -63,7 +63,7 @@ def test_a_rejection_and_an_edit_can_be_undone(memory: Commonplace) -> None:
     review.reject(memory, proposal.id)
     assert waiting(memory) == []
     for decide in (review.accept, review.reject):
-        with pytest.raises(InvalidInput, match="rejected already"):
+        with pytest.raises(InvalidInput, match="already rejected"):
             decide(memory, proposal.id)
     memory.undo()
     assert waiting(memory) == ["Never push on Fridays."]

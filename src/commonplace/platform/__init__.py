@@ -1,1 +1,1 @@
-"""Services that several dialects share: language models, agents, durable work, fetching."""
+"""Services for several dialects: language models, agents, durable workflows, fetching of URLs."""

@@ -1,6 +1,6 @@
-"""Running an agent: a language model that may call tools until it has an answer.
+"""Runs an agent: a language model that may call tools until it gives an answer.
 
-The model is reached as any other (`llm.py`), and its library imported when the first agent is run.
+Requests to the model go through `llm.py`; the agent library is imported at the first run.
 """
 
 from __future__ import annotations
@@ -49,10 +49,10 @@ def run(
     images: Sequence[tuple[bytes, str]] = (),
     spent: Callable[[llm.Spent], None] = lambda _: None,
 ) -> str:
-    """The agent's answer, within some seconds, or AgentFailed. Hold no lock meanwhile.
+    """Run an agent and return its answer; raise AgentFailed. Do not call it while holding a lock.
 
-    `requests` is how often the model may be asked; `images` come with the prompt, each with its
-    type. `spent` is called with what the run cost, whether it gave an answer or not.
+    `requests` limits the requests to the model; `images` are (content, media type) pairs for the
+    prompt. `spent` is called with the cost of the run, also if the run fails.
     """
     access = replace(access, model=model or access.model)
     try:
@@ -63,7 +63,9 @@ def run(
                     _run(opened, instructions, prompt, images, abilities, seconds, requests)
                 )
             finally:
-                spent(opened.spent())  # after the event loop has ended: it may write to a database
+                spent(
+                    opened.spent()
+                )  # called after the event loop has ended, since `spent` may write to a database
     except llm.ModelUnavailable as error:
         timed_out = isinstance(error, _TimedOut)
         message = error.message if timed_out else f"the agent failed: {error.message}"
@@ -99,7 +101,7 @@ async def _run(
             result = await agent.run([prompt, *parts] if parts else prompt, usage_limits=limits)
     except TimeoutError:
         why = f"the agent did not answer within {seconds:g} s"
-        # A slow tool is not the model's fault.
+        # A slow tool must not count as a failure of the model.
         raise _TimedOut(why) if opened.asking else AgentFailed(why) from None
     except (AgentRunError, UserError) as error:
         # The error's text may quote the provider's response.

@@ -1,9 +1,10 @@
-"""Captures what was said in a session: the new lines of its transcript, word for word.
+"""Captures sessions of agents: stores the new lines of a transcript as messages, word for word.
 
-Each line is stored once, by a ref made of the client and the line's id. How far a transcript was
-read is noted in a file of the data directory, written after the lines are stored: if the process is
-killed in between, lines are read a second time and recognised. A session is noted at its start; if
-it ends without an event, its transcript is read to its end when the next session or server starts.
+Each line is stored once; its ref consists of the client and the line's id. A file in the data
+directory (a note) holds the offset up to which a transcript was read. It is written after the lines
+are committed: if the process is killed in between, the lines are read again and skipped by their
+refs. The note is created when a session starts; if the session ends without an event, the rest of
+its transcript is read when the next session or server starts.
 """
 
 from __future__ import annotations
@@ -41,35 +42,36 @@ if TYPE_CHECKING:
 
 FOLDER = SESSIONS
 COPIES = TRANSCRIPTS
-"""Where our plugins write transcripts of agents that use a database; deleted once read."""
+"""The folder where plugins write transcripts of agents that store sessions in a database; a
+transcript is deleted once it is read."""
 BATCH = 200
 BYTES_AT_ONCE = 4 * 1024 * 1024
 BEGINNING = 256
 DONE = "done"
 DONE_SECONDS = 86_400.0  # a session without a new line for this long counts as ended
 SUFFIXES = (".jsonl", ".json")
-AGAIN = (1.0, 4.0)  # seconds until a transcript is read again after a turn, each after the other
+REREAD_PAUSES = (1.0, 4.0)  # pauses in seconds before a transcript is read again after a turn
 _SURROGATE = re.compile("[\ud800-\udfff]")
 
 log = logging.getLogger(__name__)
-_awaited: set[str] = set()  # transcripts that are read again soon
+_rereading: set[str] = set()  # transcripts that a thread will read again
 
 
 @dataclass(frozen=True, slots=True)
 class Note:
-    """A transcript, and how far it was read."""
+    """A transcript, and the offset up to which it was read."""
 
     transcript: str
     cwd: str = ""
     session: str = ""
     offset: int = 0
     beginning: str = ""
-    """A digest of the file's first bytes, by which a replaced file is noticed."""
+    """A digest of the file's first bytes, to detect a replaced file."""
     seen_at: float = 0.0
 
 
 def note_start(memory: Commonplace, transcript: str, cwd: str, session: str) -> None:
-    """Note a session at its start, so that it is read to its end even if it is killed."""
+    """Create the note of a session at its start, so that a killed session is read to its end."""
     if memory.library.read_only or not _is_transcript_name(transcript):
         return
     known = read_note(memory, transcript) or Note(transcript)
@@ -77,7 +79,7 @@ def note_start(memory: Commonplace, transcript: str, cwd: str, session: str) -> 
 
 
 def capture(memory: Commonplace, transcript: str, cwd: str = "", session: str = "") -> int:
-    """Store the lines of a transcript that are not stored yet; return how many there were."""
+    """Store the new lines of a transcript; return their number."""
     path = Path(transcript)
     if memory.library.read_only or not _is_transcript_name(transcript) or not path.is_file():
         return 0
@@ -109,35 +111,35 @@ def capture(memory: Commonplace, transcript: str, cwd: str = "", session: str = 
 def capture_again(memory: Commonplace, transcript: str, cwd: str = "", session: str = "") -> None:
     """Read a transcript again soon, in the background.
 
-    Claude Code calls its Stop hook before it writes the lines of the turn.
+    This is needed because Claude Code calls its Stop hook before it writes the lines of the turn.
     """
-    if transcript in _awaited or not _is_transcript_name(transcript):
+    if transcript in _rereading or not _is_transcript_name(transcript):
         return
 
     def read() -> None:
         try:
-            for seconds in AGAIN:
+            for seconds in REREAD_PAUSES:
                 time.sleep(seconds)
                 with lease(memory):  # fails if the library is closed
                     capture(memory, transcript, cwd, session)
         except (CommonplaceError, OSError) as error:
             log.info("a transcript is not read again now", extra={"why": str(error)})
         finally:
-            _awaited.discard(transcript)
+            _rereading.discard(transcript)
 
-    _awaited.add(transcript)
+    _rereading.add(transcript)
     threading.Thread(target=read, name="commonplace-capture", daemon=True).start()
 
 
 def drop_copy(memory: Commonplace, transcript: str) -> None:
-    """Delete a transcript that a plugin of ours wrote, once its lines are stored."""
+    """Delete a transcript written by a plugin of ours, once its lines are committed."""
     path = Path(transcript)
     if path.parent.parent == memory.library.path / COPIES and path.suffix in SUFFIXES:
         after_commit(memory, lambda: path.unlink(missing_ok=True))
 
 
 def catch_up(memory: Commonplace, besides: str = "") -> int:
-    """Read every noted transcript to its end, except that of the session that starts now."""
+    """Read every known transcript to its end, except the transcript `besides`."""
     stored = 0
     for file in sorted(_folder(memory).glob("*.json")):
         note = _parsed(file)
@@ -145,18 +147,18 @@ def catch_up(memory: Commonplace, besides: str = "") -> int:
             continue
         try:
             state = Path(note.transcript).stat()
-        except OSError:  # the client has deleted it, or its disk is not mounted
-            _set_aside(file, since=note.seen_at)
+        except OSError:  # the transcript was deleted, or its disk is not mounted
+            _archive_note(file, since=note.seen_at)
             continue
         if state.st_size != note.offset:
             stored += capture(memory, note.transcript, note.cwd, note.session)
             drop_copy(memory, note.transcript)
-        _set_aside(file, since=state.st_mtime)
+        _archive_note(file, since=state.st_mtime)
     return stored
 
 
-def _set_aside(file: Path, since: float) -> None:
-    """Move the note of a session that has ended, so that later starts do not look at it."""
+def _archive_note(file: Path, since: float) -> None:
+    """Move the note of a session that has ended to another folder, so that it is not read again."""
     if time.time() - since > DONE_SECONDS:
         with contextlib.suppress(OSError):
             make_private(file.parent / DONE)
@@ -164,7 +166,7 @@ def _set_aside(file: Path, since: float) -> None:
 
 
 def read_note(memory: Commonplace, transcript: str) -> Note | None:
-    """The note of a transcript; None if it is not known."""
+    """Return the note of a transcript; None if there is none."""
     file = _file(memory, transcript)
     return _parsed(file) or _parsed(file.parent / DONE / file.name)
 
@@ -173,7 +175,7 @@ def _parsed(file: Path) -> Note | None:
     try:
         found = json.loads(file.read_bytes())
         note = Note(**found)
-    # Without a note the transcript is read from its start; what is stored is not added again.
+    # Without a note the transcript is read from its start; lines already stored are skipped.
     except (OSError, ValueError, TypeError):
         return None
     sound = isinstance(note.offset, int) and note.offset >= 0 and isinstance(note.transcript, str)
@@ -195,7 +197,7 @@ def _note_after_commit(memory: Commonplace, note: Note) -> None:
 
 def _write_note(memory: Commonplace, note: Note) -> None:
     file = _file(memory, note.transcript)
-    with contextlib.suppress(OSError):  # without it, lines are read again and recognised
+    with contextlib.suppress(OSError):  # without the note, lines are read again and skipped
         make_private(file.parent)
         with replacing(file) as stream:
             stream.write(json.dumps(asdict(note)).encode())
@@ -203,20 +205,21 @@ def _write_note(memory: Commonplace, note: Note) -> None:
 
 
 def _is_transcript_name(transcript: str) -> bool:
-    """Whether a path is absolute and named like a transcript; no other file is opened."""
+    """Return whether a path is absolute and has the suffix of a transcript; other files are never
+    opened."""
     path = Path(transcript)
     return "\0" not in transcript and path.is_absolute() and path.suffix in SUFFIXES
 
 
 def _beginning(path: Path) -> str:
-    """A digest of the first line, as far as it is there; a longer file keeps it."""
+    """Return a digest of the start of the first line, which stays the same when the file grows."""
     with path.open("rb") as stream:
         first = stream.readline(BEGINNING)
     return hashlib.sha256(first).hexdigest() if len(first) == BEGINNING or b"\n" in first else ""
 
 
 def _store(memory: Commonplace, records: Sequence[Record]) -> int:
-    """Store those records that are new, in their order; all of them, or none."""
+    """Store the new records in their order, in one transaction."""
     try:
         return _store_batch(memory, records)
     except (InvalidInput, Conflict) as error:
@@ -227,7 +230,7 @@ def _store(memory: Commonplace, records: Sequence[Record]) -> int:
 
 
 def _store_batch(memory: Commonplace, records: Sequence[Record]) -> int:
-    everywhere = memory.within(None)  # each line has the labels of its own directory
+    everywhere = memory.within(None)  # each line gets the labels of its own working directory
     origin = Origin(user=memory.origin.user, client=records[0].client if records else "",
                     tool="capture", session=records[0].session if records else "")  # fmt: skip
     added = 0
@@ -239,7 +242,7 @@ def _store_batch(memory: Commonplace, records: Sequence[Record]) -> int:
         new = [(each, line) for each, line in lines if line.ref not in known]
         for name, group in groupby(new, key=lambda pair: conversation_of(pair[0])):
             fresh: dict[str, Line] = {}
-            for _, line in group:  # a transcript may hold a line twice
+            for _, line in group:  # a transcript may contain a line twice
                 fresh.setdefault(line.ref or "", line)
             said = everywhere.conversations.add(
                 name[: checks.NAME_CHARS], *fresh.values(), origin=origin
@@ -250,7 +253,7 @@ def _store_batch(memory: Commonplace, records: Sequence[Record]) -> int:
 
 
 def _lines(record: Record) -> Iterator[Line]:
-    """The record as messages: more than one if it is longer than a memory may be."""
+    """Return the record as messages; a record that exceeds the length limit is split."""
     whole = line_of(record)
     text = _SURROGATE.sub("\N{REPLACEMENT CHARACTER}", whole.text.replace("\0", ""))
     ref = whole.ref or ""

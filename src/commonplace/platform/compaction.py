@@ -1,4 +1,4 @@
-"""Stores a checkpoint before a session's context is compacted, and gives it back afterwards."""
+"""Stores a checkpoint before a session's context is compacted, and prunes it afterwards."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ REQUEST_CHARS = 400
 def keep_checkpoint(memory: Commonplace, transcript: str, cwd: str, session: str) -> None:
     """Store the last request of a session with its commands, decisions and paths.
 
-    A checkpoint that was kept for the same session before is replaced.
+    Replace an earlier checkpoint of the same session.
     """
     from pathlib import Path
 
@@ -36,7 +36,9 @@ def keep_checkpoint(memory: Commonplace, transcript: str, cwd: str, session: str
         return
     session = session or records[-1].session
     lines = memory.within(None).conversations.history(conversation_of(records[-1]), limit=LINES)
-    said = [line.memory.text for line in lines]  # the stored text, in which secrets are masked
+    said = [
+        line.memory.text for line in lines
+    ]  # use the stored text, since secrets are masked in it
     asked = [line.memory.text for line in lines if line.speaker == "user"]
     if not said:
         return
@@ -54,15 +56,15 @@ def keep_checkpoint(memory: Commonplace, transcript: str, cwd: str, session: str
     if former is not None and "at" in former.attrs:
         try:
             memory.supersede(former.id, text, kind=CHECKPOINT, attrs=attrs, trust="inferred")
-        except Conflict:  # another process has replaced it
+        except Conflict:  # another process has replaced the checkpoint
             return
     else:
         memory.remember(text, kind=CHECKPOINT, attrs=attrs, trust="inferred")
 
 
 def drop_summarised(memory: Commonplace, session: str, summary: str) -> None:
-    """Remove from the checkpoint of a session the details that the summary of its context already
-    has.
+    """Remove details from the checkpoint of a session that the summary of its context already
+    contains.
     """
     found = latest_checkpoint(memory, session) if session and summary else None
     if found is None or "at" not in found.attrs:
@@ -82,7 +84,7 @@ def _text(request: str, kept: SessionDetails) -> str:
 
 
 def _newest(path: Path) -> list[Record]:
-    """The last record of a transcript, by which its conversation is known."""
+    """Return the last record of a transcript, which has the id of the conversation."""
     client = client_of(path)
     if client is None:
         return []

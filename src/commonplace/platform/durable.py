@@ -1,9 +1,9 @@
-"""Work in steps that continues after a crash, on DBOS.
+"""Durable workflows, which continue after a crash, based on DBOS.
 
-Any process can request work (`ports.Coordination`) without loading DBOS; the one process that holds
-the lock carries it out. DBOS gets ids only, and records which steps are done. A step stores its
-results in the space, so that a step which DBOS repeats changes nothing. A process that has lost the
-lock stores nothing more, and DBOS ends there.
+Any process can request a workflow (`ports.Coordination`) without loading DBOS; the process that
+holds the lock runs it. DBOS stores only ids and the finished steps. A step stores its results in
+the space and must be idempotent, since DBOS may repeat it. A process that loses the lock stops DBOS
+and writes nothing more.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ LOCK = "workflows"
 LOOK_SECONDS = 0.2
 LOCK_SECONDS = 2.0
 AGAIN_SECONDS = 10.0
-WAIT_SECONDS = 60.0  # how long to wait for the row of a request
+WAIT_SECONDS = 60.0  # how long to wait until the row of a requested workflow is committed
 STOP_SECONDS = 10
-PAUSES = (0.2, 1.0, 0.0)  # seconds of pause after each failed attempt of a step
+PAUSES = (0.2, 1.0, 0.0)  # seconds to wait after each failed attempt of a step
 NAME = "commonplace"
 # final states of a DBOS workflow
 ENDED = ("SUCCESS", "ERROR", "CANCELLED", "MAX_RECOVERY_ATTEMPTS_EXCEEDED")
@@ -40,26 +40,27 @@ log = logging.getLogger(__name__)
 
 
 class Work(Protocol):
-    """One kind of work in steps. A method that is called again must change nothing."""
+    """One kind of workflow. All methods must be idempotent."""
 
     def steps(self, space: str, identity: str) -> int | None:
-        """The number of steps; None if there is no such work."""
+        """Return the number of steps; None if there is no such workflow."""
 
     def step(self, space: str, identity: str, index: int) -> bool:
         """Run a step; return whether to continue with the next."""
 
     def end(self, space: str, identity: str) -> None:
-        """Called after the last step, or after one that returned False."""
+        """Finish the workflow; called after the last step, or after a step that returned False."""
 
     def failed(self, space: str, identity: str) -> None:
-        """Called when a step failed repeatedly; the log has the reason."""
+        """Mark the workflow as failed; called when a step failed repeatedly (the log has the
+        reason)."""
 
     def unfinished(self, given_up: Callable[[], bool]) -> Iterator[tuple[str, str, int]]:
-        """(space, id, turn) of all unfinished work, until `given_up` returns True."""
+        """Yield (space, id, turn) of all unfinished workflows, until `given_up` returns True."""
 
     def tick(self) -> None:
-        """Called several times a second by the process that holds the lock, to request work that
-        is due by the clock."""
+        """Request scheduled workflows that are due; the process that holds the lock calls this
+        several times a second."""
 
 
 class _Stopping(BaseException):
@@ -67,35 +68,35 @@ class _Stopping(BaseException):
 
 
 class Durable:
-    """Carries out work while this process holds the lock of the installation."""
+    """Runs workflows while this process holds the lock of the installation."""
 
     def __init__(self, shared: Coordination) -> None:
         self._shared = shared
         self._lock: ProcessLock | None = None
         self._works: list[tuple[str, Work]] = []
-        self._new: list[Work] = []  # kinds whose unfinished work has not been looked up yet
+        self._new: list[Work] = []  # kinds whose unfinished workflows have not been looked up yet
         self._stop = threading.Event()
         self._steps_running: set[object] = set()
-        self._logged: set[str] = set()  # failures that were logged
+        self._logged: set[str] = set()  # failures that were already logged
         self._thread: threading.Thread | None = None
 
     def add(self, kind: str, work: Work) -> None:
-        """Add a kind of work; its ids begin with the kind (`named`).
+        """Add a kind of workflow; its ids begin with the kind (`named`).
 
-        Two servers in one process may add the same kind: the first one carries it out.
+        Two servers in one process may add the same kind; the first one runs it.
         """
         self._works.append((kind, work))
         self._new.append(work)
 
     def remove(self, work: Work) -> bool:
-        """Remove work that was added; whether it was the last."""
+        """Remove a kind of workflow; return whether none is left."""
         if len(self._works) > 1:
             self._works = [each for each in self._works if each[1] is not work]
             return False
         return True
 
     def start(self) -> None:
-        """Carry out work in a thread, until `stop`."""
+        """Run workflows in a thread, until `stop` is called."""
         self._thread = threading.Thread(target=self._run, name="commonplace-workflows", daemon=True)
         self._thread.start()
 
@@ -135,12 +136,12 @@ class Durable:
     def _try_lock(self) -> ProcessLock | None:
         try:
             return self._shared.try_lock(LOCK) if self._shared.work_expected else None
-        except CommonplaceError as error:  # the database does not answer
+        except CommonplaceError as error:  # the database is not available
             self._log_once(LOCK, error)
             return None
 
     def _carry_out(self, lock: ProcessLock, stack: contextlib.ExitStack) -> None:
-        """Start what is requested or unfinished, as long as this process holds the lock."""
+        """Start requested and unfinished workflows, as long as this process holds the lock."""
         launched = False
         left: list[tuple[str, str, int]] = []
         while not self._stop.is_set() and lock.is_held:
@@ -164,9 +165,9 @@ class Durable:
                 launched = True
             while launched and left:
                 space, identity, turn = left.pop()
-                self._try(identity, partial(_resume, space, identity, turn))
+                self._try_start(identity, partial(_resume, space, identity, turn))
             for request in due:
-                self._try(request.identity, partial(self._begin, request))
+                self._try_start(request.identity, partial(self._begin, request))
             self._stop.wait(LOOK_SECONDS)
 
     def _log_once(self, what: str, error: CommonplaceError) -> None:
@@ -174,8 +175,8 @@ class Durable:
             self._logged.add(what)
             log.warning("work waits", extra={"why": error.message})
 
-    def _try(self, what: str, begin: Callable[[], None]) -> None:
-        """Start work; a failure is logged once and does not affect other work."""
+    def _try_start(self, what: str, begin: Callable[[], None]) -> None:
+        """Start a workflow; log a failure once, and go on with other workflows."""
         try:
             begin()
         except Exception:
@@ -195,7 +196,8 @@ class Durable:
                     log.exception("due work cannot be looked up", extra={"work": kind})
 
     def _unfinished(self) -> Iterator[tuple[str, str, int]]:
-        """Unfinished work of each kind that was added, such as that of a killed process."""
+        """Yield unfinished workflows of each newly added kind, such as those of a killed
+        process."""
         while self._new:
             work = self._new.pop()
             if any(each is work for _, each in self._works):
@@ -205,7 +207,7 @@ class Durable:
         space, identity, turn, age = request
         work = self._work(identity)
         if work is None or work.steps(space, identity) is None:
-            if age > WAIT_SECONDS:  # the work was requested, but never stored
+            if age > WAIT_SECONDS:  # the transaction that requested the workflow was rolled back
                 self._shared.forget_request(request)
             return
         _resume(space, identity, turn)
@@ -214,12 +216,12 @@ class Durable:
     # Called by DBOS
 
     def steps(self, space: str, identity: str) -> int:
-        """The number of steps."""
+        """Return the number of steps."""
         work = self._work(identity)
         return 0 if work is None else int(self._guarded(lambda: work.steps(space, identity) or 0))
 
     def step(self, space: str, identity: str, index: int) -> bool:
-        """Run a step; one that raises is retried, then the work fails."""
+        """Run a step; retry it if it raises, and finally mark the workflow as failed."""
         work = self._work(identity)
         if work is None:
             return False
@@ -233,7 +235,7 @@ class Durable:
         return False
 
     def end(self, space: str, identity: str) -> None:
-        """Called after the last step."""
+        """Finish the workflow after its last step."""
         if (work := self._work(identity)) is not None:
             self._guarded(lambda: work.end(space, identity))
 
@@ -262,20 +264,20 @@ class Durable:
             self._steps_running.discard(mine)
 
 
-_MARK = "~"  # separates the kind of work and its id
-WORKFLOWS = "workflow"  # ids of workflows have no prefix
+_MARK = "~"  # separates the kind of workflow and its id
+WORKFLOWS = "workflow"  # this kind has ids without a prefix
 _running: dict[tuple[Path, str | None], Durable] = {}
 _starting = threading.Lock()
 
 
 def named(kind: str, identity: str) -> str:
-    """The id of work among all kinds."""
+    """Return a workflow id that is unique among all kinds."""
     return identity if kind == WORKFLOWS else f"{kind}{_MARK}{identity}"
 
 
 @contextlib.contextmanager
 def executing(library: Library, kind: str, work: Work) -> Iterator[None]:
-    """Execute a kind of work during the block, in one thread for each installation."""
+    """Run a kind of workflow during the block, in one thread for each installation."""
     key = (library.path, library.database)
     with _starting:
         durable = _running.get(key)
@@ -295,27 +297,27 @@ def executing(library: Library, kind: str, work: Work) -> Iterator[None]:
 
 
 def installed() -> bool:
-    """Whether DBOS is installed."""
+    """Return whether DBOS is installed."""
     return find_spec("dbos") is not None
 
 
 def ask(library: Library, space: str, identity: str, turn: int = 0) -> None:
-    """Request work, which the process that holds the lock carries out.
+    """Request a workflow, which the process that holds the lock runs.
 
-    The request is durable on return, or with the open unit of work. Work is carried out once for
-    each `turn`.
+    The request is committed on return, or with the open transaction. A workflow runs once for each
+    `turn`.
     """
     with library.lease(space) as opened:
         library.coordination.request(opened.store, identity, turn)
 
 
-_here: Durable | None = None  # DBOS calls functions, not methods
-_engine: Any = None  # SQLAlchemy's engine, on PostgreSQL
+_here: Durable | None = None  # DBOS calls module functions, not methods
+_engine: Any = None  # the SQLAlchemy engine, if the database is PostgreSQL
 _registered: list[Any] = []
 
 
 def _launch(shared: Coordination, durable: Durable) -> None:
-    """Start DBOS, which resumes unfinished work."""
+    """Start DBOS, which resumes unfinished workflows."""
     global _here, _engine
     load("dbos")
     from dbos import DBOS
@@ -338,7 +340,7 @@ def _launch(shared: Coordination, durable: Durable) -> None:
         "name": NAME,
         **shared.dbos_settings(),
         "serializer": AsJson(),
-        # A newer release resumes the work of an older one.
+        # A newer release must resume the workflows of an older one.
         "application_version": "1",
         "executor_id": "local",
         "log_level": "ERROR",
@@ -352,7 +354,7 @@ def _launch(shared: Coordination, durable: Durable) -> None:
     except Exception:
         DBOS.destroy()
         _close_connections()
-        # DBOS only records which steps are done; the spaces record that, too.
+        # No data is lost: the spaces also record which steps are done.
         if not shared.replace_damaged_dbos():
             raise
         log.exception("the file of DBOS was damaged; it is renamed, and a new one is created")
@@ -392,11 +394,11 @@ def _register() -> None:
 
 
 def _resume(space: str, identity: str, turn: int) -> None:
-    """Carry out unfinished work.
+    """Start or resume a workflow.
 
-    DBOS resumes work that it has started. Work that it does not know (its tables were lost) or
-    takes for ended (the space is older, since it was restored) starts again: steps that are done
-    change nothing.
+    DBOS resumes workflows that it has started. A workflow that is missing in its tables, or that is
+    finished there but not in the space (which was restored from a backup), starts again; finished
+    steps then have no effect.
     """
     from dbos import DBOS
 
@@ -423,13 +425,13 @@ def _destroy() -> None:
     global _here
     if _here is not None:
         _here.wait_for_steps()
-    # DBOS would wait a whole second.
+    # DBOS itself would wait a whole second.
     DBOS.destroy(workflow_completion_timeout_sec=0)
     _close_connections()
     _here = None
 
 
 def _close_connections() -> None:
-    """Close the connections of an engine that was given to DBOS, which closes only its own."""
+    """Close the connections of the engine passed to DBOS, which closes only its own engine."""
     if _engine is not None:
         _engine.dispose()

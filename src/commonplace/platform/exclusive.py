@@ -1,4 +1,4 @@
-"""A unit of work in which nobody else writes between a read and the write that depends on it."""
+"""Transactions that hold the write lock from the first read to the dependent write."""
 
 from __future__ import annotations
 
@@ -14,22 +14,22 @@ if TYPE_CHECKING:
 
 @contextlib.contextmanager
 def exclusive(memory: Commonplace, name: str, origin: Origin | None = None) -> Iterator[None]:
-    """Hold the write lock from the start of the block, so that what is read cannot change.
+    """Hold the write lock from the start of the block, so that rows read in it cannot change.
 
-    A unit takes the lock with its first write; a unit inside another takes it at once.
+    An outer unit takes the lock at its first write; a nested unit takes it at once.
     """
     with memory.unit(name, origin), memory.unit(name, origin):
         yield
 
 
 def after_commit(memory: Commonplace, act: Callable[[], None]) -> None:
-    """Call a function once the open unit is stored, or at once if none is open."""
+    """Call a function after the open transaction commits, or at once if none is open."""
     with memory.library.lease(memory.name) as space:
         space.store.after_commit(act)
 
 
 class HasMemory(Protocol):
-    """A call, which has the caller's memory."""
+    """A call of an operation, with the caller's memory."""
 
     @property
     def memory(self) -> Commonplace:
@@ -42,7 +42,7 @@ C = TypeVar("C", bound=HasMemory)
 
 
 def exclusively(function: Callable[Concatenate[C, P], R]) -> Callable[Concatenate[C, P], R]:
-    """Decorate a function of a call that reads and then writes: it runs in `exclusive`."""
+    """Decorate a function that reads and then writes: run it inside `exclusive`."""
 
     @functools.wraps(function)
     def run(call: C, /, *args: P.args, **kwargs: P.kwargs) -> R:

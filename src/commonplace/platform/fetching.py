@@ -1,8 +1,9 @@
 """Fetches URLs from untrusted text, with protection against server-side request forgery.
 
-Only https. The host name is resolved once, every address must be public, and the connection goes to
-a checked address with the certificate of the name. Each redirect is checked again. Size and time
-are limited; proxies, cookies and credentials of the environment are not used.
+Only https is allowed. The host name is resolved once, every address must be public, and the
+connection goes to a checked address and verifies the certificate of the host name. Each redirect is
+checked again. Size and time are limited; proxies, cookies and credentials of the environment are
+not used.
 """
 
 from __future__ import annotations
@@ -23,15 +24,15 @@ from commonplace.errors import CommonplaceError
 
 MOST_BYTES = 5 * 1024 * 1024
 MOST_SECONDS = 10.0
-CONNECT_SECONDS = 3.0  # to connect to each address of a host
+CONNECT_SECONDS = 3.0  # time limit for the connection to each address of a host
 MOST_REDIRECTS = 3
 MOST_URL = 2_048
 
 Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 Resolver = Callable[[str, int], Awaitable[list[str]]]
 
-# Networks that `is_global` accepts, in some version of Python: those that embed an IPv4 address,
-# and ranges that were withdrawn.
+# Networks that are refused although `is_global` accepts them in some versions of Python: networks
+# that embed an IPv4 address, and withdrawn ranges.
 _REFUSED_NETWORKS = tuple(
     ipaddress.ip_network(network)
     for network in (
@@ -75,12 +76,12 @@ class Fetched:
     url: str
     status: int
     headers: Mapping[str, str]
-    """Headers by lower-case name; of repeated ones, the last."""
+    """Headers by lower-case name; the last one of repeated headers."""
     body: bytes
 
 
 def is_public(address: Address) -> bool:
-    """Whether an address is public, and does not embed another address."""
+    """Return whether an address is public, and does not embed another address."""
     if address.version == 6 and (address.scope_id or address.ipv4_mapped or address.sixtofour):
         return False
     if any(
@@ -91,9 +92,9 @@ def is_public(address: Address) -> bool:
 
 
 def parse_target(url: str) -> Target:
-    """The parts of an https URL; one that parsers could read differently is refused."""
+    """Parse an https URL; refuse a URL that different parsers could read in different ways."""
     if not url or len(url) > MOST_URL or _UNSAFE.search(url):
-        raise FetchRefused("The address is not a plain URL.")
+        raise FetchRefused("The URL is empty, too long, or has characters that are not allowed.")
     if not url.startswith("https://"):
         raise FetchRefused("Only https addresses are fetched.")
     try:
@@ -120,7 +121,7 @@ def _literal(host: str) -> Address | None:
         except ValueError:
             raise FetchRefused("The address's host is not valid.") from None
     if _NUMBER.fullmatch(host.rpartition(".")[2]):
-        # 127.1, 0x7f.1 and 2130706433 are read as addresses by some and as names by others.
+        # Some parsers read 127.1, 0x7f.1 and 2130706433 as addresses, others as names.
         try:
             return ipaddress.IPv4Address(host)
         except ValueError:
@@ -131,7 +132,7 @@ def _literal(host: str) -> Address | None:
 
 
 async def resolve(host: str, port: int) -> list[str]:
-    """The addresses of a host name, by the system's resolver."""
+    """Resolve a host name with the system's resolver."""
     found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
     return list(dict.fromkeys(str(entry[4][0]) for entry in found))
 
@@ -163,10 +164,10 @@ class _Pinned(httpcore.AsyncNetworkBackend):
 
 
 class Fetcher:
-    """Fetches under the rules of this module.
+    """Fetches URLs with the checks of this module.
 
-    `allow` exempts single (address, port) pairs, such as a service of one's own; `resolver` and
-    `tls` stand in for the system's.
+    `allow` holds (address, port) pairs that are exempt from the checks, such as a local service;
+    `resolver` and `tls` replace those of the system.
     """
 
     def __init__(
@@ -191,7 +192,7 @@ class Fetcher:
         seconds: float = MOST_SECONDS,
         redirects: int = MOST_REDIRECTS,
     ) -> Fetched:
-        """The response of a URL. Every failure that a URL can cause is a FetchRefused."""
+        """Fetch a URL and return its response; raise FetchRefused for every failure."""
         sent = dict(headers or {})
         try:
             async with asyncio.timeout(seconds):
@@ -200,18 +201,20 @@ class Fetcher:
                     if fetched.status not in _REDIRECTS:
                         return fetched
                     if redirects <= 0 or content is not None:
-                        raise FetchRefused("The address redirects, which is not followed here.")
+                        raise FetchRefused(
+                            "The URL redirects, and redirects are not followed here."
+                        )
                     redirects -= 1
-                    # Headers for one host are not sent to the next.
+                    # Headers for one host are not sent to another.
                     sent = {k: v for k, v in sent.items() if k.lower() in ("accept", "user-agent")}
                     url = urljoin(url, fetched.headers.get("location", ""))
         except TimeoutError:
-            raise FetchRefused(f"No answer within {seconds:.0f} seconds.") from None
+            raise FetchRefused(f"No response within {seconds:.0f} seconds.") from None
         except (
             httpcore.TimeoutException,
             httpcore.NetworkError,
             httpcore.ProtocolError,
-            OSError,  # a certificate, or a name that does not resolve
+            OSError,  # an invalid certificate, or a name that does not resolve
             UnicodeError,
         ) as error:
             raise FetchRefused(f"The fetch failed ({type(error).__name__}).") from None
@@ -256,11 +259,13 @@ class Fetcher:
                 for name, value in answer.headers
             }
             if received.get("content-encoding", "identity") != "identity":
-                raise FetchRefused("The answer is compressed, which was not asked for.")
+                raise FetchRefused(
+                    "The response is compressed although compression was not accepted."
+                )
             body = bytearray()
             if answer.status not in _REDIRECTS:
                 async for part in answer.aiter_stream():
                     body += part
                     if len(body) > most_bytes:
-                        raise FetchRefused(f"The answer is larger than {most_bytes:,} bytes.")
+                        raise FetchRefused(f"The response is larger than {most_bytes:,} bytes.")
         return Fetched(target.url, answer.status, received, bytes(body))

@@ -1,7 +1,7 @@
-"""Hooks of agents: an event of a session comes in, and context for the model goes out.
+"""Hooks of agents: handle an event of a session, and return context for the model.
 
-`answer` is what the MCP tool `hook`, the console script `commonplace-hook` and the command
-`commonplace hook recall` call. `take_in` hands over events that were spooled while no server ran.
+The MCP tool `hook`, the console script `commonplace-hook` and the command `commonplace hook recall`
+call `answer`. `take_in` handles events that were spooled while no server was running.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ AFTER_COMPACTION = ("PostCompact",)
 TURN_ENDS = ("Stop", "AfterAgent")
 ENDS = (*TURN_ENDS, "SessionEnd", *BEFORE_COMPACTION)
 PEOPLE = ("", "user")
-"""Who sends a prompt; other sources are programs."""
+"""The sources of prompts that a person writes; other sources are programs."""
 
 log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Event:
-    """A hook event, whichever agent it comes from."""
+    """A hook event of any agent."""
 
     name: str
     session: str = ""
@@ -49,14 +49,14 @@ class Event:
     transcript: str = ""
     """The path of the session's transcript."""
     source: str = ""
-    """Why a session starts, or who sent a prompt."""
+    """The reason why a session starts, or the sender of a prompt."""
     agent: str = ""
-    """The id of the sub-agent that the event comes from, if any."""
+    """The id of the sub-agent that sent the event, if any."""
     given: Mapping[str, Any] = field(default_factory=dict)
     """The whole event, as the agent sent it."""
 
 
-# The names of an event's fields: ours, those of Claude Code and Codex, those of VS Code.
+# The names of each field: in our plugins, in Claude Code and Codex, and in VS Code.
 _FIELDS = {
     "name": ("event", "hook_event_name", "hookEventName"),
     "session": ("session", "session_id", "sessionId"),
@@ -69,7 +69,7 @@ _FIELDS = {
 
 
 def read(given: Mapping[str, Any]) -> Event:
-    """An event as an agent sends it; fields of the wrong type count as missing."""
+    """Parse an event of an agent; fields of the wrong type count as missing."""
 
     def text(names: tuple[str, ...]) -> str:
         values = (given.get(name) for name in names)
@@ -89,15 +89,15 @@ def only_reads(given: Mapping[str, Any]) -> bool:
 def answer(
     memory: Commonplace, given: Mapping[str, Any], *, capturing: bool = True
 ) -> dict[str, Any] | None:
-    """The envelope for an event; None if there is nothing to say.
+    """Handle an event; return the JSON output with context for the model, or None.
 
-    An unknown event, or one without a name, gets None, and so does a sub-agent's. Without
-    `capturing` no transcript is read: the event may come from another machine.
+    The result is None for an unknown event and for events of sub-agents. Without `capturing` no
+    transcript is read, since the event may come from another machine.
     """
     event = read(given)
     if event.agent:
         return None
-    here = _within(memory, event)
+    here = _project_memory(memory, event)
     if event.name in STARTS:
         return _start(here, event, capturing)
     if event.name in PROMPTS:
@@ -115,25 +115,26 @@ def answer(
         summary = event.given.get("compact_summary", event.given.get("summary"))
         compaction.drop_summarised(here, event.session, str(summary or ""))
     if event.name in ENDS and event.cwd:
-        _keep_start(here, event, _envelope(STARTS[0], session_context.at_start(here)))
+        _store_start_context(here, event, _envelope(STARTS[0], session_context.at_start(here)))
     return None
 
 
 def _start(memory: Commonplace, event: Event, capturing: bool) -> dict[str, Any] | None:
-    """Read the rest of killed sessions' transcripts, note this session, and return its context."""
+    """Read the rest of killed sessions' transcripts, record this session, and return its
+    context."""
     if capturing:
         capture.catch_up(memory, besides=event.transcript)
         if event.transcript:
             capture.note_start(memory, event.transcript, event.cwd, event.session)
-    since = _last_here(memory, event.cwd)
+    since = _last_stop(memory, event.cwd)
     context = session_context.at_start(memory, since=since, session=event.session)
     envelope = _envelope(event.name, context)
-    _keep_start(memory, event, envelope)
+    _store_start_context(memory, event, envelope)
     return envelope
 
 
-def _last_here(memory: Commonplace, cwd: str) -> datetime | None:
-    """When a session in this directory last stopped; None if none is known."""
+def _last_stop(memory: Commonplace, cwd: str) -> datetime | None:
+    """Return when a session in this directory last stopped; None if that is unknown."""
     file = Path(files.start_file(str(memory.library.path), memory.name, cwd)) if cwd else None
     try:
         return None if file is None else datetime.fromtimestamp(file.stat().st_mtime, UTC)
@@ -141,8 +142,8 @@ def _last_here(memory: Commonplace, cwd: str) -> datetime | None:
         return None
 
 
-def _within(memory: Commonplace, event: Event) -> Commonplace:
-    """The memory as seen from the event's directory; at home, what belongs to no project."""
+def _project_memory(memory: Commonplace, event: Event) -> Commonplace:
+    """Return the memory of the event's project; in the home directory, only global memories."""
     if not event.cwd:
         return memory
     try:
@@ -153,7 +154,7 @@ def _within(memory: Commonplace, event: Event) -> Commonplace:
 
 
 def context_of(envelope: Mapping[str, Any] | None) -> str:
-    """The text that an envelope gives to the model."""
+    """Return the text for the model in a hook's output."""
     given = (envelope or {}).get("hookSpecificOutput", {}).get("additionalContext", "")
     return str(given)
 
@@ -164,7 +165,9 @@ def _envelope(name: str, context: str) -> dict[str, Any] | None:
     return {"hookSpecificOutput": {"hookEventName": name, "additionalContext": context}}
 
 
-def _keep_start(memory: Commonplace, event: Event, envelope: Mapping[str, Any] | None) -> None:
+def _store_start_context(
+    memory: Commonplace, event: Event, envelope: Mapping[str, Any] | None
+) -> None:
     """Store the context for the next session that starts in this directory.
 
     `commonplace-hook` prints it when no server runs.
@@ -173,7 +176,7 @@ def _keep_start(memory: Commonplace, event: Event, envelope: Mapping[str, Any] |
         return
     data = memory.library.path
     file = Path(files.start_file(str(data), memory.name, event.cwd))
-    with contextlib.suppress(OSError):  # the answer itself does not depend on this file
+    with contextlib.suppress(OSError):  # the hook's output does not depend on this file
         if envelope is None:
             file.unlink(missing_ok=True)
             return
@@ -189,10 +192,10 @@ def catch_up(data: Path, memory_of: Callable[[str], Commonplace]) -> int:
 
 
 def take_in(data: Path, memory_of: Callable[[str], Commonplace]) -> int:
-    """Handle the events that hooks spooled while no server ran; return how many.
+    """Handle the events that hooks spooled while no server was running; return their number.
 
-    A file is removed after its event is stored, so that after a crash an event can come twice. One
-    that is not valid is renamed to `.refused`. Events that cannot be stored now stay spooled.
+    A file is removed after its event is committed, so after a crash an event may be handled twice.
+    Invalid files are renamed to `.refused`. Events that cannot be stored now stay spooled.
     """
     folder = data / files.INBOX
     if not folder.is_dir() or not any(folder.glob("*.json")):
@@ -208,7 +211,9 @@ def take_in(data: Path, memory_of: Callable[[str], Commonplace]) -> int:
                 file.replace(file.with_suffix(".refused"))
                 continue
             except CommonplaceError as error:
-                log.warning("spooled hook events are left", extra={"why": error.message})
+                log.warning(
+                    "spooled hook events cannot be stored now", extra={"why": error.message}
+                )
                 break
             file.unlink()
             done += 1
@@ -216,7 +221,7 @@ def take_in(data: Path, memory_of: Callable[[str], Commonplace]) -> int:
 
 
 def _spooled(file: Path) -> tuple[str, Mapping[str, Any]]:
-    """The space and the event in a file of the inbox."""
+    """Return the space and the event in a spooled file."""
     try:
         found = json.loads(file.read_bytes())
     except (ValueError, RecursionError):

@@ -15,9 +15,9 @@ _ANYTHING = "any name"
 
 
 def is_ignored(directory: str) -> bool:
-    """Return whether a file in the directory, or above it, covers the directory.
+    """Return whether an ignore file in the directory, or above it, excludes the directory.
 
-    A file covers its own directory if it covers any name in it, as `*` does.
+    A file excludes its own directory if it matches any name in it, as `*` does.
     """
     if not directory or not Path(directory).is_absolute():
         return False
@@ -30,7 +30,7 @@ def _covers(above: Path, here: Path) -> bool:
     if rules is None:
         return False
     names = (*here.relative_to(above).parts, _ANYTHING)
-    # With a slash at the end they are directories; the last stands for whatever is in it.
+    # Paths with a slash at the end are directories; the last path stands for any file.
     paths = ["/".join(names[:count]) + "/" for count in range(1, len(names))]
     return any(rules.match_file(path) for path in (*paths, "/".join(names)))
 

@@ -1,8 +1,8 @@
 """Requests to a language model: Anthropic, or any OpenAI-compatible endpoint.
 
-Questions (`ask`) and agents (`agents.py`) share connections, timeouts, retries, the circuit breaker
-and accounting. A question's answer is validated against a schema. The libraries of the providers
-are imported with the first request.
+Single questions (`ask`) and agents (`agents.py`) share connections, timeouts, retries, the circuit
+breaker and accounting. The answer to a question is validated against a schema. The libraries of the
+providers are imported at the first request.
 """
 
 from __future__ import annotations
@@ -35,10 +35,10 @@ URLS = {"anthropic": "https://api.anthropic.com", "openai": "https://api.openai.
 CALL_SECONDS = 60.0
 TRIES = 3
 MISFITS = 2
-"""How often a question is asked if its answers do not match the schema."""
+"""How often a question is sent if the answers do not match the schema."""
 PAUSE_SECONDS = 0.2
 WAIT_SECONDS = 20.0
-"""The longest `Retry-After` that is followed."""
+"""The longest `Retry-After` that is obeyed, in seconds."""
 ANSWER_TOKENS = 4_096
 ANSWER_CHARS = 200_000
 ANSWER_BYTES = 4 * 1024 * 1024
@@ -48,7 +48,7 @@ log = logging.getLogger(__name__)
 
 
 class ModelUnavailable(CommonplaceError):
-    """The language model failed, and nothing was changed."""
+    """The language model failed; nothing was changed."""
 
     code = "MODEL_UNAVAILABLE"
     spent: Spent | None = None
@@ -59,25 +59,25 @@ class ModelUnavailable(CommonplaceError):
 
 
 class ModelRefused(ModelUnavailable):
-    """The service works, but refused this question or gave a useless answer."""
+    """The service refused this question, or its answer was invalid."""
 
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """A model, and the key to it."""
+    """A model and its API key."""
 
     key: str
     provider: str = "anthropic"
     model: str = ""
     url: str = ""
     effort: str = ""
-    """For a model of Anthropic that has this setting."""
+    """The effort setting of some Anthropic models."""
 
     def __post_init__(self) -> None:
         if self.provider not in PROVIDERS:
             raise InvalidInput(
-                f"There is no provider {self.provider!r}.",
-                hint=f"There are: {', '.join(PROVIDERS)}.",
+                f"Unknown provider {self.provider!r}.",
+                hint=f"The providers are: {', '.join(PROVIDERS)}.",
                 field="provider",
             )
 
@@ -86,7 +86,7 @@ class Access:
 
 
 def configured(access: Access, environ: Mapping[str, str] | None = None) -> Access:
-    """The access with the operator's address and model; only the operator can set an address."""
+    """Return the access with the operator's URL and model; only the operator can set a URL."""
     environ = os.environ if environ is None else environ
     provider = access.provider
     if environ.get("COMMONPLACE_LLM_PROVIDER") in PROVIDERS and not access.model:
@@ -100,7 +100,7 @@ def configured(access: Access, environ: Mapping[str, str] | None = None) -> Acce
 
 
 def of_operator(environ: Mapping[str, str]) -> Access | None:
-    """The model that the operator has configured for all agents; None if there is none."""
+    """Return the model that the operator has configured for all agents; None if there is none."""
     access = Access(
         environ.get("COMMONPLACE_LLM_KEY", ""),
         environ.get("COMMONPLACE_LLM_PROVIDER") or "openai",
@@ -112,7 +112,7 @@ def of_operator(environ: Mapping[str, str]) -> Access | None:
 
 @dataclass(frozen=True, slots=True)
 class Spent:
-    """What a question cost; None where the service did not say."""
+    """The cost of a question; None for values that the service did not report."""
 
     model: str
     input_tokens: int | None = None
@@ -122,7 +122,7 @@ class Spent:
     cache_read_tokens: int | None = None
 
     def as_dict(self) -> dict[str, Any]:
-        """Plain values, for an event."""
+        """Return the values as JSON, for an event."""
         return {
             "model": self.model,
             "input_tokens": self.input_tokens,
@@ -144,7 +144,7 @@ def _breaker(provider: str, url: str) -> CircuitBreaker:
 
 @contextlib.contextmanager
 def guarded(access: Access) -> Iterator[None]:
-    """Use a model under its circuit breaker, which the outcome of the block changes."""
+    """Run the block under the model's circuit breaker, and record its outcome there."""
     breaker = _breaker(access.provider, access.url)
     if (wait := breaker.seconds_until_probe()) is not None:
         raise ModelUnavailable(f"The model failed repeatedly and is not called for {wait:.0f} s.")
@@ -167,9 +167,9 @@ def ask(
     *,
     seconds: float = CALL_SECONDS,
 ) -> tuple[Shape, Spent]:
-    """The answer to a question and its cost, or ModelUnavailable. Hold no lock meanwhile.
+    """Return the answer to a question and its cost; raise ModelUnavailable. Hold no lock meanwhile.
 
-    Temporary failures (429, 5xx, no connection) are retried; so is, once, an invalid answer.
+    Temporary failures (429, 5xx, no connection) are retried; an invalid answer is retried once.
     """
     access = access if access.url else configured(access)
     with guarded(access):
@@ -202,18 +202,18 @@ async def _answer(
             return value, model.spent()
         if model.tries >= TRIES:
             break
-    raise ModelRefused("The model's answer did not have the form that was asked for.")
+    raise ModelRefused("The model's answer does not match the requested schema.")
 
 
 @dataclass
 class OpenModel:
-    """A model, and what its requests have cost so far."""
+    """A model, and the cost of its requests so far."""
 
     access: Access
     until: float
     """The deadline on the monotonic clock."""
     each: int = TRIES
-    """How many tries one request has."""
+    """How many attempts one request has."""
     tries: int = 0
     asking: bool = False
     """Whether a request is pending."""
@@ -221,7 +221,7 @@ class OpenModel:
     retrying: Model = field(init=False)
 
     async def request(self, once: Callable[[float], Awaitable[ModelResponse]]) -> ModelResponse:
-        """The model's answer to one request, with retries."""
+        """Send one request, with retries, and return the model's answer."""
         attempt = 0
         while True:
             attempt += 1
@@ -243,7 +243,7 @@ class OpenModel:
             return response
 
     def spent(self) -> Spent:
-        """The cost of all requests; unknown if it is unknown for one."""
+        """Return the cost of all requests; None if it is unknown for one of them."""
         usages = [response.usage for response in self.responses]
         if not usages or not all(usage.input_tokens or usage.output_tokens for usage in usages):
             return Spent(self.access.model, tries=self.tries)
@@ -259,11 +259,13 @@ class OpenModel:
 
 
 def open_model(access: Access, seconds: float) -> OpenModel:
-    """The model of an access, with a deadline; use it under `guarded`.
+    """Open the model of an access, with a deadline; use it inside `guarded`.
 
     Its `retrying` is a pydantic-ai model that retries requests and raises ModelUnavailable.
     """
-    model = _model(access)  # the first import takes seconds, which do not count as model time
+    model = _model(
+        access
+    )  # the first import takes seconds, which must not count toward the deadline
     made = OpenModel(access, time.monotonic() + seconds)
     made.retrying = _with_retries(model, made)
     return made
@@ -280,7 +282,7 @@ def _with_retries(model: Model, opened: OpenModel) -> Model:
             self, messages: Any, model_settings: Any, model_request_parameters: Any
         ) -> ModelResponse:
             async def once(left: float) -> ModelResponse:
-                # A little later than our own timeout, which has the better message.
+                # Slightly longer than our own timeout, which has the better message.
                 timed = merge_model_settings(model_settings, ModelSettings(timeout=left + 1))
                 return await super(RetryingModel, self).request(
                     messages, timed, model_request_parameters
@@ -293,7 +295,7 @@ def _with_retries(model: Model, opened: OpenModel) -> Model:
 
 @lru_cache(maxsize=32)
 def _model(access: Access) -> Model:
-    """A provider's model; cached, since creating one is slow."""
+    """Return a provider's model; cached, since creating one is slow."""
     try:
         load("pydantic_ai", f"pydantic_ai.models.{access.provider}")
         if access.provider == "anthropic":
@@ -347,25 +349,25 @@ def _client() -> Any:
             await self._whole.aclose()
 
     async def bound(response: httpx2.Response) -> None:
-        # Only identity encoding is accepted, so that the limit also limits memory.
+        # Refuse compressed responses, so that the limit also limits the memory.
         if response.headers.get("content-encoding", "identity") != "identity":
             raise _TooLong
         response.stream = Bounded(response.stream)  # type: ignore[arg-type]
 
-    # Each question has its own event loop, and a connection cannot outlive its loop.
-    none_kept = httpx2.Limits(max_connections=None, max_keepalive_connections=0)
+    # Close connections: each question has its own event loop, and they cannot outlive it.
+    no_keepalive = httpx2.Limits(max_connections=None, max_keepalive_connections=0)
     return httpx2.AsyncClient(
         headers={"accept-encoding": "identity"},
-        verify=_trusted(),
+        verify=_tls_context(),
         follow_redirects=False,
-        limits=none_kept,
+        limits=no_keepalive,
         event_hooks={"response": [bound]},
     )
 
 
 @cache
-def _trusted() -> Any:
-    """The TLS context; cached, since loading certificates is slow."""
+def _tls_context() -> Any:
+    """Return the TLS context; cached, since loading certificates is slow."""
     import ssl
 
     return ssl.create_default_context()
@@ -382,7 +384,7 @@ async def _request(model: Model, instructions: str, prompt: str) -> ModelRespons
 
 
 def _retry_wait(error: Exception, attempt: int) -> float | None:
-    """How long to wait before another try; None if a retry is useless."""
+    """Return the seconds to wait before a retry; None if a retry is useless."""
     if _is_too_long(error):
         return None
     status = getattr(error, "status_code", None)
@@ -411,7 +413,7 @@ def _retry_after(error: BaseException | None) -> float | None:
 
 
 def _unavailable(error: Exception) -> ModelUnavailable:
-    """A message without any text that was sent or received."""
+    """Return an error whose message contains no text that was sent or received."""
     status = getattr(error, "status_code", None)
     too_long = _is_too_long(error)
     why = "TooLong" if too_long else type(error).__name__
@@ -427,19 +429,19 @@ def _unavailable(error: Exception) -> ModelUnavailable:
 
 
 def _validated(text: str, shape: type[Shape]) -> Shape | None:
-    """The JSON object in an answer; None if it does not have the schema."""
+    """Return the JSON object in an answer; None if it does not match the schema."""
     start = text.find("{")
     if len(text) > ANSWER_CHARS or start < 0:
         return None
     try:
         value, _ = json.JSONDecoder().raw_decode(text, start)
         return shape.model_validate(value)
-    except (ValueError, RecursionError):  # pydantic's own error is a ValueError
+    except (ValueError, RecursionError):  # pydantic's ValidationError is a ValueError
         return None
 
 
 def _cost(response: ModelResponse) -> Decimal | None:
-    """The price of a response; None for a model without a known price."""
+    """Return the price of a response; None for a model without a known price."""
     try:
         return response.cost().total_price
     except (LookupError, ValueError, AssertionError):

@@ -1,4 +1,4 @@
-"""Owners' keys to language models: sealed, bound to their space, and never shown again."""
+"""API keys of users for language models: encrypted, bound to their space, and never shown again."""
 
 from __future__ import annotations
 
@@ -22,30 +22,34 @@ def check_key(space: str, key: str, *, provider: str, model: str) -> None:
     checks.space(space)
     checks.optional(model, "model", max_chars=MODEL_CHARS)
     if not isinstance(key, str) or not 8 <= len(key) <= KEY_CHARS or not key.isascii():
-        raise InvalidInput("That is not a key.", hint="Give it as the provider does.")
+        raise InvalidInput(
+            "This is not a valid API key.", hint="Copy it exactly as the provider shows it."
+        )
     if any(each.isspace() for each in key):
-        raise InvalidInput("A key has no blanks in it.", hint="Give it as the provider does.")
-    Access(key, provider)  # refuses an unknown provider
+        raise InvalidInput(
+            "An API key has no spaces.", hint="Copy it exactly as the provider shows it."
+        )
+    Access(key, provider)  # raises InvalidInput for an unknown provider
 
 
 class LlmKeys:
-    """The keys in system.db, one for each space."""
+    """The API keys in system.db, one for each space."""
 
     def __init__(self, store: Store, vault: Sealing) -> None:
         self._sealed = sealed.llm_keys(store, vault)
 
     def put(self, space: str, key: str, *, provider: str = "anthropic", model: str = "") -> None:
-        """Store a key instead of the one before it."""
+        """Store a key, and replace the former one."""
         check_key(space, key, provider=provider, model=model)
         self._sealed.put(space, {"key": key, "provider": provider, "model": model, "at": now()})
 
     def get(self, space: str) -> Access | None:
-        """The key of a space, as access to its model."""
+        """Return the key of a space as access to its model."""
         held = self._sealed.get(space)
         return None if held is None else Access(held["key"], held["provider"], held["model"])
 
     def about(self, space: str) -> dict[str, Any]:
-        """What may be shown of a key, without the key."""
+        """Return the provider and model of a key, without the key."""
         held = self._sealed.get(space)
         if held is None:
             return {"configured": False, "providers": list(PROVIDERS)}

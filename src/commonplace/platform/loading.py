@@ -1,4 +1,4 @@
-"""Loading modules, and what a server sets once it is loaded, so that calls are answered at once."""
+"""Loads modules, and sets up the garbage collector and the thread switch interval of a server."""
 
 from __future__ import annotations
 
@@ -38,12 +38,14 @@ def without_garbage_collection() -> Iterator[None]:
 def load(*modules: str) -> None:
     """Import modules, and exclude their objects from later collections.
 
-    A full collection of a server with all libraries takes 170 ms, in which no thread runs.
+    A full collection with all libraries loaded takes 170 ms, during which no thread runs.
     """
-    with _loading:  # two threads that import parts of one package may see it half loaded
+    with (
+        _loading
+    ):  # one lock, since two threads that import from one package may see it half loaded
         missing = [name for name in modules if name not in sys.modules]
         if missing:
             with without_garbage_collection():
                 for name in missing:
                     import_module(name)
-                gc.freeze()  # before the collector is enabled: it would begin at once
+                gc.freeze()  # freeze before the collector is enabled, since it would run at once

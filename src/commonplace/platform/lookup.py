@@ -1,4 +1,4 @@
-"""Reading the memories of a space one by one, without counting them as read."""
+"""Reads single memories of a space without counting the access."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def every(
     page: int = PAGE,
     **conditions: Any,
 ) -> Iterator[Memory]:
-    """Yield all memories that pass, reading them in pages."""
+    """Yield all memories that match the filters, reading them in pages."""
     offset, total = 0, 1
     while offset < total:
         found, total = memory.browse(

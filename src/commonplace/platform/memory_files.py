@@ -1,7 +1,7 @@
-"""A directory of text files kept as memories: the commands of Anthropic's memory tool.
+"""A directory of text files, stored as memories: the commands of Anthropic's memory tool.
 
-Each file is one memory, so that every other client recalls what it holds, and history and undo
-work for it. Directories are not stored: one exists while a file has it in its path.
+Each file is one memory, so that every other client can recall its content, and history and undo
+work for it. Directories are not stored: a directory exists while the path of a file contains it.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ PATH_CHARS = 450
 LINES = 999_999
 NUMBER_WIDTH = 6
 DEPTH = 2
-AROUND = 2  # lines that an edit shows before and after it
+AROUND = 2  # lines shown before and after an edit
 PAGE = 1_000
-EMPTY = "content"  # the attribute that holds content without a visible character
+EMPTY = "content"  # the attribute that holds a content without visible characters
 
 
 def view(memory: Commonplace, path: str, view_range: Sequence[int] | None = None) -> str:
@@ -53,7 +53,7 @@ def create(memory: Commonplace, path: str, file_text: str) -> str:
     """Store a new file."""
     path = _checked(path, file=True)
     with exclusive(memory, "create memory file"):
-        if _file(memory, path) is not None or any(_below(memory, path)):
+        if _file(memory, path) is not None or any(_files_below(memory, path)):
             raise Conflict(
                 f"File {path} already exists", hint="Edit it, or choose another path.", field="path"
             )
@@ -120,7 +120,7 @@ def delete(memory: Commonplace, path: str) -> str:
         raise InvalidInput(f"Cannot delete the {ROOT} directory itself", field="path")
     with exclusive(memory, "delete memory file"):
         found = _file(memory, path)
-        gone = [found] if found is not None else list(_below(memory, path))
+        gone = [found] if found is not None else list(_files_below(memory, path))
         if not gone:
             raise NotFound(f"The path {path} does not exist", field="path")
         memory.forget(*(each.id for each in gone))
@@ -134,19 +134,19 @@ def rename(memory: Commonplace, old_path: str, new_path: str) -> str:
         raise InvalidInput(f"Cannot rename the {ROOT} directory itself", field="old_path")
     with exclusive(memory, "rename memory file"):
         found = _file(memory, old_path)
-        moved = [found] if found is not None else list(_below(memory, old_path))
+        moved = [found] if found is not None else list(_files_below(memory, old_path))
         if not moved:
             raise NotFound(f"The path {old_path} does not exist", field="old_path")
         if new_path.startswith(f"{old_path}/"):
             raise InvalidInput(
                 f"{new_path} is inside {old_path}.", hint="Choose another path.", field="new_path"
             )
-        if _file(memory, new_path) is not None or any(_below(memory, new_path)):
+        if _file(memory, new_path) is not None or any(_files_below(memory, new_path)):
             raise Conflict(f"The destination {new_path} already exists", field="new_path")
         _check_parents(memory, new_path)
         for each in moved:
             path = _checked(new_path + path_of(each)[len(old_path) :], "new_path", file=True)
-            _free(memory, path)
+            _release_path(memory, path)
             memory.revise(each.id, ref=REF + path, title=path)
     return f"Successfully renamed {old_path} to {new_path}"
 
@@ -154,7 +154,7 @@ def rename(memory: Commonplace, old_path: str, new_path: str) -> str:
 def clear_all(memory: Commonplace) -> str:
     """Hide every file; undo brings them back."""
     with exclusive(memory, "clear memory files"):
-        if found := list(_below(memory, ROOT)):
+        if found := list(_files_below(memory, ROOT)):
             memory.forget(*(each.id for each in found))
     return "All memory cleared"
 
@@ -175,7 +175,7 @@ PARAMETERS: Mapping[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "delete": (("path",), ()),
     "rename": (("old_path", "new_path"), ()),
 }
-"""The parameters of each command: those that it needs, and those that it may have."""
+"""The required and the optional parameters of each command."""
 
 
 def run(memory: Commonplace, command: str, arguments: Mapping[str, Any]) -> str:
@@ -242,13 +242,13 @@ def _need(memory: Commonplace, path: str) -> Memory:
     found = _file(memory, path)
     if found is not None:
         return found
-    if any(_below(memory, path)):
+    if any(_files_below(memory, path)):
         raise InvalidInput(f"The path {path} is not a file.", field="path")
     raise NotFound(f"The path {path} does not exist. Please provide a valid path.", field="path")
 
 
-def _below(memory: Commonplace, path: str) -> Iterator[Memory]:
-    """Yield the files of a directory and of those in it."""
+def _files_below(memory: Commonplace, path: str) -> Iterator[Memory]:
+    """Yield the files of a directory and of its subdirectories."""
     start = f"{REF}{path}/"
     offset = 0
     while True:
@@ -271,22 +271,22 @@ def _check_parents(memory: Commonplace, path: str) -> None:
 
 
 def _stored(path: str, content: str) -> dict[str, Any]:
-    """Return the fields that hold a content; a memory's text has a visible character."""
+    """Return the fields that store a content; a memory's text must have a visible character."""
     if content.strip():
         return {"text": content, "attrs": {}}
     return {"text": path, "attrs": {EMPTY: content}}
 
 
 def _put(memory: Commonplace, path: str, content: str) -> None:
-    _free(memory, path)
+    _release_path(memory, path)
     fields = _stored(path, content)
     memory.remember(
         fields.pop("text"), kind=KIND, title=path, ref=REF + path, trust="inferred", **fields
     )
 
 
-def _free(memory: Commonplace, path: str) -> None:
-    """Release the path from a deleted file that still has it."""
+def _release_path(memory: Commonplace, path: str) -> None:
+    """Remove the ref of a deleted file that still has the path."""
     try:
         former = memory.get(REF + path, count=False)
     except NotFound:
@@ -314,7 +314,7 @@ def _line_numbers(content: str, needle: str) -> Iterator[int]:
 
 
 def _listing(memory: Commonplace, path: str) -> str:
-    files = {path_of(each): len(content_of(each).encode()) for each in _below(memory, path)}
+    files = {path_of(each): len(content_of(each).encode()) for each in _files_below(memory, path)}
     if not files and path != ROOT:
         raise NotFound(
             f"The path {path} does not exist. Please provide a valid path.", field="path"

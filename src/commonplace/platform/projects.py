@@ -1,8 +1,8 @@
-"""Which project a directory belongs to.
+"""Finds the project of a directory.
 
-The name is the same for every worktree and every clone of a repository, wherever it lies. Files of
-Git are read directly, since hooks ask on every prompt; the program `git` runs only for a repository
-that has no remote.
+The name is the same for every worktree and every clone of a repository. Git's files are read
+directly, since hooks need the project at every prompt; the program `git` runs only for a repository
+without a remote.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ VARIABLE = "COMMONPLACE_PROJECT"
 NONE = "-"
 """The value of the variable, or of --project, that means no project."""
 GIT_SECONDS = 5.0
-# Hosts that do not tell upper from lower case in the names of repositories.
+# Hosts where the names of repositories are case-insensitive.
 CASELESS = ("github.com", "gitlab.com", "bitbucket.org", "codeberg.org")
 _SCP = re.compile(r"(?:[^@/\s]+@)?([A-Za-z0-9._-]{2,}|\[[0-9a-fA-F:]+\]):(?!//)(.+)")
 _REMOTE = re.compile(r'\[\s*remote\s+"origin"\s*\]', re.IGNORECASE)
@@ -51,15 +51,15 @@ def project_of(
     *,
     any_directory: bool = False,
 ) -> Project | None:
-    """Return the project of a working directory; None if what is stored there is global.
+    """Return the project of a working directory; None if memories stored there are global.
 
-    With `any_directory`, a directory outside of repositories is a project of its own, named by its
-    path. The home directory is global.
+    With `any_directory`, a directory outside of repositories is a project named by its path. The
+    home directory is global.
     """
     environ = os.environ if environ is None else environ
     where = Path(os.path.realpath(directory))
     home = Path(os.path.realpath(Path.home()))
-    outside = {home, *home.parents}  # the home directory and what is above it never counts
+    outside = {home, *home.parents}  # settings files in the home directory and above it are ignored
     upward = [each for each in (where, *where.parents) if each not in outside]
     repository = next(filter(None, map(_git_directory, upward)), None)
     branch = _branch(repository) if repository else ""
@@ -74,7 +74,7 @@ def project_of(
 
 
 def _settings_name(path: Path) -> str | None:
-    """The project that a settings file names; None if there is no file, or it names none."""
+    """Return the project in a settings file; None if there is no file or no project in it."""
     try:
         text = path.read_text(encoding="utf-8")
     except (FileNotFoundError, NotADirectoryError, PermissionError, IsADirectoryError):
@@ -97,7 +97,8 @@ def _settings_name(path: Path) -> str | None:
 
 
 def _git_directory(directory: Path) -> Path | None:
-    """The Git directory of a working tree that begins here: of a worktree or submodule its own."""
+    """Return the Git directory of a working tree with this root, also of a worktree or
+    submodule."""
     marker = directory / ".git"
     if marker.is_dir():
         return marker if (marker / "HEAD").exists() else None
@@ -112,7 +113,7 @@ def _git_directory(directory: Path) -> Path | None:
 
 
 def _common(repository: Path) -> Path:
-    """The Git directory that all worktrees of a repository share."""
+    """Return the Git directory that all worktrees of a repository share."""
     try:
         shared = (repository / "commondir").read_text(encoding="utf-8").strip()
     except (OSError, UnicodeDecodeError):
@@ -121,7 +122,7 @@ def _common(repository: Path) -> Path:
 
 
 def _branch(repository: Path) -> str:
-    """The branch that is checked out; empty for a detached HEAD."""
+    """Return the checked-out branch; empty for a detached HEAD."""
     try:
         head = (repository / "HEAD").read_text(encoding="utf-8").strip()
     except (OSError, UnicodeDecodeError):
@@ -130,7 +131,7 @@ def _branch(repository: Path) -> str:
 
 
 def _repository_name(common: str) -> str:
-    """The name of a repository: its remote, or its first commit, or its path."""
+    """Return the name of a repository: its remote, or its first commit, or its path."""
     remote = normalised(_origin(Path(common) / "config"))
     if remote:
         return _short(remote)
@@ -139,7 +140,7 @@ def _repository_name(common: str) -> str:
 
 
 def _origin(config: Path) -> str:
-    """The URL of the remote `origin`; empty if there is none."""
+    """Return the URL of the remote `origin`; empty if there is none."""
     try:
         lines = config.read_text(encoding="utf-8", errors="replace").splitlines()
     except OSError:
@@ -156,7 +157,7 @@ def _origin(config: Path) -> str:
 def normalised(url: str) -> str:
     """Return a remote's URL as host/path; empty for a path on this machine.
 
-    Credentials, the port and `.git` are left out; scp, ssh and https forms give the same name.
+    Credentials, the port and `.git` are removed; scp, ssh and https URLs give the same name.
     """
     if "://" in url:
         try:
@@ -180,7 +181,7 @@ def normalised(url: str) -> str:
 def _root_commit(common: str) -> str:
     """The hash of the oldest commit without a parent; empty if there is none.
 
-    It is looked for in all branches, so that an orphan branch does not change the name.
+    All branches are searched, so that an orphan branch does not change the name.
     """
     import subprocess
 
@@ -197,7 +198,7 @@ def _root_commit(common: str) -> str:
 
 
 def _short(name: str) -> str:
-    """The name, or if it is too long its end with a digest of the whole."""
+    """Return the name; if it is too long, return a digest of it and its end."""
     raw = name.encode("utf-8", "surrogateescape")
     shown = raw.decode("utf-8", "replace")
     if shown == name and len(name) <= NAME_CHARS:

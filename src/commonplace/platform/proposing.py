@@ -1,4 +1,5 @@
-"""Proposals by a language model, which chooses sentences of the user's lines and writes none."""
+"""Proposals by a language model, which selects sentences of the user's lines and writes none
+itself."""
 
 from __future__ import annotations
 
@@ -34,7 +35,8 @@ class _Answer(BaseModel):
 
 
 def find_statements(access: llm.Access, lines: Sequence[Memory]) -> list[tuple[Memory, Proposal]]:
-    """What a model finds in lines; a sentence that is not in its line word for word is left out."""
+    """Return the statements that a model selects; sentences that are not literally in a line are
+    dropped."""
     short = [line for line in lines if len(line.text) <= MOST_CHARS]
     stated = []
     for start in range(0, len(short), AT_ONCE):

@@ -1,10 +1,10 @@
-"""The inbox: what was said and may be worth a memory of its own, until a person decides.
+"""The inbox: statements of the user that are proposed as memories until a person decides.
 
-Where the library is opened with `auto_accept`, each proposal is accepted as soon as it is made.
+If the library is opened with `auto_accept`, each proposal is accepted as soon as it is stored.
 
 A proposal is an archived memory, so that no search finds it. Accepting one stores a memory with the
-trust `stated`, since the user said it; each decision is one operation, and undoing it brings the
-proposal back.
+trust `stated`, since the user said it. Each decision is one operation; undoing it restores the
+proposal.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ BATCH = 200
 
 
 def propose(memory: Commonplace, messages: Sequence[Message]) -> int:
-    """Propose what the user stated in messages that were stored now; return how many there are.
+    """Propose statements of the user in newly stored messages; return their number.
 
-    With `auto_accept` they are accepted, in the same operation as the messages if one is open.
+    With `auto_accept`, accept them in the same operation as the messages, if one is open.
     """
     said = [each.memory for each in messages if each.speaker == USER]
     return _store(memory, [draft for line in said for draft in _by_patterns(line)])
@@ -45,10 +45,10 @@ def propose_from_stored(
     memory: Commonplace,
     find: Callable[[Sequence[Memory]], Sequence[tuple[Memory, Proposal]]] | None = None,
 ) -> int:
-    """Propose what the user stated in any conversation that is stored; return how many are new.
+    """Propose statements of the user in all stored conversations; return the number of new ones.
 
-    Imported histories are part of them. Nothing is proposed twice, even after a decision. With
-    `find`, what it finds in lines is proposed beside what the patterns do.
+    This includes imported histories. Nothing is proposed twice, even after a decision. With `find`,
+    its statements are proposed in addition to those of the patterns.
     """
     from commonplace.transcripts.record import line_id
 
@@ -70,7 +70,7 @@ def propose_from_stored(
 
 
 def known_refs(space: OpenSpace, refs: Sequence[str]) -> set[str]:
-    """Those of the refs that a memory has."""
+    """Return the refs that exist in the space."""
     with space.store.read() as connection:
         return {ref for ref in refs if memories.find_row(connection, space.name, ref) is not None}
 
@@ -99,13 +99,13 @@ def _store(memory: Commonplace, drafts: Sequence[Draft]) -> int:
 
 
 def waiting(memory: Commonplace, limit: int = 50, offset: int = 0) -> tuple[list[Memory], int]:
-    """The proposals that nobody has decided on, the newest first, and how many there are."""
+    """Return pending proposals, the newest first, and their total number."""
     return memory.browse(kinds=[KIND], states=[WAITING], limit=limit, offset=offset)
 
 
 def accept(memory: Commonplace, identity: str, text: str | None = None) -> Memory:
-    """Store what is proposed, or a better wording of it, as a memory."""
-    everywhere = memory.within(None)  # the memory keeps the labels of its message
+    """Accept a proposal: store its text, or `text`, as a memory."""
+    everywhere = memory.within(None)  # the memory gets the labels of its message
     with exclusive(everywhere, "accept"):
         found = _need(everywhere, identity)
         stored = everywhere.remember(
@@ -114,7 +114,7 @@ def accept(memory: Commonplace, identity: str, text: str | None = None) -> Memor
             attrs={"proposal": found.id},
         )  # fmt: skip
         source = found.attrs.get("source")
-        if isinstance(source, str) and _is_there(everywhere, source):
+        if isinstance(source, str) and _exists(everywhere, source):
             everywhere.links.add(stored.id, source, FROM)
         decided = {**found.attrs, "status": "accepted", "memory": stored.id}
         everywhere.revise(found.id, state=DECIDED, attrs=decided)
@@ -122,23 +122,23 @@ def accept(memory: Commonplace, identity: str, text: str | None = None) -> Memor
 
 
 def reject(memory: Commonplace, identity: str) -> Memory:
-    """Decide against a proposal."""
+    """Reject a proposal."""
     with exclusive(memory, "reject"):
         found = _need(memory, identity)
         return memory.revise(found.id, state=DECIDED, attrs={**found.attrs, "status": "rejected"})
 
 
 def edit(memory: Commonplace, identity: str, text: str, version: int | None = None) -> Memory:
-    """Change the wording of a proposal, which goes on waiting.
+    """Change the text of a proposal, which stays pending.
 
-    With `version`, it is a Conflict if the proposal has changed since.
+    With `version`, raise Conflict if the proposal has another version.
     """
     with exclusive(memory, "edit proposal"):
         return memory.revise(_need(memory, identity).id, text, expected_version=version)
 
 
 def accept_all(memory: Commonplace) -> int:
-    """Accept everything that waits, as one operation; return how many there were."""
+    """Accept all pending proposals as one operation; return their number."""
     with exclusive(memory, "accept all"):
         count = 0
         while found := waiting(memory.within(None), 200)[0]:
@@ -153,19 +153,19 @@ def _need(memory: Commonplace, identity: str) -> Memory:
     if found.kind != KIND:
         raise InvalidInput(
             "This memory is not a proposal.",
-            hint="List them with 'commonplace review'.",
+            hint="List the proposals with 'commonplace review'.",
             field="id",
         )
     if found.state != WAITING:
         raise InvalidInput(
-            f"This proposal was {found.attrs.get('status', 'decided')} already.",
-            hint="Undo that first.",
+            f"This proposal was already {found.attrs.get('status', 'decided')}.",
+            hint="Undo that decision first.",
             field="id",
         )
     return found
 
 
-def _is_there(memory: Commonplace, identity: str) -> bool:
+def _exists(memory: Commonplace, identity: str) -> bool:
     try:
         memory.get(identity, count=False)
     except NotFound:

@@ -1,8 +1,8 @@
-"""Runs JavaScript of strangers: QuickJS in WebAssembly, in a process of its own for each run.
+"""Runs untrusted JavaScript: QuickJS in WebAssembly, in a separate process for each run.
 
-The process has no environment, little memory and little time, and no function but those that it is
-given. A call of one goes to the parent over the pipe, so that nothing is decided in the process.
-Run as `python -m commonplace.platform.sandbox`, it is that process.
+The process has no environment variables, and limits on memory and time. A script can call only the
+given functions; the parent process runs them and receives the calls over a pipe.
+`python -m commonplace.platform.sandbox` is the entry point of the process.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ LOG_LINES, LOG_CHARS = 1_000, 1_000
 GRACE_SECONDS = 2.0
 COMMAND = (sys.executable, "-I", "-m", "commonplace.platform.sandbox")
 Function = Callable[[Sequence[Any]], Any]
-"""A function that scripts may call; an `Unsuitable` that it raises is an error in the script."""
+"""A function that scripts may call; if it raises `Unsuitable`, the script gets an error."""
 
 
 class Unsuitable(Exception):
-    """An error of a called function, with a message for the script."""
+    """An error of a called function; the script gets its message."""
 
 
 @dataclass(slots=True)
@@ -48,7 +48,7 @@ class SandboxResult:
 
 
 def run(code: str, functions: Mapping[str, Function], seconds: float, cache: Path) -> SandboxResult:
-    """Run a script with some functions; it is killed soon after its time is over."""
+    """Run a script with some functions; kill it soon after its time limit."""
     ran, begun = SandboxResult(), time.monotonic()
     environ = {"XDG_CACHE_HOME": str(cache), "HOME": str(cache)}
     process = subprocess.Popen(  # noqa: S603 - our own module
@@ -58,7 +58,7 @@ def run(code: str, functions: Mapping[str, Function], seconds: float, cache: Pat
     killer = threading.Timer(seconds + GRACE_SECONDS, process.kill)
     killer.start()
     try:
-        _converse(process, code, functions, seconds, ran)
+        _exchange_messages(process, code, functions, seconds, ran)
     finally:
         killer.cancel()
         process.kill()
@@ -71,7 +71,7 @@ def run(code: str, functions: Mapping[str, Function], seconds: float, cache: Pat
     return ran
 
 
-def _converse(
+def _exchange_messages(
     process: subprocess.Popen[bytes],
     code: str,
     functions: Mapping[str, Function],
@@ -89,39 +89,39 @@ def _converse(
             ran.error = "RangeError: the arguments of a call are too large"
             return
         try:
-            told = _well_formed(line)
+            message = _well_formed(line)
         except ValueError:
             return  # the process was killed or crashed
-        if "log" in told:
+        if "log" in message:
             if len(ran.logs) < LOG_LINES:
-                ran.logs.append(str(told["log"])[:LOG_CHARS])
-        elif "call" in told:
-            answer = {"id": told["id"], **_called(functions, told, ran)}
+                ran.logs.append(str(message["log"])[:LOG_CHARS])
+        elif "call" in message:
+            answer = {"id": message["id"], **_call_function(functions, message, ran)}
             with contextlib.suppress(OSError):
                 _send(process.stdin, answer)
         else:
-            ran.error = str(told.get("error", ""))[:1_000]
+            ran.error = str(message.get("error", ""))[:1_000]
             ran.success = not ran.error
-            ran.result = told.get("result") if ran.success else None
+            ran.result = message.get("result") if ran.success else None
             return
 
 
 def _well_formed(line: bytes) -> Any:
-    """The value of a line of JSON; half of a character, which no answer can have, becomes `?`."""
-    told = json.loads(line)
+    """Parse a line of JSON; replace lone surrogates, which no response may contain, by `?`."""
+    message = json.loads(line)
     if b"\\ud" not in line.lower():
-        return told
-    return json.loads(json.dumps(told, ensure_ascii=False).encode(errors="replace"))
+        return message
+    return json.loads(json.dumps(message, ensure_ascii=False).encode(errors="replace"))
 
 
-def _called(
-    functions: Mapping[str, Function], told: Mapping[str, Any], ran: SandboxResult
+def _call_function(
+    functions: Mapping[str, Function], message: Mapping[str, Any], ran: SandboxResult
 ) -> dict[str, Any]:
-    name, arguments = str(told["call"]), told.get("arguments") or []
+    name, arguments = str(message["call"]), message.get("arguments") or []
     if len(ran.calls) >= MOST_CALLS:
-        return {"error": f"A script may call {MOST_CALLS} functions."}
+        return {"error": f"A script may make at most {MOST_CALLS} calls."}
     if len(json.dumps(arguments)) > ARGUMENT_CHARS:
-        return {"error": f"The arguments of a call may have {ARGUMENT_CHARS:,} characters."}
+        return {"error": f"The arguments of a call may have at most {ARGUMENT_CHARS:,} characters."}
     ran.calls.append((name, arguments))
     try:
         return {"value": functions[name](arguments)}
@@ -134,7 +134,7 @@ def _send(pipe: Any, value: Any) -> None:
     pipe.flush()
 
 
-# --- in the process of its own -------------------------------------------------------------------
+# --- in the sandbox process ----------------------------------------------------------------------
 
 _PRELUDE = """
 (() => {
@@ -146,9 +146,9 @@ _PRELUDE = """
   globalThis.console = { log: write, info: write, warn: write, error: write, debug: write };
   for (const name of globalThis.__names) {
     globalThis[name] = async (...values) => {
-      const told = await call(name, values);
-      if (told.error !== undefined) throw new Error(told.error);
-      return told.value;
+      const message = await call(name, values);
+      if (message.error !== undefined) throw new Error(message.error);
+      return message.value;
     };
   }
   for (const name of ['__log', '__call', '__names']) delete globalThis[name];
@@ -173,8 +173,8 @@ _SHOW = """
 """
 
 
-def _confined() -> Any:
-    """The WebAssembly library with an enforced memory limit, and a cache of compiled code."""
+def _limited_wasm() -> Any:
+    """Return the WebAssembly library with a memory limit and a cache of compiled code."""
     import quickjs_rs
     import wasmtime
     from quickjs_rs import _wasmtime
@@ -194,7 +194,7 @@ def _confined() -> Any:
 
 
 class _Host:
-    """The other end of the pipe."""
+    """The connection to the parent process."""
 
     def __init__(self, out: Any) -> None:
         self._out = out
@@ -205,7 +205,7 @@ class _Host:
         _send(self._out, value)
 
     async def call(self, name: str, arguments: list[Any]) -> Any:
-        """Call a function of the parent: an object with its `value`, or with its `error`."""
+        """Call a function of the parent; return an object with its `value` or its `error`."""
         self._next += 1
         answer = self._waiting[self._next] = asyncio.get_running_loop().create_future()
         self.send({"call": name, "id": self._next, "arguments": arguments})
@@ -213,16 +213,16 @@ class _Host:
 
     def listen(self, loop: asyncio.AbstractEventLoop) -> None:
         for line in sys.stdin.buffer:
-            told = json.loads(line)
-            loop.call_soon_threadsafe(self._answered, told)
+            message = json.loads(line)
+            loop.call_soon_threadsafe(self._resolve_call, message)
 
-    def _answered(self, told: Mapping[str, Any]) -> None:
-        answer = {name: told[name] for name in ("value", "error") if name in told}
-        self._waiting.pop(told["id"]).set_result(answer)
+    def _resolve_call(self, message: Mapping[str, Any]) -> None:
+        answer = {name: message[name] for name in ("value", "error") if name in message}
+        self._waiting.pop(message["id"]).set_result(answer)
 
 
 async def _evaluate(asked: Mapping[str, Any], host: _Host) -> dict[str, Any]:
-    quickjs = _confined()
+    quickjs = _limited_wasm()
     loop = asyncio.get_running_loop()
     threading.Thread(target=host.listen, args=(loop,), daemon=True).start()
     seconds = float(asked["seconds"])
@@ -255,7 +255,7 @@ def main() -> None:
     """Run one script."""
     out = os.fdopen(os.dup(1), "wb")
     nowhere = os.open(os.devnull, os.O_WRONLY)
-    os.dup2(nowhere, 1)  # the guest's output must not mix with our protocol lines
+    os.dup2(nowhere, 1)  # the script's output must not mix with the protocol's lines
     host = _Host(out)
     asked = json.loads(sys.stdin.buffer.readline())
     with contextlib.suppress(ImportError, ValueError, OSError):
@@ -264,10 +264,10 @@ def main() -> None:
         limit = int(asked["seconds"]) + 5
         resource.setrlimit(resource.RLIMIT_CPU, (limit, limit))
     try:
-        told = asyncio.run(_evaluate(asked, host))
-    except Exception as error:  # any WebAssembly trap ends the run
-        told = {"error": f"{type(error).__name__}: the script broke down"}
-    host.send(told)
+        message = asyncio.run(_evaluate(asked, host))
+    except Exception as error:  # a WebAssembly trap ends the run
+        message = {"error": f"{type(error).__name__}: the script broke down"}
+    host.send(message)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Secrets of a space in system.db: sealed, bound to their space, and never shown."""
+"""Secrets of a space in system.db: encrypted, bound to their space, and never shown."""
 
 from __future__ import annotations
 
@@ -15,36 +15,36 @@ from commonplace.storage.ports import Rows, Store
 
 
 class Sealing(Protocol):
-    """Seals secrets, each bound to what it is for."""
+    """Encrypts secrets, each bound to its purpose."""
 
     def seal(self, value: bytes, *aad: str) -> bytes:
-        """The secret as it may be stored."""
+        """Encrypt a secret."""
 
     def open(self, sealed: bytes, *aad: str) -> bytes:
-        """Decrypt a secret that was sealed for the same use."""
+        """Decrypt a secret with the same associated data."""
 
 
 @dataclass(frozen=True, slots=True)
 class SealedSettings:
-    """One JSON object of secrets a space, of one purpose."""
+    """The secrets of one purpose: a JSON object for each space."""
 
     store: Store
     vault: Sealing
     name: str
-    """The purpose, which begins the name of the setting."""
+    """The prefix of the setting's name."""
     bound: str
-    """Sealed with the purpose and the space, so that no other sealed value can take its place."""
+    """Associated data besides the space, so that encrypted values cannot be swapped."""
     title: str
-    """Its name in the output of `doctor`."""
+    """The name of the secrets in the output of `doctor`."""
 
     def put(self, space: str, values: dict[str, Any]) -> None:
-        """Store the secrets of a space instead of those before."""
+        """Store the secrets of a space, and replace the former ones."""
         sealed = self.vault.seal(json.dumps(values).encode(), *self._bound(checks.space(space)))
         with self.store.maintain() as rows:
             secrets.put_setting(rows, self._setting(space), sealed)
 
     def get(self, space: str) -> dict[str, Any] | None:
-        """The secrets of a space."""
+        """Return the secrets of a space."""
         with self.store.read() as rows:
             sealed = secrets.setting(rows, self._setting(checks.space(space)))
         if sealed is None:
@@ -58,14 +58,14 @@ class SealedSettings:
             return secrets.delete_setting(rows, self._setting(checks.space(space)))
 
     def reseal_rows(self, rows: Rows) -> None:
-        """Seal all of them by the newest master key."""
+        """Encrypt all secrets again with the newest master key."""
         for name, sealed in secrets.settings(rows, self._setting("")):
             bound = self._bound(name.removeprefix(self._setting("")))
             opened = self.vault.open(sealed, *bound)
             secrets.put_setting(rows, name, self.vault.seal(opened, *bound))
 
     def damaged_rows(self, rows: Rows) -> Iterator[str]:
-        """The secrets that cannot be decrypted."""
+        """Yield the secrets that cannot be decrypted."""
         for name, sealed in secrets.settings(rows, self._setting("")):
             space = name.removeprefix(self._setting(""))
             with contextlib.suppress(CommonplaceError):
@@ -81,15 +81,15 @@ class SealedSettings:
 
 
 def llm_keys(store: Store, vault: Sealing) -> SealedSettings:
-    """Keys to language models."""
+    """Return the store of API keys for language models."""
     return SealedSettings(store, vault, "llm key", "anthropic or openai", "The model key")
 
 
 def mama_secrets(store: Store, vault: Sealing) -> SealedSettings:
-    """The secrets of MAMA's configuration, by their path in it."""
+    """Return the store of secrets in MAMA's configuration, by their path."""
     return SealedSettings(store, vault, "mama config", "secrets", "A secret of MAMA's config")
 
 
 def every(store: Store, vault: Sealing) -> tuple[SealedSettings, ...]:
-    """All sealed settings, for a new master key and for `doctor`."""
+    """Return all stores of secrets, for the rotation of the master key and for `doctor`."""
     return llm_keys(store, vault), mama_secrets(store, vault)

@@ -1,4 +1,4 @@
-"""Lines of agents' histories as messages, the same whether they are captured or imported."""
+"""Converts lines of agents' histories to messages, for capture and for import."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ TRUST = "inferred"
 
 
 def conversation_of(record: Record) -> str:
-    """The conversation that a record belongs to: one for each session of a client."""
+    """Return the conversation of a record: one for each session of a client."""
     return f"{record.client}:{record.session}"
 
 
 def ref_of(record: Record) -> str:
-    """The ref of its memory, by which it is stored once."""
+    """Return the ref of a record's memory, which prevents a second copy."""
     return f"{record.client}:{record.id}"
 
 
 def line_of(record: Record) -> Line:
-    """The record as a message with the labels of its project and branch."""
+    """Return the record as a message with the labels of its project and branch."""
     return Line(
         speaker=record.role,
         text=record.text,
@@ -37,9 +37,9 @@ def line_of(record: Record) -> Line:
 
 
 def labels_of(cwd: str, branch: str) -> tuple[str, ...]:
-    """The labels of the project of a directory, and of the branch that the history names.
+    """Return the labels of a directory's project and of the branch in the history.
 
-    The directory decides, not a variable of this process: the line was said elsewhere.
+    Environment variables of this process are ignored, since the line comes from another session.
     """
     name = _project(cwd) if cwd else ""
     return Project(name, branch).labels

@@ -328,7 +328,7 @@ async def test_a_slow_answer_is_given_up(tmp_path: Path) -> None:
         there.delay = 3
         guarded, _ = fetcher(there)
         begun = time.monotonic()
-        with pytest.raises(FetchRefused, match="No answer"):
+        with pytest.raises(FetchRefused, match="No response"):
             await guarded.fetch(f"https://client.example:{there.port}/c.json", seconds=0.3)
         assert time.monotonic() - begun < 1.5
 
