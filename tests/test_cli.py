@@ -408,7 +408,7 @@ def test_an_import_says_what_it_does_not_keep(do: Callable[..., Ended], tmp_path
     do("revise", identity, "carry me on")
     do("export", str(file), "--overwrite")
     told = do("import", str(file), "--space", "history", "--trust-file").err
-    assert "--as-of knows nothing before it" in told and "--trust-file" not in told
+    assert "--as-of finds nothing earlier" in told and "--trust-file" not in told
 
 
 def test_export_and_import_between_spaces(do: Callable[..., Ended], tmp_path: Path) -> None:

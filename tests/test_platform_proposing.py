@@ -94,7 +94,7 @@ def test_the_command_proposes_and_needs_a_model_only_if_asked(
     assert run(["review", "propose", *at]) == 0
     assert capsys.readouterr().out == "proposed 1\n"
     assert run(["review", "propose", "--with-model", *at]) == 2
-    assert "needs a key to a language model" in capsys.readouterr().err
+    assert "needs a key for a language model" in capsys.readouterr().err
     for wrong in (["accept", "x", "--with-model"], ["--with-model"], ["propose", "x"]):
         assert run(["review", *wrong, *at]) == 2
     capsys.readouterr()

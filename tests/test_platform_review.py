@@ -124,6 +124,6 @@ def test_the_command_lists_accepts_edits_and_rejects(
     assert do("undo")[0] == 0
     assert "Fridays" in do("review")[1]
     assert "accepted 2" in do("review", "--auto-accept")[1]
-    assert "nothing is waiting" in do("review")[2]
+    assert "there are no pending proposals" in do("review")[2]
     for wrong in (["burn", "x"], ["accept"], ["edit", "abcd"], ["reject", "abcd", "--text", "x"]):
         assert do("review", *wrong)[0] == 2

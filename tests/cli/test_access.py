@@ -341,7 +341,7 @@ def test_a_token_is_made_only_for_a_user_that_there_is(
     # An account of that name does not come with the token, unless the space is its own.
     adding = ("user", "add", "ghost", "--password-stdin")
     refused = do(*adding, "--space", "other", typed=PASSWORD)
-    assert refused.code == 4 and "tokens of ghost already, for acme" in refused.err
+    assert refused.code == 4 and "ghost already has tokens for acme" in refused.err
     assert do(*adding, "--space", "other", "--space", "acme", typed=PASSWORD).code == 0
 
 

@@ -209,7 +209,7 @@ def test_keys_that_a_client_refuses_beside_the_other_transport_go(
 def test_claude_desktop_refuses_an_address(home: Path, do: Callable[..., Ended]) -> None:
     ended = do("claude-desktop", "--transport", "http", "--yes")
     assert ended.code == 2
-    assert "takes no URL" in ended.err and "--transport stdio" in ended.err
+    assert "have no URL" in ended.err and "--transport stdio" in ended.err
     assert not (home / LOCATIONS["claude-desktop"]).exists()
 
 
@@ -290,7 +290,7 @@ def test_a_project_has_its_own_file(
 def test_a_client_without_project_files_says_so(client: str, do: Callable[..., Ended]) -> None:
     ended = do(client, "--project", "--yes")
     assert ended.code == 2
-    assert "no configuration for a project" in ended.err
+    assert "no configuration files for projects" in ended.err
 
 
 # Where the files are
@@ -589,7 +589,7 @@ def test_a_file_made_for_us_goes_with_us(client: str, home: Path, do: Callable[.
     do(client, "--yes")
     ended = do(client, "--remove", "--yes")
     assert (ended.code, path.exists(), len(kept())) == (0, False, 1)
-    assert "holds nothing else" in ended.err
+    assert "has no other content" in ended.err
 
 
 def test_what_others_added_since_stays_when_we_go(tmp_path: Path, do: Callable[..., Ended]) -> None:
@@ -793,7 +793,7 @@ def test_nothing_is_written_over_what_came_in_between(
         config.unlink() if now is None else config.write_text(now)
         return True
 
-    monkeypatch.setattr(connect, "_agreed", agree)
+    monkeypatch.setattr(connect, "_confirmed", agree)
     ended = do("cursor", "--config", str(config))
     assert (ended.code, "in the meantime" in ended.err) == (4, True)
     assert (config.read_text() if config.exists() else None) == now
@@ -804,7 +804,7 @@ def test_a_file_that_appears_in_between_is_not_overwritten(
     tmp_path: Path, do: Callable[..., Ended], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     config = tmp_path / "mcp.json"
-    monkeypatch.setattr(connect, "_agreed", lambda as_json: bool(config.write_text("{}")))
+    monkeypatch.setattr(connect, "_confirmed", lambda as_json: bool(config.write_text("{}")))
     assert do("cursor", "--config", str(config)).code == 4
     assert config.read_text() == "{}"
 
@@ -859,7 +859,7 @@ def test_undoing_a_file_that_was_changed_since_is_refused_with_a_diff(
 @pytest.mark.parametrize(
     ("args", "says"),
     [
-        (("nobody",), "There is no client nobody"),
+        (("nobody",), "Unknown client nobody"),
         ((), "The client is missing"),
         (("cursor", "--name", "a b"), "letters, digits"),
         (("cursor", "--name", ""), "letters, digits"),
@@ -868,19 +868,19 @@ def test_undoing_a_file_that_was_changed_since_is_refused_with_a_diff(
         (("cursor", "--url", "http://x y"), "not a URL"),
         (("cursor", "--url", "http://x:99999"), "not a URL"),
         (("cursor", "--transport", "stdio", "--url", URL), "has no URL"),
-        (("cursor", "--transport", "stdio", "--token", "x"), "takes no token"),
+        (("cursor", "--transport", "stdio", "--token", "x"), "needs no token"),
         (("cursor", "--token", "x", "--token-env", "X"), "Choose one"),
         (("cursor", "--token", "a b"), "visible ASCII"),
         (("cursor", "--token-env", "a-b"), "name of an environment variable"),
-        (("cursor", "--transport", "http", "--space", "x"), "its own data directory"),
-        (("cursor", "--transport", "http", "--data", "x"), "its own data directory"),
-        (("cursor", "--url", URL, "--dialect", "mama"), "says which dialect"),
+        (("cursor", "--transport", "http", "--space", "x"), "do not apply to a running server"),
+        (("cursor", "--transport", "http", "--data", "x"), "do not apply to a running server"),
+        (("cursor", "--url", URL, "--dialect", "mama"), "already selects the dialect"),
         (("cursor", "--dialect", "A B"), "There is no dialect"),
         (("cursor", "--dialect", "mamma"), "commonplace, mama"),
         (("cursor", "--transport", "http", "--dialect", "mamma"), "There is no dialect"),
         (("cursor", "--space", "A B"), "space's name"),
-        (("cursor", "--check", "--remove"), "Only one of"),
-        (("cursor", "--undo", "--remove"), "Only one of"),
+        (("cursor", "--check", "--remove"), "exclude each other"),
+        (("cursor", "--undo", "--remove"), "exclude each other"),
         (("cursor", "--config", "x", "--project"), "Choose one"),
         (("cursor", "--check", "--timeout", "0"), "time limit"),
         (("--list", "--config", "x"), "default configuration files"),
@@ -1083,7 +1083,7 @@ def test_the_command_we_write_starts_our_own_server(
 @pytest.mark.parametrize(
     ("behaviour", "says"),
     [
-        ("hang", "no complete answer within 1 seconds"),
+        ("hang", "no complete response within 1 seconds"),
         ("garbage", "not MCP messages"),
         ("exit", "no such luck"),
         ("failing", "the tool context failed"),
@@ -1121,7 +1121,7 @@ def test_a_program_that_is_not_there_is_told(tmp_path: Path, do: Callable[..., E
 def test_an_entry_that_is_off_missing_or_empty_is_told(
     tmp_path: Path, do: Callable[..., Ended]
 ) -> None:
-    assert "switched off" in do(*configured(tmp_path, "exit", disabled=True)).err
+    assert "disabled" in do(*configured(tmp_path, "exit", disabled=True)).err
     assert do(*configured(tmp_path, "good"), "--name", "other").code == 3
     (tmp_path / "check.json").write_text('{"mcpServers": {"commonplace": {}}}')
     ended = do("cursor", "--config", str(tmp_path / "check.json"), "--check")

@@ -35,7 +35,7 @@ def test_a_database_is_made_ready_and_its_address_shown_once(admin: str) -> None
     assert first.exit_code == 0, first.output
     address = first.stdout.strip()
     assert address.startswith("postgresql://a_team:")
-    assert invoke(app, ["database", "check", address]).stdout == "nothing is wrong\n"
+    assert invoke(app, ["database", "check", address]).stdout == "no problems found\n"
     again = invoke(app, ["database", "init", admin, "--role", "a_team", "--json"])
     told = json.loads(again.stdout)
     assert (told["role_made"], told["steps"]) == (False, 0)

@@ -74,8 +74,8 @@ def test_the_log_says_how_many_memories_were_purged(do: Callable[..., str]) -> N
     do("purge", name, "--yes")
     told = [json.loads(line)["changed"] for line in do("log", "--json").splitlines()]
     assert told == [
-        "purged 1 memory", "remember: what it changed was purged later", "purged 2 memories",
-        "stored: keep this", *["remember: what it changed was purged later"] * 2,
+        "purged 1 memory", "remember: the changed memories were purged later", "purged 2 memories",
+        "stored: keep this", *["remember: the changed memories were purged later"] * 2,
     ]  # fmt: skip
     assert "purged 2 memories" in do("log") and "client cli" in do("log")
 

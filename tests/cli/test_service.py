@@ -132,7 +132,7 @@ def test_a_dry_run_and_a_missing_manager_change_nothing(
     assert code == 0 and "systemctl --user enable --now commonplace.service" in out
     monkeypatch.setenv("PATH", str(tmp_path / "nowhere"))
     code, _, err = do("install")
-    assert code == 2 and "no systemctl" in err
+    assert code == 2 and "systemctl is not installed" in err
     assert not (tmp_path / "config").exists() and not log.exists()
 
 

@@ -194,7 +194,7 @@ def test_a_plugin_of_somebody_else_is_not_overwritten(
     theirs.parent.mkdir()
     theirs.write_text("export const Mine = async () => ({});\n")
     done = run(capsys, "start", "--yes", "--data", str(tmp_path / "data"), "--only", "opencode")
-    assert any("somebody else wrote it" in problem for problem in done["problems"])
+    assert any("another program wrote it" in problem for problem in done["problems"])
     run(capsys, "stop-using", "opencode", "--yes", "--data", str(tmp_path / "data"))
     assert theirs.read_text() == "export const Mine = async () => ({});\n"
 
@@ -233,7 +233,7 @@ def test_an_empty_machine_is_told_what_is_known(
     shutil.rmtree(home)
     home.mkdir()
     assert run_command(["start", "--yes", "--data", str(tmp_path / "data")]) == 0
-    assert "There is no agent on this machine that I know" in capsys.readouterr().out
+    assert "No supported agent was found on this machine" in capsys.readouterr().out
     assert list(home.iterdir()) == [] and not (tmp_path / "data").exists()
     done = run(capsys, "start", "--yes", "--only", "codex", "--data", str(tmp_path / "data"))
     assert done["recalled"] is None and len(done["written"]) == 2

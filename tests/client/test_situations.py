@@ -235,7 +235,7 @@ def test_status_stop_and_restart(tmp_path: Path) -> None:
         )  # fmt: skip
         return done.returncode, done.stdout
 
-    assert do("status")[0] == 1 and do("stop") == (1, "No server runs.\n")
+    assert do("status")[0] == 1 and do("stop") == (1, "No server is running.\n")
     assert not (tmp_path / "data").exists()
     with Agent(tmp_path / "data") as agent:
         agent.call("remember", text="x")

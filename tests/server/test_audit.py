@@ -429,7 +429,7 @@ def test_the_command_line_cuts_and_verify_says_where_it_starts(data: Path) -> No
     for more in ((), ("--system",)):
         head = json.loads(cli("audit", "verify", *where, *more, "--json").stdout)["head"]
         assert cli("audit", "cut", "--before", "2019-12-31", *where, *more).stdout == (
-            "No row is that old.\n"
+            "No entry is that old.\n"
         )
         assert cli("audit", "cut", "--before", "2020-01-02", *where, *more).stdout == (
             "2 rows removed\n"

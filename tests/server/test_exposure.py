@@ -227,7 +227,7 @@ def test_a_data_directory_that_is_a_file_is_told(
 def test_the_commands_that_come_next_can_be_typed_as_they_stand(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    from commonplace.cli.servers import _tell
+    from commonplace.cli.servers import _print_addresses
 
     program = tmp_path / "commonplace"
     program.write_text("#!/bin/sh\n")
@@ -235,7 +235,7 @@ def test_the_commands_that_come_next_can_be_typed_as_they_stand(
     monkeypatch.setattr("sys.argv", [str(program), "serve"])
     for path, command in (("", str(program)), (str(tmp_path), "commonplace")):
         monkeypatch.setenv("PATH", path)
-        _tell(Settings(data=tmp_path))
+        _print_addresses(Settings(data=tmp_path))
         assert f"\n  {command} connect claude-code" in capsys.readouterr().out
 
 

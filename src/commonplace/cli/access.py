@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from commonplace.access.vault import Vault
     from commonplace.storage.ports import Store
 
-LOCAL = "local"  # the user of a token that belongs to nobody in particular
+LOCAL = "local"  # the default user of a token
 _SPAN = re.compile(r"(\d{1,6})([smhdwy])")
 _SPAN_SECONDS = {"s": 1, "m": 60, "h": 3_600, "d": 86_400, "w": 604_800, "y": 31_557_600}
 
@@ -57,7 +57,7 @@ user = typer.Typer(
 )
 GROUPS = {"token": token, "user": user}
 
-User = Annotated[str, option("--user NAME", "The user it belongs to.")]
+User = Annotated[str, option("--user NAME", "The user that the token belongs to.")]
 PasswordStdin = Annotated[
     bool, option("--password-stdin", "Read the password from standard input.")
 ]
@@ -65,7 +65,7 @@ PasswordStdin = Annotated[
 
 @dataclass(frozen=True, slots=True)
 class _Access:
-    """The open system.db, with the tokens and accounts in it."""
+    """The open system.db with its tokens and accounts."""
 
     store: Store
     vault: Vault
@@ -73,15 +73,15 @@ class _Access:
     accounts: Accounts
 
     def sealed(self) -> tuple[Any, ...]:
-        """Everything that is sealed, or has a MAC made, with the master key."""
+        """Return everything that is encrypted, or has a MAC, under the master key."""
         from commonplace.access.oauth import MacRows
         from commonplace.platform import sealed
 
         rows, settings = MacRows(self.vault), sealed.every(self.store, self.vault)
         return self.tokens.credentials, self.tokens.keys, self.accounts, rows, *settings
 
-    def write_down(self, what: str, **details: Any) -> None:
-        """Write an audit entry; the details never hold a secret."""
+    def write_audit_entry(self, what: str, **details: Any) -> None:
+        """Write an audit entry; the details must not contain a secret."""
         from commonplace.engine.history import audit
 
         audit.append(
@@ -95,7 +95,7 @@ class _Access:
 
 @contextmanager
 def opened_access(data: Path | None, *, create: bool = False) -> Iterator[_Access]:
-    """The access data of a directory; a command that only reads does not create it."""
+    """Open system.db of a data directory; without `create`, raise NotFound if it does not exist."""
     from commonplace.access.accounts import Accounts
     from commonplace.access.signed import Tokens
     from commonplace.access.vault import open_vault
@@ -105,8 +105,8 @@ def opened_access(data: Path | None, *, create: bool = False) -> Iterator[_Acces
     where = directory(data)
     if not create and not has_system(data):
         raise NotFound(
-            f"There are no tokens and no users in {where} yet.",
-            hint="Create one: 'commonplace token create', 'commonplace user add'.",
+            f"There are no tokens or users in {where} yet.",
+            hint="Create one with 'commonplace token create' or 'commonplace user add'.",
             field="data",
         )
     store = open_system(data)
@@ -127,20 +127,20 @@ def create_token(
         list[str] | None,
         option(
             "--dialect NAME",
-            f"The dialect it is for; repeatable. {DIALECTS}.",
+            f"The dialect that the token is for; repeatable. {DIALECTS}.",
             show_default="commonplace",
         ),
     ] = None,
     space: Space = "default",
     scope: Annotated[
-        str, option("--scope full|read-only|admin", "What the token allows.")
+        str, option("--scope full|read-only|admin", "The scope of the token.")
     ] = "full",
     subject: Annotated[
-        str, option("--subject --being ID", "Only for this subject, such as a being.")
+        str, option("--subject --being ID", "Limit the token to this subject, such as a being.")
     ] = "",
     name: Annotated[str, option("--name TEXT", "A name for the token.")] = "",
     expires: Annotated[
-        str | None, option("--expires 90d", "When it expires: 12h, 90d, 1y.")
+        str | None, option("--expires 90d", "The lifetime of the token: 12h, 90d, 1y.")
     ] = None,
     user: User = LOCAL,
     data: Data = None,
@@ -148,8 +148,8 @@ def create_token(
 ) -> None:
     """Create a token. It is shown once.
 
-    For the orchestrator the token is signed, as its contract says. A signed token has no expiry
-    and full scope, so with --expires or another --scope the token is opaque.
+    For the orchestrator the token is signed, as its contract requires. A signed token has no
+    expiry and full scope, so with --expires or another --scope the token is opaque.
 
     \b
       commonplace token create --name "laptop"
@@ -161,7 +161,7 @@ def create_token(
 
     dialect = dialect or ["commonplace"]
     for given in dialect:
-        if given != "server":  # the server's own operations, such as /metrics
+        if given != "server":  # this scope is for the server's own operations, such as /metrics
             registry.known(given)
     scopes = _scopes_of(scope)
     lifetime = None if expires is None else span(expires, "expires")
@@ -171,7 +171,7 @@ def create_token(
         user=user, space=space, scopes=scopes, dialects=frozenset(dialect), name=name,
         subject=subject, lifetime=lifetime,
     )  # fmt: skip
-    check_grant(grant)  # before a file is created
+    check_grant(grant)  # check before a file is created
     _check_user(data, space, user)
     with opened_access(data, create=True) as access:
         forms = [access.tokens.credentials.forms.dialects[name] for name in set(dialect)]
@@ -180,19 +180,20 @@ def create_token(
             issued = signed.issue(user, space, name=name)
         else:
             issued = access.tokens.credentials.create(grant)
-        access.write_down("token create", **issued.credential.as_dict())
+        access.write_audit_entry("token create", **issued.credential.as_dict())
     tell(as_json, {"token": issued.token, **issued.credential.as_dict()}, issued.token)
     note(f"Copy it now: it is not shown again. Revoke it with: {_revoking(issued.credential)}")
     if not as_json and dialect != ["server"]:
-        # A script that keeps the token has standard error in its log.
+        # Scripts often log standard error, which must not contain the token.
         shown = issued.token if sys.stdout.isatty() else "…"
         note(
-            "To use it with an agent on this machine:", *_connect_lines(shown, dialect[0], url=None)
+            "To use the token with an agent on this machine:",
+            *_connect_lines(shown, dialect[0], url=None),
         )
 
 
 def _connect_lines(token: str, dialect: str, url: str | None) -> list[str]:
-    """The commands that put a token into an agent's configuration."""
+    """Return the commands that add a token to an agent's configuration."""
     from commonplace.dialects import registry
 
     lines = [f"  export COMMONPLACE_TOKEN={token}"]
@@ -209,17 +210,16 @@ def invite(
     name: Annotated[str, argument("NAME", "The person's user name.")],
     space: Space = "default",
     scope: Annotated[
-        str, option("--scope full|read-only|admin", "What the person's token allows.")
+        str, option("--scope full|read-only|admin", "The scope of the person's token.")
     ] = "full",
-    url: Annotated[
-        str | None, option("--url URL", "The address at which the person reaches the server.")
-    ] = None,
+    url: Annotated[str | None, option("--url URL", "The server's address for the person.")] = None,
     data: Data = None,
     as_json: AsJson = False,
 ) -> None:
-    """Invite a person: an account, a token, and how to connect.
+    """Create an account and a token for a person.
 
-    The password and the token are shown once. `commonplace user remove NAME` takes both back.
+    The password, the token and the commands to connect are shown once. `commonplace user remove
+    NAME` revokes the access.
 
     \b
       commonplace invite anna --space team --url https://memory.example.org
@@ -231,7 +231,7 @@ def invite(
     from commonplace.cli.connect import valid_url
 
     scopes, password = _scopes_of(scope), secrets.token_urlsafe(12)
-    check_new(name, password, [space])  # before a file is created
+    check_new(name, password, [space])  # check before a file is created
     if url is not None:
         valid_url(url)
     with opened_access(data, create=True) as access:
@@ -245,13 +245,13 @@ def invite(
                 name=f"invitation of {account.name}"[:100],
             )
         )
-        access.write_down("invite", **account.as_dict(), token=issued.credential.id)
-    told = {
+        access.write_audit_entry("invite", **account.as_dict(), token=issued.credential.id)
+    result = {
         **account.as_dict(), "password": password, "token": issued.token,
         "token_id": issued.credential.id,
     }  # fmt: skip
     if as_json:
-        emit(told)
+        emit(result)
         return
     say(f"{visible(account.name)} can use the space {space}. Send this, which is not shown again:")
     say(f"  password  {password}", f"  token     {issued.token}")
@@ -259,7 +259,7 @@ def invite(
         "To connect an agent, on the person's machine:",
         *_connect_lines(issued.token, "commonplace", url),
     )
-    say(f"To take the access back: commonplace user remove {visible(account.name)}")
+    say(f"To revoke the access: commonplace user remove {visible(account.name)}")
     if url is None:
         note("Without --url the commands connect to a server on this machine.")
 
@@ -269,8 +269,8 @@ def _scopes_of(name: str) -> frozenset[Scope]:
 
     if name not in SCOPE_NAMES:
         raise InvalidInput(
-            f"There is no scope {name!r}.",
-            hint=f"There are: {', '.join(SCOPE_NAMES)}.",
+            f"Unknown scope {name!r}.",
+            hint=f"The scopes are: {', '.join(SCOPE_NAMES)}.",
             field="scope",
         )
     return SCOPE_NAMES[name]
@@ -281,7 +281,7 @@ def _revoking(credential: Credential) -> str:
 
 
 def _check_user(data: Path | None, space: str, user: str) -> None:
-    """Refuse a user who has no account, and is no user of the space's workspace either."""
+    """Refuse a user who has no account and no profile in the space's workspace."""
     from commonplace.dialects.orchestrator import workspaces
 
     if user == LOCAL:
@@ -294,14 +294,14 @@ def _check_user(data: Path | None, space: str, user: str) -> None:
             return
     raise NotFound(
         f"There is no user {user}.",
-        hint=f"Add an account first ('commonplace user add {user}'), or leave out --user, and give"
+        hint=f"Add an account first ('commonplace user add {user}'), or omit --user and give"
         " the token a --name.",
         field="user",
     )
 
 
 def _check_subject(data: Path | None, space: str, dialects: list[str], subject: str) -> None:
-    """Refuse a subject that the space does not have."""
+    """Raise NotFound if the space does not have the subject."""
     from commonplace.access.caller import Caller
     from commonplace.dialects import registry
 
@@ -309,7 +309,7 @@ def _check_subject(data: Path | None, space: str, dialects: list[str], subject: 
         declared = registry.load(name).subject
         if declared is None:
             raise InvalidInput(
-                f"The dialect {name} has no subjects.", hint="Leave out --subject.", field="subject"
+                f"The dialect {name} has no subjects.", hint="Omit --subject.", field="subject"
             )
         noun = declared.title.lower()
         try:
@@ -333,12 +333,12 @@ def list_tokens(
 ) -> None:
     """List tokens, the newest first. With --json, one object per line.
 
-    A server stores once a minute which tokens were used.
+    A server updates the times of last use once a minute.
     """
     with opened_access(data) as access:
         found = access.tokens.credentials.listing(user=user, space=space)
     if not found:
-        note("There are no such tokens.")
+        note("No tokens were found.")
     for credential in found:
         if as_json:
             emit({**credential.as_dict(), "state": _state(credential)})
@@ -385,7 +385,7 @@ def revoke_token(
     """Revoke a token."""
     with opened_access(data) as access:
         credential = access.tokens.credentials.revoke(identity)
-        access.write_down("token revoke", id=credential.id)
+        access.write_audit_entry("token revoke", id=credential.id)
     text = f"revoked {credential.id} {one_line(credential.name, 40)}".rstrip()
     tell(as_json, credential.as_dict(), text)
 
@@ -393,7 +393,7 @@ def revoke_token(
 @token.command("rotate-key")
 def rotate_key(
     purpose: Annotated[
-        str, option("--purpose orchestrator|penfield", "Dialect of the tokens.")
+        str, option("--purpose orchestrator|penfield", "The dialect of the tokens.")
     ] = "orchestrator",
     overlap: Annotated[
         str, option("--overlap 0|7d", "How long tokens of the old key are accepted.")
@@ -405,28 +405,28 @@ def rotate_key(
         bool, option("--show", "Print the new key, to share it with another issuer.")
     ] = False,
     master: Annotated[
-        bool, option("--master", "Rotate the master key, and seal all secrets again.")
+        bool, option("--master", "Replace the master key, and encrypt all secrets again.")
     ] = False,
     data: Data = None,
     as_json: AsJson = False,
 ) -> None:
-    """Rotate a signing key. Tokens of the old key end at once, or after --overlap."""
+    """Replace a signing key. Tokens of the old key become invalid at once, or after --overlap."""
     from commonplace.access.signed import check_key
     from commonplace.dialects import registry
 
     seconds = 0.0 if overlap == "0" else span(overlap, "overlap")
     secret = sys.stdin.readline().strip().encode() if key_stdin and not master else None
-    check_key(registry.token_forms(), purpose, secret, seconds)  # before a file is created
+    check_key(registry.token_forms(), purpose, secret, seconds)  # check before a file is created
     with opened_access(data, create=True) as access:
         if master:
             _rotate_master_key(access)
-            access.write_down("token rotate-key", master=True)
-            text = "keys, tokens and accounts are sealed with the new master key"
+            access.write_audit_entry("token rotate-key", master=True)
+            text = "keys, tokens and accounts are encrypted with the new master key"
             tell(as_json, {"purpose": "master"}, text)
-            note("The old key is kept: backups and secrets sealed before need it.")
+            note("The old key is kept, since older backups need it.")
             return
         key = access.tokens.keys.rotate(purpose, secret=secret, overlap=seconds)
-        access.write_down("token rotate-key", purpose=purpose, key=key.id, overlap=seconds)
+        access.write_audit_entry("token rotate-key", purpose=purpose, key=key.id, overlap=seconds)
     shown = {"key": key.secret.decode("utf-8", "replace")} if show else {}
     text = shown.get("key") or f"signing {purpose} tokens with the new key {key.id}"
     tell(as_json, {"id": key.id, "purpose": purpose, **shown}, text)
@@ -435,12 +435,12 @@ def rotate_key(
 
 
 def _rotate_master_key(access: _Access) -> None:
-    """Rotate the master key: seal keys again, and make the MACs of all rows again."""
+    """Replace the master key: encrypt the keys again, and compute the MACs of all rows again."""
     access.vault.rotate(access.store, [each.reseal_rows for each in access.sealed()])
 
 
 def by_state(data: Path) -> tuple[set[str], set[str]]:
-    """The tokens that were revoked, and the others; empty lists if the file cannot be read."""
+    """Return the revoked tokens and the other tokens; empty lists if the file cannot be read."""
     from commonplace.storage import credentials
 
     found: tuple[set[str], set[str]] = set(), set()
@@ -456,11 +456,11 @@ def by_state(data: Path) -> tuple[set[str], set[str]]:
 
 
 def damaged(data: Path) -> list[str]:
-    """Tokens, keys, accounts and connections whose stored rows are damaged."""
+    """Return tokens, keys, accounts and OAuth connections with damaged rows."""
     from commonplace.access.vault import in_use
 
     with closing(open_system(data)) as store:
-        if not in_use(store):  # looking must not make a key
+        if not in_use(store):  # a check must not create a master key
             return []
     with opened_access(data) as access, access.store.read() as connection:
         return [each for owner in access.sealed() for each in owner.damaged_rows(connection)]
@@ -473,7 +473,7 @@ def end_before(
     data: Data = None,
     as_json: AsJson = False,
 ) -> None:
-    """Invalidate a space's tokens made before a given time.
+    """Invalidate a space's tokens created before a time.
 
     A signed token without a timestamp is invalidated unless its key was created later.
     """
@@ -485,10 +485,10 @@ def end_before(
         when = checks.when(options.moment(at, "DATE"), "DATE")
     with opened_access(data) as access:
         if not access.tokens.credentials.listing(space=space):
-            with options.memory(data, space):  # NotFound if there is no such space
+            with options.memory(data, space):  # raises NotFound if there is no such space
                 pass
         held = access.tokens.credentials.end_before(space, when)
-        access.write_down("token not-before", space=space, at=iso(moment(held)))
+        access.write_audit_entry("token not-before", space=space, at=iso(moment(held)))
     text = (
         f"tokens of {space} created before {local(moment(held), seconds=True)} are no longer valid"
     )
@@ -505,14 +505,14 @@ def add_user(
     data: Data = None,
     as_json: AsJson = False,
 ) -> None:
-    """Add a user. Without --space, the user's space is default."""
+    """Add a user. Without --space, the user gets the space `default`."""
     from commonplace.access.accounts import check_new
 
     password = _ask_password(password_stdin)
-    check_new(name, password, space or ["default"])  # before a file is created
+    check_new(name, password, space or ["default"])  # check before a file is created
     with opened_access(data, create=True) as access:
         account = access.accounts.add(name, password, space or ["default"])
-        access.write_down("user add", **account.as_dict())
+        access.write_audit_entry("user add", **account.as_dict())
     text = f"{visible(account.name)} can log in and use {', '.join(account.spaces)}"
     tell(as_json, account.as_dict(), text)
 
@@ -535,10 +535,10 @@ def remove_user(
     data: Data = None,
     as_json: AsJson = False,
 ) -> None:
-    """Remove a user and revoke their tokens. Memories stay."""
+    """Remove a user and revoke their tokens. Memories are not deleted."""
     with opened_access(data) as access:
         ended = access.accounts.remove(name)
-        access.write_down("user remove", name=name, ended=ended)
+        access.write_audit_entry("user remove", name=name, ended=ended)
     text = f"{visible(name)} was removed; revoked {counted(ended, 'token', 'tokens')}"
     tell(as_json, {"name": name, "ended": ended}, text)
 
@@ -555,18 +555,18 @@ def set_password(
     password = _ask_password(password_stdin)
     with opened_access(data) as access:
         account = access.accounts.change_password(name, password, sign_out=sign_out)
-        access.write_down("user password", name=account.name, sign_out=sign_out)
+        access.write_audit_entry("user password", name=account.name, sign_out=sign_out)
     tell(as_json, account.as_dict(), f"{visible(account.name)} has a new password")
 
 
 def _ask_password(from_stdin: bool) -> str:
-    """The password from standard input, or typed twice."""
+    """Read the password from standard input, or ask for it twice."""
     if from_stdin:
         return sys.stdin.readline().rstrip("\r\n")
     if not sys.stdin.isatty():
         raise InvalidInput(
-            "There is no terminal to ask for the password.",
-            hint="Pipe it in, with --password-stdin.",
+            "The password cannot be asked for without a terminal.",
+            hint="Send it to standard input with --password-stdin.",
             field="password",
         )
     password: str = typer.prompt("Password", hide_input=True, confirmation_prompt=True, err=True)
@@ -574,7 +574,7 @@ def _ask_password(from_stdin: bool) -> str:
 
 
 def span(value: str, field: str) -> float:
-    """A duration such as 30m, 12h, 90d or 1y, in seconds."""
+    """Parse a duration such as 30m, 12h, 90d or 1y into seconds."""
     parts = _SPAN.fullmatch(value.strip().lower())
     if parts is None:
         raise InvalidInput(

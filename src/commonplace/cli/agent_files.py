@@ -1,4 +1,4 @@
-"""What `start` changes in an agent's files, and how `stop-using` takes it back."""
+"""The changes that `start` makes to an agent's files, and that `stop-using` reverts."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ LONG = 100  # lines
 
 @dataclass(frozen=True)
 class Change:
-    """A file of an agent, as it is and as it will be; None if it does not exist."""
+    """A change to a file of an agent; contents are None if the file does not exist."""
 
     client: Client
     settings: Settings
@@ -28,41 +28,41 @@ class Change:
 
     @property
     def diff(self) -> str:
-        """The change as a diff; empty if there is none."""
+        """Return the change as a diff; empty if nothing changes."""
         if self.new == self.settings.data:
             return ""
         return settings_files.difference(self.settings, self.new)
 
     @property
     def shown(self) -> str:
-        """The change for a person: a diff, or of a long new file only its name."""
+        """Return the change for display: a diff, or only the name of a long new file."""
         lines = self.diff.splitlines()
         if self.settings.data is None and len(lines) > LONG:
             return f"+++ {self.settings.path}\n+ a new file of {len(lines) - 3} lines"
         return self.diff
 
     def write(self, backups: Path) -> None:
-        """Write the file, and keep a backup of its former contents."""
+        """Write the file, and back up its former contents."""
         settings_files.write(self.settings, self.new, backups)
         settings_files.note_whether_new(self.settings, self.new, backups)
 
 
 class _Edit(Protocol):
-    """One of our entries in an agent's settings file: how it is added, recognised and removed."""
+    """An entry of ours in an agent's settings file, which can be added, detected and removed."""
 
     def written(self, settings: Settings, /) -> Settings:
-        """The settings with our entry."""
+        """Return the settings with our entry."""
 
     def is_in(self, settings: Settings, /) -> bool:
-        """Whether the settings hold our entry."""
+        """Return whether the settings hold our entry."""
 
     def removed(self, settings: Settings, /) -> Settings:
-        """The settings without our entry."""
+        """Return the settings without our entry."""
 
 
 @dataclass(frozen=True)
 class _Entry:
-    """A value in a file of names and values."""
+    """A key with its value in a settings file."""
 
     path: tuple[str, ...]
     new_value: Callable[[Any], Mapping[str, Any]]
@@ -70,16 +70,16 @@ class _Entry:
     left: Callable[[Any], Mapping[str, Any] | None]
 
     def written(self, settings: Settings) -> Settings:
-        """The settings with our entry."""
+        """Return the settings with our entry."""
         value = self.new_value(settings_files.find(settings.contents(), self.path))
         return replace(settings, data=settings_files.with_entry(settings, self.path, value))
 
     def is_in(self, settings: Settings) -> bool:
-        """Whether the settings hold our entry."""
+        """Return whether the settings hold our entry."""
         return self.is_ours(settings_files.find(settings.contents(), self.path))
 
     def removed(self, settings: Settings) -> Settings:
-        """The settings without our entry."""
+        """Return the settings without our entry."""
         present = settings_files.find(settings.contents(), self.path)
         if not self.is_ours(present):
             return settings
@@ -90,49 +90,49 @@ class _Entry:
 
 @dataclass(frozen=True)
 class _FormatNumber:
-    """The number of a file's format, which is written where it is missing and never removed."""
+    """The number of a file's format, which is added if it is missing and never removed."""
 
     number: int
 
     def written(self, settings: Settings) -> Settings:
-        """The settings with our entry."""
+        """Return the settings with our entry."""
         if "version" in settings.contents():
             return settings
         new = json_text.write(settings.text, settings.format, ("version",), self.number)
         return replace(settings, data=new.encode())
 
     def is_in(self, _: Settings) -> bool:
-        """Never: the number does not show that the file is ours."""
+        """Return False: the number does not show that the file is ours."""
         return False
 
     def removed(self, settings: Settings) -> Settings:
-        """The settings unchanged."""
+        """Return the settings unchanged."""
         return settings
 
 
 @dataclass(frozen=True)
 class _WholeFile:
-    """A file of which every line is ours."""
+    """A file that only we write."""
 
     text: str
 
     def written(self, settings: Settings) -> Settings:
-        """The file with our lines alone; a file of somebody else is refused."""
+        """Return our contents; raise an error if another program wrote the file."""
         if settings.data is not None and not self.is_in(settings):
-            raise settings.unreadable("somebody else wrote it")
+            raise settings.unreadable("another program wrote it")
         return replace(settings, data=self.text.encode())
 
     def is_in(self, settings: Settings) -> bool:
-        """Whether the file is ours."""
+        """Return whether the file is ours."""
         return agent_plugins.MARK in settings.text
 
     def removed(self, settings: Settings) -> Settings:
-        """None: the whole file is removed."""
+        """Return None: the whole file is removed."""
         return replace(settings, data=None)
 
 
 def changes(client: Client, server: Stdio, hook_command: Sequence[str], name: str) -> list[Change]:
-    """The files that make an agent use this memory, each with all changes at once."""
+    """Return the changes to an agent's files that connect it, one for each file."""
     return [
         Change(chosen, settings, _applied(settings, edits))
         for chosen, settings, edits in _files(client, server, hook_command, name)
@@ -146,12 +146,14 @@ def _applied(settings: Settings, edits: Sequence[_Edit]) -> bytes | None:
 
 
 def removals(client: Client, name: str, backups: Path) -> list[Change]:
-    """The files without our entries: byte for byte as before, if nobody else changed them."""
+    """Return the changes that remove our entries.
+
+    A file that nobody else has changed gets its original contents, byte for byte."""
     found = []
     for chosen, settings, edits in _files(client, Stdio("-"), ("-",), name):
-        if settings.data is None or not _has_ours(edits, settings):
+        if settings.data is None or not _has_our_entry(edits, settings):
             continue
-        before = settings_files.before_ours(settings, partial(_has_ours, edits), backups)
+        before = settings_files.before_ours(settings, partial(_has_our_entry, edits), backups)
         if before is None:
             before = settings
             for edit in edits:
@@ -160,14 +162,14 @@ def removals(client: Client, name: str, backups: Path) -> list[Change]:
     return found
 
 
-def _has_ours(edits: Sequence[_Edit], settings: Settings) -> bool:
+def _has_our_entry(edits: Sequence[_Edit], settings: Settings) -> bool:
     return any(edit.is_in(settings) for edit in edits)
 
 
 def _files(
     client: Client, server: Stdio, hook_command: Sequence[str], name: str
 ) -> list[tuple[Client, Settings, list[_Edit]]]:
-    """(client, file, edits) for each file of an agent that we change."""
+    """Yield (client, file, edits) for each file of an agent that we change."""
     chosen, settings = opened(client, name)
     hook_file = HOOK_FILES.get(client.name)
     needed = hook_file.server if hook_file is not None else {}
@@ -211,7 +213,7 @@ def _hook_edits(hook_file: agent_hooks.HookFile, command: str) -> list[_Edit]:
 
 
 def opened(client: Client, name: str) -> tuple[Client, Settings]:
-    """The configuration file with our entry, or else the one to add it to."""
+    """Return the configuration file with our entry, or else the file to add it to."""
     first: tuple[Client, Settings] | None = None
     for path in clients.files(client):
         try:

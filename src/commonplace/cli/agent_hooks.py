@@ -1,6 +1,6 @@
-"""The hooks that `start` writes for an agent, beside the server's entry.
+"""The hooks that `start` adds to an agent's configuration.
 
-Hooks of others in the same file stay as they are.
+Other hooks in the same file are not changed.
 """
 
 from __future__ import annotations
@@ -21,29 +21,29 @@ SERVER, TOOL = "commonplace", "hook"
 PROGRAM, MODULE = "commonplace-hook", "commonplace.client.hook"
 
 Groups = dict[str, list[dict[str, Any]]]
-"""The hooks of each event; some agents group them, others list them as they are."""
+"""The hooks of each event: in groups or in a list, depending on the agent."""
 
 
 @dataclass(frozen=True)
 class HookFile:
-    """Where an agent keeps its hooks, and which hooks we add."""
+    """The file with an agent's hooks, and the hooks that we add to it."""
 
     file: Callable[[Client], Path]
     hooks: Callable[[str], Groups]
     then: str = ""
     version: int | None = None
-    """The number of the format, where a file has to name it."""
+    """The number of the format, if the file must contain it."""
     server: Mapping[str, Any] = field(default_factory=dict)
-    """More keys of the server's entry, which the hooks need."""
+    """Further keys of the server's entry that the hooks need."""
 
 
-def _beside(name: str) -> Callable[[Client], Path]:
-    """A file in the directory of the agent's own settings."""
+def _in_settings_folder(name: str) -> Callable[[Client], Path]:
+    """Return a function that returns a file in the directory of the agent's settings."""
 
     def file(client: Client) -> Path:
         own = clients.files(client)[0]
         if client.name == "claude-code" and not os.environ.get("CLAUDE_CONFIG_DIR"):
-            # the agent declares MCP servers in another file of that directory
+            # the agent's MCP servers are in another file of the same directory
             return own.with_name(".claude") / name
         return own.with_name(name)
 
@@ -55,8 +55,8 @@ def _tool(event: str, seconds: int, **more: str) -> dict[str, Any]:
     return {"type": "mcp_tool", "server": SERVER, "tool": TOOL, "timeout": seconds, "input": given}
 
 
-def _by_tool(command: str) -> Groups:
-    """The hooks of agents that can call a tool of a running server."""
+def _tool_hooks(command: str) -> Groups:
+    """Return the hooks of agents that can call an MCP tool from a hook."""
     transcript = "${transcript_path}"
     first = f"{command} {UNTIL_CONNECTED}"
     return {
@@ -69,50 +69,54 @@ def _by_tool(command: str) -> Groups:
     }  # fmt: skip
 
 
-def _by_command(command: str) -> Groups:
-    """The hooks of Gemini CLI: commands, with timeouts in milliseconds."""
+def _gemini_hooks(command: str) -> Groups:
+    """Return the hooks of Gemini CLI: commands with timeouts in milliseconds."""
     events = ("SessionStart", "BeforeAgent", "AfterAgent", "PreCompress", "SessionEnd")
     hook = {"name": SERVER, "type": "command", "command": command, "timeout": 5_000}
     return {event: [{"matcher": "*", "hooks": [hook]}] for event in events}
 
 
-def _listed(command: str) -> Groups:
-    """The hooks of VS Code: commands in one list."""
+def _vscode_hooks(command: str) -> Groups:
+    """Return the hooks of VS Code: a list of commands."""
     events = ("SessionStart", "UserPromptSubmit", "PreCompact", "Stop")
     return {event: [{"type": "command", "command": command, "timeout": 5}] for event in events}
 
 
-def _of_cursor(command: str) -> Groups:
+def _cursor_hooks(command: str) -> Groups:
     events = ("sessionStart", "beforeSubmitPrompt", "preCompact", "stop", "sessionEnd")
     return {event: [{"command": command, "timeout": 5}] for event in events}
 
 
 def _copilot_file(_: Client) -> Path:
-    """VS Code reads every file of this directory."""
+    """Return our file in the directory from which VS Code reads all hook files."""
     home = os.environ.get("COPILOT_HOME")
     return (Path(home) if home else Path.home() / ".copilot") / "hooks" / "commonplace.json"
 
 
 HOOK_FILES: Mapping[str, HookFile] = {
-    # Claude Code then waits until the server is connected, and skips no hook at the first prompt.
-    "claude-code": HookFile(_beside("settings.json"), _by_tool, server={"alwaysLoad": True}),
-    "codex": HookFile(
-        _beside("hooks.json"), _by_tool, "Codex asks once whether it may run the hooks: /hooks."
+    # With this key Claude Code waits for the server, so that hooks run at the first prompt too.
+    "claude-code": HookFile(
+        _in_settings_folder("settings.json"), _tool_hooks, server={"alwaysLoad": True}
     ),
-    "gemini": HookFile(_beside("settings.json"), _by_command),
-    "cursor": HookFile(_beside("hooks.json"), _of_cursor, version=1),
-    "vscode": HookFile(_copilot_file, _listed),
+    "codex": HookFile(
+        _in_settings_folder("hooks.json"),
+        _tool_hooks,
+        "Codex asks once whether it may run the hooks: /hooks.",
+    ),
+    "gemini": HookFile(_in_settings_folder("settings.json"), _gemini_hooks),
+    "cursor": HookFile(_in_settings_folder("hooks.json"), _cursor_hooks, version=1),
+    "vscode": HookFile(_copilot_file, _vscode_hooks),
 }
 FORMAT = Format.JSONC
 
 
 def command_line(words: Sequence[str]) -> str:
-    """The program as one command for a shell."""
+    """Return the program's words as one shell command."""
     return shlex.join(words)
 
 
 def merged(present: Any, ours: Groups) -> dict[str, Any]:
-    """The hooks of a file with ours; groups of others keep their order."""
+    """Return the hooks of a file with ours added; other groups keep their order."""
     found = others(present)
     for event, groups in ours.items():
         before = found.get(event)
@@ -121,7 +125,7 @@ def merged(present: Any, ours: Groups) -> dict[str, Any]:
 
 
 def others(present: Any) -> dict[str, Any]:
-    """The hooks of a file without ours."""
+    """Return the hooks of a file without ours."""
     kept: dict[str, Any] = {}
     for event, groups in present.items() if isinstance(present, Mapping) else ():
         if not isinstance(groups, list):
@@ -134,7 +138,7 @@ def others(present: Any) -> dict[str, Any]:
 
 
 def has_ours(present: Any) -> bool:
-    """Whether a file has a hook of ours."""
+    """Return whether a file has a hook of ours."""
     groups = present.values() if isinstance(present, Mapping) else ()
     return any(_is_ours(group) for each in groups if isinstance(each, list) for group in each)
 

@@ -1,6 +1,6 @@
 """The plugins that `start` writes for agents that run JavaScript instead of hooks.
 
-A plugin passes each event to `commonplace-hook`, as the hooks of other agents do.
+A plugin passes each event to `commonplace-hook`, like the hooks of other agents.
 """
 
 from __future__ import annotations
@@ -14,22 +14,22 @@ from pathlib import Path
 from typing import Any
 
 MARK = "Written by `commonplace start`"
-"""What every file of ours contains."""
+"""The text that every file written by us contains."""
 _COMMAND = "COMMAND_WORDS"
 _PARTS = "plugin_parts.js"
 
 
 @dataclass(frozen=True)
 class Plugin:
-    """A plugin of an agent: where its files are, given that of the settings, and what they hold."""
+    """A plugin of an agent: a function from the settings file to its folder, and its files."""
 
     folder: Callable[[Path], Path]
     program: tuple[str, str]
-    """The name of its program, and our template."""
+    """The name of the JavaScript file, and its template."""
     about: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
-    """Files of JSON that describe it, by name."""
+    """The plugin's JSON files by name."""
     setting: tuple[tuple[str, ...], Mapping[str, Any]] | None = None
-    """An entry that the agent's settings need for it."""
+    """The entry for the plugin in the agent's settings."""
 
 
 def _openclaw_folder(_: Path) -> Path:
@@ -64,7 +64,7 @@ PLUGINS: Mapping[str, Plugin] = {
 
 
 def texts(agent: str, command: Sequence[str]) -> dict[str, str]:
-    """The files of an agent's plugin by name, with the command of our hook program."""
+    """Return the files of an agent's plugin by name, with the hook command filled in."""
     plugin = PLUGINS[agent]
     name, template = plugin.program
     source = resources.files("commonplace.cli")

@@ -25,13 +25,13 @@ STOP_SECONDS = 45.0
 
 
 def status(data: Data = None, as_json: AsJson = False) -> None:
-    """Show the server, who is connected, and what is stored.
+    """Show the server, its connected clients, and the spaces.
 
-    The exit code is 0 if a server runs, and 1 if none does.
+    The exit code is 0 if a server is running, and 1 if not.
     """
     from commonplace.client import connection
 
-    answer = connection.ask(_place(data), {"kind": "status"}) if _is_there(data) else None
+    answer = connection.ask(_place(data), {"kind": "status"}) if _exists(data) else None
     stored = _stored(data)
     if as_json:
         emit({"server": answer, **stored})
@@ -42,24 +42,28 @@ def status(data: Data = None, as_json: AsJson = False) -> None:
 
 
 def stop(data: Data = None, as_json: AsJson = False) -> None:
-    """Stop the server of the data directory. Calls that run are finished first.
+    """Stop the server of the data directory. Running calls are finished first.
 
-    Clients that are connected start another one with their next call.
+    Connected clients start another server with their next call.
     """
-    answer = _stop(_place(data)) if _is_there(data) else None
+    answer = _stop(_place(data)) if _exists(data) else None
     if as_json:
         emit({"stopped": None if answer is None else answer["pid"]})
     else:
-        say("No server runs." if answer is None else f"stopped the server, process {answer['pid']}")
+        say(
+            "No server is running."
+            if answer is None
+            else f"stopped the server, process {answer['pid']}"
+        )
     if answer is None:
         raise typer.Exit(NO_SERVER)
 
 
 def restart(data: Data = None, as_json: AsJson = False) -> None:
-    """Stop the server, and start it again.
+    """Restart the server.
 
-    'commonplace serve' starts again by itself, at the same address. Otherwise a server is started
-    in the background.
+    A 'commonplace serve' process restarts itself at the same address. Otherwise a server is
+    started in the background.
     """
     from commonplace.client import connection
 
@@ -73,31 +77,31 @@ def restart(data: Data = None, as_json: AsJson = False) -> None:
         emit({"server": answer})
     else:
         address = f", at {answer['http']}" if answer["http"] else ""
-        say(f"the server runs as process {answer['pid']}{address}")
+        say(f"the server is running as process {answer['pid']}{address}")
 
 
 def _restart_serving(place: Place, running: dict[str, Any]) -> dict[str, Any]:
-    """Let `commonplace serve` start anew, and wait until it answers."""
+    """Make `commonplace serve` restart itself, and wait until it answers."""
     from commonplace.client import connection
 
     pid = running["pid"]
     asked = connection.ask(place, {"kind": "restart"})
     if asked is None or not asked.get("restarts"):
         raise StorageUnavailable(
-            f"Process {pid} is 'commonplace serve', and cannot start again by itself.",
-            hint="Stop it ('commonplace stop'), and start it as it was started before.",
+            f"Process {pid} is 'commonplace serve', which cannot restart itself here.",
+            hint="Stop it with 'commonplace stop', and start it again as before.",
         )
     until = time.monotonic() + STOP_SECONDS
     while True:
         answer = connection.ask(place, {"kind": "status"})
-        # Meanwhile a client may have started one in the background, which gives way.
+        # A client may have started a server in the background meanwhile; that server will stop.
         again = answer is not None and answer["since"] != running["since"]
         if answer is not None and again and answer["kind"] == "serve":
             return answer
         if not _is_alive(pid) or time.monotonic() > until:
             raise StorageUnavailable(
-                f"Process {pid} did not start again.",
-                hint="What it wrote says why. Start it as it was started before.",
+                f"Process {pid} did not restart.",
+                hint="See its output for the reason, and start it again as before.",
             )
         time.sleep(connection.RETRY_SECONDS)
 
@@ -126,8 +130,8 @@ def _restart_in_background(place: Place, running: dict[str, Any] | None) -> dict
         starting.close()
 
 
-def _is_there(data: Path | None) -> bool:
-    """Whether there is a data directory: this check must not create it."""
+def _exists(data: Path | None) -> bool:
+    """Return whether the data directory exists; do not create it."""
     from commonplace.engine.library import directory
 
     return directory(data).is_dir()
@@ -144,14 +148,14 @@ def _place(data: Path | None) -> Place:
 
 
 def _stop(place: Place) -> dict[str, Any] | None:
-    """Ask the server to stop, and wait until it no longer listens; None if there is none."""
+    """Stop the server and wait until it no longer listens; return None if none is running."""
     from commonplace.client import connection
 
     answer = connection.ask(place, {"kind": "stop"})
     until = time.monotonic() + STOP_SECONDS
     while answer is not None and (lock := connection.try_lock(place.lock)) is None:
         if time.monotonic() > until:
-            raise StorageUnavailable(f"Process {answer['pid']} does not stop.", hint="Kill it.")
+            raise StorageUnavailable(f"Process {answer['pid']} did not stop.", hint="Kill it.")
         time.sleep(connection.RETRY_SECONDS)
     if answer is not None and lock is not None:
         os.close(lock)
@@ -159,7 +163,7 @@ def _stop(place: Place) -> dict[str, Any] | None:
 
 
 def _stored(data: Path | None) -> dict[str, Any]:
-    """What is stored, how large it is, and when it was last backed up."""
+    """Return the spaces with their sizes, and the time of the last backup."""
     from commonplace.cli.stores import last_backup
     from commonplace.engine.commonplace import Commonplace
     from commonplace.engine.library import directory
@@ -186,7 +190,7 @@ def _stored(data: Path | None) -> dict[str, Any]:
 
 def _show(answer: dict[str, Any] | None, stored: dict[str, Any]) -> None:
     if answer is None:
-        note("No server runs; the next client over stdio starts one.")
+        note("No server is running; the next client over stdio starts one.")
     else:
         kind = "commonplace serve" if answer["kind"] == "serve" else "in the background"
         since = datetime.fromtimestamp(answer["since"], UTC).astimezone().isoformat(" ", "seconds")
@@ -211,7 +215,7 @@ def _show(answer: dict[str, Any] | None, stored: dict[str, Any]) -> None:
         review = f"; {waiting}: commonplace review" if each["proposals"] else ""
         say(f"space    {each['space']}: {held}, {size}{review}")
     most = stored["hook_bytes"]
-    say(f"hooks    give at most {most['session_start']:,} bytes when a session starts,"
+    say(f"hooks    add at most {most['session_start']:,} bytes when a session starts,"
         f" {most['prompt']:,} with a prompt")  # fmt: skip
     say(f"backup   {stored['last_backup'] or 'none yet'}")
 

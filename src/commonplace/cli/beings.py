@@ -58,7 +58,7 @@ def create_being(
         note(
             "Next:",
             f"  commonplace being talk {made.id[:8]}",
-            "      talk with it; it needs a key to a language model",
+            "      talk with the being; this needs a key for a language model",
             f"  commonplace mcp --dialect being --being {made.id}",
             "      for an agent that is this being",
             f"  commonplace token create --dialect being --being {made.id}",
@@ -76,7 +76,7 @@ def list_beings(space: Space = "default", data: Data = None, as_json: AsJson = F
     for each in found:
         tell(as_json, beings.to_dict(each), f"{bold(each.id)}  {one_line(each.title, 60)}")
     if not found:
-        note("There is no being yet. Make one: commonplace being create NAME")
+        note("There are no beings yet. Create one: commonplace being create NAME")
         raise typer.Exit(1)
 
 
@@ -93,7 +93,7 @@ def delete_being(
     with memory(data, space) as opened:
         found = _named(opened, identity)
         beings.delete(opened, found.id)
-    text = f"{visible(found.title)} was deleted; memories that beings share stay"
+    text = f"{visible(found.title)} was deleted; memories shared by beings are kept"
     tell(as_json, beings.to_dict(found), text)
 
 
@@ -101,16 +101,17 @@ def delete_being(
 def talk(
     identity: Annotated[str, argument("BEING", "Its id, the id's beginning, or its name.")],
     words: Annotated[
-        list[str] | None, argument("TEXT...", "One message, instead of a conversation.")
+        list[str] | None, argument("TEXT...", "Send one message instead of a conversation.")
     ] = None,
     space: Space = "default",
     embedding: Embedding = None,
     data: Data = None,
     as_json: AsJson = False,
 ) -> None:
-    """Talk with a being; an empty line ends it. What was said becomes its memories.
+    """Talk with a being. An empty line ends the conversation, which is then stored as its memories.
 
-    It needs a language model: the key of 'commonplace being llm-key', or COMMONPLACE_LLM_KEY.
+    This needs a key for a language model: see 'commonplace being llm-key', or set
+    COMMONPLACE_LLM_KEY.
 
     \b
       commonplace being talk Aria
@@ -136,10 +137,10 @@ def talk(
 
 
 def _typed_lines(name: str) -> Iterator[str]:
-    """The lines that a person types, or that a pipe holds, up to an empty one."""
+    """Yield the lines of standard input up to an empty line."""
     asking = sys.stdin.isatty()
     if asking:
-        note(f"You talk with {visible(name)}. An empty line ends it.")
+        note(f"You are talking with {visible(name)}. An empty line ends the conversation.")
     while True:
         if asking:
             sys.stderr.write("> ")
@@ -151,7 +152,7 @@ def _typed_lines(name: str) -> Iterator[str]:
 
 
 def _named(opened: Commonplace, identity: str) -> Memory:
-    """The being with that id, the only one whose id begins so, or the only one of that name."""
+    """Return the being with an id, a unique prefix of an id, or a unique name."""
     from commonplace.dialects.being import sight
 
     there = sight.beings(opened)
@@ -171,7 +172,7 @@ def _named(opened: Commonplace, identity: str) -> Memory:
 
 
 def model_access(data: Path | None, space: str, purpose: str = "Talking") -> Access:
-    """The model that a space uses: that of its stored key, or the operator's."""
+    """Return the model of a space: with its stored key, or the operator's model."""
     from commonplace.cli.access import opened_access
     from commonplace.platform import llm
     from commonplace.platform.llm_keys import LlmKeys
@@ -183,9 +184,9 @@ def model_access(data: Path | None, space: str, purpose: str = "Talking") -> Acc
     found = llm.configured(found) if found is not None else llm.of_operator(os.environ)
     if found is None:
         raise InvalidInput(
-            f"{purpose} needs a key to a language model, and none is stored.",
+            f"{purpose} needs a key for a language model, but none is stored.",
             hint="Store one: 'commonplace being llm-key < file-with-the-key'. Or set"
-            " COMMONPLACE_LLM_KEY, or COMMONPLACE_LLM_OPENAI_URL for a model of your own.",
+            " COMMONPLACE_LLM_KEY, or COMMONPLACE_LLM_OPENAI_URL for your own model.",
             field="key",
         )
     return found
@@ -202,9 +203,9 @@ def keep_key(
     data: Data = None,
     as_json: AsJson = False,
 ) -> None:
-    """Store the LLM key of a space's beings, read from stdin.
+    """Store the LLM key of a space's beings, from standard input.
 
-    It is stored encrypted, used only for their patrols, and never shown.
+    The key is stored encrypted, used only by the beings, and never shown.
     """
     from commonplace.cli.access import opened_access
     from commonplace.platform.llm import PROVIDERS
@@ -213,7 +214,7 @@ def keep_key(
     about: dict[str, Any] = {"configured": False, "providers": list(PROVIDERS)}
     key = "" if forget else sys.stdin.readline().strip()
     if not forget:
-        check_key(space, key, provider=provider, model=model)  # before a file is created
+        check_key(space, key, provider=provider, model=model)  # check before a file is created
     if not forget or has_system(data):
         with opened_access(data, create=True) as access:
             keys = LlmKeys(access.store, access.vault)

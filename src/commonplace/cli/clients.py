@@ -1,6 +1,6 @@
-"""The agents that `connect` supports: their configuration files, and how they declare a server.
+"""The agents that `connect` supports: their configuration files, and the format of a server entry.
 
-A new agent is a new row of `CLIENTS`.
+To support another agent, add a row to `CLIENTS`.
 """
 
 from __future__ import annotations
@@ -45,27 +45,29 @@ class Client:
     title: str
     places: tuple[Place, ...]
     project: tuple[str, ...] = ()
-    moved_by: tuple[tuple[str, str], ...] = ()  # a variable, and the file in the directory it names
+    moved_by: tuple[
+        tuple[str, str], ...
+    ] = ()  # an environment variable with a directory, and the file in that directory
     format: Format = Format.JSONC
     container: tuple[str, ...] = ("mcpServers",)
-    # more keys of a stdio entry, besides the command
+    # further keys of a stdio entry
     stdio: Mapping[str, Any] = field(default_factory=dict)
-    # more keys of an HTTP entry; None if the client has no HTTP
+    # further keys of an HTTP entry; None if the client does not support HTTP
     http: Mapping[str, Any] | None = field(default_factory=dict)
-    only_stdio: tuple[str, ...] = ()  # keys that a person may have added, and that the client
+    only_stdio: tuple[str, ...] = ()  # keys that a person may have added, but that the client
     only_http: tuple[str, ...] = ()  # refuses with the other transport
     command_with_args: bool = False
     env: str = "env"
     url: str = "url"
     headers: str = "headers"
-    variable: str = "${{{}}}"  # how a value refers to an environment variable
-    token_variable: str = ""  # or the key that takes its name
+    variable: str = "${{{}}}"  # the syntax of a reference to an environment variable
+    token_variable: str = ""  # or the key whose value is the variable's name
     then: str = "Restart it to use the new server."
 
 
 @dataclass(frozen=True)
 class Stdio:
-    """A server that the client starts."""
+    """A stdio server, which the client starts."""
 
     command: str
     args: tuple[str, ...] = ()
@@ -75,7 +77,7 @@ class Stdio:
 
 @dataclass(frozen=True)
 class Http:
-    """A server that is running."""
+    """A running HTTP server."""
 
     url: str
     headers: Mapping[str, str] = field(default_factory=dict)
@@ -193,10 +195,10 @@ CLIENTS: dict[str, Client] = {
 
 
 def client(name: str) -> Client:
-    """The client of that name."""
+    """Return the client with this name."""
     if name not in CLIENTS:
         raise InvalidInput(
-            f"There is no client {name}.",
+            f"Unknown client {name}.",
             hint=f"Choose one of {', '.join(CLIENTS)}.",
             field="client",
         )
@@ -211,27 +213,27 @@ def files(
     home: Path | None = None,
     environ: Mapping[str, str] = os.environ,
 ) -> list[Path]:
-    """Possible paths of the client's configuration, the most likely first."""
+    """Return possible paths of the client's configuration, the most likely first."""
     if project is not None:
         if not client.project:
             raise InvalidInput(
-                f"{client.title} has no configuration for a project.",
-                hint="Leave out --project.",
+                f"{client.title} has no configuration files for projects.",
+                hint="Omit --project.",
                 field="project",
             )
-        return _present_first([(project / name, False) for name in client.project])
+        return _existing_first([(project / name, False) for name in client.project])
     home = Path.home() if home is None else home
     for variable, name in client.moved_by:
         if environ.get(variable):
             return [Path(environ[variable]).expanduser() / name]
     found: list[tuple[Path, bool]] = []
     for place in client.places:
-        path = _filled(place.template, system, home, environ)
+        path = _expand_template(place.template, system, home, environ)
         found += [(each, place.decisive) for each in _matching(path)]
-    return _present_first(found)
+    return _existing_first(found)
 
 
-def _filled(template: str, system: str, home: Path, environ: Mapping[str, str]) -> Path:
+def _expand_template(template: str, system: str, home: Path, environ: Mapping[str, str]) -> Path:
     xdg = Path(environ.get("XDG_CONFIG_HOME") or home / ".config")
     roaming = Path(environ.get("APPDATA") or home / "AppData" / "Roaming")
     directories = {
@@ -249,7 +251,7 @@ def _filled(template: str, system: str, home: Path, environ: Mapping[str, str]) 
 
 
 def _matching(path: Path) -> list[Path]:
-    """The path; with a star in it, every path whose directory exists."""
+    """Return the path; for a path with a star, every match whose directory exists."""
     if "*" not in str(path):
         return [path]
     star = next(index for index, part in enumerate(path.parts) if "*" in part)
@@ -257,7 +259,7 @@ def _matching(path: Path) -> list[Path]:
     return [found.joinpath(*below) for found in sorted(above.glob(path.parts[star]))]
 
 
-def _present_first(found: list[tuple[Path, bool]]) -> list[Path]:
+def _existing_first(found: list[tuple[Path, bool]]) -> list[Path]:
     def order(each: tuple[Path, bool]) -> int:
         path, decisive = each
         if decisive:
@@ -268,7 +270,7 @@ def _present_first(found: list[tuple[Path, bool]]) -> list[Path]:
 
 
 def as_written(client: Client, path: Path, contents: Mapping[str, Any]) -> Client:
-    """The client with the keys of this file, if its releases differ.
+    """Return the client with the keys that this file uses, since releases differ.
 
     Windsurf became Devin Desktop, which uses `url` in its own file. OpenCode 2 also reads files of
     OpenCode 1; its own have the servers in `mcp.servers`, without `enabled`.
@@ -296,7 +298,7 @@ def entry(
     token_env: str | None = None,
     former: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
-    """The entry for a server; keys of a former entry that we do not write are kept."""
+    """Return the entry for a server; other keys of a former entry are kept."""
     written: dict[str, Any]
     if isinstance(server, Stdio):
         command = [server.command, *server.args]
@@ -326,7 +328,7 @@ def entry(
 
 
 def _with_type_first(more: Mapping[str, Any], what: dict[str, Any]) -> dict[str, Any]:
-    """The keys with the type first, as people write it."""
+    """Return the keys with the type first, as is usual."""
     return {key: value for key, value in more.items() if key == "type"} | what | dict(more)
 
 
@@ -338,34 +340,34 @@ def _other_headers(former: Mapping[str, Any] | None, key: str) -> dict[str, str]
 
 
 def server(client: Client, written: Mapping[str, Any], environ: Mapping[str, str]) -> Stdio | Http:
-    """The server that an entry declares, with environment variables filled in."""
+    """Return the server of an entry, with environment variables expanded."""
     command, url = written.get("command"), written.get(client.url) or written.get("url")
     if isinstance(command, str) or (isinstance(command, list) and command):
         line = [command] if isinstance(command, str) else command
         args, env = written.get("args") or [], written.get(client.env) or {}
         line = [str(part) for part in (*line, *args)]
         return Stdio(
-            _expanded(client, line[0], environ),
-            tuple(_expanded(client, part, environ) for part in line[1:]),
-            {key: _expanded(client, str(value), environ) for key, value in env.items()},
+            _expand_variables(client, line[0], environ),
+            tuple(_expand_variables(client, part, environ) for part in line[1:]),
+            {key: _expand_variables(client, str(value), environ) for key, value in env.items()},
             written.get("cwd"),
         )
     if isinstance(url, str):
         headers = {
-            key: _expanded(client, str(value), environ)
+            key: _expand_variables(client, str(value), environ)
             for key, value in (written.get(client.headers) or {}).items()
         }
         if variable := written.get(client.token_variable):
             headers["Authorization"] = f"Bearer {_value(str(variable), environ)}"
-        return Http(_expanded(client, url, environ), headers)
+        return Http(_expand_variables(client, url, environ), headers)
     raise InvalidInput(
         "The entry has neither a command nor a URL.",
         hint=f"Write it again: commonplace connect {client.name}.",
     )
 
 
-def _expanded(client: Client, text: str, environ: Mapping[str, str]) -> str:
-    if client.token_variable:  # such a client expands no variables
+def _expand_variables(client: Client, text: str, environ: Mapping[str, str]) -> str:
+    if client.token_variable:  # this client does not expand variables
         return text
     before, after = client.variable.format("\0").split("\0")
     pattern = f"{re.escape(before)}([A-Za-z_][A-Za-z0-9_]*){re.escape(after)}"
@@ -376,7 +378,7 @@ def _value(variable: str, environ: Mapping[str, str]) -> str:
     if not environ.get(variable):
         raise InvalidInput(
             f"The entry refers to the environment variable {variable}, which is not set here.",
-            hint="Set it where the client starts, and here for the check.",
+            hint="Set it in the client's environment, and in this shell for the check.",
             field="token_env",
         )
     return environ[variable]

@@ -1,4 +1,4 @@
-"""Completion of our commands and options in a shell, generated from the commands."""
+"""Generates shell completion scripts from the commands and options."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from commonplace.errors import InvalidInput
 
 @dataclass(frozen=True, slots=True)
 class Level:
-    """What may follow the words of a command: commands, options and names, with their help."""
+    """The possible next words after a command: commands, options and names, with their help."""
 
     commands: dict[str, str]
     options: dict[str, str]
@@ -32,8 +32,8 @@ def completion(
     """
     if shell not in _SCRIPTS:
         raise InvalidInput(
-            f"There is no completion for {shell[:80]!r}.",
-            hint=f"There is one for {', '.join(_SCRIPTS)}.",
+            f"Completion for {shell[:80]!r} is not supported.",
+            hint=f"The supported shells are {', '.join(_SCRIPTS)}.",
             field="shell",
         )
     say(_SCRIPTS[shell](levels()))
@@ -43,7 +43,7 @@ COMMANDS = (completion,)
 
 
 def levels() -> dict[tuple[str, ...], Level]:
-    """What may follow, by the words of a command."""
+    """Return the possible next words, by the words of a command."""
     from commonplace.cli.app import ALIASES, program_of
     from commonplace.cli.clients import CLIENTS
 
@@ -102,7 +102,7 @@ complete -o default -F _commonplace commonplace"""
 
 
 def _zsh(levels: dict[tuple[str, ...], Level]) -> str:
-    """The script for bash, which zsh runs with its own adapter."""
+    """Return the script for bash with zsh's adapter for it."""
     return f"autoload -Uz compinit bashcompinit\ncompinit\nbashcompinit\n{_bash(levels)}"
 
 

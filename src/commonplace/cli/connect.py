@@ -1,4 +1,4 @@
-"""The command that adds this server to an agent's configuration, and removes it."""
+"""`commonplace connect`: adds this server to an agent's configuration, or removes it."""
 
 from __future__ import annotations
 
@@ -68,15 +68,17 @@ def connect(
         bool, option("--project", "Use the configuration file of the project in this directory.")
     ] = False,
     config: Annotated[Path | None, option("--config PATH", "Another configuration file.")] = None,
-    timeout: Annotated[float, option("--timeout SECONDS", "How long --check may take.")] = SECONDS,
+    timeout: Annotated[
+        float, option("--timeout SECONDS", "The time limit of --check in seconds.")
+    ] = SECONDS,
     data: Data = None,
     space: Annotated[str | None, option("--space NAME", "The space to use.")] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Add this server to an agent's configuration. Shows the change, and asks.
+    """Add this server to an agent's configuration. Show the change, and ask before writing.
 
-    The rest of the file stays unchanged, with its comments; a backup is kept in the data directory.
-    Exit code 6 means that --check found a server that does not answer.
+    The rest of the file, with its comments, stays unchanged; a backup is stored in the data
+    directory. Exit code 6 means that --check found a server that does not answer.
 
     \b
       commonplace connect --list
@@ -89,15 +91,15 @@ def connect(
 
     if [list_, check, remove, undo].count(True) > 1:
         raise InvalidInput(
-            "Only one of --list, --check, --remove and --undo can be given.", hint="Choose one."
+            "--list, --check, --remove and --undo exclude each other.", hint="Choose one."
         )
     if config is not None and project:
-        raise InvalidInput("--config and --project both name a file.", hint="Choose one.")
+        raise InvalidInput("--config and --project exclude each other.", hint="Choose one.")
     root = Path.cwd() if project else None
     if list_:
         if config is not None:
             raise InvalidInput(
-                "--list only reads the default configuration files.", hint="Leave out --config."
+                "--list only reads the default configuration files.", hint="Omit --config."
             )
         _list(client, root, _valid_name(name), as_json)
         return
@@ -125,7 +127,7 @@ def connect(
         if transport is None:
             transport = "http" if (url, token, token_env) != (None, None, None) else "stdio"
         source = context.get_parameter_source("data")
-        # given as an option, not in the environment
+        # set as an option, not by an environment variable
         asked = getattr(source, "name", "") == "COMMANDLINE"
         with_token = (token, token_env) != (None, None)
         server = _server(
@@ -144,7 +146,7 @@ COMMANDS = (connect,)
 
 
 def _command_again(client: str, name: str, project: bool, config: Path | None) -> str:
-    """The `connect` command for the same entry and file, to show to the person."""
+    """Return the `connect` command for the same entry and file, for messages."""
     words = ["commonplace", "connect", client]
     words += ["--name", name] if name != NAME else []
     words += ["--project"] if project else []
@@ -163,13 +165,17 @@ def _valid_name(name: str) -> str:
 def _opened(
     client: Client, config: Path | None, project: Path | None, name: str, *, leaving: bool = False
 ) -> tuple[Client, Settings]:
-    """The client's file, and the client with the keys of that file.
+    """Return the client's file, and the client with the keys that this file uses.
 
-    If it reads several files, the one with our entry is chosen; when `leaving`, also among files
-    of its former releases.
+    If the client reads several files, choose the file with our entry; when `leaving`, also look at
+    files of its former releases.
     """
     if client.name == "opencode" and name == "servers":
-        raise InvalidInput("OpenCode uses that name itself.", hint="Choose another.", field="name")
+        raise InvalidInput(
+            "OpenCode uses this name itself; choose another --name.",
+            hint="Choose another.",
+            field="name",
+        )
     if config is not None:
         return _read(client, config.expanduser().absolute())
     paths = clients.files(client, project=project)
@@ -179,7 +185,7 @@ def _opened(
         try:
             opened.append(_read(client, path))
         except CommonplaceError:
-            continue  # unreadable: it is not the file that would be changed
+            continue  # skip an unreadable file, which will not be changed
     for chosen, settings in opened:
         if settings_files.find(settings.contents(), (*chosen.container, name)) is not None:
             return chosen, settings
@@ -210,20 +216,20 @@ def _server(
     registry.known(dialect)
     if transport == "stdio":
         if url is not None:
-            raise InvalidInput("A server on stdio has no URL.", hint="Leave out --url.")
+            raise InvalidInput("A stdio server has no URL.", hint="Omit --url.")
         return Stdio(*server_command(dialect, data, space))
     if transport != "http":
         raise InvalidInput("The transport must be stdio or http.", field="transport")
     if client.http is None:
         raise InvalidInput(
-            f"{client.title} starts its servers itself; its file takes no URL.",
+            f"{client.title} supports only stdio servers, which have no URL.",
             hint="Use --transport stdio.",
             field="transport",
         )
     if space is not None or (asked and data is not None):
         raise InvalidInput(
-            "A running server has its own data directory and spaces.",
-            hint="Leave out --data and --space.",
+            "--data and --space do not apply to a running server.",
+            hint="Omit them; the server's token selects the space.",
         )
     base = SERVER
     if url is not None:
@@ -231,10 +237,13 @@ def _server(
         if parts.path not in ("", "/") or parts.query:
             if dialect != DIALECT:
                 raise InvalidInput(
-                    "The URL says which dialect.", hint="Leave out --dialect, or the URL's path."
+                    "The path of the URL already selects the dialect.",
+                    hint="Omit --dialect, or the path.",
                 )
             return Http(url)
-        base = f"{parts.scheme}://{parts.netloc}"  # a server's address: the dialect says the path
+        base = (
+            f"{parts.scheme}://{parts.netloc}"  # the URL has no path, so the dialect determines it
+        )
     chosen = registry.load(dialect)
     if chosen.subject is not None and not with_token:
         noun = chosen.subject.title.lower()
@@ -247,7 +256,7 @@ def _server(
 
 
 def valid_url(url: str) -> str:
-    """The URL, if it is one of HTTP; InvalidInput otherwise."""
+    """Return the URL if it is an http or https URL; raise InvalidInput otherwise."""
     try:
         parts = urlsplit(url)
         valid = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
@@ -264,9 +273,9 @@ def _check_token(transport: str, token: str | None, token_env: str | None) -> No
     if token is None and token_env is None:
         return
     if transport != "http":
-        raise InvalidInput("A server on stdio takes no token.", hint="Use --transport http.")
+        raise InvalidInput("A stdio server needs no token.", hint="Use --transport http.")
     if token is not None and token_env is not None:
-        raise InvalidInput("Both --token and --token-env are given.", hint="Choose one.")
+        raise InvalidInput("--token and --token-env exclude each other.", hint="Choose one.")
     if token_env is not None and not _VARIABLE.fullmatch(token_env):
         raise InvalidInput("This is not the name of an environment variable.", field="token_env")
     if token is not None and not _TOKEN.fullmatch(token):
@@ -276,7 +285,7 @@ def _check_token(transport: str, token: str | None, token_env: str | None) -> No
 def server_command(
     dialect: str, data: Path | None, space: str | None
 ) -> tuple[str, tuple[str, ...]]:
-    """The command that starts this installation from any directory."""
+    """Return the command that starts this installation from any directory."""
     program, *rest = program_words()
     rest += ["mcp", "--dialect", dialect]
     if data is not None:
@@ -289,12 +298,12 @@ def server_command(
 
 
 def program_words(name: str = "commonplace", module: str = "commonplace.cli") -> list[str]:
-    """The words that start a program of this installation: its path, or uvx if it runs from uv's
-    cache.
+    """Return the words that start a program of this installation: its path, or a uvx command if it
+    runs from uv's cache.
     """
     suffix = ".exe" if os.name == "nt" else ""
     installed = Path(sys.executable).with_name(f"{name}{suffix}")
-    if "archive-v0" in installed.parts:  # a cache of uv, which may be emptied
+    if "archive-v0" in installed.parts:  # uv may delete programs in its cache
         return ["uvx", "--from", DISTRIBUTION, name]
     for program in (Path(sys.argv[0]).absolute(), installed):
         if program.stem == name and program.is_file() and os.access(program, os.X_OK):
@@ -319,11 +328,11 @@ class _Change:
 
     @property
     def diff(self) -> str:
-        """The change as a diff; empty if there is none."""
+        """Return the change as a diff; empty if nothing changes."""
         return "" if self.action == "none" else settings_files.difference(self.settings, self.new)
 
     def report(self, written: bool, backup: Path | None) -> dict[str, Any]:
-        """The change for JSON output."""
+        """Return the change as JSON output."""
         return {
             "client": self.client.name,
             "path": str(self.settings.path),
@@ -342,7 +351,7 @@ def _apply(
     shown = visible(str(change.settings.path))
     if not as_json:
         _show(change, shown)
-    if change.action == "none" or dry_run or not (yes or _agreed(as_json)):
+    if change.action == "none" or dry_run or not (yes or _confirmed(as_json)):
         if as_json:
             emit(change.report(False, None))
         elif change.action != "none":
@@ -362,20 +371,20 @@ def _apply(
 
 def _show(change: _Change, shown: str) -> None:
     if change.action != "none":
-        diff = f"{change.diff}\n"  # a file's last line may end with a carriage return too
+        diff = f"{change.diff}\n"  # the last line of a file may end with a carriage return
         say(visible(diff)[:-1])
         if change.new is None:
-            note(f"{shown} holds nothing else and is deleted")
+            note(f"{shown} has no other content and is deleted")
     elif change.entry is None:
         say(f"{change.name} is not in {shown}; there is nothing to remove")
     else:
         say(f"{change.name} is already in {shown}; there is nothing to change")
     if change.project and change.action in ("add", "update") and "command" in (change.entry or {}):
-        note("the command is for this machine; other users of this file may need another")
+        note("the command is for this machine; other users of this file may need another command")
 
 
-def _agreed(as_json: bool) -> bool:
-    """Whether the person agrees; False without a terminal to ask."""
+def _confirmed(as_json: bool) -> bool:
+    """Ask for confirmation; return False without a terminal."""
     if as_json or not sys.stdin.isatty():
         return False
     if not typer.confirm("Write this change?", err=True):
@@ -463,11 +472,11 @@ def _check(
             for line in found.stderr:
                 say(dim(f"  {visible(line)}"))
             if isinstance(server, Http) and found.status in (401, 403):
-                note("make a token with 'commonplace token create', and name the variable that"
-                     " holds it with --token-env")  # fmt: skip
+                note("create a token with 'commonplace token create', and name the variable with"
+                     " the token by --token-env")  # fmt: skip
             elif isinstance(server, Http) and found.status is None:
                 note("no server answers there; start one with 'commonplace serve'")
         if off:
-            note(f"the entry is switched off in {visible(str(settings.path))}")
+            note(f"the entry is disabled in {visible(str(settings.path))}")
     if not found.ok:
         raise typer.Exit(UNHEALTHY)

@@ -1,4 +1,4 @@
-"""Commands that rate the last turn: the memories that it used gain or lose credit."""
+"""Commands that rate the last turn, which raises or lowers the credit of the memories it used."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from commonplace.cli.options import AsJson, Data, Space, memory, option
 from commonplace.cli.terminal import note, tell
 from commonplace.text.hidden import visible
 
-credit = typer.Typer(help="Rate an agent's last turn, and so the memories it used.")
-Session = Annotated[str | None, option("--session", "The session; by default the newest one.")]
+credit = typer.Typer(help="Rate an agent's last turn and the memories that it used.")
+Session = Annotated[str | None, option("--session", "The session (default: the newest).")]
 
 
 @credit.command()
 def good(
     data: Data = None, space: Space = "default", session: Session = None, as_json: AsJson = False
 ) -> None:
-    """The answer was good (positive_feedback). Exit code 1 if no turn waits for a rating."""
+    """Rate the last answer as good (positive_feedback). Exit code 1 if no turn can be rated."""
     _judge("positive_feedback", data, space, session, as_json)
 
 
@@ -26,7 +26,7 @@ def good(
 def bad(
     data: Data = None, space: Space = "default", session: Session = None, as_json: AsJson = False
 ) -> None:
-    """The answer was wrong (user_correction). Exit code 1 if no turn waits for a rating."""
+    """Rate the last answer as wrong (user_correction). Exit code 1 if no turn can be rated."""
     _judge("user_correction", data, space, session, as_json)
 
 
@@ -46,7 +46,7 @@ def _judge(signal: str, data: Data, space: Space, session: Session, as_json: boo
         )
     if not judged:
         if not as_json:
-            note("no turn waits for a rating")
+            note("there is no turn to rate")
         raise typer.Exit(1)
 
 

@@ -12,9 +12,11 @@ from commonplace.cli.terminal import emit, note, say
 from commonplace.errors import InvalidInput
 from commonplace.storage import opening
 
-database = typer.Typer(help="A PostgreSQL database that holds the rows.", rich_markup_mode=None)
+database = typer.Typer(help="Set up and check a PostgreSQL database.", rich_markup_mode=None)
 
-Admin = Annotated[str, argument("ADMIN_URL", "The database's address for its administrator.")]
+Admin = Annotated[
+    str, argument("ADMIN_URL", "The database's address, with the administrator's role.")
+]
 
 
 @database.command("init")
@@ -22,15 +24,15 @@ def init(
     address: Admin,
     role: Annotated[str, option("--role NAME", "The role that servers use.")] = "commonplace",
     password_env: Annotated[
-        str, option("--password-env NAME", "The variable that holds the role's password.")
+        str, option("--password-env NAME", "The environment variable with the role's password.")
     ] = "",
     print_sql: Annotated[bool, option("--print-sql", "Print the SQL, and change nothing.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Make or migrate the tables, policies and the servers' role.
+    """Create or migrate the tables, policies and the role for servers.
 
-    A new role gets a generated password, and the address to use is shown once. A second run applies
-    missing migration steps and changes nothing else.
+    A new role gets a generated password; the address with the password is shown once. A second run
+    only applies missing migration steps.
 
     
       commonplace database init postgresql://postgres@db.example.com/commonplace
@@ -45,7 +47,7 @@ def init(
         if not password:
             raise InvalidInput(
                 f"The variable {password_env} is not set.",
-                hint="Put the role's password into it.",
+                hint="Set it to the role's password.",
                 field="password_env",
             )
     made = administration.prepare(address, role, password)
@@ -56,23 +58,26 @@ def init(
     if made.role_made and not password_env:
         note("Copy it now: the password is not shown again.")
     elif not password_env:
-        note(f"The role {role} existed already; its password is unchanged.")
+        note(f"The role {role} already existed; its password is unchanged.")
     note(f"{made.steps} migration steps were applied. Use the address as COMMONPLACE_DATABASE.")
 
 
 @database.command("check")
 def check(
-    address: Annotated[str | None, argument("[URL]", "The address that servers use.")] = None,
+    address: Annotated[
+        str | None, argument("[URL]", "The address with the role for servers.")
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Check a database with the role that servers use.
 
-    Exit code 6 means that a server would not start with it.
+    Exit code 6 means that a server cannot start with this database.
     """
     address = address or opening.default_database()
     if not address:
         raise InvalidInput(
-            "No database is named.", hint="Name its address, or set COMMONPLACE_DATABASE."
+            "The address of the database is missing.",
+            hint="Give it as an argument, or set COMMONPLACE_DATABASE.",
         )
     problems = opening.administration().problems(address)
     if as_json:
@@ -81,7 +86,7 @@ def check(
         for each in problems:
             say(f"{each.severity}: {each.message} {each.hint}")
         if not problems:
-            say("nothing is wrong")
+            say("no problems found")
     if any(each.severity == "error" for each in problems):
         raise typer.Exit(6)
 

@@ -1,4 +1,4 @@
-"""Commands that guard the files in which agents keep memories of their own."""
+"""Commands that store every version of agents' own memory files."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ guard = typer.Typer(
     no_args_is_help=True,
 )
 GROUPS = {"guard": guard}
-SECONDS = 5  # between two looks at the files, where the system does not report changes
+SECONDS = 5  # seconds between two checks, if the system does not report changes
 
 Paths = Annotated[
     list[Path] | None,
@@ -49,7 +49,7 @@ def _files(paths: list[Path] | None) -> list[Path]:
 def look(
     paths: Paths = None, data: Data = None, space: Space = "default", as_json: AsJson = False
 ) -> None:
-    """Store what is new or changed in the files, or gone. Undo takes it back.
+    """Store new, changed and deleted files. `commonplace undo` reverts this.
 
     \b
       commonplace guard look
@@ -77,7 +77,7 @@ def _show(report: Guarded) -> None:
 
 @guard.command("watch")
 def watch(paths: Paths = None, data: Data = None, space: Space = "default") -> None:
-    """Look at the files whenever one changes, until Ctrl-C."""
+    """Watch the files and store every change, until Ctrl-C."""
     from watchfiles import watch as changes
 
     from commonplace.importers import native_memories
@@ -85,12 +85,12 @@ def watch(paths: Paths = None, data: Data = None, space: Space = "default") -> N
     files = _files(paths)
     folders = {file.parent for file in files} | {path for path in paths or () if path.is_dir()}
     with options.memory(data, space, create=True) as memory:
-        # A short time-out, so that a change between the first look and the watch is noticed too.
+        # A short timeout, so that a change between the first check and the watch is found too.
         watched = changes(*folders, recursive=bool(paths),
                           rust_timeout=SECONDS * 1_000, yield_on_timeout=True)  # fmt: skip
         report = native_memories.look(memory, files)
         _show(report)
-        with suppress(KeyboardInterrupt):  # the usual end; a look is stored whole or not at all
+        with suppress(KeyboardInterrupt):  # the usual end; each check is stored in one transaction
             for _ in watched:
                 report = native_memories.look(memory, _existing(paths))
                 if report.added or report.changed or report.gone:
@@ -113,7 +113,7 @@ def list_(data: Data = None, space: Space = "default", as_json: AsJson = False) 
     with options.memory(data, space) as memory:
         found = list(native_memories.guarded(memory))
         if not found:
-            note("No file is guarded yet. Begin with: commonplace guard look.")
+            note("No file is guarded yet. Start with: commonplace guard look.")
         for one in found:
             versions = len({each.memory.text for each in memory.history.versions(one.id)})
             path, gone = str(one.attrs["file"]), one.attrs.get("gone_since")
@@ -126,16 +126,16 @@ def list_(data: Data = None, space: Space = "default", as_json: AsJson = False) 
 
 @guard.command("bring-back")
 def bring_back(
-    path: Annotated[Path, argument("FILE", "The path that the file had.")],
-    at: Annotated[str | None, option("--at WHEN", "As it was at that time.")] = None,
+    path: Annotated[Path, argument("FILE", "The file's path.")],
+    at: Annotated[str | None, option("--at WHEN", "Restore the version at this time.")] = None,
     overwrite: Annotated[
-        bool, option("--overwrite", "Replace the file that is there; it is stored first.")
+        bool, option("--overwrite", "Replace an existing file, after storing it.")
     ] = False,
     data: Data = None,
     space: Space = "default",
     as_json: AsJson = False,
 ) -> None:
-    """Write a guarded file again, as it was last or at a time.
+    """Restore a guarded file: its last version, or its version at a time.
 
     \b
       commonplace guard bring-back ~/.codex/memories/MEMORY.md

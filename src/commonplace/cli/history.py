@@ -1,4 +1,4 @@
-"""Commands for the history of a space: what was done, and undoing it."""
+"""Commands for the history of a space: show and undo operations."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from commonplace.engine.history.changes import Change
     from commonplace.engine.model import Operation
 
-# Names of rows, singular and plural; rows of other tables change only together with these.
+# Names of rows by table, singular and plural; other tables change only together with these.
 NOUNS = {
     "memories": ("memory", "memories"),
     "links": ("link", "links"),
@@ -27,13 +27,13 @@ NOUNS = {
     "contents": ("version of an artifact", "versions of artifacts"),
     "reviews": ("review", "reviews"),
 }
-# Columns that change along with others, and are not shown.
+# Columns that change together with other columns, and are not shown.
 _AFTER_OTHERS = {"version", "updated_at", "hash", "seq", "format", "origin", "num"}
 
 
 def undo(
     operation: Annotated[
-        str | None, argument("OPERATION", "An operation from the log; the newest by default.")
+        str | None, argument("OPERATION", "An operation from the log (default: the newest).")
     ] = None,
     data: Data = None,
     space: Space = "default",
@@ -42,8 +42,8 @@ def undo(
 ) -> None:
     """Undo an operation.
 
-    Everything it changed gets its former state. If a later change conflicts, the error names it.
-    An import is undone as a whole, even if the log shows it as many operations.
+    All its changes are reverted. If a later change conflicts, the error names that change.
+    An import is undone as a whole, even if the log shows it as several operations.
     """
     from commonplace.engine.binding import engine_call, lease
     from commonplace.engine.finding import listing
@@ -64,18 +64,18 @@ def undo(
         return
     what = f"{target.name} of {local(target.at, seconds=True)}" if target else undone.undoes
     say(visible(f"undone: {what}"))
-    if told := in_words(made):
-        say(dim(one_line(f"now: {told}", terminal.columns())))
+    if summary := in_words(made):
+        say(dim(one_line(f"now: {summary}", terminal.columns())))
 
 
 def log(
     limit: Annotated[int, option("--limit -n N", "Maximum number of results.")] = 20,
-    since: Annotated[str | None, option("--since WHEN", "Only what was done since then.")] = None,
+    since: Annotated[str | None, option("--since WHEN", "Only operations since this time.")] = None,
     data: Data = None,
     space: Space = "default",
     as_json: AsJson = False,
 ) -> None:
-    """Show what was done, the newest first, and who did it. With --json, one object per line.
+    """Show operations and who did them, the newest first. With --json, one object per line.
 
     \b
       commonplace log --since yesterday
@@ -95,20 +95,20 @@ def log(
     undone = {each.undoes for each in operations}
     imports = {timeline.label(each) for each in operations if each.id in undone} - {None}
     for each, changed in zip(operations, made, strict=True):
-        label, told = timeline.label(each), in_words(changed)
+        label, summary = timeline.label(each), in_words(changed)
         if each.seq in erased:
-            verb = "purged" if each.name == "purge" else "deleted as out of date:"
-            told = f"{verb} {counted(erased[each.seq], *NOUNS['memories'])}"
+            verb = "purged" if each.name == "purge" else "deleted as expired:"
+            summary = f"{verb} {counted(erased[each.seq], *NOUNS['memories'])}"
         elif not changed and each.seq < purged:
-            told = f"{each.name}: what it changed was purged later"
+            summary = f"{each.name}: the changed memories were purged later"
         if as_json:
-            emit({**each.as_dict(), "changed": told})
+            emit({**each.as_dict(), "changed": summary})
         else:
             gone = each.id in undone or label in imports
-            _show(each, told, label, undone=gone and not each.undoes)
+            _show(each, summary, label, undone=gone and not each.undoes)
 
 
-def _show(each: Operation, told: str, label: str | None, *, undone: bool) -> None:
+def _show(each: Operation, summary: str, label: str | None, *, undone: bool) -> None:
     by = " ".join(
         f"{part} {value}" for part, value in each.origin.as_dict().items() if value != label
     )
@@ -116,25 +116,25 @@ def _show(each: Operation, told: str, label: str | None, *, undone: bool) -> Non
     if undone:
         name += " (undone)"
     room = terminal.columns() - 10
-    say(f"{bold(each.id[:8])}  {one_line(told or name, room)}")
+    say(f"{bold(each.id[:8])}  {one_line(summary or name, room)}")
     parts = (local(each.at, seconds=True), name, by)
     say(dim("          " + one_line(" · ".join(part for part in parts if part), room)))
 
 
 def in_words(changed: Sequence[Change]) -> str:
-    """The added, changed and removed rows in words; empty if there are none."""
+    """Return the numbers of added, changed and removed rows in words; empty if there are none."""
     memories = [each for each in changed if each.table == "memories"]
     if len(memories) == 1:
         rest = Counter(each.table for each in changed if each.table != "memories")
         more = [counted(rest[name], *NOUNS[name]) for name in NOUNS if rest[name]]
-        return _one(memories[0]) + (f" (and {', '.join(more)})" if more else "")
+        return _describe_one(memories[0]) + (f" (and {', '.join(more)})" if more else "")
     if not memories and len(changed) == 1 and changed[0].table == "facts":
         return _fact(changed[0])
     groups = Counter((_verb(each), each.table) for each in changed if each.table in NOUNS)
-    told: dict[str, list[str]] = {}
+    summary: dict[str, list[str]] = {}
     for (verb, table), count in groups.items():
-        told.setdefault(verb, []).append(counted(count, *NOUNS[table]))
-    return ", ".join(f"{verb} {' and '.join(what)}" for verb, what in told.items())
+        summary.setdefault(verb, []).append(counted(count, *NOUNS[table]))
+    return ", ".join(f"{verb} {' and '.join(what)}" for verb, what in summary.items())
 
 
 def _verb(change: Change) -> str:
@@ -149,8 +149,8 @@ def _verb(change: Change) -> str:
     return "changed"
 
 
-def _one(change: Change) -> str:
-    """The change of one memory: its text, the texts before and after, or the fields."""
+def _describe_one(change: Change) -> str:
+    """Describe the change of one memory: its text, the texts before and after, or the fields."""
     verb, row = _verb(change), change.after or change.before
     assert row is not None
     before, after = change.before, change.after
@@ -158,21 +158,21 @@ def _one(change: Change) -> str:
     if verb != "changed" or before is None or after is None:
         return f"{verb}: {text}"
     if before["text"] != after["text"]:
-        return f"changed: {_both(str(before['text']), str(after['text']))}"
+        return f"changed: {_before_and_after(str(before['text']), str(after['text']))}"
     fields = [name for name in after if name not in _AFTER_OTHERS and before[name] != after[name]]
-    told = [f"{name} {_value(before[name])} → {_value(after[name])}" for name in fields]
-    return f"changed {'; '.join(told) or 'nothing'}: {text}"
+    summary = [f"{name} {_value(before[name])} → {_value(after[name])}" for name in fields]
+    return f"changed {'; '.join(summary) or 'nothing'}: {text}"
 
 
-def _both(before: str, after: str) -> str:
-    """Two texts on one line; if they are too long, each gets half of it."""
+def _before_and_after(before: str, after: str) -> str:
+    """Return two texts on one line; if they are too long, each gets half of the line."""
     room = terminal.columns() - 10 - len("changed:  → ")
     longest = room if terminal.width(before + after) <= room else room // 2
     return f"{one_line(before, longest)} → {one_line(after, longest)}"
 
 
 def _value(value: Any) -> str:
-    """A stored value: a list as its words, and anything else in short."""
+    """Return a stored value as short text; join the items of a list."""
     if isinstance(value, str) and value.startswith("["):
         return ", ".join(map(str, json.loads(value))) or "none"
     return one_line(str(value), 30) if value not in (None, "") else "none"

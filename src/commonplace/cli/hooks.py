@@ -1,4 +1,4 @@
-"""Commands for hooks of agents; they never fail."""
+"""Commands for hooks of agents; their exit code is always 0."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ hook = typer.Typer(help="Commands for the hooks of agents.")
 
 @hook.callback()
 def _hooks() -> None:
-    """Make typer treat a group of one command as a group."""
+    """Make typer keep the group although it has only one command."""
 
 
 @hook.command("recall")
@@ -35,7 +35,7 @@ def recall(
         int, option("--tokens", "Maximum size of the output in tokens.", min=100, max=20_000)
     ] = 1_000,
 ) -> None:
-    """Print memories that are relevant to a prompt, if there are any.
+    """Print memories that are relevant to a prompt.
 
     The prompt comes on standard input: as text, or as the JSON of a hook's event (`prompt`,
     `hook_event_name`). The exit code is always 0, so that the agent continues.
@@ -54,7 +54,7 @@ def recall(
 
 
 def _event(given: bytes) -> tuple[str, bool]:
-    """The prompt of an event, and whether a session starts."""
+    """Return the prompt of an event, and whether a session starts."""
     text = given.decode("utf-8", "replace").replace("\0", "")
     try:
         event: Any = json.loads(text)

@@ -1,6 +1,6 @@
-"""Reads JSON, JSON with comments, and JSON5; inserts, replaces or removes one key of a text.
+"""Parses JSON, JSON with comments and JSON5; inserts, replaces or removes one key in the text.
 
-An edit changes only its own key, so comments, order and layout of everything else stay.
+An edit changes only its own key; comments, order and layout of the rest stay unchanged.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ _ESCAPES["x"] = "\\u00"  # followed by two hexadecimal digits
 
 
 class NotReadable(ValueError):
-    """The text is not valid, or an entry cannot be put into it."""
+    """The text is not valid, or an entry cannot be inserted."""
 
 
 def read(text: str, format: Format) -> Any:
-    """The value of the text; an empty object for an empty string; otherwise `NotReadable`."""
+    """Parse the text; return an empty object for an empty string; raise `NotReadable`."""
     plain = text if format is Format.JSON else _plain(text, five=format is Format.JSON5)
     if not plain.strip(" \t\r\n"):
         return {}
@@ -59,7 +59,7 @@ def read(text: str, format: Format) -> Any:
 
 
 def _plain(text: str, *, five: bool) -> str:
-    """The text as plain JSON with the same lines: no comments, no trailing commas, no JSON5."""
+    """Convert the text to plain JSON with the same line numbers."""
     tokens = list(_TOKEN.finditer(text))
     significant = [token for token in tokens if not token["comment"]]
     before = {b.start(): a[0] for a, b in pairwise(significant)}
@@ -78,7 +78,7 @@ def _plain(text: str, *, five: bool) -> str:
         elif five and token["word"]:
             name = after.get(start) == ":" and _NAME5.fullmatch(written)
             number = _NUMBER5.fullmatch(written) and not _NUMBER.fullmatch(written)
-            # These numbers are only compared, so they are kept as text.
+            # JSON5 numbers are converted to text, since they are only compared.
             written = json.dumps(written) if name or number else written
         parts += (text[at:start], written)
         at = token.end()
@@ -94,7 +94,7 @@ def _as_json_escape(match: re.Match[str]) -> str:
 
 @dataclass(frozen=True)
 class _Member:
-    """A key of an object and its value; positions are in the text, `token` among the tokens."""
+    """A key and its value; positions are offsets in the text, `token` is an index of tokens."""
 
     key: str
     start: int
@@ -115,10 +115,10 @@ class _ParsedText:
         self.unit = first[1] if first else "  "
 
     def members(self, at: int, path: Sequence[str]) -> list[_Member]:
-        """The members of the object that begins with this token."""
+        """Return the members of the object that begins at this token."""
         if self.tokens[at][0] != "{":
             where = ".".join(path) or "the whole file"
-            raise NotReadable(f"{where} is not an object with names and values")
+            raise NotReadable(f"{where} is not a JSON object")
         found: list[_Member] = []
         at += 1
         while self.tokens[at][0] != "}":
@@ -142,23 +142,23 @@ class _ParsedText:
         return found
 
     def member(self, at: int, path: Sequence[str]) -> _Member | None:
-        """The member of that object with the last name of the path."""
+        """Return the member whose key is the last name of the path."""
         found = [each for each in self.members(at, path[:-1]) if each.key == path[-1]]
         if len(found) > 1:
-            raise NotReadable(f"{'.'.join(path)} is given more than once")
+            raise NotReadable(f"{'.'.join(path)} occurs more than once")
         return found[0] if found else None
 
     def indent(self, at: int) -> str:
-        """The indentation of the line at this position."""
+        """Return the indentation of the line at this position."""
         line = self.text[self.text.rfind("\n", 0, at) + 1 : at]
         return line[: len(line) - len(line.lstrip(" \t"))]
 
     def rendered(self, value: Any, indent: str = "") -> str:
-        """The value as JSON, its further lines indented."""
+        """Return the value as JSON, with its further lines indented."""
         return json.dumps(value, ensure_ascii=False, indent=self.unit).replace("\n", "\n" + indent)
 
     def inserted(self, at: int, path: Sequence[str], value: Any) -> str:
-        """The text with a new first member in the object that begins with this token."""
+        """Return the text with a new first member in the object that begins at this token."""
         opening, members = self.tokens[at].start(), self.members(at, path[:-1])
         label = f"{json.dumps(path[-1], ensure_ascii=False)}: "
         rest_of_line = _REST_OF_LINE.match(self.text, opening + 1)
@@ -177,7 +177,7 @@ class _ParsedText:
 
 
 def write(text: str, format: Format, path: Sequence[str], value: Any) -> str:
-    """The text with the value at this path of names; missing objects are created."""
+    """Return the text with the value at this path of keys; create missing objects."""
     source = _ParsedText(text, format)
     if not source.tokens:
         comments = f"{text.rstrip()}\n" if text.strip() else ""
@@ -192,7 +192,7 @@ def write(text: str, format: Format, path: Sequence[str], value: Any) -> str:
     if not isinstance(value, Mapping) or source.tokens[at][0] != "{":
         written = source.rendered(value, source.indent(member.value_start))
         return text[: member.value_start] + written + text[member.end :]
-    # One key after the other, so that comments inside the object stay.
+    # Replace one key after the other, to preserve comments inside the object.
     former = read(text[member.value_start : member.end], format)
     for name in former.keys() - value.keys():
         text = remove(text, format, [*path, name])
@@ -203,7 +203,7 @@ def write(text: str, format: Format, path: Sequence[str], value: Any) -> str:
 
 
 def remove(text: str, format: Format, path: Sequence[str]) -> str:
-    """The text without the member at this path."""
+    """Return the text without the member at this path."""
     source = _ParsedText(text, format)
     at = 0
     for depth in range(1, len(path)):
@@ -216,13 +216,13 @@ def remove(text: str, format: Format, path: Sequence[str]) -> str:
         return text
     start, end = member.start, member.end if member.comma is None else member.comma + 1
     before, after = text[:start].rstrip(" \t\r\n"), text[end:]
-    if "\n" not in text[len(before) : start]:  # it shares its line with what precedes it
+    if "\n" not in text[len(before) : start]:  # another member is before it on the same line
         before, after = text[:start], after.lstrip(" \t")
     previous = members[members.index(member) - 1].comma if member is not members[0] else None
     if previous is not None and member.comma is None:
         before = before[:previous] + before[previous + 1 :]
     if before.rstrip().endswith("{") and after.lstrip().startswith("}"):
-        return before.rstrip() + after.lstrip()  # an empty object
+        return before.rstrip() + after.lstrip()  # the object becomes empty
     return before + after
 
 

@@ -28,24 +28,24 @@ if TYPE_CHECKING:
 
 
 def _directory(name: str) -> Path:
-    """A directory by its name; an empty name is refused."""
+    """Parse a directory name; refuse an empty name."""
     if not name.strip():
         raise InvalidInput(
             "--data is empty.",
-            hint="Give a directory, or leave it out.",
+            hint="Name a directory, or omit the option.",
             field="data",
         )
     return Path(name)
 
 
 def option(form: str, help: str, **more: Any) -> Any:
-    """An option from its help text form, such as `--limit -n N`: flags and the value's name."""
+    """Return an option for a form such as `--limit -n N`: flags and the name of the value."""
     flags, metavar = _split(form)
     return typer.Option(*flags, metavar=metavar, help=help, **more)
 
 
 def argument(metavar: str, help: str) -> Any:
-    """An argument by the name that help shows for it."""
+    """Return an argument with the name that the help shows."""
     return typer.Argument(metavar=metavar, help=help)
 
 
@@ -63,7 +63,7 @@ Database = Annotated[
     str | None,
     option(
         "--database URL",
-        "A PostgreSQL database that holds the rows instead.",
+        "A PostgreSQL database to use instead of files.",
         envvar="COMMONPLACE_DATABASE",
     ),
 ]
@@ -85,7 +85,7 @@ Id = Annotated[str, argument("ID", "The ID, or its first characters.")]
 
 ProjectOption = Annotated[
     str | None,
-    option("--project NAME", "The project, instead of that of the working directory."),
+    option("--project NAME", "Use this project instead of the project of the working directory."),
 ]
 AllowSecrets = Annotated[
     bool,
@@ -96,11 +96,11 @@ AllowSecrets = Annotated[
     ),
 ]
 GlobalOption = Annotated[
-    bool, option("--global", "Store it for all projects, not for the current one.")
+    bool, option("--global", "Store for all projects, not only for the current one.")
 ]
 
 
-# What --dialect takes, as help shows it. Dialects of other distributions are not looked up here.
+# The values of --dialect in the help; dialects of other distributions are not listed.
 DIALECTS = ", ".join(registry.built_in())
 
 
@@ -108,9 +108,9 @@ _TYPES: dict[str, Any] = {"share": float, "flag": bool}
 
 
 def with_fields(command: Callable[..., None], *, to_find: bool = False) -> Callable[..., None]:
-    """Give a command an option for each field of a memory, or with `to_find` each filter.
+    """Decorate a command: add an option for each field of a memory, or each filter with `to_find`.
 
-    The command gets the given values as `details`.
+    The command receives the values as `details`.
     """
     chosen = {
         name: known
@@ -153,7 +153,7 @@ _database: str | None = None
 
 
 def with_database(command: Callable[..., None]) -> Callable[..., None]:
-    """Give a command that has --data the option --database too."""
+    """Decorate a command that has --data: add the option --database."""
 
     @functools.wraps(command)
     def wrapped(*, database: str | None, **given: Any) -> None:
@@ -179,9 +179,9 @@ def with_database(command: Callable[..., None]) -> Callable[..., None]:
 
 
 def settings_of(data: Path | None) -> Settings:
-    """The settings of a data directory: the only way in which commands read them.
+    """Load the settings of a data directory; all commands must use this function.
 
-    InvalidInput if config.toml or a variable is wrong, so that no command goes on without them.
+    Raise InvalidInput if config.toml or a variable is invalid, so that the command stops.
     """
     from commonplace.engine.library import directory
     from commonplace.server.settings import Settings
@@ -190,12 +190,12 @@ def settings_of(data: Path | None) -> Settings:
 
 
 def database_of(data: Path | None) -> str | None:
-    """The address of the database that holds the rows; None if they are in the data directory."""
+    """Return the address of the PostgreSQL database; None if the data directory has the rows."""
     return settings_of(data).database or None
 
 
 def has_system(data: Path | None) -> bool:
-    """Whether the system store (accounts, tokens) exists; this check must not create it."""
+    """Return whether the system store (accounts, tokens) exists; do not create it."""
     from commonplace.engine.library import directory
     from commonplace.storage.system import system_file
 
@@ -203,7 +203,7 @@ def has_system(data: Path | None) -> bool:
 
 
 def open_system(data: Path | None) -> Store:
-    """The store of accounts and credentials, which all spaces share."""
+    """Open the store of accounts and credentials, which all spaces share."""
     from commonplace.engine.library import directory
     from commonplace.storage import opening
 
@@ -211,7 +211,7 @@ def open_system(data: Path | None) -> Store:
 
 
 def existing(data: Path | None) -> Path:
-    """The data directory; NotFound if it does not exist, so that reading does not create it."""
+    """Return the data directory; raise NotFound if it does not exist."""
     from commonplace.engine.library import directory
 
     where = directory(data)
@@ -228,7 +228,7 @@ def existing(data: Path | None) -> Path:
 def library(
     data: Path | None, embedding: str | None = "none", *, allow_secrets: bool = False
 ) -> Iterator[Library]:
-    """The open data directory; its settings say what `embedding` does not, if that is None."""
+    """Open a data directory; if `embedding` is None, use the value in its settings."""
     from commonplace.embedding.provider import configured_embedder
     from commonplace.engine.library import Library
 
@@ -244,14 +244,14 @@ def library(
     )
     try:
         if opened.read_only:
-            note(f"{visible(str(opened.path))} can only be read: nothing is stored or counted.")
+            note(f"{visible(str(opened.path))} is read-only: nothing is stored or counted.")
         yield opened
     finally:
         opened.close()
 
 
 def check_embedding(name: str | None) -> None:
-    """Raise InvalidInput if there is no such provider of embeddings."""
+    """Raise InvalidInput if the embedding provider does not exist."""
     from commonplace.embedding.provider import open_embedder
 
     usual = name is None or name.strip().lower() == "builtin"
@@ -261,7 +261,7 @@ def check_embedding(name: str | None) -> None:
 
 
 def _served_model(data: Path | None) -> Embedder | None:
-    """The built-in model, in the server of the data directory if one runs."""
+    """Return the built-in model, served by the running server of the data directory, if any."""
     from commonplace.client import connection
     from commonplace.embedding.provider import open_embedder
     from commonplace.engine.library import directory
@@ -276,7 +276,7 @@ def _served_model(data: Path | None) -> Embedder | None:
 
 
 def current_project(name: str | None = None) -> Project | None:
-    """The project of that name, or of the working directory; None outside of any."""
+    """Return the project of that name, or of the working directory; None if it has no project."""
     from commonplace.platform.projects import project_here
 
     if name is not None and not name.strip():
@@ -295,9 +295,9 @@ def memory(
     project: Project | None = None,
     allow_secrets: bool = False,
 ) -> Iterator[Commonplace]:
-    """An open space; NotFound if it does not exist, unless `create`.
+    """Open a space; raise NotFound if it does not exist, unless `create`.
 
-    `first` is the hint in the error.
+    `first` is the hint of the error.
     """
     from commonplace.engine.commonplace import Commonplace
     from commonplace.engine.model import Origin
@@ -342,7 +342,7 @@ def _missing_space(data: Path | None, space: str, first: str) -> NotFound:
 
 @contextmanager
 def _removed_if_unused(file: Path, space: str) -> Iterator[None]:
-    """Remove a new space's file again, and new directories, if the command has stored nothing."""
+    """Remove the file and directories of a new space if the command stored nothing."""
     new = [each for each in (file, file.parent, file.parent.parent) if not each.exists()]
     try:
         yield
@@ -351,13 +351,13 @@ def _removed_if_unused(file: Path, space: str) -> Iterator[None]:
             if file in new and file.exists():
                 from commonplace.storage.sqlite.swap import delete
 
-                delete(file, unused=space)  # refused if something was stored
+                delete(file, unused=space)  # fails if something was stored
             for folder in new[1:] if file in new else ():
-                folder.rmdir()  # fails if there is a file in it
+                folder.rmdir()  # fails if the directory is not empty
 
 
 def compute_embeddings(memory: Commonplace) -> int:
-    """Compute the embeddings that are missing, if the model runs on this machine; how many."""
+    """Compute missing embeddings, if the model runs on this machine; return their number."""
     from commonplace.engine.binding import engine_call
     from commonplace.engine.maintenance import upkeep
 
@@ -373,7 +373,8 @@ def _how_to_create(space: str) -> str:
 
 
 def moment(value: str | None, name: str) -> datetime | str | None:
-    """A time as people type it, local without a time zone: a date, `yesterday`, `7d`.
+    """Parse a time as typed by a person: a date, `yesterday`, `7d`; local unless it has a time
+    zone.
 
     A date means its end for `until`; for `at` it stays a date: midnight in UTC. A period means its
     start, its end for `until` and `as_of`, and the day in its middle for `at`.
@@ -402,8 +403,8 @@ def moment(value: str | None, name: str) -> datetime | str | None:
             ) from None
         at = found - last
         if name == "at" and (at.hour % 12, at.minute, at.second, at.microsecond) == (0, 0, 0, 0):
-            return at.replace(hour=0, tzinfo=UTC)  # nobody has named a time of the day
+            return at.replace(hour=0, tzinfo=UTC)  # no time of the day was given
     try:
         return at.astimezone()
     except (OverflowError, OSError, ValueError):
-        raise InvalidInput(f"{option} lies outside the years 1 to 9999.", field=name) from None
+        raise InvalidInput(f"{option} must be between the years 1 and 9999.", field=name) from None

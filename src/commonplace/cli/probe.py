@@ -1,4 +1,4 @@
-"""Test a configured server as an MCP client: start or reach it, initialise, call a tool."""
+"""Tests a configured server as an MCP client: connect, initialize, call a tool."""
 
 from __future__ import annotations
 
@@ -46,10 +46,10 @@ def probe(server: Stdio | Http, seconds: float) -> Probe:
     with tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace") as errors:
         with _unparsed_lines() as garbage:
             try:
-                asyncio.run(_within(seconds, server, found, errors))
+                asyncio.run(_run_with_timeout(seconds, server, found, errors))
             except TimeoutError:
-                found.error = f"no complete answer within {seconds:g} seconds"
-            except Exception as error:  # any error is shown to the person
+                found.error = f"no complete response within {seconds:g} seconds"
+            except Exception as error:  # any error becomes part of the result
                 found.error = _reason(error)
         errors.seek(0)
         lines = [line.rstrip() for line in errors.read().splitlines() if line.strip()]
@@ -64,7 +64,9 @@ def probe(server: Stdio | Http, seconds: float) -> Probe:
     return found
 
 
-async def _within(seconds: float, server: Stdio | Http, found: Probe, errors: IO[str]) -> None:
+async def _run_with_timeout(
+    seconds: float, server: Stdio | Http, found: Probe, errors: IO[str]
+) -> None:
     async with asyncio.timeout(seconds), _connected(server, found, errors) as client:
         info = client.server_info
         found.server = f"{info.name} {info.version}".strip() if info else ""
@@ -73,7 +75,7 @@ async def _within(seconds: float, server: Stdio | Http, found: Probe, errors: IO
         found.tools = len(tools)
         if not tools:
             found.error = "it answers, but lists no tools; is the token for another dialect?"
-        found.called = _harmless(tools)
+        found.called = _safe_tool(tools)
         if found.called:
             answer = await client.call_tool(found.called, {})
             found.answer = _text(answer)
@@ -109,8 +111,8 @@ async def _connected(server: Stdio | Http, found: Probe, errors: IO[str]) -> Asy
         yield client
 
 
-def _harmless(tools: list[Tool]) -> str:
-    """A tool that can be called safely: ours, or one that only reads."""
+def _safe_tool(tools: list[Tool]) -> str:
+    """Return a tool that is safe to call: one of ours, or a read-only tool."""
     for tool in tools:
         if tool.name == TOOL and not tool.input_schema.get("required"):
             return tool.name
@@ -128,7 +130,7 @@ def _text(result: CallToolResult) -> str:
 
 
 def _reason(error: BaseException) -> str:
-    """The first error of nested exception groups, on one line."""
+    """Return the first error in nested exception groups, on one line."""
     while isinstance(error, BaseExceptionGroup) and error.exceptions:
         error = error.exceptions[0]
     if isinstance(error, FileNotFoundError):
@@ -141,7 +143,7 @@ def _reason(error: BaseException) -> str:
 
 @contextlib.contextmanager
 def _unparsed_lines() -> Iterator[list[str]]:
-    """Collect parse errors that the MCP library logs, instead of printing them."""
+    """Collect the parse errors that the MCP SDK logs, instead of printing them."""
     complaints: list[str] = []
 
     class Collect(logging.Handler):

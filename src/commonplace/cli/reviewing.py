@@ -1,4 +1,4 @@
-"""The command for the inbox of proposals."""
+"""`commonplace review`: decides on proposals in the inbox."""
 
 from __future__ import annotations
 
@@ -21,15 +21,16 @@ PROPOSE = "propose"
 
 def review(
     action: Annotated[
-        str | None, argument("accept|reject|edit|propose", "What to do; without it, list them.")
+        str | None,
+        argument("accept|reject|edit|propose", "The action (default: list the proposals)."),
     ] = None,
     ids: Annotated[list[str] | None, argument("ID...", "IDs, or their first characters.")] = None,
-    text: Annotated[str | None, option("--text TEXT", "A better wording.")] = None,
+    text: Annotated[str | None, option("--text TEXT", "The new text.")] = None,
     accept_all: Annotated[
-        bool, option("--auto-accept", "Accept everything that waits, in one operation.")
+        bool, option("--auto-accept", "Accept all pending proposals, in one operation.")
     ] = False,
     with_model: Annotated[
-        bool, option("--with-model", "For propose: ask the configured language model, too.")
+        bool, option("--with-model", "With propose: also use the configured language model.")
     ] = False,
     limit: Annotated[int, option("--limit -n N", "Maximum number of results.")] = 20,
     data: Data = None,
@@ -37,13 +38,13 @@ def review(
     as_json: AsJson = False,
     embedding: Embedding = None,
 ) -> None:
-    """Decide on what was proposed from conversations. With --json, one object per line.
+    """Accept, edit or reject proposed memories. With --json, one object per line.
 
-    What you say in sessions of agents is proposed as memories, and none is stored until you accept
-    it. `commonplace undo` takes a decision back. With `auto_accept = true` in config.toml of the
-    data directory, all that is proposed from then on is accepted at once. `propose` looks through
-    all stored conversations, also imported ones; with --with-model it sends what you said in them
-    to the language model that is configured.
+    Statements that you make in sessions of agents are proposed as memories, and stored only when
+    you accept them. `commonplace undo` reverts a decision. With `auto_accept = true` in config.toml
+    of the data directory, new proposals are accepted at once. `propose` searches all stored
+    conversations, also imported ones; with --with-model it sends your lines in them to the
+    configured language model.
 
     \b
       commonplace review
@@ -67,14 +68,14 @@ def review(
             count = inbox.accept_all(memory)
             tell(as_json, {"accepted": count}, f"accepted {count}")
             if not as_json:
-                note("to accept everything from now on: auto_accept = true in config.toml")
+                note("to accept all new proposals automatically: auto_accept = true in config.toml")
             return
         if action is None:
             found, total = inbox.waiting(memory, limit)
             for each in found:
                 emit(_plain(each)) if as_json else _show(each)
             if not as_json:
-                note(f"{total} waiting" if total else "nothing is waiting")
+                note(f"{total} waiting" if total else "there are no pending proposals")
             return
         with lease(memory) as opened:
             named = list(dict.fromkeys(listing.memory_id(opened, each) for each in ids or []))
@@ -94,7 +95,7 @@ def review(
 def _propose(
     data: Path | None, space: str, embedding: str | None, with_model: bool, as_json: bool
 ) -> None:
-    """Look for proposals in what is stored."""
+    """Search stored conversations for proposals."""
     from commonplace.platform import review as inbox
 
     find = None
@@ -111,13 +112,17 @@ def _propose(
 def _check(action: str | None, ids: list[str], text: str | None, accept_all: bool) -> None:
     if action is not None and action not in ACTIONS:
         raise InvalidInput(
-            f"{action!r} is not something to do with a proposal.",
+            f"Unknown action {action!r}.",
             hint=f"Use {', '.join((*ACTIONS, PROPOSE))}.",
         )
     if action is not None and (not ids or accept_all):
-        raise InvalidInput("Name the proposals.", hint="commonplace review lists them.", field="id")
+        raise InvalidInput(
+            "The IDs of the proposals are missing.",
+            hint="List them with 'commonplace review'.",
+            field="id",
+        )
     if action == "edit" and not text:
-        raise InvalidInput("There is no new wording.", hint="Give --text.", field="text")
+        raise InvalidInput("The new text is missing.", hint="Give --text.", field="text")
     if text is not None and (action not in ("accept", "edit") or len(ids) != 1):
         raise InvalidInput("--text is for one proposal.", hint="accept or edit it.", field="text")
 

@@ -1,4 +1,4 @@
-"""The command that finds secrets in what is stored."""
+"""`commonplace scan`: finds stored secrets."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from commonplace.text.hidden import visible
 def scan(
     purge: Annotated[
         bool,
-        option("--purge", "Delete the memories that hold some; copies with masks stay."),
+        option("--purge", "Delete memories with secrets, and store masked copies."),
     ] = False,
     yes: Annotated[bool, option("--yes", "Delete without asking.")] = False,
     data: Data = None,
@@ -26,11 +26,11 @@ def scan(
     as_json: AsJson = False,
     embedding: Embedding = None,
 ) -> None:
-    """Find keys, tokens and passwords that are stored. With --json, one object per line.
+    """Find stored keys, tokens and passwords. With --json, one object per line.
 
-    With --purge, each memory that holds some is deleted with its history, which a scan of the files
-    proves, and stored again with the secrets masked. The copies have new IDs and no links.
-    What else holds some, such as documents and facts, is only listed.
+    With --purge, each memory that contains a secret is deleted with its history, a scan of the
+    files verifies the deletion, and a copy with masked secrets is stored. The copies have new IDs
+    and no links. Documents and facts that contain a secret are only listed.
     """
     from commonplace.engine.binding import lease
     from commonplace.engine.maintenance import secret_scan
@@ -57,7 +57,7 @@ def scan(
             )
             yes = purge
         if not purge:
-            note("delete them for good, and keep masked copies: commonplace scan --purge")
+            note("to delete them permanently and keep masked copies: commonplace scan --purge")
             return
         if not yes:
             if not sys.stdin.isatty():
@@ -73,9 +73,14 @@ def scan(
     gone = counted(proof.memories, "memory", "memories")
     say(f"purged {gone}, stored {len(copies)} again with masked secrets{told}")
     if proof.held:
-        note(f"this still holds some, or pieces; delete it: {', '.join(map(visible, proof.held))}")
+        note(
+            "these files still contain secrets or parts of them; delete them:"
+            f" {', '.join(map(visible, proof.held))}"
+        )
     if proof.copies:
-        note(f"delete these copies of the file, which may hold them: {', '.join(proof.copies)}")
+        note(
+            f"delete these copies of the file, which may contain secrets: {', '.join(proof.copies)}"
+        )
 
 
 COMMANDS = (scan,)

@@ -1,4 +1,4 @@
-"""The built-in model in a running server, so that a command need not load it."""
+"""The built-in model in a running server, so that a command does not have to load it."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-ASKED_CHARS = 1_000_000  # texts sent at once
+ASKED_CHARS = 1_000_000  # texts in one request
 SECONDS = 30.0
 
 
 class ServedModel(BuiltIn):
-    """The built-in model: in the server of the data directory, or here if none runs."""
+    """The built-in model: in the running server of the data directory, or else in this process."""
 
     def __init__(self, place: connection.Place) -> None:
         super().__init__()

@@ -45,12 +45,10 @@ def serve(
     data: Data = None,
     database: Database = None,
     host: Annotated[str | None, option("--host", "Address to listen on.")] = None,
-    port: Annotated[int | None, option("--port", "Port; 0 for any free one.")] = None,
+    port: Annotated[int | None, option("--port", "Port; 0 for any free port.")] = None,
     public_url: Annotated[
         str | None,
-        option(
-            "--public-url", "The address that clients use from elsewhere, such as that of a proxy."
-        ),
+        option("--public-url", "The URL that remote clients use, such as the URL of a proxy."),
     ] = None,
     require_token: Annotated[
         bool | None, option("--require-token", "Require a token on loopback too.")
@@ -74,11 +72,11 @@ def serve(
         data=data, database=database, host=host, port=port, public_url=public_url,
         require_token=require_token, embedding=embedding, log=log,
     )  # fmt: skip
-    run(settings, _tell)
-    sys.stderr.write("stopped; everything acknowledged is stored\n")
+    run(settings, _print_addresses)
+    sys.stderr.write("stopped; all acknowledged calls are stored\n")
 
 
-def _tell(settings: Any) -> None:
+def _print_addresses(settings: Any) -> None:
     from commonplace.server.request import own_names
     from commonplace.server.settings import PORT
 
@@ -133,9 +131,9 @@ def open_(
     ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Open the memory in a browser, signed in.
+    """Open the viewer in a browser, signed in.
 
-    The address carries a code that works once, within a minute.
+    The address contains a code that is valid once, for one minute.
     """
     import webbrowser
 
@@ -150,19 +148,19 @@ def open_(
     with opened_access(data, create=True) as access:
         grant = Grant(space=checks.space(space), scopes=EVERYTHING, name="one-time code")
         code = access.tokens.credentials.create_code(grant)
-        access.write_down("open", space=space)
+        access.write_audit_entry("open", space=space)
     address = f"{base}/viewer#code={code}"
     if as_json:
         emit({"url": address, "seconds": CODE_SECONDS})
     elif show or not webbrowser.open(address):
         say(address)
-        note(f"open it within {CODE_SECONDS} seconds; it works once")
+        note(f"open it within {CODE_SECONDS} seconds; the code can be used once")
     else:
         say(f"opened {base}/viewer in your browser")
 
 
 def _address_of_running(data: Path | None) -> str | None:
-    """Where the server of the data directory answers over HTTP; None if none does."""
+    """Return the HTTP address of the running server; None if there is none."""
     from commonplace.client import connection
     from commonplace.engine.library import directory
 
@@ -190,7 +188,7 @@ def _check_running(base: str) -> None:
 
 
 def _command() -> str:
-    """How to call this program: by its name, if the shell finds it."""
+    """Return the command of this program: its name if it is in PATH, or else its path."""
     import shutil
 
     called = sys.argv[0]
@@ -204,7 +202,7 @@ def mcp(
     data: Data = None,
     space: Space = "default",
     embedding: Embedding = None,
-    read_only: Annotated[bool, option("--read-only", "Only tools that read.")] = False,
+    read_only: Annotated[bool, option("--read-only", "Serve only read-only tools.")] = False,
     prefix: Annotated[str, option("--prefix", "Prefix of the tool names, such as mama_.")] = "",
     subject: Annotated[
         str,
@@ -222,9 +220,8 @@ def mcp(
 ) -> None:
     """Serve one dialect over stdio, for a client that starts it.
 
-    Calls are answered by the server of the data directory; if none runs, one is started in the
-    background. What is stored belongs to the project of the working directory, if it is a
-    repository.
+    Calls are answered by the server of the data directory; if none is running, one is started in
+    the background. In a repository, new memories belong to its project.
     """
     from commonplace.client import command
     from commonplace.engine import checks
@@ -233,14 +230,14 @@ def mcp(
 
     if not _PREFIX.fullmatch(prefix):
         raise InvalidInput(
-            "A prefix must be up to 32 letters, digits, '_' and '-': clients take no other names.",
+            "A prefix may have at most 32 letters, digits, '_' and '-'.",
             hint="Write it like mama_.",
             field="prefix",
         )
     registry.known(dialect)
     checks.space(space)
     if subject:
-        existing(data)  # otherwise it would be created, to be told that it has no such subject
+        existing(data)  # without this check a mistyped space would be created
     found = current_project(project)
     served = command.run(
         command.McpOptions(
@@ -277,12 +274,12 @@ def list_calls(
     user: Annotated[str | None, option("--user", "Only this user.")] = None,
     failed: Annotated[
         bool | None,
-        option("--failed/--succeeded", "Only calls that failed, or only those that succeeded."),
+        option("--failed/--succeeded", "Only failed calls, or only successful calls."),
     ] = None,
     since: Annotated[str | None, option("--since WHEN", "Only calls from that time on.")] = None,
     until: Annotated[str | None, option("--until WHEN", "Only calls up to that time.")] = None,
-    before: Annotated[int | None, option("--before", "Only rows before this number.")] = None,
-    limit: Annotated[int, option("--limit -n N", "At most this many.")] = 50,
+    before: Annotated[int | None, option("--before", "Only entries before this number.")] = None,
+    limit: Annotated[int, option("--limit -n N", "Maximum number of entries.")] = 50,
     system: Annotated[bool, option("--system", "Calls that reached no space.")] = False,
     as_json: AsJson = False,
 ) -> None:
@@ -308,9 +305,7 @@ def list_calls(
             say(f"{call.num:>6}  {local(call.at, seconds=True)}  {one_line(text, columns() - 29)}")
     if not calls:
         if not as_json:
-            note(
-                "No calls yet: the audit log lists calls of agents, not commands of this terminal."
-            )
+            note("No calls yet: the audit log has calls of agents, not commands of this terminal.")
         raise typer.Exit(1)
 
 
@@ -320,7 +315,7 @@ def verify_audit(
     space: Space = "default",
     system: Annotated[bool, option("--system", "Calls that reached no space.")] = False,
     head: Annotated[
-        str | None, option("--head", "A head printed earlier; it must still be in the chain.")
+        str | None, option("--head", "A head hash printed earlier; it must still be in the chain.")
     ] = None,
     as_json: AsJson = False,
 ) -> None:
@@ -349,13 +344,13 @@ def verify_audit(
 
 @audit.command("cut")
 def cut_audit(
-    before: Annotated[str, option("--before", "Remove rows written before this date or time.")],
+    before: Annotated[str, option("--before", "Delete entries written before this date or time.")],
     data: Data = None,
     space: Space = "default",
     system: Annotated[bool, option("--system", "Calls that reached no space.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Remove the oldest rows for ever; the rest stays verifiable."""
+    """Delete the oldest entries permanently; the rest stays verifiable."""
     from commonplace.engine.history import audit as engine
 
     until = moment(before, "before")
@@ -365,12 +360,12 @@ def cut_audit(
     if as_json:
         emit({"removed": removed})
     else:
-        say(f"{removed:,} rows removed" if removed else "No row is that old.")
+        say(f"{removed:,} rows removed" if removed else "No entry is that old.")
 
 
 @contextmanager
 def _store(data: Path | None, space: str, system: bool) -> Iterator[Store]:
-    """The file that holds the audit: that of a space, or system.db."""
+    """Open the store with the audit log: the store of a space, or system.db."""
     from commonplace.engine import checks
     from commonplace.engine.library import directory
     from commonplace.errors import NotFound
@@ -378,7 +373,7 @@ def _store(data: Path | None, space: str, system: bool) -> Iterator[Store]:
     if system and not has_system(data):
         raise NotFound(
             f"There are no calls in {directory(data)} yet.",
-            hint="Creating a token or refusing a request writes the first entry.",
+            hint="The first entry is written when a token is created or a request is refused.",
         )
     with library(data if system else existing(data)) as opened:
         if system:
@@ -386,7 +381,7 @@ def _store(data: Path | None, space: str, system: bool) -> Iterator[Store]:
                 yield store
             return
         if checks.space(space) not in opened.spaces():
-            raise NotFound(f"There is no space {space!r}.", hint="Nothing was stored in it yet.")
+            raise NotFound(f"There is no space {space!r}.", hint="See 'commonplace spaces'.")
         with opened.lease(space) as found:
             yield found.store
 

@@ -1,7 +1,7 @@
 """`commonplace service`: the server as a service of this user, started at login.
 
-On Linux it is a systemd user unit, on macOS a launchd agent, on Windows a scheduled task. The
-settings of the server stand in `config.toml` of its data directory, not in the service.
+The service is a systemd user unit on Linux, a launchd agent on macOS, and a scheduled task on
+Windows. The server reads its settings from `config.toml` of its data directory.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ GROUPS = {"service": service}
 
 
 class ServiceFailed(CommonplaceError):
-    """The system's service manager refused or is missing."""
+    """The system's service manager failed or is missing."""
 
     code = "SERVICE_FAILED"
 
@@ -52,7 +52,7 @@ class Manager:
 
 
 def manager(system: str = sys.platform) -> Manager:
-    """The service manager of a system."""
+    """Return the service manager of a system."""
     home = Path.home()
     if system == "darwin":
         path = home / "Library" / "LaunchAgents" / f"{LABEL}.plist"
@@ -85,14 +85,14 @@ def manager(system: str = sys.platform) -> Manager:
 
 
 def command(data: Path | None) -> list[str]:
-    """The command that the service runs."""
+    """Return the command that the service runs."""
     found = shutil.which("commonplace")
     run = [str(Path(found).absolute())] if found else [sys.executable, "-m", "commonplace.cli"]
     return [*run, "serve", *(["--data", str(data.expanduser().absolute())] if data else [])]
 
 
 def unit_file(words: list[str]) -> str:
-    """The systemd unit."""
+    """Return the systemd unit."""
     quoted = " ".join(
         '"' + each.replace("\\", "\\\\").replace('"', '\\"').replace("%", "%%").replace("$", "$$")
         + '"' for each in words
@@ -115,7 +115,7 @@ WantedBy=default.target
 
 
 def agent_file(words: list[str]) -> str:
-    """The launchd agent."""
+    """Return the launchd agent."""
     logs = Path.home() / "Library" / "Logs" / f"{NAME}.log"
     settings = {
         "Label": LABEL,
@@ -156,7 +156,8 @@ def install(
             former = known.file.read_text(encoding="utf-8")
             if MARK not in former:
                 raise InvalidInput(
-                    f"{known.file} was not made by Commonplace.", hint="Move it away first."
+                    f"{known.file} was not made by Commonplace.",
+                    hint="Move or delete the file first.",
                 )
         known.file.parent.mkdir(parents=True, exist_ok=True)
         known.file.write_text(text, encoding="utf-8")
@@ -172,7 +173,7 @@ def install(
     place = "" if known.file is None else str(known.file)
     tell(as_json, {"installed": True, "file": place, "command": words}, "the server is running")
     if not as_json:
-        note("It starts at every login. Take it back with: commonplace service uninstall")
+        note("It starts at every login. Remove it with: commonplace service uninstall")
 
 
 def _starting(known: Manager, words: list[str]) -> list[tuple[str, ...]]:
@@ -185,7 +186,7 @@ def _starting(known: Manager, words: list[str]) -> list[tuple[str, ...]]:
 
 @service.command("status")
 def status(as_json: AsJson = False) -> None:
-    """Say whether the service is installed and running. Exit code 1 if it is not running."""
+    """Show whether the service is installed and running. Exit code 1 if it is not running."""
     known = manager()
     _check_present(known)
     running = _result(known.query).returncode == 0
@@ -199,7 +200,7 @@ def status(as_json: AsJson = False) -> None:
 
 @service.command("uninstall")
 def uninstall(as_json: AsJson = False) -> None:
-    """Stop the service, and remove it. The memories stay."""
+    """Stop and remove the service. The memories are kept."""
     known = manager()
     _check_present(known)
     if known.file is None:
@@ -209,13 +210,13 @@ def uninstall(as_json: AsJson = False) -> None:
         raise NotFound("The service is not installed.", hint=f"There is no {known.file}.")
     elif MARK not in known.file.read_text(encoding="utf-8"):
         raise InvalidInput(
-            f"{known.file} was not made by Commonplace.", hint="It is left as it is."
+            f"{known.file} was not made by Commonplace.", hint="The file was not changed."
         )
     try:
         for each in known.stop:
             _run(each)
     except ServiceFailed:
-        # without a session of the user nothing runs, and the file alone has to go
+        # without a user session the service is not running, so only the file is removed
         if known.file is None or _result(known.query).returncode == 0:
             raise
     if known.file is not None:
@@ -223,14 +224,14 @@ def uninstall(as_json: AsJson = False) -> None:
     if as_json:
         emit({"installed": False})
     else:
-        say("the service is removed; the memories stay")
+        say("the service is removed; the memories are kept")
 
 
 def _check_present(known: Manager) -> None:
     if shutil.which(known.program) is None:
         raise ServiceFailed(
-            f"There is no {known.program} on this machine.",
-            hint="Start 'commonplace serve' in another way. --dry-run shows what would be done.",
+            f"{known.program} is not installed on this machine.",
+            hint="Start 'commonplace serve' in another way. --dry-run shows the commands.",
         )
 
 

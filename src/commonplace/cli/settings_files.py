@@ -1,7 +1,7 @@
-"""A client's configuration file: read it, change one entry, and undo the change.
+"""Reads a client's configuration file, changes one entry, and reverts the change.
 
-A backup is named after the file's path and the contents that we wrote, so it is found only while
-the file still has these contents.
+The name of a backup is derived from the file's path and the contents that we wrote, so that it is
+found only while the file still has these contents.
 """
 
 from __future__ import annotations
@@ -25,13 +25,14 @@ from commonplace.storage.directories import make_private, replacing
 
 BOM = "\ufeff"
 UNDO_STEPS = 20
-_NEW = "new-"  # prefix of a note which says that a file did not exist before
+_NEW = "new-"  # prefix of a marker file: the settings file did not exist before
 PRIVATE, SHARED = 0o600, 0o666  # a new file's mode, before the umask
 
 
 @dataclass(frozen=True)
 class Settings:
-    """A file as it was read; `data` is None if it does not exist, `target` resolves links."""
+    """A file's contents (None if it does not exist), and its path with links resolved
+    (`target`)."""
 
     path: Path
     target: Path
@@ -47,7 +48,7 @@ class Settings:
             raise self.unreadable("it is not UTF-8 text") from None
 
     def unreadable(self, why: str, snippet: str = "") -> InvalidInput:
-        """The error for a file that cannot be changed."""
+        """Return the error for a file that cannot be changed."""
         paste = f" Or add this by hand:\n{snippet}" if snippet else ""
         return InvalidInput(
             f"{self.path} cannot be changed safely: {why}.",
@@ -56,19 +57,19 @@ class Settings:
         )
 
     def contents(self) -> dict[str, Any]:
-        """The file's parsed contents; empty if there is no file."""
+        """Return the parsed contents of the file; empty if there is no file."""
         try:
             value = _parsed(self.format, self.text)
         except ValueError as error:
             why = str(error).rstrip(".")
             raise self.unreadable(f"it is not valid {self.format.value} ({why})") from None
         if not isinstance(value, Mapping):
-            raise self.unreadable("it does not hold names and values")
+            raise self.unreadable("it is not an object with keys and values")
         return dict(value)
 
 
 def open_settings(path: Path, format: Format) -> Settings:
-    """Read a file, which need not exist."""
+    """Read a file; it may be missing."""
     try:
         target = path.resolve()
         if target.exists() and not target.is_file():
@@ -80,7 +81,7 @@ def open_settings(path: Path, format: Format) -> Settings:
 
 
 def find(contents: Mapping[str, Any], path: Sequence[str]) -> Any:
-    """The value at this path of names, or None."""
+    """Return the value at this path of keys, or None."""
     value: Any = contents
     for name in path:
         if not isinstance(value, Mapping) or name not in value:
@@ -90,21 +91,21 @@ def find(contents: Mapping[str, Any], path: Sequence[str]) -> Any:
 
 
 def snippet(format: Format, path: Sequence[str], entry: Mapping[str, Any]) -> str:
-    """The entry as text to paste."""
+    """Return the entry as text for copying."""
     return _edited(format, "", path, entry)
 
 
 def with_entry(settings: Settings, path: Sequence[str], entry: Mapping[str, Any]) -> bytes:
-    """The file with this entry, otherwise unchanged."""
+    """Return the file's contents with this entry."""
     if settings.data is not None and find(settings.contents(), path) == entry:
         return settings.data
     return _changed(settings, path, entry)
 
 
 def without_entry(settings: Settings, path: Sequence[str], backups: Path) -> bytes | None:
-    """The file without this entry; None if it was created for the entry.
+    """Return the file's contents without this entry; None if the file was created for the entry.
 
-    If nobody else changed the file, this is the original byte for byte.
+    If nobody else changed the file, return its original contents byte for byte.
     """
     earlier: Settings | None = settings
     for _ in range(UNDO_STEPS):
@@ -112,16 +113,16 @@ def without_entry(settings: Settings, path: Sequence[str], backups: Path) -> byt
             break
         if find(earlier.contents(), path) is None:
             return earlier.data
-        earlier = _before(earlier, path, backups)
+        earlier = _former_contents(earlier, path, backups)
     return _changed(settings, path, None)
 
 
 def undone(settings: Settings, path: Sequence[str], backups: Path) -> bytes | None:
-    """The file from before our last change; None if it did not exist.
+    """Return the file's contents before our last change; None if the file did not exist.
 
-    NotFound without a backup; Conflict, with a diff, if somebody else changed the file since.
+    Raise NotFound without a backup, and Conflict if somebody else has changed the file since.
     """
-    before = _before(settings, path, backups)
+    before = _former_contents(settings, path, backups)
     if before is not None:
         return before.data
     prefix = f"{_backup_name(settings.target)}-"
@@ -135,14 +136,15 @@ def undone(settings: Settings, path: Sequence[str], backups: Path) -> bytes | No
         )
     raise Conflict(
         f"{settings.path} was changed by somebody else after our last change.",
-        hint="Nothing was written. Remove only our entry with --remove. Undoing would change:\n"
+        hint="Nothing was written. To remove only our entry, use --remove. Undo would change:\n"
         + difference(settings, newest.read_bytes()),
         field="config",
     )
 
 
-def _before(settings: Settings, path: Sequence[str], backups: Path) -> Settings | None:
-    """The file's contents before our last write; None if its present contents are not ours."""
+def _former_contents(settings: Settings, path: Sequence[str], backups: Path) -> Settings | None:
+    """Return the file's contents before our last write; None if somebody else wrote the file
+    since."""
     backup = backups / _backup_name(settings.target, settings.data or b"")
     if backup.is_file():
         return replace(settings, data=backup.read_bytes())
@@ -156,7 +158,7 @@ def _before(settings: Settings, path: Sequence[str], backups: Path) -> Settings 
 def before_ours(
     settings: Settings, is_ours: Callable[[Settings], bool], backups: Path
 ) -> Settings | None:
-    """The file as it was before all our changes; None if somebody else changed it since."""
+    """Return the file's contents before all our changes; None if somebody else changed it since."""
     earlier = settings
     for _ in range(UNDO_STEPS):
         if earlier.data is None or not is_ours(earlier):
@@ -172,7 +174,7 @@ def before_ours(
 
 
 def note_whether_new(settings: Settings, written: bytes | None, backups: Path) -> None:
-    """Note whether a file did not exist before we wrote these contents."""
+    """Write a marker file if the settings file did not exist before our write."""
     note = backups / f"{_NEW}{_backup_name(settings.target, written or b'')}"
     if settings.data is not None:
         note.unlink(missing_ok=True)
@@ -183,7 +185,7 @@ def note_whether_new(settings: Settings, written: bytes | None, backups: Path) -
 
 
 def edited(settings: Settings, path: Sequence[str], entry: Mapping[str, Any] | None) -> bytes:
-    """The file with this entry, or with None without it."""
+    """Return the file's contents with this entry; without it if `entry` is None."""
     return _changed(settings, path, entry)
 
 
@@ -193,7 +195,7 @@ def _backup_name(target: Path, written: bytes | None = None) -> str:
 
 
 def difference(settings: Settings, new: bytes | None) -> str:
-    """The change as a unified diff."""
+    """Return the change as a unified diff."""
     old, now = (
         str(settings.path) if data is not None else os.devnull for data in (settings.data, new)
     )
@@ -215,7 +217,7 @@ def write(
 ) -> Path | None:
     """Replace the file atomically, or delete it; return the path of the backup.
 
-    Conflict if somebody else changed the file since it was read; then nothing is written.
+    Raise Conflict, and write nothing, if somebody else has changed the file since it was read.
     """
     from commonplace.storage.database import sync_directory
 
@@ -265,7 +267,7 @@ def _back_up(settings: Settings, new: bytes | None, backups: Path) -> Path | Non
         return None
     make_private(backups)
     backup = backups / _backup_name(settings.target, new or b"")
-    # an existing backup is kept: it is the original
+    # do not overwrite a backup, which has the original contents
     with replacing(backup, only_new=True) as stream:
         stream.write(settings.data)
     return backup
@@ -284,7 +286,7 @@ def _refused(path: Path, what: str, error: Exception) -> StorageUnavailable:
 
 
 def _changed(settings: Settings, path: Sequence[str], entry: Mapping[str, Any] | None) -> bytes:
-    """The file with this entry, or without it; the new text is parsed to verify the change."""
+    """Return the contents with or without this entry; parse them to verify the change."""
     text, contents = settings.text, settings.contents()
     mark = BOM if (settings.data or b"").startswith(BOM.encode()) else ""
     windows = "\r\n" in text and text.count("\r\n") == text.count("\n")
@@ -296,19 +298,19 @@ def _changed(settings: Settings, path: Sequence[str], entry: Mapping[str, Any] |
         said = _parsed(settings.format, text)
     except ValueError as error:
         raise settings.unreadable(str(error), paste) from None
-    if find(said, path) != entry or _others(said, path) != _others(contents, path):
-        raise settings.unreadable("its layout cannot be edited automatically", paste)
+    if find(said, path) != entry or _without_value(said, path) != _without_value(contents, path):
+        raise settings.unreadable("its layout is too unusual to be edited automatically", paste)
     return (mark + (text.replace("\n", "\r\n") if windows else text)).encode()
 
 
-def _others(contents: Mapping[str, Any], path: Sequence[str]) -> dict[str, Any]:
-    """The contents without the value at this path, and without objects that only hold it."""
+def _without_value(contents: Mapping[str, Any], path: Sequence[str]) -> dict[str, Any]:
+    """Return the contents without the value at this path and without objects that become empty."""
     name, *rest = path
     others = {key: value for key, value in contents.items() if key != name}
     held = contents.get(name)
     if not rest or held is None:
         return others
-    left = _others(held, rest) if isinstance(held, Mapping) else held
+    left = _without_value(held, rest) if isinstance(held, Mapping) else held
     return others | {name: left} if left else others
 
 
@@ -362,6 +364,6 @@ def _toml_removed(text: str, path: Sequence[str]) -> str:
     entry = find(tomllib.loads(text), path)
     del find(document, path[:-1])[path[-1]]
     removed = tomlkit.dumps(document)
-    shorter = removed.removesuffix("\n")  # the empty line that came with the entry
+    shorter = removed.removesuffix("\n")  # also remove the empty line before the entry
     came = isinstance(entry, dict) and _toml_written(shorter, path, entry) == text
     return shorter if came else removed

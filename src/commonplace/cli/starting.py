@@ -1,4 +1,4 @@
-"""The first command: find the agents of this machine, import their histories, connect them."""
+"""`commonplace start`: finds the agents of this machine, imports their histories, connects them."""
 
 from __future__ import annotations
 
@@ -24,19 +24,19 @@ if TYPE_CHECKING:
     from commonplace.engine.model import Memory
     from commonplace.importers.storing import Imported
 
-# Programs that show that an agent is installed, if it has no files yet.
+# Programs of agents, to detect an agent that has no files yet.
 PROGRAMS = {"claude-code": "claude", "codex": "codex", "gemini": "gemini", "opencode": "opencode",
             "openclaw": "openclaw"}  # fmt: skip
 QUOTED_CHARS = 300
 LOOKED_AT = 500
 WORDS_ASKED, SHORTEST_WORD = 4, 4
 
-Yes = Annotated[bool, option("--yes -y", "Do it without asking.")]
+Yes = Annotated[bool, option("--yes -y", "Do not ask for confirmation.")]
 
 
 @dataclass
 class _Plan:
-    """What `start` will do."""
+    """The planned actions of `start`."""
 
     agents: list[Client] = field(default_factory=list)
     histories: dict[str, Path] = field(default_factory=dict)
@@ -57,10 +57,10 @@ def start(
     space: Space = "default",
     as_json: AsJson = False,
 ) -> None:
-    """Set it up for this machine's agents, with their histories.
+    """Connect this machine's agents, and import their histories.
 
-    Finds the agents, shows what it would import and change, asks once, does it, and recalls
-    something from an old conversation. Running it again adds only what is new.
+    This finds the agents, shows the planned imports and changes, asks once, performs them, and
+    recalls a line of an old conversation. Running it again adds only new data.
 
     \b
       commonplace start
@@ -69,7 +69,7 @@ def start(
     """
     from commonplace.engine.library import directory
 
-    options.settings_of(data)  # a wrong setting stops it before anything is shown or written
+    options.settings_of(data)  # an invalid setting raises here, before anything is shown or written
     plan = _planned(only, with_import, data, space)
     if not as_json:
         _show(plan)
@@ -78,16 +78,16 @@ def start(
             emit(_report(plan, [], [], None))
         return
     changed = [change for change in plan.changes if change.diff]
-    if (changed or plan.histories) and not (yes or _agreed(as_json)):
+    if (changed or plan.histories) and not (yes or _confirmed(as_json)):
         if as_json:
             emit(_report(plan, [], [], None) | {"done": False})
         else:
-            note("nothing was done; add --yes to do it")
+            note("nothing was changed; add --yes to apply the changes")
         return
     done = _import_all(plan.histories, data, space, as_json)
     for change in changed:
         change.write(directory(data) / "connect")
-    found = _proof(data, space)
+    found = _sample_recall(data, space)
     if as_json:
         emit(_report(plan, done, changed, found) | {"done": True})
         return
@@ -103,9 +103,9 @@ def stop_using(
     data: Data = None,
     as_json: AsJson = False,
 ) -> None:
-    """Take our entry and hooks out of an agent's configuration.
+    """Remove our entry and hooks from an agent's configuration.
 
-    Files that nobody else has changed since are as they were, byte for byte. What was stored stays.
+    Files that nobody else has changed get their original contents. Stored memories are kept.
 
     \b
       commonplace stop-using claude-code
@@ -120,7 +120,7 @@ def stop_using(
             say(visible(f"{change.diff}\n")[:-1])
         if not changes:
             say(f"{client} does not use this memory; there is nothing to remove")
-    if changes and not (yes or _agreed(as_json)):
+    if changes and not (yes or _confirmed(as_json)):
         note("nothing was written; add --yes to write it")
         changes = []
     for change in changes:
@@ -134,14 +134,14 @@ def stop_using(
 COMMANDS = (start, stop_using)
 
 
-# What there is, and what is to be done
+# Planning
 
 
 def _planned(only: list[str] | None, with_import: bool, data: Path | None, space: str) -> _Plan:
     from commonplace.importers import histories
 
     wanted = [clients.client(name) for name in only] if only else list(CLIENTS.values())
-    plan = _Plan(agents=[client for client in wanted if only or _is_here(client)])
+    plan = _Plan(agents=[client for client in wanted if only or _is_installed(client)])
     server = Stdio(*server_command(DIALECT, data, space if space != "default" else None))
     words = program_words(agent_hooks.PROGRAM, agent_hooks.MODULE)
     words += ["--data", str(data.expanduser().absolute())] if data is not None else []
@@ -161,8 +161,8 @@ def _planned(only: list[str] | None, with_import: bool, data: Path | None, space
     return plan
 
 
-def _is_here(client: Client) -> bool:
-    """Whether an agent is on this machine: by its files, their directory, or its program."""
+def _is_installed(client: Client) -> bool:
+    """Return whether an agent is installed: its files, their directory or its program exist."""
     home = Path.home()
     for path in clients.files(client):
         if path.exists() or (path.parent.is_dir() and path.parent != home):
@@ -175,8 +175,12 @@ def _is_here(client: Client) -> bool:
 
 def _show(plan: _Plan) -> None:
     if not plan.agents and not plan.histories:
-        say("There is no agent on this machine that I know. I know: " + ", ".join(CLIENTS) + ".")
-        say("Any MCP client can start it: commonplace mcp")
+        say(
+            "No supported agent was found on this machine. Supported agents: "
+            + ", ".join(CLIENTS)
+            + "."
+        )
+        say("Any other MCP client can run this command: commonplace mcp")
         return
     say(f"{bold('Agents here:')} " + ", ".join(client.title for client in plan.agents))
     for name, place in plan.histories.items():
@@ -190,11 +194,11 @@ def _show(plan: _Plan) -> None:
     for problem in plan.problems:
         note(f"left out: {visible(problem)}")
     if not any(change.diff for change in plan.changes):
-        say("Their configuration needs no change.")
+        say("The configuration of the agents needs no change.")
 
 
-def _agreed(as_json: bool) -> bool:
-    """Whether the person agrees; False without a terminal to ask."""
+def _confirmed(as_json: bool) -> bool:
+    """Ask for confirmation; return False without a terminal."""
     if as_json or not sys.stdin.isatty():
         return False
     if not typer.confirm("Do this?", default=True, err=True):
@@ -205,7 +209,7 @@ def _agreed(as_json: bool) -> bool:
 def _import_all(
     places: dict[str, Path], data: Path | None, space: str, as_json: bool
 ) -> list[Imported]:
-    """Import every readable history; one undo takes all of them back."""
+    """Import every readable history, as one operation for undo."""
     from commonplace.importers import registry, storing
 
     origin, done = storing.import_origin(), []
@@ -225,11 +229,11 @@ def _import_all(
     return done
 
 
-# One recall, to show that it works
+# A sample recall
 
 
-def _proof(data: Path | None, space: str) -> dict[str, Any] | None:
-    """A recall of an old line by a few of its words; None if nothing is stored."""
+def _sample_recall(data: Path | None, space: str) -> dict[str, Any] | None:
+    """Recall an old line by a few of its words; return None if nothing is stored."""
     try:
         with options.memory(data, space) as memory:
             return _quotation(memory)
@@ -239,7 +243,7 @@ def _proof(data: Path | None, space: str) -> dict[str, Any] | None:
 
 def _quotation(memory: Commonplace) -> dict[str, Any] | None:
     found, _ = memory.browse(order="oldest", limit=LOOKED_AT)
-    for line in sorted(found, key=_worth, reverse=True)[:10]:
+    for line in sorted(found, key=_suitability, reverse=True)[:10]:
         query = " ".join(_words(line.text)[:WORDS_ASKED])
         for hit in memory.recall(query, limit=1, count=False) if query else ():
             text = " ".join(hit.memory.text.split())
@@ -251,7 +255,7 @@ def _quotation(memory: Commonplace) -> dict[str, Any] | None:
 
 
 def _words(text: str) -> list[str]:
-    """The longest words of a text, in its order."""
+    """Return the longest words of a text, in their order."""
     words = [word.strip(".,;:!?()[]{}\"'`") for word in text.split()]
     long = {word for word in words if word.isalpha() and len(word) >= SHORTEST_WORD}
     longest = sorted(long, key=len, reverse=True)
@@ -259,8 +263,8 @@ def _words(text: str) -> list[str]:
     return list(dict.fromkeys(word for word in words if word in chosen))
 
 
-def _worth(line: Memory) -> int:
-    """How suitable a line is as a quotation: neither too short nor too long."""
+def _suitability(line: Memory) -> int:
+    """Return how suitable a line is as a quotation: best is a medium length."""
     words = len({word.lower() for word in line.text.split() if word.isalpha()})
     return words if len(line.text) <= QUOTED_CHARS else 0
 
@@ -279,14 +283,14 @@ def _show_proof(found: dict[str, Any] | None) -> None:
 def _show_next(plan: _Plan, done: list[Imported]) -> None:
     say()
     say(bold("Next:"))
-    say('  commonplace search "…"                search it yourself')
+    say('  commonplace search "…"                search the memories')
     for client in plan.agents:
         say(dim(f"  {client.title}: {client.then}"))
         hook_file = agent_hooks.HOOK_FILES.get(client.name)
         if hook_file is not None and hook_file.then:
             say(dim(f"  {hook_file.then}"))
     if any(report.added for report in done):
-        say("  commonplace undo                      take the import back")
+        say("  commonplace undo                      undo the import")
     if plan.agents:
         say(f"  commonplace stop-using {plan.agents[0].name:<14} undo the configuration")
 

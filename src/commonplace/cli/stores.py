@@ -44,9 +44,9 @@ def backup(
     """Copy all spaces, tokens and accounts, and verify the copy. With --space, copy only
     those spaces. Other processes may write meanwhile.
 
-    A backup holds hashes of tokens and passwords, and stored keys as they were sealed. It does not
-    hold the master key (master.key in the data directory, or COMMONPLACE_MASTER_KEY): keep a copy
-    elsewhere, since sealed keys cannot be read without it. It does not hold config.toml either.
+    A backup contains hashes of tokens and passwords, and encrypted API keys. It does not contain
+    the master key (master.key in the data directory, or COMMONPLACE_MASTER_KEY): keep a copy
+    elsewhere, since the API keys cannot be read without it. It does not contain config.toml either.
 
     \b
       commonplace backup ~/backups/today
@@ -65,19 +65,19 @@ def backup(
         say(f"backed up {held} ({rows:,} rows) to {visible(str(report.path))}")
         key = library.path / MASTER_KEY
         if report.files and key.exists():
-            note(f"Not in it: {visible(str(key))}, which its tokens and stored keys need."
-                 " Keep a copy elsewhere.")  # fmt: skip
+            note(f"The backup does not contain {visible(str(key))}, which its tokens and keys"
+                 " need. Keep a copy elsewhere.")  # fmt: skip
 
 
 def _note_backup(data: Path, target: Path) -> None:
-    """Store when and where the last backup was made, for `status`."""
+    """Store the time and the path of the last backup, for `status`."""
     at = datetime.now(UTC).isoformat(timespec="seconds")
     with contextlib.suppress(OSError), replacing(data / LAST_BACKUP) as stream:
         stream.write(f"{at} {target}\n".encode("utf-8", "surrogateescape"))
 
 
 def last_backup(data: Path) -> str | None:
-    """When the data directory was last backed up, and where to; None if it never was."""
+    """Return the time and path of the last backup; None if there was none."""
     try:
         return (data / LAST_BACKUP).read_text(encoding="utf-8", errors="replace").strip() or None
     except OSError:
@@ -104,7 +104,7 @@ def restore(
     data: Data = None,
     as_json: AsJson = False,
 ) -> None:
-    """Restore a backup. It is verified first, and restored completely or not at all.
+    """Restore a backup. The backup is verified first; a failed restore changes nothing.
 
     Tokens and accounts get their state at the time of the backup: tokens revoked since then are
     valid again, unless --no-system is given. On another machine, put master.key (mode 0600) into
@@ -124,7 +124,7 @@ def restore(
         held = ", ".join([*found.spaces, *found.files])
         tell(as_json, found.as_dict(), f"the backup is complete: {held} ({rows:,} rows)")
         return
-    backup.read_manifest(source)  # check first: otherwise an empty directory would be created
+    backup.read_manifest(source)  # check first, so that no empty directory is created
     with options.library(data) as library, progress("Restoring") as show:
         revoked, _ = by_state(library.path)
         report = library.maintenance.restore(
@@ -144,16 +144,20 @@ def move(
     target: Annotated[str, argument("TO", "A data directory, or the address of a database.")],
     spaces: Spaces = None,
     machine: Annotated[
-        Path | None, option("--data DIR", "Where temporary copies go, if TO is a database.")
+        Path | None,
+        option(
+            "--data DIR",
+            "The data directory of this machine for temporary copies, if TO is a database.",
+        ),
     ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Copy everything from files to a database, or back. With --space, copy
-    only those spaces. All rows are compared afterwards, and the source is left as it was.
+    only those spaces. All rows are compared afterwards; the source is not changed.
 
-    Stop the servers of the source first. If it is interrupted, run it again to continue. A target
-    that holds something else under the same name is refused, and nothing is changed. The master key
-    is not copied: put master.key of the source where the new servers look for it.
+    Stop the servers of the source first. After an interruption, run the command again to continue.
+    A target with other data under the same name is refused and not changed. The master key is not
+    copied: copy master.key of the source to the data directory of the new servers.
 
     
       commonplace move ~/.commonplace postgresql://commonplace@db/commonplace
@@ -168,7 +172,7 @@ def move(
         progress("Moving") as show,
     ):
         if (first.path, first.database) == (second.path, second.database):
-            raise InvalidInput("FROM and TO are the same place.", hint="Name another TO.")
+            raise InvalidInput("FROM and TO are the same place.", hint="Choose another TO.")
         report = moving.move(first, second, spaces=spaces, progress=show)
     if as_json:
         emit(report.as_dict())
@@ -176,14 +180,14 @@ def move(
     rows = sum(report.moved.values())
     say(f"moved {', '.join(report.moved) or 'no space'} ({rows:,} rows); all rows are equal")
     if report.there:
-        say(f"there already, with equal rows: {', '.join(report.there)}")
+        say(f"already there, with equal rows: {', '.join(report.there)}")
     if report.system in ("moved", "there"):
         said = "moved" if report.system == "moved" else "there already"
         say(f"tokens and accounts: {said}; they need the master key of the source")
 
 
 def _check_target(target: str) -> None:
-    """Refuse what may be a mistyped address: a new directory is named by a path."""
+    """Refuse a name that may be a mistyped address; a new directory must be given as a path."""
     from commonplace.storage.opening import is_address
 
     path = Path(target).expanduser()
@@ -191,7 +195,7 @@ def _check_target(target: str) -> None:
         return
     if "://" in target or "/" not in target.replace("\\", "/"):
         raise InvalidInput(
-            f"TO is neither an address of a database nor a directory: {target}.",
+            f"TO is neither the address of a database nor a directory: {target}.",
             hint="An address begins with postgresql://. For a new directory here, write"
             f" ./{path.name}.",
             field="target",
@@ -199,7 +203,7 @@ def _check_target(target: str) -> None:
 
 
 def _refuse_served(source: str, machine: Path | None) -> None:
-    """Refuse to move what a server of this machine may still write to."""
+    """Refuse to move data that a running server of this machine may write to."""
     from commonplace.client import connection
     from commonplace.engine.library import directory
     from commonplace.storage.opening import is_address
@@ -207,14 +211,14 @@ def _refuse_served(source: str, machine: Path | None) -> None:
     database = source if is_address(source) else ""
     path = directory(machine if database else source)
     if not path.is_dir():
-        return  # looking must not create it
+        return  # a check must not create the directory
     try:
         answer = connection.ask(connection.place_of(str(path), database), {"kind": "status"})
     except (OSError, connection.Unusable):
         return
     if answer is not None:
         raise StorageUnavailable(
-            f"A server uses FROM, as process {answer['pid']}.",
+            f"A server (process {answer['pid']}) is using FROM.",
             hint=f"Stop it first: commonplace stop --data {path}",
         )
 
@@ -222,7 +226,7 @@ def _refuse_served(source: str, machine: Path | None) -> None:
 def _place(
     where: str, machine: Path | None, *, existing: bool = False
 ) -> contextlib.closing[Library]:
-    """The library at a path or an address."""
+    """Open the library at a path or an address."""
     from commonplace.engine.library import Library, directory
     from commonplace.storage.opening import is_address
 
@@ -242,7 +246,7 @@ def doctor(
         Path | None,
         option(
             "--salvage DIR",
-            "Copy every intact row into DIR, a new data directory; the damaged one stays.",
+            "Copy every intact row into DIR, a new data directory; keep the damaged one.",
         ),
     ] = None,
     spaces: Spaces = None,
@@ -279,7 +283,7 @@ def doctor(
 def _examine_space(
     library: Library, name: str, repair: bool, salvage: Path | None, as_json: bool
 ) -> bool:
-    """Check a space, after repairing or salvaging it if asked to; return whether it is healthy."""
+    """Check a space, after an optional repair or salvage; return whether it is healthy."""
     from commonplace.engine.commonplace import Commonplace
 
     if not library.exists(name):
@@ -290,7 +294,7 @@ def _examine_space(
         with progress(f"Repairing {name}") as show:
             more["repair"] = library.maintenance.repair(name, progress=show).as_dict()
         lines.append(f"rebuilt: {', '.join(more['repair'].get('rebuilt', ())) or 'nothing'}")
-        with contextlib.suppress(CommonplaceError):  # the check tells what is wrong
+        with contextlib.suppress(CommonplaceError):  # the check below reports the problem
             memory = Commonplace(library=library, space=name)
             if more["repair"].setdefault("embedded", options.compute_embeddings(memory)):
                 many = counted(more["repair"]["embedded"], "memory", "memories")
@@ -319,9 +323,9 @@ def _examine_readers(library: Library, space: str, diagnosis: Diagnosis) -> None
     from commonplace.engine.commonplace import Commonplace
 
     for memory, owner in unreadable(Commonplace(library=library, space=space)):
-        what = f"Memory {{row}}: {owner} cannot read it as a {memory.kind} and skips it."
+        what = f"Memory {{row}}: {owner} cannot read it as a {memory.kind} and ignores it."
         hint = (
-            "Its attrs do not fit its kind. Hide it with 'forget', or import or restore it again."
+            "Its attrs do not match its kind. Hide it with 'forget', or import or restore it again."
         )
         diagnosis.add("attrs", what, hint, "warning", row=memory.id)
 
@@ -351,7 +355,7 @@ def _show_diagnosis(diagnosis: Diagnosis, more: Sequence[str] = ()) -> None:
 def demo(
     keep: Annotated[bool, option("--keep", "Keep the temporary directory.")] = False,
 ) -> None:
-    """Show a tour with a temporary memory. It needs no network."""
+    """Show a tour with a temporary memory. No network is needed."""
     from commonplace import demo
 
     demo.run(keep=keep)

@@ -16,7 +16,7 @@ from commonplace.text.hidden import escape_json, visible
 
 
 def width(text: str) -> int:
-    """The width of a text in columns."""
+    """Return the width of a text in columns."""
     return sum(
         0 if category(sign) in ("Mn", "Me") else 2 if east_asian_width(sign) in "WF" else 1
         for sign in text
@@ -24,7 +24,7 @@ def width(text: str) -> int:
 
 
 def one_line(text: str, columns: int) -> str:
-    """The text on one line of limited width, cut with an ellipsis."""
+    """Return the text as one line of limited width, shortened with an ellipsis."""
     line = " ".join(visible(text).split())
     if width(line) <= columns:
         return line
@@ -38,26 +38,26 @@ def one_line(text: str, columns: int) -> str:
 
 
 def local(at: datetime | None, *, seconds: bool = False) -> str:
-    """A time in the local time zone; midnight in UTC is shown as a date."""
+    """Format a time in the local time zone; format midnight in UTC as a date."""
     if at is None:
         return ""
     if not seconds and (at.hour, at.minute, at.second, at.microsecond) == (0, 0, 0, 0):
         return f"{at:%Y-%m-%d}"
     try:
         shown = at.astimezone()
-    # dates near the years 1 and 9999 cannot be converted
+    # dates near the years 1 and 9999 cannot be converted to local time
     except (OverflowError, OSError, ValueError):
         shown = at
     return f"{shown:%Y-%m-%d %H:%M:%S}" if seconds else f"{shown:%Y-%m-%d %H:%M}"
 
 
 def bold(text: str) -> str:
-    """Bold text, if the terminal can show it."""
+    """Make a text bold, if the terminal supports it."""
     return f"\x1b[1m{text}\x1b[0m" if _coloured() else text
 
 
 def dim(text: str) -> str:
-    """Dim text, if the terminal can show it."""
+    """Make a text dim, if the terminal supports it."""
     return f"\x1b[2m{text}\x1b[0m" if _coloured() else text
 
 
@@ -66,7 +66,7 @@ def _coloured() -> bool:
 
 
 def counted(count: int, one: str, many: str) -> str:
-    """A number with its noun: 1 memory, 2 memories."""
+    """Return a number with its noun: 1 memory, 2 memories."""
     return f"{count:,} {one if count == 1 else many}"
 
 
@@ -82,22 +82,22 @@ def note(*lines: str) -> None:
 
 
 def as_json_text(value: Any) -> str:
-    """One JSON document on one line, with terminal control characters escaped."""
+    """Return a value as one line of JSON, with terminal control characters escaped."""
     return escape_json(json.dumps(value, ensure_ascii=False))
 
 
 def emit(value: Any) -> None:
-    """Write one JSON document on one line."""
+    """Write a value as one line of JSON."""
     sys.stdout.write(as_json_text(value) + "\n")
 
 
 def tell(as_json: bool, value: Any, text: str) -> None:
-    """Write a value as JSON for a script, or a text for a person."""
+    """Write a value as JSON with `as_json`, or else a text."""
     emit(value) if as_json else say(text)
 
 
 def columns() -> int:
-    """The maximum width of a line."""
+    """Return the maximum width of a line."""
     if not sys.stdout.isatty():
         return 80
     return max(40, min(os.get_terminal_size(sys.stdout.fileno()).columns, 120))
@@ -105,7 +105,8 @@ def columns() -> int:
 
 @contextmanager
 def progress(what: str) -> Iterator[Callable[[int, int], None]]:
-    """A bar on stderr, if that is a terminal and the work takes longer than a second."""
+    """Show a progress bar on stderr, if it is a terminal and the work takes longer than a
+    second."""
     if not sys.stderr.isatty():
         yield lambda _done, _total: None
         return

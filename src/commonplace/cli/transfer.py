@@ -1,4 +1,4 @@
-"""Commands that take memories in from other programs, and give them out: import and export."""
+"""The commands `import` and `export`."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ To = Annotated[
     str | None,
     option(
         "--to FORMAT",
-        "For another program, without the history: obsidian, jsonl, mem0, server-memory or"
+        "A format of another program, without history: obsidian, jsonl, mem0, server-memory or"
         " claude-md.",
     ),
 ]
@@ -69,7 +69,8 @@ def export(
 
     if file is None and as_json:
         raise InvalidInput(
-            "--json writes a report to standard output, where the export goes.", hint="Name a FILE."
+            "With --json the report goes to standard output, so the export needs a file.",
+            hint="Name a FILE.",
         )
     if to is not None:
         _export_to(to, file, overwrite, data, space, as_json)
@@ -77,14 +78,14 @@ def export(
     with (
         options.memory(data, space) as memory,
         lease(memory) as opened,
-        _written(file, overwrite) as stream,
+        _open_output(file, overwrite) as stream,
         progress("Exporting") as show,
     ):
         report = exporting.export_space(opened, stream.write, show)
     if as_json:
         emit({"file": str(file), **report.as_dict()})
     elif file is not None:
-        say(f"exported {_things(report.counts)} to {visible(str(file))}")
+        say(f"exported {_counts_in_words(report.counts)} to {visible(str(file))}")
 
 
 def _export_to(
@@ -94,13 +95,15 @@ def _export_to(
 
     if to not in exporting.NAMES:
         raise InvalidInput(
-            f"There is no format {to} to export to.",
+            f"Unknown export format {to}.",
             hint=f"Choose one of {', '.join(exporting.NAMES)}.",
             field="to",
         )
     if to == exporting.OBSIDIAN:
         if file is None:
-            raise InvalidInput("A vault is a directory.", hint="Name it.", field="file")
+            raise InvalidInput(
+                "An Obsidian vault must be a directory.", hint="Name it.", field="file"
+            )
         if file.exists() and (not file.is_dir() or any(file.iterdir())) and not overwrite:
             raise Conflict(f"{file} is not empty.", hint="Name a new directory.")
     with options.memory(data, space) as memory:
@@ -109,7 +112,7 @@ def _export_to(
         target = file / name if file is not None and name else file
         if target is not None and name:
             target.parent.mkdir(parents=True, exist_ok=True)
-        with _written(target, overwrite) as stream:
+        with _open_output(target, overwrite) as stream:
             stream.write(text)
     links = sum(map(len, what.links.values()))
     if as_json:
@@ -118,24 +121,27 @@ def _export_to(
         return
     if file is not None:
         counts = {"memory": len(what.memories), "link": links}
-        say(f"exported {_things(counts)} to {visible(str(file))}")
+        say(f"exported {_counts_in_words(counts)} to {visible(str(file))}")
     if what.lines:
-        note(f"{what.lines:,} lines of conversations are left out; 'commonplace export' has them")
+        note(
+            f"{what.lines:,} lines of conversations are not exported; 'commonplace export' without"
+            " --to includes them"
+        )
 
 
 @contextlib.contextmanager
-def _written(file: Path | None, overwrite: bool) -> Iterator[IO[str]]:
-    """Stdout, or a private file that is written completely or not at all."""
+def _open_output(file: Path | None, overwrite: bool) -> Iterator[IO[str]]:
+    """Open standard output, or a private file that is replaced atomically."""
     if file is None:
         yield sys.stdout
         return
     if file.exists() and not overwrite:
         raise Conflict(f"{file} exists.", hint="Choose another name, or add --overwrite.")
-    file = file.resolve()  # a symbolic link stays, and its target is replaced
+    file = file.resolve()  # a symbolic link is kept, and its target is replaced
     if file.exists() and not file.is_file():
         raise InvalidInput(
             f"{file} is not a file that can be replaced.",
-            hint="Name a file, or leave it out to write to standard output.",
+            hint="Name a file, or omit it to write to standard output.",
         )
     try:
         with replacing(file) as stream:
@@ -147,7 +153,7 @@ def _written(file: Path | None, overwrite: bool) -> Iterator[IO[str]]:
         if isinstance(error, BrokenPipeError):
             raise
         raise StorageUnavailable(
-            f"{file} cannot be written: {error.strerror}.", hint="Choose another place."
+            f"{file} cannot be written: {error.strerror}.", hint="Choose another path."
         ) from error
 
 
@@ -156,12 +162,13 @@ def import_(
         Path,
         argument(
             "FILE|DIR|NAME|-",
-            "What to import; - reads stdin. An agent's name means its history on this machine.",
+            "A file or directory, or - for standard input. An agent's name stands for its history"
+            " on this machine.",
         ),
     ],
     from_: Annotated[
         str | None,
-        option("--from FORMAT", "Its format, such as obsidian; an unknown name lists all."),
+        option("--from FORMAT", "The format, such as obsidian; an unknown name lists all formats."),
     ] = None,
     dry_run: Annotated[
         bool, option("--dry-run", "Only count, and show three samples; store nothing.")
@@ -171,7 +178,7 @@ def import_(
         option("--trust-file", "Keep the trust stated in the file; by default it is external."),
     ] = False,
     partial: Annotated[
-        bool, option("--partial", "Import what can be read of a truncated or changed export.")
+        bool, option("--partial", "Import the readable part of a truncated or changed export.")
     ] = False,
     wait: Annotated[
         bool, option("--wait/--no-wait", "Wait until all embeddings are computed.")
@@ -184,8 +191,8 @@ def import_(
 ) -> None:
     """Import agents' histories, other memories, exports or notes.
 
-    The format is recognised, or named with --from. Importing the same again changes nothing, an
-    interrupted import goes on where it was, and 'commonplace undo' takes all of it back.
+    The format is detected, or named with --from. Importing the same data again changes nothing, an
+    interrupted import continues when it is run again, and 'commonplace undo' reverts it completely.
 
     Of our own formats, a .jsonl file has one object per line with "text", and optionally kind,
     title, tags, importance, occurred_at, ref, attrs, links; a .md or .txt file becomes one memory.
@@ -209,17 +216,17 @@ def import_(
             path = stack.enter_context(reading.spooled(sys.stdin.buffer, "stdin"))
             name = registry.PLAIN if from_ is None else registry.recognised(path, from_)
         else:
-            path, from_ = _place(file, from_)
+            path, from_ = _path_to_import(file, from_)
             name = registry.recognised(path, from_)
-        chosen = _Chosen(
+        chosen = _Source(
             path, name, trust_file, partial, wait, allow_secrets, data, space, embedding
         )
         _import(chosen, dry_run, as_json)
 
 
 @dataclass(frozen=True)
-class _Chosen:
-    """What is imported, and where to."""
+class _Source:
+    """The source and the destination of an import."""
 
     path: Path
     format: str
@@ -232,23 +239,23 @@ class _Chosen:
     embedding: str | None
 
 
-def _place(file: Path, from_: str | None) -> tuple[Path, str | None]:
-    """The path to import; for the name of an agent, the path of its history."""
+def _path_to_import(file: Path, from_: str | None) -> tuple[Path, str | None]:
+    """Return the path to import; for the name of an agent, the path of its history."""
     from commonplace.importers import histories
 
-    # check first: otherwise an empty space would be created
+    # check first, so that no empty space is created
     if file.exists():
         return file, from_
     known = histories.usual_places().get(str(file))
     if known is None:
         raise NotFound(f"There is no file {file}.", hint="Check its name.", field="path")
     if not known.exists():
-        raise NotFound(f"There is no history in {known}.", hint="Name its file or directory.",
+        raise NotFound(f"There is no history in {known}.", hint="Give its path.",
                        field="path")  # fmt: skip
     return known, from_ or str(file)
 
 
-def _import(chosen: _Chosen, dry_run: bool, as_json: bool) -> None:
+def _import(chosen: _Source, dry_run: bool, as_json: bool) -> None:
     from commonplace.importers import registry
 
     if chosen.format == registry.PLAIN:
@@ -264,8 +271,8 @@ def _import(chosen: _Chosen, dry_run: bool, as_json: bool) -> None:
         raise typer.Exit(LEFT_OUT)
 
 
-def import_from(chosen: _Chosen) -> Imported:
-    """Import from another program; vectors are computed afterwards."""
+def import_from(chosen: _Source) -> Imported:
+    """Import from another program, and compute the embeddings afterwards."""
     from commonplace.importers import registry, storing
 
     with (
@@ -285,7 +292,7 @@ def import_from(chosen: _Chosen) -> Imported:
 
 
 def show_imported(report: Imported, *, undo: bool = True) -> None:
-    """Tell what an import did."""
+    """Print the result of an import."""
     from commonplace.importers import registry
 
     title = registry.FORMATS[report.format].TITLE
@@ -295,8 +302,8 @@ def show_imported(report: Imported, *, undo: bool = True) -> None:
         + (f"; {report.unchanged:,} were already stored" if report.unchanged else ""))  # fmt: skip
     _tell_masked(report.masked)
     if report.purged:
-        note(f"left out, since purged here before: {report.purged:,};"
-             " 'commonplace remember' stores such a text anew")  # fmt: skip
+        note(f"skipped, since purged here before: {report.purged:,};"
+             " 'commonplace remember' stores such a text again")  # fmt: skip
     _tell_skipped(report.problems, report.skipped)
     if undo and (report.added or report.changed or report.links):
         say(dim("to undo: commonplace undo"))
@@ -330,14 +337,14 @@ def _show_counted(report: Imported, as_json: bool) -> None:
         say(visible(f"  {dim(lead + ': ') if lead else ''}{each['text']}"))
 
 
-def _import_own(chosen: _Chosen, dry_run: bool, as_json: bool) -> None:
+def _import_own(chosen: _Source, dry_run: bool, as_json: bool) -> None:
     from commonplace.engine.binding import lease
     from commonplace.engine.content import write_policy
     from commonplace.engine.transfer import importing
 
     with contextlib.ExitStack() as stack:
         memory = stack.enter_context(
-            _rehearsal(chosen)
+            _temporary_memory(chosen)
             if dry_run
             else options.memory(
                 chosen.data, chosen.space, chosen.embedding, create=True,
@@ -362,7 +369,7 @@ def _import_own(chosen: _Chosen, dry_run: bool, as_json: bool) -> None:
                       "skipped": report.conflicts + report.skipped,
                       "problems": _problems(report)})  # fmt: skip
             else:
-                say(f"{_things(report.counts)} to import; nothing was stored")
+                say(f"{_counts_in_words(report.counts)} to import; nothing was stored")
                 _tell_skipped(_problems(report), report.conflicts + report.skipped)
                 for one in samples:
                     say(visible(f"  {' '.join(one['text'].split())}"))
@@ -378,8 +385,8 @@ def _import_own(chosen: _Chosen, dry_run: bool, as_json: bool) -> None:
 
 
 @contextlib.contextmanager
-def _rehearsal(chosen: _Chosen) -> Iterator[Commonplace]:
-    """A memory in files that are deleted afterwards, whatever database is configured."""
+def _temporary_memory(chosen: _Source) -> Iterator[Commonplace]:
+    """Open a memory in temporary files, whatever database is configured."""
     from commonplace.engine.commonplace import Commonplace
     from commonplace.engine.library import Library
 
@@ -395,15 +402,15 @@ def _rehearsal(chosen: _Chosen) -> Iterator[Commonplace]:
 
 def _show_import(report: ImportReport, *, trusted: bool) -> None:
     former = report.added - sum(report.counts.values())
-    say(f"imported {_things(report.counts)}"
+    say(f"imported {_counts_in_words(report.counts)}"
         + (f", {former:,} lines of history" if former else "")
         + (f"; {report.unchanged:,} lines were already stored" if report.unchanged else "")
         + ("" if report.complete else "; the file was incomplete"))  # fmt: skip
     if former:
-        note("the history begins with this import: --as-of knows nothing before it;"
+        note("the history begins with this import: --as-of finds nothing earlier;"
              " a backup keeps the times")  # fmt: skip
     if report.counts.get("memory") and not trusted:
-        note("memories have the trust external; --trust-file keeps that of the file")
+        note("memories have the trust external; --trust-file keeps the trust in the file")
     _tell_skipped(_problems(report), report.conflicts + report.skipped)
 
 
@@ -421,8 +428,8 @@ _PLURALS = {
 }
 
 
-def _things(counts: Any) -> str:
-    """“3 memories, 1 link”."""
+def _counts_in_words(counts: Any) -> str:
+    """Return counts in words, such as “3 memories, 1 link”."""
     shown = [
         f"{count:,} {name.replace('_', ' ') if count == 1 else _PLURALS.get(name, name + 's')}"
         for name, count in counts.items()

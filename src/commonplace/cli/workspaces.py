@@ -32,7 +32,7 @@ def _show(rows: list[dict[str, Any]], as_json: bool, *columns: str) -> None:
     for row in rows:
         tell(as_json, row, "  ".join(one_line(str(row.get(column, "")), 60) for column in columns))
     if not rows:
-        note("There are none.")
+        note("Nothing was found.")
         raise typer.Exit(1)
 
 
@@ -42,7 +42,7 @@ def _opened(data: Path | None, identity: str) -> AbstractContextManager[Commonpl
 
 
 def _conversation(memory: Commonplace, workspace: str, identity: str) -> str:
-    """The id of an existing conversation."""
+    """Return the id of an existing conversation."""
     from commonplace.dialects.orchestrator import workspaces
 
     try:
@@ -58,7 +58,7 @@ def _conversation(memory: Commonplace, workspace: str, identity: str) -> str:
 def create_workspace(
     identity: Workspace,
     name: Name = "",
-    user: Annotated[str, option("--user ID", "Its first user.")] = "local",
+    user: Annotated[str, option("--user ID", "The first user of the workspace.")] = "local",
     email: Annotated[str, option("--email ADDRESS", "The user's e-mail address.")] = "",
     data: Data = None,
     as_json: AsJson = False,
@@ -74,7 +74,7 @@ def create_workspace(
     with options.memory(data, identity, create=True) as memory:
         if workspaces.records.find(memory, workspaces.WORKSPACE_REF) is not None:
             raise Conflict(
-                f"There is a workspace {identity} already.",
+                f"The workspace {identity} already exists.",
                 hint=f"See 'commonplace workspace agents {identity}'.",
             )
         with memory.unit("create workspace"):
@@ -117,7 +117,7 @@ def add_user(
     data: Data = None,
     as_json: AsJson = False,
 ) -> None:
-    """Add a user profile to a workspace, or change it."""
+    """Add a user profile to a workspace, or change an existing one."""
     from commonplace.dialects.orchestrator import workspaces
 
     about = {
@@ -144,10 +144,12 @@ def list_users(identity: Workspace, data: Data = None, as_json: AsJson = False) 
 def add_agent(
     identity: Workspace,
     name: Annotated[str, argument("NAME", "Its name.")],
-    slug: Annotated[str, option("--slug", "Short name; by default derived from the name.")] = "",
+    slug: Annotated[str, option("--slug", "Short name (default: derived from the name).")] = "",
     role: Annotated[str, option("--role manager|sub-agent", "")] = "sub-agent",
-    system_prompt: Annotated[str, option("--system-prompt", "Its system prompt.")] = "",
-    model: Annotated[str, option("--model", "Its model, if not the default one.")] = "",
+    system_prompt: Annotated[str, option("--system-prompt", "The agent's system prompt.")] = "",
+    model: Annotated[
+        str, option("--model", "The agent's model (default: the configured model).")
+    ] = "",
     data: Data = None,
     as_json: AsJson = False,
 ) -> None:
@@ -176,7 +178,7 @@ def add_conversation(
     identity: Workspace,
     title: Annotated[str, argument("TITLE", "Its title.")],
     agent: Annotated[
-        str, option("--agent SLUG", "The agent it is with; by default all agents.")
+        str, option("--agent SLUG", "The agent in the conversation (default: all agents).")
     ] = "",
     data: Data = None,
     as_json: AsJson = False,
@@ -206,7 +208,7 @@ def say_something(
     conversation: Annotated[str, argument("CONVERSATION", "Its id.")],
     text: Annotated[str, argument("TEXT", "The message.")],
     agent: Annotated[
-        str, option("--agent SLUG", "The agent that says it; by default the user.")
+        str, option("--agent SLUG", "The agent that sends the message (default: the user).")
     ] = "",
     data: Data = None,
     as_json: AsJson = False,

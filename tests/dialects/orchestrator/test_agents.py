@@ -214,7 +214,7 @@ def test_what_the_operator_sets_decides() -> None:
     assert "k" not in repr(access).replace("claude", "")
     own = llm.of_operator({"COMMONPLACE_LLM_OPENAI_URL": "http://127.0.0.1:1/v1"})
     assert own is not None and (own.url, own.model) == ("http://127.0.0.1:1/v1", "gpt-5-mini")
-    with pytest.raises(InvalidInput, match="no provider 'oracle'"):
+    with pytest.raises(InvalidInput, match="Unknown provider 'oracle'"):
         llm.of_operator({"COMMONPLACE_LLM_PROVIDER": "oracle", "COMMONPLACE_LLM_KEY": "k"})
 
 
