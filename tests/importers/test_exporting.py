@@ -119,7 +119,7 @@ def test_exports_go_to_standard_output_or_a_new_place(
     assert run_command(["export", "--to", "mem0", *data]) == 0
     shown = capsys.readouterr()
     assert len(json.loads(shown.out)["results"]) == len(TEXTS)
-    assert "1 lines of conversations are left out" in shown.err
+    assert "1 lines of conversations are not exported" in shown.err
     assert run_command(["export", "--to", "obsidian", *data]) == 2
     assert run_command(["export", "--to", "word", *data]) == 2
     assert "Choose one of obsidian, jsonl" in capsys.readouterr().err

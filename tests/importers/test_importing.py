@@ -392,7 +392,7 @@ def test_a_broken_session_keeps_no_other_session_from_being_imported(
     session.with_name(session.name.replace("1.jsonl", "3.jsonl")).touch()
     report = imported(memory, path)
     assert (report.added, report.skipped) == (count, 1)
-    assert report.problems == [f"{broken}: The file holds no JSON."]
+    assert report.problems == [f"{broken}: The file contains no JSON."]
 
 
 def test_csv_may_be_utf_16(tmp_path: Path, memory: Commonplace) -> None:

@@ -164,7 +164,9 @@ def test_the_commands_guard_list_and_bring_back(
     (tmp_path / "binary").write_bytes(b"\xd0\x00")
     capsys.readouterr()
     assert run_command(["guard", "look", str(tmp_path / "binary"), *data]) == 0
-    assert capsys.readouterr().err == f"skipped: {tmp_path / 'binary'}: it is not text in UTF-8\n"
+    assert (
+        capsys.readouterr().err == f"skipped: {tmp_path / 'binary'}: the file is not UTF-8 text\n"
+    )
 
 
 def test_a_watched_file_is_stored_as_it_changes(tmp_path: Path) -> None:

@@ -1,1 +1,1 @@
-"""Small programs that ask a running server. They import only the standard library."""
+"""Small client programs of a running server. They import only the standard library."""

@@ -1,4 +1,4 @@
-"""`config.toml` of a data directory, as every program that uses the directory reads it."""
+"""Reads `config.toml` of a data directory, for all programs."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ NAMES = (
     "require_token", "embedding", "dialect", "rate", "burst", "body_bytes", "call_seconds",
     "audit_days", "allow_secrets", "auto_accept", "idle_seconds", "log",
 )  # fmt: skip
-"""The settings that there are, in the order of `server.settings.Settings`."""
+"""The names of all settings, in the order of `server.settings.Settings`."""
 
 
 class Unreadable(ValueError):
-    """The file cannot be read, or has a name that is not a setting; nothing may be assumed."""
+    """The file cannot be read, or contains an unknown setting; the program must stop."""
 
     def __init__(self, message: str, hint: str) -> None:
         super().__init__(message)
@@ -22,7 +22,7 @@ class Unreadable(ValueError):
 
 
 def read(data: str) -> dict[str, Any]:
-    """The settings in the file; empty if there is none."""
+    """Return the settings in the file; empty if there is no file."""
     path = os.path.join(data, "config.toml")  # noqa: PTH118
     try:
         with open(path, "rb") as file:  # noqa: PTH123
@@ -35,16 +35,16 @@ def read(data: str) -> dict[str, Any]:
         return {}
     except OSError as error:
         told = f"{path} cannot be read: {error.strerror}."
-        raise Unreadable(told, "Check its permissions, or move it away.") from error
+        raise Unreadable(told, "Check its permissions, or rename it.") from error
     except Unreadable:
         raise
     except ValueError as error:  # not TOML, or not UTF-8
         told = f"{path} is not valid TOML: {error}."
-        raise Unreadable(told, "Correct it, or move it away.") from error
+        raise Unreadable(told, "Correct it, or rename it.") from error
     for name in found:
         if name not in NAMES:
             told = f"{path} sets {name!r}, which is not a setting."
-            raise Unreadable(told, f"There are: {', '.join(NAMES)}.")
+            raise Unreadable(told, f"The settings are: {', '.join(NAMES)}.")
     if not isinstance(found.get("database", ""), str):
-        raise Unreadable(f"database in {path} is not a text.", "Write it in quotes.")
+        raise Unreadable(f"database in {path} is not a string.", "Write it in quotes.")
     return found

@@ -1,8 +1,8 @@
-"""Finding the server of a data directory, connecting to it, and starting one in the background.
+"""Finds the server of a data directory, connects to it, and starts one in the background.
 
-The server listens on a socket in a directory that only its owner can open. Its name is a hash of
-the data directory's device and inode, or of the database's address. Where there are no such
-sockets, it listens on loopback, and port and secret are in a file of that directory.
+The server listens on a Unix socket in a directory that only its owner can open. The socket's name
+is a hash of the data directory's device and inode, or of the database's address. On systems without
+Unix sockets the server listens on loopback; a file in the directory has its port and a secret.
 """
 
 from __future__ import annotations
@@ -25,14 +25,16 @@ START_SECONDS = 60.0
 RETRY_SECONDS = 0.02
 HELLO_BYTES = 262_144
 OWNER_ONLY = 0o077
-OPTIONS = "COMMONPLACE_BACKGROUND"  # how a background server gets its options, as JSON
+OPTIONS = (
+    "COMMONPLACE_BACKGROUND"  # the environment variable with a background server's options, as JSON
+)
 LOOPBACK = sys.platform == "win32" or os.environ.get("COMMONPLACE_SOCKET") == "loopback"
-# Environment variables of the client that contracts read.
+# Environment variables that the client passes to the server for its dialect.
 CONTRACT_VARIABLES = (
     "MEMORY_DIR", "SESSION_ID", "MAMA_DB_PATH", "MAMA_EMBEDDING_PORT", "MAMA_SERVER_PORT",
     "COMMONPLACE_PROJECT",
 )  # fmt: skip
-# Settings that belong to the store: the server's values are used, not the client's.
+# Settings of the data directory: the server's values are used, not the client's.
 STORE_VARIABLES = (
     "COMMONPLACE_EMBEDDING_MODEL", "COMMONPLACE_LLM_PROVIDER", "COMMONPLACE_LLM_MODEL",
     "COMMONPLACE_LLM_OPENAI_URL", "COMMONPLACE_LLM_ANTHROPIC_URL",
@@ -48,36 +50,36 @@ class Unusable(Exception):
 
 
 class Place(NamedTuple):
-    """Where the server of a data directory, or of a database, is found."""
+    """The files by which clients find the server of a data directory or database."""
 
     data: str
     database: str
     base: str
-    """The path of the socket and of its lock, without their suffixes."""
+    """The common path of these files, without their suffixes."""
 
     @property
     def socket(self) -> str:
-        """The socket; where it is loopback, the file with port and secret."""
+        """The path of the socket, or of the file with port and secret."""
         return f"{self.base}.port" if LOOPBACK else f"{self.base}.sock"
 
     @property
     def lock(self) -> str:
-        """The file whose lock the listening server holds."""
+        """The file that the listening server locks."""
         return f"{self.base}.lock"
 
     @property
     def ready(self) -> str:
-        """A file whose time is when an agent last connected through a pipe."""
+        """A file whose modification time is the time when an agent last connected."""
         return f"{self.base}.ready"
 
     @property
     def log(self) -> str:
-        """The file with what a background server writes to standard error."""
+        """The file with the standard error of a background server."""
         return f"{self.base}.log"
 
 
 def place_of(data: str, database: str = "") -> Place:
-    """Where the server of a data directory is found; Unusable if there can be none."""
+    """Return the place of a data directory's server; raise Unusable if it cannot have one."""
     os.makedirs(data, mode=0o700, exist_ok=True)  # noqa: PTH103
     found = os.stat(data)  # noqa: PTH116
     key = database or f"{found.st_dev}:{found.st_ino}"
@@ -86,11 +88,11 @@ def place_of(data: str, database: str = "") -> Place:
 
 
 def _runtime_directory() -> str:
-    """A directory that only its owner can open, made if it is missing."""
+    """Return a directory that only its owner can open; create it if it is missing."""
     user = f"-{os.getuid()}" if hasattr(os, "getuid") else ""
     given = os.environ.get("XDG_RUNTIME_DIR", "")
     candidates = [f"{given}/commonplace"] if given and os.path.isdir(given) else []  # noqa: PTH112
-    # As tempfile.gettempdir(), whose import would double the CPU time of a hook.
+    # Like tempfile.gettempdir(), whose import would double the CPU time of a hook.
     named = (os.environ.get(name) for name in ("TMPDIR", "TEMP", "TMP"))
     usual = ("/tmp", "/var/tmp") if os.name == "posix" else (os.path.expanduser("~"),)  # noqa: S108, PTH111
     candidates += [
@@ -102,7 +104,7 @@ def _runtime_directory() -> str:
 
 
 def _checked(candidates: Sequence[str]) -> str:
-    """The first directory that can be used; Unusable if none can."""
+    """Return the first usable directory; raise Unusable if there is none."""
     why = ""
     for folder in candidates:
         if not LOOPBACK and len(os.fsencode(folder)) + 30 > PATH_BYTES:
@@ -119,7 +121,7 @@ def _checked(candidates: Sequence[str]) -> str:
 
 
 def _fault(folder: str) -> str:
-    """Why others could open a directory, or have made it; empty if they cannot."""
+    """Return why a directory is not private; empty if it is."""
     found = os.lstat(folder)
     if not stat.S_ISDIR(found.st_mode):
         return f"{folder} is not a directory."
@@ -131,7 +133,7 @@ def _fault(folder: str) -> str:
 
 
 def connect(place: Place) -> socket.socket | None:
-    """A connection to the server that runs; None if there is none."""
+    """Connect to the running server; return None if there is none."""
     try:
         if not LOOPBACK:
             made = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
@@ -153,16 +155,16 @@ def connect(place: Place) -> socket.socket | None:
 
 
 class ServerConnection:
-    """A connection on which a server has answered the greeting."""
+    """A connection to a server; `greet` must be called first."""
 
     def __init__(self, made: socket.socket) -> None:
         self._socket = made
         self._held = bytearray()
         self.answer: dict[str, Any] = {}
-        """What the server said to the greeting."""
+        """The server's answer to the greeting."""
 
     def greet(self, hello: Mapping[str, Any]) -> bool:
-        """Send the first line; False if the server has gone meanwhile."""
+        """Send the greeting and read the answer; return False if the server has disconnected."""
         written = json.dumps({"commonplace": PROTOCOL, **hello}).encode() + b"\n"
         try:
             self._socket.sendall(written)
@@ -173,11 +175,12 @@ class ServerConnection:
         return bool(self.answer)
 
     def send(self, line: bytes) -> None:
-        """Send a line, or several."""
+        """Send one or several lines."""
         self._socket.sendall(line)
 
     def line(self) -> bytes:
-        """The next line with its end; empty when the server has closed its side."""
+        """Return the next line with its line break; empty when the server has closed the
+        connection."""
         while (at := self._held.find(b"\n")) < 0:
             try:
                 more = self._socket.recv(65_536)
@@ -191,14 +194,14 @@ class ServerConnection:
         return line
 
     def close(self) -> None:
-        """Close the connection; a thread that waits for a line gets the end."""
+        """Close the connection; a thread that waits in `line` gets an empty result."""
         with suppress(OSError):
             self._socket.shutdown(socket.SHUT_RDWR)
         self._socket.close()
 
 
 def ask(place: Place, hello: Mapping[str, Any], seconds: float = 10.0) -> dict[str, Any] | None:
-    """What the running server answers to a greeting; None if there is no server."""
+    """Send a greeting to the running server; return its answer, or None without a server."""
     made = connect(place)
     if made is None:
         return None
@@ -216,7 +219,7 @@ def time_zone() -> list[Any]:
 
 
 class Starting:
-    """A background server that this process has started, until it answers or has ended."""
+    """Starts a background server and waits until it answers."""
 
     def __init__(self, place: Place, options: Mapping[str, Any]) -> None:
         self._place = place
@@ -226,17 +229,20 @@ class Starting:
         self._until = time.monotonic() + START_SECONDS
 
     def wait(self) -> None:
-        """Start a server unless another process does, and wait a moment; Unusable if it failed."""
+        """Start a server unless another process is doing so, and wait briefly; raise Unusable on
+        failure."""
         if self._lock is None:
             self._lock = try_lock(f"{self._place.base}.starting")
         if self._lock is None:
-            pass  # another process starts one
+            pass  # another process is starting a server
         elif self._pid is None:
             self._pid = spawn(self._place, self._options)
-        elif (code := _ended(self._pid)) is not None:
+        elif (code := _exit_code(self._pid)) is not None:
             if code > 0:
-                raise Unusable(_last_words(self._place), code)
-            self._pid = None  # it was killed, or another server was first and has ended meanwhile
+                raise Unusable(_last_log_line(self._place), code)
+            self._pid = (
+                None  # the server was killed, or another server was first and has already ended
+            )
         if time.monotonic() > self._until:
             raise Unusable(
                 f"The server did not start in {START_SECONDS:g} s; see {self._place.log}."
@@ -251,7 +257,7 @@ class Starting:
 
 
 def try_lock(path: str) -> int | None:
-    """An open file with its lock, which ends with the descriptor; None if another has it."""
+    """Lock a file; return its descriptor, or None if another process holds the lock."""
     descriptor = os.open(path, os.O_CREAT | os.O_RDWR, 0o600)
     try:
         if os.name == "posix":
@@ -266,11 +272,11 @@ def try_lock(path: str) -> int | None:
         os.close(descriptor)
         return None
     os.ftruncate(descriptor, 0)
-    os.write(descriptor, str(os.getpid()).encode())  # the process id, for people and for ending it
+    os.write(descriptor, str(os.getpid()).encode())  # for people, and to end the process
     return descriptor
 
 
-def _last_words(place: Place) -> str:
+def _last_log_line(place: Place) -> str:
     try:
         with open(place.log, encoding="utf-8", errors="replace") as file:  # noqa: PTH123
             said = file.read()[-2_000:].strip()
@@ -279,8 +285,8 @@ def _last_words(place: Place) -> str:
     return said or "The server could not be started."
 
 
-def _ended(pid: int) -> int | None:
-    """The exit code of a process that was spawned; None while it runs."""
+def _exit_code(pid: int) -> int | None:
+    """Return the exit code of a spawned process; None while it runs."""
     if os.name != "posix":
         return None
     try:
@@ -291,7 +297,7 @@ def _ended(pid: int) -> int | None:
 
 
 def spawn(place: Place, options: Mapping[str, Any]) -> int:
-    """Start a server in a session of its own; it ends at once if there is one already."""
+    """Start a server as a detached process; it exits at once if another server is running."""
     command = [sys.executable, "-P", "-m", "commonplace.server.background"]
     environment = {
         name: value for name, value in os.environ.items() if name not in CONTRACT_VARIABLES

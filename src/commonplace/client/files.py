@@ -1,5 +1,5 @@
-"""Files of the data directory that hooks use while no server runs: spooled events, and the
-context for the start of a session that was prepared before."""
+"""Files that hooks use while no server is running: spooled events, and the prepared context for
+the start of a session."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ SESSIONS = "sessions"
 
 
 def data_directory(given: str | None) -> str:
-    """The absolute path of the data directory."""
+    """Return the absolute path of the data directory."""
     path = given or os.environ.get("COMMONPLACE_DATA") or "~/.commonplace"
     return os.path.abspath(os.path.expanduser(path))  # noqa: PTH100, PTH111
 
 
 def spool(data: str, space: str, event: Mapping[str, Any]) -> str:
-    """Store an event durably for whoever opens the data directory next; return the file's path."""
+    """Write an event to disk, for the next server to handle; return the file's path."""
     folder = os.path.join(data, INBOX)  # noqa: PTH118
     os.makedirs(folder, mode=0o700, exist_ok=True)  # noqa: PTH103
     name = f"{time.time_ns():020d}-{os.getpid()}-{os.urandom(4).hex()}.json"
@@ -46,7 +46,7 @@ def spool(data: str, space: str, event: Mapping[str, Any]) -> str:
 
 
 def _sync_folder(folder: str) -> None:
-    if os.name != "posix":  # other systems cannot open a directory
+    if os.name != "posix":  # Windows cannot open a directory
         return
     descriptor = os.open(folder, os.O_RDONLY)
     try:
@@ -56,7 +56,7 @@ def _sync_folder(folder: str) -> None:
 
 
 def start_file(data: str, space: str, cwd: str) -> str:
-    """The file with the prepared context for sessions of a space that start in a directory."""
+    """Return the file with the prepared context for sessions in a working directory."""
     key = f"{space}\0{os.path.realpath(cwd)}".encode("utf-8", "surrogatepass")
     name = hashlib.sha256(key).hexdigest()[:32]
     return os.path.join(data, STARTS, f"{name}.json")  # noqa: PTH118

@@ -1,7 +1,7 @@
 """The console script `commonplace-hook`: passes an agent's hook event to the memory.
 
-The event is JSON on standard input, the answer an envelope on standard output. Whatever comes in,
-the exit code is 0 and nothing is written but an envelope, so that the agent always continues.
+The event is JSON on standard input; the answer is JSON on standard output. The exit code is always
+0, and nothing else is written to standard output, so that the agent always continues.
 """
 
 from __future__ import annotations
@@ -27,23 +27,23 @@ INPUT_BYTES = 4_194_304
 EVENT_NAMES = ("hook_event_name", "hookEventName", "event")
 START, END = "SessionStart", "SessionEnd"
 PROMPTS = ("UserPromptSubmit", "BeforeAgent")
-WITHIN = ("clear", "compact")  # sources of a start inside of a session
-# Events that name a transcript, which is read later if no server runs now.
+WITHIN = ("clear", "compact")  # sources of a start event within a running session
+# Events with a transcript, which are spooled if no server is running.
 READING = (START, END, "Stop", "AfterAgent", "PreCompact", "PreCompress")
-# Cursor's events, and what they are called elsewhere.
+# Cursor's events, and the names that other agents use for them.
 CURSOR = {
     "sessionStart": START, "beforeSubmitPrompt": "UserPromptSubmit", "stop": "Stop",
     "preCompact": "PreCompact", "sessionEnd": END,
 }  # fmt: skip
 OPTIONS = ("--data", "--space")
-# For agents whose later hooks call a tool, and skip it while the server is not connected.
+# For agents whose later hooks call an MCP tool, which fails until the server is connected.
 UNTIL_CONNECTED = "--until-connected"
 RECENT_SECONDS = 10.0
-SETTLED_SECONDS = 0.4  # what an agent needs until its hooks see the tools, on a busy machine
+SETTLED_SECONDS = 0.4  # seconds until an agent's hooks can call tools, on a busy machine
 DATABASE = "COMMONPLACE_DATABASE"
 ANSWER_SECONDS = 4.0
-END_SECONDS = 1.0  # agents that end wait less; what is not answered is spooled
-# The tool's arguments, and the names that agents give them.
+END_SECONDS = 1.0  # agents that end wait less; unanswered events are spooled
+# The arguments of the tool `hook`, and the agents' names for them.
 FIELDS = {
     "session": ("session", "session_id", "sessionId"),
     "cwd": ("cwd",),
@@ -78,17 +78,19 @@ def _say(text: str) -> None:
 
 
 def run(arguments: Sequence[str], given: bytes) -> str:
-    """The envelope for an event, as JSON; empty if there is nothing to say."""
+    """Handle an event; return the output for the agent as JSON, or an empty string."""
     event = parsed(given)
     if event is not None and name_of(event) in CURSOR:
-        return _for_cursor(name_of(event), run(arguments, json.dumps(_of_cursor(event)).encode()))
+        return _to_cursor_output(
+            name_of(event), run(arguments, json.dumps(_from_cursor_event(event)).encode())
+        )
     options = _options(arguments)
     if event is None or options is None:
         return ""
     data = files.data_directory(options.get("--data"))
     space = options.get("--space", "default")
     if not os.path.isdir(os.path.join(data, "spaces")) and not os.environ.get(DATABASE):  # noqa: PTH112, PTH118
-        return ""  # there is no memory yet
+        return ""  # there is no data directory yet
     until = time.monotonic() + ANSWER_SECONDS
     answered = _from_server(data, space, event)
     if answered is None:
@@ -99,25 +101,25 @@ def run(arguments: Sequence[str], given: bytes) -> str:
 
 
 def _wait_for_agent(data: str, until: float) -> None:
-    """Wait until the agent that starts has connected to the server, but not for long."""
+    """Wait a limited time until the starting agent has connected to the server."""
     from commonplace.client import command, config, connection
 
     try:
         ready = command.place_of(data, None).ready
     except (OSError, connection.Unusable, config.Unreadable):
         return
-    since = time.time() - RECENT_SECONDS  # it may have connected before this process was started
+    since = time.time() - RECENT_SECONDS  # the agent may have connected before this process started
     while time.monotonic() < until:
         try:
             if since < os.stat(ready).st_mtime < time.time() - SETTLED_SECONDS:  # noqa: PTH116
                 return
         except OSError:
-            pass  # none has ever connected
+            pass  # no agent has ever connected
         time.sleep(connection.RETRY_SECONDS)
 
 
-def _of_cursor(event: Mapping[str, Any]) -> dict[str, Any]:
-    """An event of Cursor with the field names that other agents use."""
+def _from_cursor_event(event: Mapping[str, Any]) -> dict[str, Any]:
+    """Rename the fields of a Cursor event to the names that other agents use."""
     roots = event.get("workspace_roots")
     cwd = roots[0] if isinstance(roots, list) and roots else event.get("cwd")
     session = event.get("conversation_id") or event.get("session_id")
@@ -125,8 +127,8 @@ def _of_cursor(event: Mapping[str, Any]) -> dict[str, Any]:
     return {**event, **{name: value for name, value in named.items() if isinstance(value, str)}}
 
 
-def _for_cursor(name: str, envelope: str) -> str:
-    """An envelope as Cursor reads it; a prompt is never blocked."""
+def _to_cursor_output(name: str, envelope: str) -> str:
+    """Convert an answer to Cursor's format; a prompt is never blocked."""
     given = json.loads(envelope).get("hookSpecificOutput", {}) if envelope else {}
     answer: dict[str, Any] = {"continue": True} if CURSOR[name] == "UserPromptSubmit" else {}
     if given.get("additionalContext"):
@@ -135,7 +137,7 @@ def _for_cursor(name: str, envelope: str) -> str:
 
 
 def parsed(given: bytes) -> dict[str, Any] | None:
-    """The event on standard input; None if it is not an event, or is too large."""
+    """Parse the event on standard input; return None if it is not an event, or too large."""
     if len(given) > INPUT_BYTES:
         return None
     try:
@@ -146,13 +148,13 @@ def parsed(given: bytes) -> dict[str, Any] | None:
 
 
 def name_of(event: Mapping[str, Any]) -> str:
-    """The name of an event; empty if it has none."""
+    """Return the name of an event; empty if it has none."""
     names = (event.get(key) for key in EVENT_NAMES)
     return next((name for name in names if isinstance(name, str)), "")
 
 
 def _options(arguments: Sequence[str]) -> dict[str, str] | None:
-    """The options of the command line; None if it is not understood."""
+    """Parse the options of the command line; return None if they are not valid."""
     found: dict[str, str] = {}
     rest = list(arguments)
     while rest:
@@ -167,7 +169,7 @@ def _options(arguments: Sequence[str]) -> dict[str, str] | None:
 
 
 def _from_server(data: str, space: str, event: Mapping[str, Any]) -> str | None:
-    """What the server answers; None if there is none."""
+    """Return the server's answer; None if no server can be reached."""
     from commonplace.client import command, config, connection
 
     try:
@@ -176,7 +178,7 @@ def _from_server(data: str, space: str, event: Mapping[str, Any]) -> str | None:
             **command.identity(), "kind": "call", "space": space, "tool": "hook",
             "arguments": _arguments(event),
         }  # fmt: skip
-        answer = _asked(place, hello, name_of(event))
+        answer = _ask_server(place, hello, name_of(event))
     except config.Unreadable as error:
         _say(f"commonplace-hook: {error} {error.hint}\n")
         return None
@@ -187,8 +189,8 @@ def _from_server(data: str, space: str, event: Mapping[str, Any]) -> str | None:
     return str(answer["result"]["content"][0]["text"])
 
 
-def _asked(place: Place, hello: Mapping[str, Any], name: str) -> dict[str, Any] | None:
-    """The server's answer; where none runs, one is started, and a prompt waits for it."""
+def _ask_server(place: Place, hello: Mapping[str, Any], name: str) -> dict[str, Any] | None:
+    """Ask the server; if none is running, start one, and wait for it at a prompt."""
     from commonplace.client import connection
 
     until = time.monotonic() + ANSWER_SECONDS
@@ -207,7 +209,7 @@ def _asked(place: Place, hello: Mapping[str, Any], name: str) -> dict[str, Any] 
 
 
 def _arguments(event: Mapping[str, Any]) -> dict[str, str]:
-    """The event as the tool `hook` takes it."""
+    """Return the event as arguments of the tool `hook`."""
     found = {"event": name_of(event)}
     for name, keys in FIELDS.items():
         values = [event[key] for key in keys if isinstance(event.get(key), str)]
@@ -217,9 +219,9 @@ def _arguments(event: Mapping[str, Any]) -> dict[str, str]:
 
 
 def _from_files(data: str, space: str, event: Mapping[str, Any]) -> str:
-    """What can be done for an event while no server runs."""
+    """Handle an event without a server: spool it, or return the prepared context."""
     name = name_of(event)
-    # A start names the transcript, which is read even if no end comes.
+    # Spool a start event, so that the transcript is read even without an end event.
     if name == END or (name in READING and isinstance(event.get("transcript_path"), str)):
         files.spool(data, space, event)
     if name != START or not isinstance(event.get("cwd"), str):

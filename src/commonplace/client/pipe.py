@@ -1,8 +1,8 @@
 """`commonplace mcp`: passes an agent's messages to the server of its data directory.
 
-`initialize` and `tools/list` of most dialects are answered here, from files that are made when the
-package is built. If the server dies, another one is started, and calls that were not answered are
-sent again, each under an idempotency key, so that none has an effect twice.
+`initialize` and `tools/list` of most dialects are answered here, from files that are generated when
+the package is built. If the server dies, another one is started, and unanswered calls are sent
+again with their idempotency keys, so that none is carried out twice.
 """
 
 from __future__ import annotations
@@ -20,55 +20,56 @@ from commonplace.client.static_answers import StaticAnswers
 
 IDEMPOTENCY_META = "commonplace/idempotency-key"
 CONFIRMED_META = "commonplace/confirmed-keys"
-MOST_CONFIRMED = 100  # so many keys can one call confirm; the server reads no more
+MOST_CONFIRMED = 100  # most keys that one call confirms; the server ignores further keys
 PIPE_KEY = "commonplace-pipe:"
 OWN_ID = "commonplace-pipe-initialize"
 CANCELLED = "notifications/cancelled"
 INITIALIZED = "notifications/initialized"
-LISTING = "tools/list"  # the last thing that agents ask before they count a server as connected
-END_SECONDS = 45.0  # how long the end of the input waits for answers
+LISTING = "tools/list"  # the last request of agents before they count a server as connected
+END_SECONDS = 45.0  # how long to wait for answers after the end of the input
 HOOK = "hook"
-HOOK_SECONDS = 2.5  # less than agents wait for a hook before they report an error
-ADDED_BYTES = 65_536  # room in a message for what the pipe adds to it
+HOOK_SECONDS = 2.5  # less than the agents' time limit for a hook
+ADDED_BYTES = 65_536  # bytes reserved in a message for the fields that the pipe adds
 INVALID_REQUEST = -32600
 INTERNAL_ERROR = -32603
 UNKNOWN_OUTCOME = -32002
 
 
 class Options(NamedTuple):
-    """What the command line says."""
+    """The options of the command line."""
 
     place: connection.Place
     hello: Mapping[str, Any]
-    """The greeting, without its kind."""
+    """The fields of the greeting, except its kind."""
     server: Mapping[str, Any]
-    """Options of a server that has to be started."""
+    """Options for a server that this process starts."""
 
 
 class _Pending:
-    """A request that was not answered yet."""
+    """A request without an answer yet."""
 
     def __init__(self, identity: Any, line: bytes, tool: str = "", key: str = "") -> None:
         self.identity = identity
         self.line = line
         self.tool = tool
         self.key = key
-        """The idempotency key that the pipe has made for it."""
+        """The idempotency key that the pipe has generated."""
         self.confirms: list[str] = []
-        """Keys of earlier calls, whose stored answers the server deletes when it gets this."""
+        """Keys of earlier calls that this request confirms; the server then deletes their
+        answers."""
         self.sent = False
         self.answered = False
-        """Whether the pipe has answered it itself; the server still handles it."""
+        """Whether the pipe has already answered; the server still handles the request."""
 
 
 class _State:
-    """What the two threads share; changed under `changed`."""
+    """The state shared by the two threads; protected by `changed`."""
 
     def __init__(self) -> None:
         self.connection: connection.ServerConnection | None = None
         self.pending: list[_Pending] = []
         self.loose: list[bytes] = []
-        """Lines that wait for a connection and get no answer."""
+        """Lines that wait for a connection and need no answer."""
         self.confirmed: list[str] = []
         self.initialize: dict[str, Any] | None = None
         self.initialized = False
@@ -79,8 +80,8 @@ class _State:
 class Pipe:
     """One client over standard input and output.
 
-    The thread that runs `run` reads the client's messages; another one connects, sends what waits,
-    and passes answers on.
+    The thread in `run` reads the client's messages; another thread connects, sends waiting
+    messages, and forwards the answers.
     """
 
     def __init__(self, options: Options, incoming: BinaryIO, outgoing: BinaryIO) -> None:
@@ -98,25 +99,24 @@ class Pipe:
         self._told: set[str] = set()
 
     def run(self) -> int:
-        """Pass messages on until the input ends; return the exit code."""
+        """Forward messages until the input ends; return the exit code."""
         threading.Thread(target=self._receive, daemon=True).start()
         for line in self._incoming:
             if line.strip():
-                self._hear(line if line.endswith(b"\n") else line + b"\n")
+                self._handle_line(line if line.endswith(b"\n") else line + b"\n")
         with self._changed:
             self._changed.wait_for(self._may_end, END_SECONDS)
         return 0
 
     def _may_end(self) -> bool:
-        """Whether everything is answered; without static answers, the server must have been
-        reached.
-        """
+        """Return whether all requests are answered; without static answers, a server must have
+        accepted this client."""
         there = self._static.known or self._state.greeted
         return there and not self._state.pending
 
     # From the client
 
-    def _hear(self, line: bytes) -> None:
+    def _handle_line(self, line: bytes) -> None:
         try:
             message = json.loads(line)
         except (ValueError, RecursionError):
@@ -125,7 +125,7 @@ class Pipe:
             self._refuse_long(message, len(line))
             return
         if not isinstance(message, dict):
-            self._pass_on(line)  # the server answers malformed lines
+            self._forward(line)  # the server answers malformed lines
             return
         method, identity = message.get("method"), message.get("id")
         if method == "initialize":
@@ -143,20 +143,20 @@ class Pipe:
         elif isinstance(method, str) and isinstance(identity, int | str):
             self._request(message, line)
         else:
-            self._pass_on(line)
+            self._forward(line)
 
     def _refuse_long(self, message: Any, size: int) -> None:
-        """Answer a message that no server reads: it would close the connection."""
+        """Answer a message over the size limit, for which a server would close the connection."""
         found = message.get("id") if isinstance(message, dict) else None
         most = (connection.LINE_BYTES - ADDED_BYTES) // 1_000_000
         self._refuse(
             found if isinstance(found, int | str) else None, INVALID_REQUEST,
-            f"The message has {size:,} bytes; at most {most} MB are read. Nothing of it was"
-            " carried out: send it in parts.",
+            f"The message has {size:,} bytes; at most {most} MB are allowed. Nothing was carried"
+            " out; send it in parts.",
         )  # fmt: skip
 
     def _note_ready(self) -> None:
-        """Let `commonplace-hook` know that hooks of the agent can call tools from now on."""
+        """Touch the file that tells `commonplace-hook` that the agent's hooks can call tools."""
         with suppress(OSError):
             os.close(os.open(self._options.place.ready, os.O_CREAT | os.O_WRONLY, 0o600))
             os.utime(self._options.place.ready)
@@ -165,8 +165,8 @@ class Pipe:
         with self._changed:
             self._state.initialized = True
             connected = self._state.connection is not None
-        if connected:  # otherwise it is sent after `initialize`
-            self._pass_on(line)
+        if connected:  # without a connection it is sent after `initialize`
+            self._forward(line)
 
     def _cancel(self, message: Mapping[str, Any], line: bytes) -> None:
         params = message.get("params")
@@ -179,7 +179,7 @@ class Pipe:
             self._state.pending = held
             self._changed.notify_all()
         if not unsent:
-            self._pass_on(line)
+            self._forward(line)
 
     def _request(self, message: dict[str, Any], line: bytes) -> None:
         pending = _Pending(message["id"], line)
@@ -197,7 +197,7 @@ class Pipe:
             late.start()
 
     def _answer_hook(self, pending: _Pending) -> None:
-        """Say nothing to an event while the server starts: the agent goes on without an error."""
+        """Answer a hook event with an empty result while the server starts."""
         with self._changed:
             if pending.answered or pending not in self._state.pending:
                 return
@@ -207,7 +207,7 @@ class Pipe:
         self._write(json.dumps(answer).encode() + b"\n")
 
     def _add_key(self, message: dict[str, Any], params: dict[str, Any], pending: _Pending) -> None:
-        """Give a call an idempotency key, unless its client has given one; and confirm earlier
+        """Add an idempotency key to a call, unless the client has set one; and confirm earlier
         answers.
         """
         meta = params.get("_meta", {})
@@ -224,23 +224,23 @@ class Pipe:
         params["_meta"] = {**meta, **added}
         try:
             pending.line = json.dumps(message, ensure_ascii=False).encode() + b"\n"
-        # a lone surrogate: the line is sent unchanged, and the server refuses it
+        # a line with a lone surrogate is sent unchanged; the server refuses it
         except UnicodeEncodeError:
             pending.key = ""
 
-    def _pass_on(self, line: bytes) -> None:
-        """Send a line that is not a request."""
+    def _forward(self, line: bytes) -> None:
+        """Forward a line that is not a request."""
         with self._changed:
             self._state.loose.append(line)
             self._send_waiting()
 
     def _send_waiting(self) -> None:
-        """Send what waits, if there is a connection; the lock is held."""
+        """Send waiting messages if there is a connection; the caller holds the lock."""
         state = self._state
         if state.connection is not None:
             waiting = [each for each in state.pending if not each.sent]
             lines = [*state.loose, *(each.line for each in waiting)]
-            with suppress(OSError):  # the other thread notices, and sends again
+            with suppress(OSError):  # the other thread detects the disconnect, and sends again
                 state.connection.send(b"".join(lines))
             for each in waiting:
                 each.sent = True
@@ -250,19 +250,19 @@ class Pipe:
     # From the server
 
     def _receive(self) -> None:
-        """Connect, pass answers on, and connect again, until the process ends."""
+        """Connect, forward answers, and reconnect, until the process ends."""
         try:
             while True:
                 made = self._connected()
                 with self._changed:
                     self._state.greeted = True
                     self._changed.notify_all()
-                    self._changed.wait_for(self._has_work)  # sent again after `initialize`
+                    self._changed.wait_for(self._has_work)
                 if self._introduce(made):
                     with self._changed:
-                        self._begin(made)
+                        self._send_all_waiting(made)
                     while line := made.line():
-                        self._answered(line)
+                        self._handle_answer(line)
                 made.close()
                 with self._changed:
                     self._state.connection = None
@@ -277,9 +277,9 @@ class Pipe:
         return bool(self._state.pending or self._state.loose)
 
     def _connected(self) -> connection.ServerConnection:
-        """A connection to a server that accepts this client; one is started if none runs."""
+        """Connect to a server that accepts this client; start one if none is running."""
         given = self._options.place
-        # The directory may have been deleted or replaced since; then it has another server.
+        # The directory may have been replaced, and then has another server.
         place = connection.place_of(given.data, given.database)
         hello = {"kind": "mcp", **self._options.hello}
         starting = connection.Starting(place, self._options.server)
@@ -297,7 +297,7 @@ class Pipe:
             starting.close()
 
     def _replaces(self, place: connection.Place, answer: Mapping[str, Any]) -> bool:
-        """Ask an older server that was started in the background to stop; False if it does not."""
+        """Stop an older background server; return False if it does not stop."""
         ours, theirs = self._options.hello["version"], str(answer.get("version", ""))
         if "error" in answer or answer.get("kind") != "background" or not _older(theirs, ours):
             return False
@@ -305,7 +305,7 @@ class Pipe:
         return stopped is not None and bool(stopped.get("stops"))
 
     def _check(self, answer: Mapping[str, Any]) -> None:
-        """Show the notes in the server's answer; Unusable if it refuses this client."""
+        """Show the notes in the server's answer; raise Unusable if it refuses this client."""
         if "error" in answer:
             error = answer["error"]
             text = f"error: {error.get('message', '')} {error.get('hint', '')}".rstrip()
@@ -313,19 +313,19 @@ class Pipe:
         notes = list(answer.get("notes", ()))
         if _older(str(answer.get("version", "")), self._options.hello["version"]):
             notes.append(
-                f"The server that runs is older ({answer.get('version')}): restart it"
+                f"The running server is older ({answer.get('version')}): restart it"
                 " ('commonplace restart')."
             )
         for note in notes:
             if note not in self._told:
                 self._told.add(note)
-                _complain(f"commonplace: {note}\n")
+                _print_error(f"commonplace: {note}\n")
 
     def _introduce(self, made: connection.ServerConnection) -> bool:
-        """Repeat the client's `initialize`, if it was answered; False if the server has gone.
+        """Send the client's `initialize` again, if it was answered; return False on a disconnect.
 
-        Its answer is waited for: the server may handle messages that follow at once, and would not
-        know the client's name.
+        Wait for the answer, since the server may handle later messages first and would not know
+        the client's name.
         """
         with self._changed:
             first = self._state.initialize
@@ -335,8 +335,8 @@ class Pipe:
             made.send(json.dumps({**first, "id": OWN_ID}).encode() + b"\n")
         return bool(made.line())
 
-    def _begin(self, made: connection.ServerConnection) -> None:
-        """Send what waits; the lock is held."""
+    def _send_all_waiting(self, made: connection.ServerConnection) -> None:
+        """Send waiting messages; the caller holds the lock."""
         state = self._state
         state.connection = made
         if state.initialized:
@@ -347,10 +347,10 @@ class Pipe:
         self._send_waiting()
 
     def _is_waiting(self, initialize: Mapping[str, Any]) -> bool:
-        """Whether `initialize` itself was not answered yet; it is then sent unchanged."""
+        """Return whether `initialize` is still unanswered; it is then sent unchanged."""
         return any(each.identity == initialize.get("id") for each in self._state.pending)
 
-    def _answered(self, line: bytes) -> None:
+    def _handle_answer(self, line: bytes) -> None:
         try:
             message = json.loads(line)
         except ValueError:
@@ -361,7 +361,7 @@ class Pipe:
             same = [each for each in self._state.pending if answer and each.identity == identity]
             first = same[0] if same else None
             late = first is not None and first.answered
-            if first is not None:  # before the client can send its next call
+            if first is not None:  # confirm before the client can send its next call
                 first.answered = True
                 self._confirm(first, message)
         if not late:
@@ -372,8 +372,8 @@ class Pipe:
                 self._changed.notify_all()
 
     def _confirm(self, answered: _Pending, answer: Mapping[str, Any]) -> None:
-        """Let the next call confirm this answer; if this call failed, also the keys that it was to
-        confirm.
+        """Let the next call confirm this answer and, if this call failed, the keys that it should
+        have confirmed.
         """
         result = answer.get("result")
         if not isinstance(result, dict) or result.get("isError"):
@@ -382,8 +382,9 @@ class Pipe:
             self._state.confirmed.append(answered.key)
 
     def _give_up_unrepeatable(self) -> None:
-        """Answer calls that may have had an effect outside, and are not sent again."""
-        again = {*self._static.repeatable, self._hook}  # an event may come twice
+        """Answer calls with an error that cannot be sent again, since they may have had external
+        effects."""
+        again = {*self._static.repeatable, self._hook}  # a hook event may be handled twice
         for each in list(self._state.pending):
             if each.sent and each.tool and each.tool not in again:
                 self._state.pending.remove(each)
@@ -400,8 +401,8 @@ class Pipe:
         self._write(json.dumps(answer, ensure_ascii=False).encode() + b"\n")
 
     def _fail(self, why: str, code: int) -> None:
-        """Answer what waits with an error, and end the process."""
-        _complain(why + "\n")
+        """Answer all waiting requests with an error, and end the process."""
+        _print_error(why + "\n")
         with suppress(OSError):
             for each in self._state.pending:
                 if not each.answered:
@@ -414,17 +415,17 @@ class Pipe:
                 self._outgoing.write(line)
                 self._outgoing.flush()
             except (BrokenPipeError, ValueError):
-                os._exit(0)  # the client has gone
+                os._exit(0)  # the client has disconnected
 
 
-def _complain(text: str) -> None:
+def _print_error(text: str) -> None:
     with suppress(OSError, ValueError):
         sys.stderr.write(text)
         sys.stderr.flush()
 
 
 def _older(one: str, other: str) -> bool:
-    """Whether a version is older than another."""
+    """Return whether a version is older than another."""
     return _numbers(one) < _numbers(other)
 
 

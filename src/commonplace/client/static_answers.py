@@ -1,7 +1,7 @@
-"""Answers to `initialize`, `server/discover` and `tools/list` that are made at build time.
+"""Answers to `initialize`, `server/discover` and `tools/list` that are generated at build time.
 
-`tools/write_static.py` asks the real server and writes the files; a test asks it again. Any unusual
-request is left to the server.
+`tools/write_static.py` generates the files from the real server's answers; a test compares them.
+Unusual requests are passed to the server.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ class StaticAnswers:
         self.known = bool(self._initialize)
         """Whether `initialize` is answered from a file."""
         self.repeatable = frozenset(prefix + name for name in given.get("repeatable", ()))
-        """Tools whose calls are one unit of work: they can be sent again under a key."""
+        """Tools whose calls are one transaction; they can be sent again with an idempotency key."""
 
     @classmethod
     def load(cls, dialect: str, prefix: str, read_only: bool) -> StaticAnswers:
-        """The answers of a dialect; none for a dialect that has no file."""
+        """Load the answers of a dialect; they are empty for a dialect without a file."""
         if not dialect.isidentifier():
             return cls({}, prefix, read_only)
         try:
@@ -48,7 +48,7 @@ class StaticAnswers:
             return cls({}, prefix, read_only)
 
     def answer(self, message: Mapping[str, Any]) -> dict[str, Any] | None:
-        """The answer to a message; None if the server has to answer it."""
+        """Return the answer to a message; None if the server must answer."""
         identity, method = message.get("id"), message.get("method")
         if message.get("jsonrpc") != "2.0" or message.keys() - _KEYS:
             return None
@@ -58,13 +58,13 @@ class StaticAnswers:
         if not isinstance(params, dict) or not isinstance(method, str):
             return None
         find = {
-            "initialize": self._initialized, "server/discover": self._discovered,
-            "tools/list": self._listed,
+            "initialize": self._answer_initialize, "server/discover": self._answer_discover,
+            "tools/list": self._list_tools,
         }.get(method)  # fmt: skip
         result = find(params) if find is not None else None
         return None if result is None else {"jsonrpc": "2.0", "id": identity, "result": result}
 
-    def _initialized(self, params: Mapping[str, Any]) -> Any:
+    def _answer_initialize(self, params: Mapping[str, Any]) -> Any:
         client = params.get("clientInfo")
         usual = (
             params.keys() == {"protocolVersion", "capabilities", "clientInfo"}
@@ -82,21 +82,21 @@ class StaticAnswers:
             self._version = result["protocolVersion"]
         return result
 
-    def _discovered(self, params: Mapping[str, Any]) -> Any:
+    def _answer_discover(self, params: Mapping[str, Any]) -> Any:
         return self._discover.get(_version(params))
 
-    def _listed(self, params: Mapping[str, Any]) -> Any:
+    def _list_tools(self, params: Mapping[str, Any]) -> Any:
         meta = params.get("_meta", {})
         if params.keys() - {"_meta"} or not isinstance(meta, dict):
             return None
-        # A token for progress does not change the answer.
+        # A progress token does not change the answer.
         bare = not meta.keys() - {"progressToken"} and isinstance(
             meta.get("progressToken", 0), int | str
         )
         if self._version and not bare:
             return None
         found = self._tools.get(self._version if bare else _version(params))
-        if isinstance(found, str):  # the name of a version that has the same list
+        if isinstance(found, str):  # the name of another version with the same list
             found = self._tools[found]
         if found is None:
             return None
@@ -112,7 +112,7 @@ _KEYS = frozenset({"jsonrpc", "id", "method", "params"})
 
 
 def _version(params: Mapping[str, Any]) -> str:
-    """The version that a request names, if its metadata is of the usual form; else empty."""
+    """Return the version in a request; empty if the metadata has an unusual form."""
     meta = params.get("_meta")
     if not isinstance(meta, dict) or params.keys() != {"_meta"} or meta.keys() != META:
         return ""

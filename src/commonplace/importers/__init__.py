@@ -1,1 +1,1 @@
-"""Import from other programs, and export for them: one file for each format."""
+"""Import from other programs, and export to them; one module for each format."""

@@ -18,12 +18,12 @@ _SHOWN = ("text", "multimodal_text")
 
 
 def recognises(path: Path) -> bool:
-    """Whether a file, directory or archive is such an export."""
+    """Return whether a file, directory or archive is a data export of ChatGPT."""
     return any(b'"mapping"' in head for head in heads(path, FILE, *_NUMBERED))
 
 
 def items(path: Path) -> Iterator[Item]:
-    """What was said on the branch of each conversation that the user saw last."""
+    """Yield the messages on the last visible branch of each conversation."""
     for document in documents(path, FILE, *_NUMBERED):
         for conversation in map(mapping_of, list_of(document)):
             yield from _conversation(conversation)
@@ -33,7 +33,7 @@ def _conversation(conversation: dict[str, Any]) -> Iterator[Item]:
     identity = text_of(conversation.get("conversation_id")) or text_of(conversation.get("id"))
     title = title_of(conversation.get("title"))
     identity = identity or key_of(title, conversation.get("create_time"))
-    for node in _seen(conversation):
+    for node in _visible_branch(conversation):
         message = mapping_of(node.get("message"))
         role = mapping_of(message.get("author")).get("role")
         content = mapping_of(message.get("content"))
@@ -51,8 +51,8 @@ def _conversation(conversation: dict[str, Any]) -> Iterator[Item]:
             )  # fmt: skip
 
 
-def _seen(conversation: dict[str, Any]) -> list[dict[str, Any]]:
-    """The nodes from the first to the current one; other branches were edited away."""
+def _visible_branch(conversation: dict[str, Any]) -> list[dict[str, Any]]:
+    """Return the nodes from the first to the current one; the user has replaced other branches."""
     mapping = mapping_of(conversation.get("mapping"))
     at = conversation.get("current_node")
     if at not in mapping:  # the newest leaf

@@ -18,12 +18,12 @@ _ROLES: dict[Any, Role] = {"human": "user", "assistant": "assistant"}
 
 
 def recognises(path: Path) -> bool:
-    """Whether a file, directory or archive is such an export."""
+    """Return whether a file, directory or archive is a data export of claude.ai."""
     return any(b'"chat_messages"' in head for head in heads(path, FILE))
 
 
 def items(path: Path) -> Iterator[Item]:
-    """What was said in every conversation."""
+    """Yield the messages of every conversation."""
     for document in documents(path, FILE):
         for conversation in map(mapping_of, list_of(document)):
             identity = text_of(conversation.get("uuid")) or key_of(conversation.get("name"))

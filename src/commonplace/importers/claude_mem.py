@@ -27,7 +27,7 @@ TABLES = {
 
 
 def recognises(path: Path) -> bool:
-    """Whether it is claude-mem's database, or a directory with it."""
+    """Return whether a path is claude-mem's database, or a directory with it."""
     return _file(path) is not None
 
 
@@ -36,19 +36,19 @@ def _file(path: Path) -> Path | None:
 
 
 def items(path: Path) -> Iterator[Item]:
-    """An observation and a summary are a memory each; a prompt is a line of its session."""
+    """Yield a memory for each observation and summary, and a message for each prompt."""
     file = _file(path)
     if file is None:
         return
     rows = foreign.read(file, TABLES)
     for row in rows["observations"]:
-        facts = [f"- {fact}" for fact in _listed(row.get("facts"))]
+        facts = [f"- {fact}" for fact in _items_of(row.get("facts"))]
         text = joined([text_of(row.get("subtitle")), text_of(row.get("narrative")),
                        text_of(row.get("text")), "\n".join(facts)])  # fmt: skip
         title = title_of(row.get("title"))
         if text or title:
             yield _item(f"observation:{row['id']}", row, title, text or title,
-                        [row.get("type"), *_listed(row.get("concepts"))])  # fmt: skip
+                        [row.get("type"), *_items_of(row.get("concepts"))])  # fmt: skip
     for row in rows["session_summaries"]:
         said = [(part, text_of(row.get(part)).strip()) for part in _PARTS]
         text = joined(
@@ -76,7 +76,7 @@ def _item(key: str, row: dict[str, Any], title: str, text: str, tags: list[Any])
     )  # fmt: skip
 
 
-def _listed(value: Any) -> list[str]:
+def _items_of(value: Any) -> list[str]:
     try:
         found = json.loads(value) if isinstance(value, str) else []
     except ValueError:

@@ -1,4 +1,4 @@
-"""CSV with a header that has a column for the text."""
+"""CSV files whose header has a column for the text."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ _KNOWN = (*TEXT, *_TITLE, *_TAGS, *_AT, *_ID, *_KIND, *_SOURCE)
 
 
 def recognises(path: Path) -> bool:
-    """Whether a file's name says CSV or TSV."""
+    """Return whether a file has the suffix of CSV or TSV."""
     return path.is_file() and path.suffix.lower() in (".csv", ".tsv")
 
 
 def items(path: Path) -> Iterator[Item]:
-    """A memory for each row that has a text."""
+    """Yield a memory for each row with a text."""
     try:
         whole = decoded(path.read_bytes()).replace("\r\n", "\n")
     except InvalidInput as error:

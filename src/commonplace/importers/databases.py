@@ -1,4 +1,4 @@
-"""SQLite files of other programs, told apart by their tables."""
+"""Recognises SQLite files of other programs by their tables."""
 
 from __future__ import annotations
 
@@ -13,12 +13,13 @@ _MAGIC = b"SQLite format 3\0"
 
 
 def has_tables(path: Path, *wanted: str) -> bool:
-    """Whether a file is an SQLite database with these tables."""
+    """Return whether a file is an SQLite database with these tables."""
     return path.is_file() and set(wanted) <= _tables(path, foreign.fingerprint(path))
 
 
 def first_with_tables(path: Path, names: Iterable[str], *wanted: str) -> Path | None:
-    """The database itself, or the first of these names in a directory that has the tables."""
+    """Return the database itself, or the first file of these names in a directory with the
+    tables."""
     for file in [path] if path.is_file() else [path / name for name in names]:
         if has_tables(file, *wanted):
             return file

@@ -1,4 +1,4 @@
-"""Writing memories in the formats of other programs."""
+"""Writes memories in the formats of other programs."""
 
 from __future__ import annotations
 
@@ -26,17 +26,17 @@ NAMES = (OBSIDIAN, JSONL, *ONE_FILE)
 
 
 @dataclass(frozen=True, slots=True)
-class Chosen:
-    """What is exported: live memories except lines of conversations, and their links."""
+class Exported:
+    """The exported data: live memories except lines of conversations, and their links."""
 
     memories: list[Memory]
     links: dict[str, list[Link]]
     lines: int
-    """How many lines of conversations are left out."""
+    """The number of lines of conversations, which are not exported."""
 
 
-def chosen(memory: Commonplace) -> Chosen:
-    """The memories of a space, the oldest first, with the links between them."""
+def chosen(memory: Commonplace) -> Exported:
+    """Return the memories of a space, the oldest first, with the links between them."""
     found = list(lookup.every(memory, order="oldest"))
     kept = [each for each in found if each.kind != MESSAGE]
     there = {each.id for each in kept}
@@ -44,11 +44,12 @@ def chosen(memory: Commonplace) -> Chosen:
     for link in memory.links.of():
         if link.source in there and link.target in there:
             links.setdefault(link.source, []).append(link)
-    return Chosen(kept, links, len(found) - len(kept))
+    return Exported(kept, links, len(found) - len(kept))
 
 
-def files(name: str, what: Chosen) -> Iterator[tuple[str, str]]:
-    """(name in the target directory, text) of each file; the name is empty for a single file."""
+def files(name: str, what: Exported) -> Iterator[tuple[str, str]]:
+    """Yield (name in the target directory, text) of each file; the name is empty for a single
+    file."""
     if name == OBSIDIAN:
         yield from vaults.written(what.memories, what.links)
     elif name == JSONL:
@@ -57,8 +58,8 @@ def files(name: str, what: Chosen) -> Iterator[tuple[str, str]]:
         yield "", ONE_FILE[name](what.memories, what.links)
 
 
-def _lines(what: Chosen) -> str:
-    """Memories as JSON lines that `commonplace import` takes, and most other programs."""
+def _lines(what: Exported) -> str:
+    """Yield memories as JSON lines, which `commonplace import` and most other programs can read."""
     lines = []
     for memory in what.memories:
         line: dict[str, Any] = {

@@ -1,4 +1,4 @@
-"""The histories of agents: Claude Code, Codex, Gemini CLI, Cursor, OpenCode."""
+"""Imports the histories of agents: Claude Code, Codex, Gemini CLI, Cursor, OpenCode."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from commonplace.transcripts.formats import FORMATS, client_of
 from commonplace.transcripts.lines import first_objects, json_document
 
 _BYTES_AT_ONCE = 8 * 1024 * 1024
-_LOOKED_AT = 20  # so many lines are read to notice a file without JSON
+_LOOKED_AT = 20  # lines that are read to detect a file without JSON
 
 
 class FilesOfLines:
-    """A client that keeps a file of lines for each session."""
+    """A client with a file of JSON lines for each session."""
 
     def __init__(self, name: str, title: str, *patterns: str) -> None:
         self.NAME = name
@@ -28,7 +28,7 @@ class FilesOfLines:
         self._format = FORMATS[name]
 
     def recognises(self, path: Path) -> bool:
-        """Whether a file, or the first readable one of a directory, is of this client."""
+        """Return whether a file, or the first readable file of a directory, is of this client."""
         for file in [path] if path.is_file() else self.files(path):
             with contextlib.suppress(OSError):
                 if found := _client(file):
@@ -36,7 +36,7 @@ class FilesOfLines:
         return False
 
     def files(self, path: Path) -> Iterator[Path]:
-        """The files of sessions in a directory, the oldest first."""
+        """Return the session files in a directory, the oldest first."""
         found = {
             file
             for pattern in self._patterns
@@ -46,7 +46,7 @@ class FilesOfLines:
         return iter(sorted(found, key=lambda file: (file.stat().st_mtime, file)))
 
     def items(self, path: Path) -> Iterator[Item | Skipped]:
-        """Every line that was said; and the files of a directory that are not readable."""
+        """Yield the messages, and a `Skipped` for each unreadable file of a directory."""
         if path.is_file():
             yield from self._of_file(path)
             return
@@ -55,7 +55,7 @@ class FilesOfLines:
                 if _client(file) == self.NAME:
                     yield from self._of_file(file)
                 elif not _holds_json(file):
-                    yield Skipped(f"{file}: The file holds no JSON.")
+                    yield Skipped(f"{file}: The file contains no JSON.")
             except OSError as error:
                 yield Skipped(f"{file}: The file cannot be read: {error.strerror}.")
 
@@ -69,13 +69,13 @@ class FilesOfLines:
 
 
 def _client(file: Path) -> str | None:
-    if file.suffix == ".json":  # Gemini's older files are one document
+    if file.suffix == ".json":  # Gemini's older files are one JSON document
         return "gemini" if _is_gemini_document(file) else None
     return client_of(file) if file.suffix in (".jsonl", "") else None
 
 
 def _holds_json(file: Path) -> bool:
-    """Whether a file is empty or has JSON in it."""
+    """Return whether a file is empty or contains JSON."""
     if file.suffix == ".json":
         with file.open("rb") as stream:
             return json_document(stream) is not None or stream.tell() == 0
@@ -89,17 +89,17 @@ def _is_gemini_document(file: Path) -> bool:
 
 
 class OpenCode:
-    """OpenCode keeps all sessions in one database."""
+    """OpenCode, which stores all sessions in one database."""
 
     NAME = opencode.CLIENT
     TITLE = "OpenCode"
 
     def recognises(self, path: Path) -> bool:
-        """Whether a file is OpenCode's database, or a directory has it."""
+        """Return whether a file is OpenCode's database, or a directory has it."""
         return self._file(path) is not None
 
     def items(self, path: Path) -> Iterator[Item]:
-        """Every line that was said."""
+        """Yield every message of the sessions."""
         file = self._file(path)
         if file is not None:
             rows = foreign.read(file, opencode.TABLES)
@@ -111,18 +111,18 @@ class OpenCode:
 
 
 class Cursor(FilesOfLines):
-    """Cursor keeps chats in a database, and those of its agent in files."""
+    """Cursor, which stores chats in a database and sessions of its agent in files."""
 
     def __init__(self) -> None:
         super().__init__(cursor.CLIENT, "Cursor", "agent-transcripts/**/*.jsonl",
                          "projects/*/agent-transcripts/**/*.jsonl")  # fmt: skip
 
     def recognises(self, path: Path) -> bool:
-        """Whether it is a database with chats, or a file of the agent."""
+        """Return whether a path is a database with chats, or a session file of the agent."""
         return self._database(path) is not None or super().recognises(path)
 
     def items(self, path: Path) -> Iterator[Item | Skipped]:
-        """Every line that was said."""
+        """Yield every message of the sessions."""
         database = self._database(path)
         if database is None:
             yield from super().items(path)
@@ -155,7 +155,7 @@ ALL = (CLAUDE_CODE, CODEX, GEMINI, OPENCODE, CURSOR)
 def usual_places(
     environ: Mapping[str, str] = os.environ, home: Path | None = None
 ) -> dict[str, Path]:
-    """Where each client keeps its history on this machine, by the client's name."""
+    """Return the paths of the clients' histories on this machine, by the client's name."""
     home = Path.home() if home is None else home
     data = Path(environ.get("XDG_DATA_HOME") or home / ".local" / "share")
     settings = Path(environ.get("XDG_CONFIG_HOME") or home / ".config")

@@ -1,4 +1,4 @@
-"""Files that agents read at the start: CLAUDE.md, AGENTS.md, MEMORY.md and their kin."""
+"""Instruction files of agents: CLAUDE.md, AGENTS.md, MEMORY.md and GEMINI.md."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _OURS = re.compile(r"^## .*\n<!-- commonplace (\{.*\}) -->\n", re.MULTILINE)
 
 
 def recognises(path: Path) -> bool:
-    """Whether a file has one of these names, or an export of ours in it."""
+    """Return whether a file has one of these names, or contains an export of ours."""
     if not path.is_file() or path.suffix.lower() not in markdown.SUFFIXES:
         return False
     names = {name.casefold() for name in FILES}
@@ -28,7 +28,7 @@ def recognises(path: Path) -> bool:
 
 
 def items(path: Path) -> Iterator[Item]:
-    """A memory for each heading with a text under it."""
+    """Yield a memory for each heading with a text under it."""
     text = markdown.read(path)
     if _OURS.search(text):
         yield from _exported(text)
@@ -47,8 +47,8 @@ def items(path: Path) -> Iterator[Item]:
 
 
 def _exported(text: str) -> Iterator[Item]:
-    """The sections of an export of ours; a section is read by its recorded length, since its text
-    may contain headings.
+    """Return the sections of an export of ours; each section has its recorded length, since its
+    text may contain headings.
     """
     mark = _OURS.search(text)
     while mark is not None:
@@ -75,7 +75,8 @@ def _exported(text: str) -> Iterator[Item]:
 
 
 def written(memories: Sequence[Memory], links: Mapping[str, Iterable[Link]]) -> str:
-    """Memories as sections of one file; a comment under each heading keeps the rest of it."""
+    """Return memories as sections of one file; a comment under each heading has the other
+    fields."""
     parts = ["# Memories\n\n"]
     for memory in memories:
         related = [{"kind": link.kind, "target": link.target} for link in links.get(memory.id, ())]

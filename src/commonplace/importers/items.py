@@ -1,5 +1,5 @@
-"""The items that every importer yields: memories and lines of conversations, before they are
-stored.
+"""Items, which every importer yields: memories and lines of conversations that are not stored
+yet.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ _NOT_IN_A_KIND = re.compile(r"[^a-z0-9_.-]+")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Item:
-    """A memory of another program; with a speaker, a line of a conversation."""
+    """A memory of another program, or a line of a conversation if it has a speaker."""
 
     key: str
-    """The item's key within its format; the same at every import."""
+    """The item's key within its format, which is the same at every import."""
     text: str
     id: str | None = None
     kind: str = "note"
@@ -39,9 +39,9 @@ class Item:
     importance: float = 0.5
     pinned: bool = False
     ref: str = ""
-    """Its ref, if Commonplace exported it."""
+    """The memory's ref, if Commonplace exported the item."""
     links: Sequence[tuple[str, str]] = ()
-    """(kind, key of the other item)"""
+    """Links as (kind, key of the other item)."""
     conversation: str = ""
     session: str = ""
     speaker: str = ""
@@ -49,10 +49,10 @@ class Item:
 
 @dataclass(frozen=True, slots=True)
 class Skipped:
-    """A file of a directory that cannot be read; the import goes on without it."""
+    """An unreadable file of a directory, which the import skips."""
 
     what: str
-    """The file, and why."""
+    """The file and the reason."""
 
 
 class Format(Protocol):
@@ -62,16 +62,16 @@ class Format(Protocol):
     TITLE: str
 
     def recognises(self, path: Path) -> bool:
-        """Whether a file or directory is of this format, by its content."""
+        """Return whether a file or directory has this format, by its content."""
 
     def items(self, path: Path) -> Iterator[Item | Skipped]:
-        """The items in a file or directory, and the files of a directory that are unreadable."""
+        """Yield the items in a file or directory, and a `Skipped` for each unreadable file."""
 
 
 def of_records(records: Iterable[Record]) -> Iterator[Item]:
-    """Lines of an agent's history as items; those of ignored directories are left out.
+    """Yield the records of an agent's history as items, except those of ignored directories.
 
-    A line that is longer than a memory may be becomes several.
+    A record that exceeds the length limit of a memory is split.
     """
     ignored: dict[str, bool] = {}
     for record in records:
@@ -94,24 +94,24 @@ def of_records(records: Iterable[Record]) -> Iterator[Item]:
 
 
 def tags_of(values: Iterable[Any]) -> tuple[str, ...]:
-    """Tags as they can be stored: without doubles, and without those that are too long."""
+    """Return tags that can be stored: without duplicates and without too long ones."""
     named = (str(value).strip().lstrip("#").strip() for value in values if value is not None)
     found = [tag for tag in dict.fromkeys(named) if tag and len(tag) <= checks.TAG_CHARS]
     return tuple(found[: checks.TAGS])
 
 
 def title_of(value: Any) -> str:
-    """A title as it can be stored."""
+    """Return a title that can be stored."""
     return " ".join(str(value or "").split())[: checks.TITLE_CHARS]
 
 
 def key_of(*parts: Any) -> str:
-    """A key for an item without an id: a digest of its parts."""
+    """Return a key for an item without an id: a digest of its parts."""
     whole = "\0".join(str(part) for part in parts)
     return hashlib.sha256(whole.encode("utf-8", "surrogatepass")).hexdigest()[:32]
 
 
 def stored_kind(value: str, usual: str) -> str:
-    """A kind of a memory or a link as it can be stored."""
+    """Return a kind of a memory or link that can be stored."""
     name = _NOT_IN_A_KIND.sub("_", value.lower()).strip("_.-")[:64]
     return name if name and name[0].isalpha() else usual

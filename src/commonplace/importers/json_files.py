@@ -1,4 +1,4 @@
-"""JSON of other programs: a file, or the one that an archive or a directory of an export has."""
+"""Reads JSON documents of other programs: from a file, a directory or a ZIP archive."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ _HEAD = 4_096
 
 
 def documents(path: Path, *names: str) -> Iterator[Any]:
-    """The JSON documents of these names in a directory or a ZIP archive, or of the file itself."""
+    """Yield the JSON documents with these names in a directory or a ZIP archive, or the file
+    itself."""
     for raw in _raw(path, names, None):
         try:
             yield json.loads(raw)
@@ -23,7 +24,7 @@ def documents(path: Path, *names: str) -> Iterator[Any]:
 
 
 def heads(path: Path, *names: str) -> list[bytes]:
-    """How these documents begin, without reading all of them."""
+    """Return the first bytes of these documents."""
     return list(_heads(path, names, _state(path)))
 
 

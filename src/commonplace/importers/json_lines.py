@@ -1,4 +1,4 @@
-"""JSON lines of other programs, and those of ours that have links."""
+"""JSON lines of other programs, and our own JSON lines with links."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _AT_ONCE = 1 << 20
 
 
 def recognises(path: Path) -> bool:
-    """Whether the lines have links, or a text under another name than `text`."""
+    """Return whether the lines have links, or a text under another key than `text`."""
     if not path.is_file() or path.suffix.lower() not in (".jsonl", ".ndjson"):
         return False
     first = next(iter(first_objects(path, 1)), {})
@@ -39,7 +39,7 @@ def _has_links(path: Path) -> bool:
 
 
 def items(path: Path) -> Iterator[Item]:
-    """A memory for each line that has a text."""
+    """Yield a memory for each line with a text."""
     for value, line, _ in json_lines(path):
         text = next((text_of(value[name]) for name in TEXT if text_of(value.get(name))), "")
         if text.strip():

@@ -1,4 +1,4 @@
-"""Markdown files: their frontmatter, their headings, their links."""
+"""Parses Markdown files: frontmatter, headings and links."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ INLINE_TAG = re.compile(r"(?<![\w#/&])#([\w/-]*[^\W\d_][\w/-]*)")
 
 
 def files(path: Path) -> Iterator[Path]:
-    """The Markdown files of a directory, without hidden ones; or the file itself."""
+    """Return the Markdown files of a directory, except hidden ones; or the file itself."""
     if path.is_file():
         yield path
     else:
@@ -30,7 +30,7 @@ def files(path: Path) -> Iterator[Path]:
 
 
 def read(file: Path) -> str:
-    """A file's text, as it is; InvalidInput if it is not text."""
+    """Return a file's text unchanged; raise InvalidInput if it is not text."""
     with open_file(file) as stream:
         data = stream.read()
     try:
@@ -40,9 +40,9 @@ def read(file: Path) -> str:
 
 
 def split_frontmatter(text: str) -> tuple[dict[str, Any], str]:
-    """The properties at the top of a note, and the rest of it.
+    """Return the properties at the top of a note, and the rest of the note.
 
-    Values are texts, numbers as text, and lists: what Obsidian's editor of properties writes.
+    Values are strings (also for numbers) and lists, as Obsidian's property editor writes them.
     """
     found = _FRONTMATTER.match(text)
     if not found:
@@ -81,7 +81,7 @@ def _scalar(text: str) -> str:
 
 
 def listed(value: Any) -> list[Any]:
-    """A property that may be a list, or a text with commas or spaces."""
+    """Return the items of a property, which may be a list or a text with commas or spaces."""
     if isinstance(value, list):
         return value
     text = str(value or "")
@@ -89,7 +89,8 @@ def listed(value: Any) -> list[Any]:
 
 
 def sections(text: str) -> Iterator[tuple[list[str], str]]:
-    """(headings above it, text) for each heading with a text; headings in code do not count."""
+    """Yield (headings above it, text) for each heading with a text; headings in code are
+    ignored."""
     path: list[tuple[int, str]] = []
     lines: list[str] = []
     fence = ""

@@ -22,7 +22,7 @@ TABLES = {
 
 
 def recognises(path: Path) -> bool:
-    """Whether it is the service's database, or a directory with it."""
+    """Return whether a path is the service's database, or a directory with it."""
     return _file(path) is not None
 
 
@@ -36,7 +36,7 @@ def _file(path: Path) -> Path | None:
 
 
 def items(path: Path) -> Iterator[Item]:
-    """Every memory that is not deleted, with the links of the graph."""
+    """Yield every memory that is not deleted, with the links of the graph."""
     file = _file(path)
     if file is None:
         return
@@ -64,7 +64,7 @@ def items(path: Path) -> Iterator[Item]:
 
 
 def _tags(value: Any) -> list[Any]:
-    """Tags are a text with commas; older releases wrote a JSON list."""
+    """Parse tags: a text with commas or, in older releases, a JSON list."""
     text = text_of(value)
     if text.startswith("["):
         try:

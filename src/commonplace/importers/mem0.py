@@ -1,4 +1,4 @@
-"""mem0: what `get_all` returns as JSON, or its `history.db`, in which every change is recorded."""
+"""mem0: the JSON result of `get_all`, or its `history.db`, which records every change."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _OWNERS = ("user_id", "agent_id", "run_id", "app_id", "actor_id")
 
 
 def recognises(path: Path) -> bool:
-    """Whether it is a JSON export of mem0, its history, or a directory with one."""
+    """Return whether a path is a JSON export of mem0, its history, or a directory with one."""
     if _database(path) is not None:
         return True
     return any(
@@ -34,10 +34,10 @@ def recognises(path: Path) -> bool:
 
 
 def items(path: Path) -> Iterator[Item]:
-    """Every memory that mem0 holds now."""
+    """Yield the current memories of mem0."""
     database = _database(path)
     if database is not None:
-        yield from _from_history(database)
+        yield from _final_states(database)
         return
     for document in documents(path, "mem0.json"):
         found = mapping_of(document)
@@ -75,8 +75,8 @@ def _item(value: dict[str, Any]) -> Item | None:
     )  # fmt: skip
 
 
-def _from_history(path: Path) -> Iterator[Item]:
-    """The memories as the last event of each left them."""
+def _final_states(path: Path) -> Iterator[Item]:
+    """Yield each memory in the state after its last event."""
     current: dict[str, dict[str, Any]] = {}
     for row in foreign.read(path, _HISTORY)["history"]:
         identity = text_of(row.get("memory_id"))
@@ -92,7 +92,7 @@ def _from_history(path: Path) -> Iterator[Item]:
 
 
 def written(memories: Sequence[Memory], links: Mapping[str, Iterable[Link]]) -> str:
-    """Memories as JSON in the form that mem0's `get_all` returns."""
+    """Return memories as JSON in the format of mem0's `get_all`."""
     results = []
     for memory in memories:
         related = [{"kind": link.kind, "target": link.target} for link in links.get(memory.id, ())]

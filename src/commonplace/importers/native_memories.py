@@ -1,7 +1,7 @@
-"""The files in which agents keep memories of their own, guarded: every version is kept.
+"""Guards the memory files of agents: stores every version of each file.
 
-A file is one memory, whose text is the file's. A changed file is a new version. The memory of a
-deleted or emptied file stays as it was last, is found like any other, and can be written back.
+A file is one memory with the file's text. A changed file becomes a new version. The memory of a
+deleted or emptied file keeps its last text, is found like any other, and can be written back.
 """
 
 from __future__ import annotations
@@ -41,17 +41,17 @@ _BYTES = 4 * checks.TEXT_CHARS
 
 @dataclass(slots=True)
 class Guarded:
-    """What one look at the files found."""
+    """The result of one check of the files."""
 
     added: list[str] = field(default_factory=list)
     changed: list[str] = field(default_factory=list)
     gone: list[str] = field(default_factory=list)
-    """Files that were deleted or emptied since the last look."""
+    """Files that were deleted or emptied since the last check."""
     unchanged: int = 0
     skipped: list[str] = field(default_factory=list)
 
     def as_dict(self) -> dict[str, Any]:
-        """Plain values, for JSON."""
+        """Return the result as JSON output."""
         return {"added": self.added, "changed": self.changed, "gone": self.gone,
                 "unchanged": self.unchanged, "skipped": self.skipped}  # fmt: skip
 
@@ -59,7 +59,7 @@ class Guarded:
 def usual_files(
     project: Path | None = None, home: Path | None = None, environ: Mapping[str, str] = os.environ
 ) -> list[Path]:
-    """The agents' own memory files on this machine, and those of a project's directory."""
+    """Return the agents' memory files on this machine and in a project's directory."""
     home = Path.home() if home is None else home
     claude = Path(environ.get("CLAUDE_CONFIG_DIR") or home / ".claude").expanduser()
     codex = Path(environ.get("CODEX_HOME") or home / ".codex").expanduser()
@@ -70,7 +70,7 @@ def usual_files(
 
 
 def chosen_files(paths: Iterable[Path]) -> list[Path]:
-    """The Markdown files of directories, and files, that exist."""
+    """Return the existing files, and the Markdown files of directories."""
     found: dict[Path, None] = {}
     for path in paths:
         if path.is_dir():
@@ -81,8 +81,8 @@ def chosen_files(paths: Iterable[Path]) -> list[Path]:
 
 
 def look(memory: Commonplace, files: Sequence[Path]) -> Guarded:
-    """Store new and changed files, and notice which of the guarded ones are gone; undone as one
-    operation.
+    """Store new and changed files, and record which guarded files are gone, as one operation for
+    undo.
     """
     report, origin = Guarded(), import_origin()
     contents = {str(file): content for file in files
@@ -90,7 +90,7 @@ def look(memory: Commonplace, files: Sequence[Path]) -> Guarded:
     with exclusive(memory, IMPORT, origin):
         known = {_file(one): one for one in guarded(memory)}
         for path, content in contents.items():
-            _take_in(memory, path, content, known.get(path), report)
+            _store_file(memory, path, content, known.get(path), report)
         for path, one in known.items():
             emptied = Path(path).is_file() and not Path(path).read_bytes().strip()
             if (emptied or not Path(path).exists()) and GONE not in one.attrs:
@@ -101,7 +101,7 @@ def look(memory: Commonplace, files: Sequence[Path]) -> Guarded:
 
 
 def _content(file: Path, report: Guarded) -> bytes | None:
-    """A file's bytes; None if its content cannot be stored."""
+    """Return a file's bytes; None if the content cannot be stored."""
     try:
         with file.open("rb") as stream:
             content = stream.read(_BYTES + 1)
@@ -110,23 +110,23 @@ def _content(file: Path, report: Guarded) -> bytes | None:
         report.skipped.append(f"{file}: {error.strerror or error}")
         return None
     except UnicodeDecodeError:
-        report.skipped.append(f"{file}: it is not text in UTF-8")
+        report.skipped.append(f"{file}: the file is not UTF-8 text")
         return None
     if "\0" in text or len(text) > checks.TEXT_CHARS or len(str(file)) > checks.REF_CHARS:
-        report.skipped.append(f"{file}: it is too long, or it is not text")
+        report.skipped.append(f"{file}: the file is too long, or it is not text")
         return None
     return content if text.strip() else None
 
 
-def _take_in(
+def _store_file(
     memory: Commonplace, path: str, content: bytes, known: Memory | None, report: Guarded
 ) -> None:
     digest = hashlib.sha256(content).hexdigest()
     attrs = {FILE: path, DIGEST: digest}
     if known is None and lookup.find(memory, _ref(path)) is not None:
-        report.unchanged += 1  # it was forgotten (hidden) in this memory
+        report.unchanged += 1  # the memory of this file was hidden by `forget`
     elif known is None and engine_call(memory, purged_refs.among, [_ref(path)]):
-        report.skipped.append(f"{path}: it was purged here, and is not kept again")
+        report.skipped.append(f"{path}: the file was purged here, and is not stored again")
     elif known is None:
         name = Path(path)
         draft = Draft(
@@ -152,7 +152,7 @@ def _file(one: Memory) -> str:
 
 
 def guarded(memory: Commonplace) -> Iterator[Memory]:
-    """The memories of guarded files, including those of deleted files."""
+    """Return the memories of guarded files, including those of deleted files."""
     for one in lookup.every(memory, order="oldest", tags_all=[TAG]):
         if (one.ref or "").startswith(PREFIX) and FILE in one.attrs:
             yield one
@@ -161,27 +161,29 @@ def guarded(memory: Commonplace) -> Iterator[Memory]:
 def bring_back(
     memory: Commonplace, path: Path, *, as_of: When | None = None, overwrite: bool = False
 ) -> Path:
-    """Write a guarded file as it was last, or at a time.
+    """Write the last version of a guarded file, or its version at a time.
 
-    Conflict if a file is there, unless `overwrite`; what it holds is then stored first.
+    Raise Conflict if the file exists; with `overwrite`, store its content first and replace it.
     """
     where = str(path.absolute())
     if lookup.find(memory, _ref(where)) is None:
         raise NotFound(
-            f"{where} is not guarded.", hint="'commonplace guard list' lists what is.", field="path"
+            f"{where} is not guarded.", hint="See 'commonplace guard list'.", field="path"
         )
     one = memory.get(_ref(where), as_of=as_of, count=False)
     content = one.text.encode("utf-8")
     if hashlib.sha256(content).hexdigest() != one.attrs.get(DIGEST):
         raise InvalidInput(
-            f"{where} had a secret in it, which was masked when it was stored.",
-            hint="Its text is in 'commonplace show'; put the secret back by hand.",
+            f"{where} contained a secret, which is masked in the stored text.",
+            hint="Copy the text from 'commonplace show', and insert the secret by hand.",
             field="path",
         )
     target = Path(where)
     if target.is_file() and target.read_bytes().strip() and target.read_bytes() != content:
         if not overwrite:
-            raise Conflict(f"{where} exists.", hint="Add --overwrite; it is stored first.")
+            raise Conflict(
+                f"{where} exists.", hint="Add --overwrite; the existing file is stored first."
+            )
         look(memory, [target])
     target.parent.mkdir(parents=True, exist_ok=True)
     with replacing(target.resolve()) as stream:

@@ -1,4 +1,4 @@
-"""Stores that a dialect of ours reads: MemPalace's and MAMA's, with their structure."""
+"""Stores of MemPalace and MAMA, which the importers of our dialects read with their structure."""
 
 from __future__ import annotations
 
@@ -24,13 +24,14 @@ Progress = Callable[[int, int], None]
 
 
 class MemPalace:
-    """Drawers, diaries and the knowledge graph."""
+    """MemPalace: drawers, diaries and the knowledge graph."""
 
     NAME = "mempalace"
     TITLE = "MemPalace"
 
     def recognises(self, path: Path) -> bool:
-        """Whether it is a palace's directory, its Chroma file, or its Markdown export."""
+        """Return whether a path is a palace's directory, its Chroma file, or its Markdown
+        export."""
         chroma = path / mempalace.CHROMA if path.is_dir() else path
         if has_tables(chroma, "collections", "segments", "embeddings", "embedding_metadata"):
             return True
@@ -38,7 +39,7 @@ class MemPalace:
         return exported and next(mempalace.exported_drawers(path), None) is not None
 
     def items(self, path: Path) -> Iterator[Item]:
-        """Its drawers, to count and to show them."""
+        """Yield the drawers, for a dry run."""
         for found in mempalace.found_drawers(path):
             if found.content.strip():
                 tags = [str(found.about[name]) for name in ("wing", "room") if name in found.about]
@@ -47,7 +48,7 @@ class MemPalace:
     def store(
         self, memory: Commonplace, path: Path, origin: Origin, progress: Progress | None
     ) -> Imported:
-        """Import it as the orchestrator's dialect does."""
+        """Import the palace with the importer of the orchestrator's dialect."""
         done = mempalace.import_palace(memory, path, progress, origin)
         report = Imported(self.NAME)
         for counts in (done.drawers, done.triples):
@@ -60,20 +61,20 @@ class MemPalace:
 
 
 class Mama:
-    """Decisions in chains, their edges, and checkpoints."""
+    """MAMA: chains of decisions, their edges, and checkpoints."""
 
     NAME = "mama"
     TITLE = "MAMA"
 
     def recognises(self, path: Path) -> bool:
-        """Whether it is MAMA's database, or a directory with it."""
+        """Return whether a path is MAMA's database, or a directory with it."""
         return self._file(path) is not None
 
     def _file(self, path: Path) -> Path | None:
         return first_with_tables(path, ("mama-memory.db",), "decisions", "checkpoints")
 
     def items(self, path: Path) -> Iterator[Item]:
-        """Its decisions and checkpoints, to count and to show them."""
+        """Yield the decisions and checkpoints, for a dry run."""
         for row in self._rows(path):
             text = text_of(row.get("decision")) or text_of(row.get("summary"))
             if text.strip():
@@ -89,7 +90,7 @@ class Mama:
     def store(
         self, memory: Commonplace, path: Path, origin: Origin, progress: Progress | None
     ) -> Imported:
-        """Import it as MAMA's dialect does, in one operation."""
+        """Import the database with the importer of MAMA's dialect, in one operation."""
         file = self._file(path)
         assert file is not None
         report = Imported(self.NAME, found=sum(1 for _ in self.items(path)))

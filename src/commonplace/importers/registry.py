@@ -1,4 +1,4 @@
-"""The formats that `commonplace import` knows, and how one is recognised."""
+"""The formats that `commonplace import` supports, and their detection."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from commonplace.engine.model import Origin
 
 PLAIN = "commonplace"
-"""The format that `engine/transfer` reads: an export of ours, JSON lines, notes."""
+"""Our own format, which `engine/transfer` reads: exports, JSON lines, notes."""
 PLAIN_TITLE = "an export of Commonplace, JSON lines with `text`, Markdown and text files"
 
 FORMATS: Mapping[str, Format] = {
@@ -52,7 +52,7 @@ Progress = Callable[[int, int], None]
 
 
 def recognised(path: Path, name: str | None = None) -> str:
-    """The name of a file's or directory's format; InvalidInput if it is not known."""
+    """Return the name of a file's or directory's format; raise InvalidInput if it is unknown."""
     if name is not None:
         if name not in NAMES:
             raise InvalidInput(f"Not a format I know. Known: {', '.join(NAMES)}.", field="from")
@@ -68,7 +68,7 @@ def recognised(path: Path, name: str | None = None) -> str:
 
 
 def _is_plain(path: Path) -> bool:
-    """Whether the name of a file, or of one in a directory, says notes or JSON lines."""
+    """Return whether a file, or one in a directory, has the suffix of notes or JSON lines."""
     if not path.is_dir():
         return not path.is_file() or path.suffix.lower() in SUFFIXES
     return any(_is_plain(file) for file in path.rglob("*") if file.is_file()) or not any(
@@ -84,11 +84,11 @@ def dry_run(path: Path, name: str) -> Imported:
 
 
 def _check_found(path: Path, name: str, found: int) -> None:
-    """Raise InvalidInput if a file that was said to be of a format is not."""
+    """Raise InvalidInput if a file does not have the format given by the user."""
     if not found and not FORMATS[name].recognises(path):
         raise InvalidInput(
-            f"{path} holds nothing in the format {name}.",
-            hint="Leave out --from to have its format recognised.",
+            f"{path} contains no data in the format {name}.",
+            hint="Omit --from to detect the format.",
             field="from",
         )
 
@@ -104,7 +104,7 @@ def run(
 ) -> Imported:
     """Import a file or directory of a format other than our own.
 
-    All of it is read before anything is stored, so that an unreadable file changes nothing.
+    The whole source is read before anything is stored, so that an unreadable file changes nothing.
     """
     known: Any = FORMATS[name]
     total = counted(name, known.items(path), 0).found

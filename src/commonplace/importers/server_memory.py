@@ -17,7 +17,7 @@ TITLE = "@modelcontextprotocol/server-memory"
 
 
 def recognises(path: Path) -> bool:
-    """Whether the first lines of a file are entities or relations."""
+    """Return whether the first lines of a file are entities or relations."""
     if not path.is_file():
         return False
     first = first_objects(path, 3)
@@ -29,7 +29,7 @@ def recognises(path: Path) -> bool:
 
 
 def items(path: Path) -> Iterator[Item]:
-    """An entity is a memory with its observations; relations are links between them."""
+    """Yield a memory for each entity with its observations; relations become links."""
     entities: dict[str, dict[str, Any]] = {}
     relations: dict[str, list[tuple[str, str]]] = {}
     for value, _, _ in json_lines(path):
@@ -55,7 +55,7 @@ def items(path: Path) -> Iterator[Item]:
 
 
 def written(memories: Sequence[Memory], links: Mapping[str, Iterable[Link]]) -> str:
-    """Memories as entities; fields that the graph does not have are in an extra field."""
+    """Return memories as entities; fields unknown to the graph are stored in an extra field."""
     names: dict[str, str] = {}
     taken: set[str] = set()
     for memory in memories:
@@ -81,5 +81,5 @@ def written(memories: Sequence[Memory], links: Mapping[str, Iterable[Link]]) -> 
 
 
 def _relation(link: Link) -> str:
-    """The relation's original name; the kind of an imported link was derived from it."""
+    """Return the original name of the relation that an imported link was made from."""
     return link.reason if link.reason and stored_kind(link.reason, "") == link.kind else link.kind

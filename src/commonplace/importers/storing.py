@@ -1,4 +1,4 @@
-"""Stores imported items: each item once, in batches, all of them undone together."""
+"""Stores imported items: each item once, in batches that are undone together."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ BATCH = 250
 BATCH_CHARS = 2_000_000
 PROBLEMS = 20
 IMPORTED = "imported"
-"""The attribute with a digest of the text as it was imported, to notice changes made here."""
+"""The attribute with a digest of the imported text, to detect later changes here."""
 
 Progress = Callable[[int, int], None]
 _SURROGATE = re.compile("[\ud800-\udfff]")
 
 
 def import_origin() -> Origin:
-    """The origin of one import; operations with its label are undone together."""
+    """Return the origin of one import; operations with its label are undone together."""
     return Origin(client="commonplace", tool="import", label=LABEL + new_id())
 
 
@@ -49,10 +49,10 @@ class Imported:
     found: int = 0
     added: int = 0
     changed: int = 0
-    """Items that were imported before, and have another text in the source now."""
+    """Number of items imported before whose text in the source has changed."""
     unchanged: int = 0
     purged: int = 0
-    """Items that were imported before and purged; they are not stored again."""
+    """Number of items that were imported before and purged; they are not stored again."""
     skipped: int = 0
     links: int = 0
     problems: list[str] = field(default_factory=list)
@@ -68,7 +68,7 @@ class Imported:
             self.problems.append(problem)
 
     def as_dict(self) -> dict[str, Any]:
-        """Plain values, for JSON."""
+        """Return the result as JSON output."""
         return {
             "format": self.format, "found": self.found, "added": self.added,
             "changed": self.changed, "unchanged": self.unchanged, "purged": self.purged,
@@ -79,7 +79,7 @@ class Imported:
 
 
 def sample(item: Item) -> dict[str, Any]:
-    """An item as a dry run shows it."""
+    """Return an item as a sample for a dry run."""
     text = " ".join(item.text.split())
     shown = {"text": text[:200] + ("…" if len(text) > 200 else ""), "title": item.title,
              "tags": list(item.tags), "speaker": item.speaker,
@@ -88,7 +88,7 @@ def sample(item: Item) -> dict[str, Any]:
 
 
 def counted(name: str, items: Iterable[Item | Skipped], samples: int = 3) -> Imported:
-    """How many items there are, with the first of them; nothing is stored."""
+    """Count the items and return samples of them; store nothing."""
     report = Imported(name)
     for item in items:
         if isinstance(item, Skipped):
@@ -124,7 +124,7 @@ class Import:
             try:
                 self._store(batch)
             except (InvalidInput, Conflict):
-                for item in batch:  # one of them cannot be stored
+                for item in batch:  # one item of the batch cannot be stored
                     try:
                         self._store([item])
                     except (InvalidInput, Conflict) as error:
@@ -146,12 +146,12 @@ class Import:
         return ref if len(ref) <= checks.REF_CHARS else f"{self._name}:{key_of(key)}"
 
     def _store(self, batch: Sequence[Item]) -> None:
-        """Store those items of a batch that are missing, in one unit of work."""
+        """Store the missing items of a batch in one transaction."""
         added: list[tuple[Item, str]] = []
         changed = unchanged = purged = 0
         refs = [self._ref(one.key) for one in batch]
         with exclusive(self._memory, IMPORT, self._origin):
-            known = engine_call(self._memory, _known, batch, refs)
+            known = engine_call(self._memory, _existing, batch, refs)
             gone = engine_call(self._memory, purged_refs.among, set(refs) - known.keys())
             new: dict[str, Item] = {}
             for item in batch:
@@ -225,7 +225,7 @@ class Import:
         )
 
     def _revised(self, row: Memory, item: Item) -> bool:
-        """Give a memory the text that its source has now, unless it was changed here."""
+        """Update a memory to the current text of its source, unless it was changed here."""
         text = _storable(item.text)
         imported = row.attrs.get(IMPORTED)
         if text == row.text or imported is None or imported != key_of(row.text):
@@ -240,7 +240,7 @@ class Import:
         return True
 
     def _store_links(self) -> None:
-        """Add the links whose ends are both stored, and that are not there yet."""
+        """Add the missing links between stored memories."""
         links = iter(dict.fromkeys(self._links))
         while part := list(itertools.islice(links, BATCH)):
             with exclusive(self._memory, IMPORT, self._origin):
@@ -274,8 +274,8 @@ def _batches(items: Iterator[Item]) -> Iterator[list[Item]]:
         yield batch
 
 
-def _known(space: OpenSpace, items: Sequence[Item], refs: Sequence[str]) -> dict[str, Memory]:
-    """The memories that are there already, by their ref and by their id."""
+def _existing(space: OpenSpace, items: Sequence[Item], refs: Sequence[str]) -> dict[str, Memory]:
+    """Return the memories that already exist, by their ref and by their id."""
     with space.store.read() as connection:
         rows = MEMORIES.among(connection, space.name, "ref", list(refs))
         ids = [item.id for item in items if item.id]
@@ -285,5 +285,5 @@ def _known(space: OpenSpace, items: Sequence[Item], refs: Sequence[str]) -> dict
 
 
 def _storable(text: str) -> str:
-    """The text without lone surrogates, which no database can store."""
+    """Return the text without lone surrogates, which no database can store."""
     return _SURROGATE.sub("\ufffd", text).replace("\0", "\ufffd")

@@ -24,7 +24,7 @@ _WRITTEN = (
     _OURS, "title", "kind", "tags", "created", "occurred", "links", "link_kinds", "ref", "source",
     "pinned", "importance", _ATTRS,
 )  # fmt: skip
-"""The properties that an export writes itself, beside those that a note had."""
+"""The properties that an export adds to those of the original note."""
 _OBSERVATION = re.compile(r"^[ \t]*[-*] \[([^\]\n]{1,60})\] (.+)$", re.MULTILINE)
 _RELATION = re.compile(
     r"^[ \t]*[-*] ([\w -]{1,60}?) \[\[([^\]\n|#]+)(?:[|#][^\]\n]*)?\]\]", re.MULTILINE
@@ -40,11 +40,12 @@ class Vault:
         self.TITLE = title
 
     def recognises(self, path: Path) -> bool:
-        """Whether a directory is a vault: Obsidian has its settings there."""
+        """Return whether a directory is a vault: it contains Obsidian's settings."""
         return path.is_dir() and (path / ".obsidian").is_dir()
 
     def items(self, path: Path) -> Iterator[Item | Skipped]:
-        """Every note with its tags, dates, and links to other notes; and those not readable."""
+        """Yield every note with its tags, dates and links, and a `Skipped` for each unreadable
+        note."""
         root = path if path.is_dir() else path.parent
         notes = {
             file.relative_to(root).with_suffix("").as_posix(): file for file in markdown.files(path)
@@ -61,7 +62,10 @@ class Vault:
             if item := self._item(key, file, properties, body, targets):
                 yield item
                 if _OURS not in properties:
-                    yield from (Skipped(f"{file}: {why}") for why in _unread(properties).values())
+                    yield from (
+                        Skipped(f"{file}: {why}")
+                        for why in _invalid_properties(properties).values()
+                    )
 
     def _item(
         self, key: str, file: Path, properties: dict[str, Any], body: str, targets: dict[str, str]
@@ -71,7 +75,7 @@ class Vault:
         text = body.replace("\r\n", "\n").strip()
         if not text:
             return None
-        unread = _unread(properties)
+        unread = _invalid_properties(properties)
         listed = {} if unread.keys() & {"tags", "tag"} else properties
         tags = markdown.listed(listed.get("tags", listed.get("tag")))
         tags = [*tags, *markdown.INLINE_TAG.findall(_without_code(text))]
@@ -89,12 +93,12 @@ class Vault:
     def _exported(
         self, key: str, properties: dict[str, Any], body: str, targets: dict[str, str]
     ) -> Item | None:
-        """A note that an export of ours wrote."""
+        """Return the item of a note that an export of ours wrote."""
         text = body.removesuffix("\n")
         names = [markdown.WIKI_LINK.findall(str(each)) for each in properties.get("links") or []]
         pairs = zip(properties.get("link_kinds") or [], names, strict=False)
-        links = [(kind, targets[_folded(name[0])]) for kind, name in pairs
-                 if name and _folded(name[0]) in targets]  # fmt: skip
+        links = [(kind, targets[_case_folded(name[0])]) for kind, name in pairs
+                 if name and _case_folded(name[0]) in targets]  # fmt: skip
         if not text.strip():
             return None
         attrs = _parsed(properties.get(_ATTRS))
@@ -105,7 +109,7 @@ class Vault:
             key=key, text=text, id=text_of(properties.get(_OURS)) or None,
             attrs=attrs, source=text_of(properties.get("source")),
             ref=text_of(properties.get("ref")), pinned=properties.get("pinned") == "true",
-            importance=_share(properties.get("importance")),
+            importance=_fraction(properties.get("importance")),
             tags=properties.get("tags") or (), title=text_of(properties.get("title")),
             kind=text_of(properties.get("kind")) or "note",
             created_at=moment(properties.get("created")),
@@ -115,12 +119,16 @@ class Vault:
     def _links(
         self, properties: dict[str, Any], text: str, targets: dict[str, str], key: str
     ) -> list[tuple[str, str]]:
-        """Links to notes that are there, in the text and in properties."""
+        """Return the links to existing notes, in the text and in properties."""
         pairs = self._pairs(text)
         for value in properties.values():
             for each in value if isinstance(value, list) else [value]:
                 pairs += [("links", name) for name in markdown.WIKI_LINK.findall(str(each))]
-        found = [(kind, targets[_folded(name)]) for kind, name in pairs if _folded(name) in targets]
+        found = [
+            (kind, targets[_case_folded(name)])
+            for kind, name in pairs
+            if _case_folded(name) in targets
+        ]
         return list(dict.fromkeys(each for each in found if each[1] != key))
 
     def _pairs(self, text: str) -> list[tuple[str, str]]:
@@ -131,13 +139,13 @@ class BasicMemory(Vault):
     """basic-memory: notes with a permalink, and lists of observations and relations."""
 
     def recognises(self, path: Path) -> bool:
-        """Whether the first notes of a directory, or a note, have a permalink."""
+        """Return whether a note, or the first notes of a directory, have a permalink."""
         if path.is_dir() and (path / ".obsidian").is_dir():
             return False
         for index, file in enumerate(markdown.files(path) if _may_be_notes(path) else ()):
             try:
                 properties, _ = markdown.split_frontmatter(markdown.read(file))
-            except InvalidInput:  # this note is of another kind
+            except InvalidInput:  # this note has another format
                 continue
             if "permalink" in properties:
                 return True
@@ -146,7 +154,7 @@ class BasicMemory(Vault):
         return False
 
     def _pairs(self, text: str) -> list[tuple[str, str]]:
-        """Relations by their name, and other links."""
+        """Yield relations with their names, and other links."""
         named = [(kind.strip().replace(" ", "_").lower(), name.strip())
                  for kind, name in _RELATION.findall(_without_code(text))]  # fmt: skip
         told = {name for _, name in named}
@@ -175,31 +183,31 @@ def _without_code(text: str) -> str:
     return re.sub(r"```.*?(?:```|\Z)|`[^`\n]*`", "", text, flags=re.DOTALL)
 
 
-def _folded(name: str) -> str:
+def _case_folded(name: str) -> str:
     return name.strip().removesuffix(".md").casefold()
 
 
 def _targets(notes: Mapping[str, Path]) -> dict[str, str]:
-    """The note that a link names: by its path, its name, its title, alias or permalink."""
+    """Return the notes by their possible link targets: path, name, title, alias and permalink."""
     found: dict[str, str] = {}
     for key in notes:
-        found.setdefault(_folded(PurePosixPath(key).name), key)
+        found.setdefault(_case_folded(PurePosixPath(key).name), key)
     for key, file in notes.items():
         try:
             properties, _ = markdown.split_frontmatter(markdown.read(file))
-        except InvalidInput:  # it is reported as skipped
+        except InvalidInput:  # the note is reported as skipped
             continue
         others = [properties.get("title"), properties.get("permalink")]
         others += markdown.listed(properties.get("aliases"))
         for name in filter(None, others):
-            found.setdefault(_folded(str(name)), key)
-    return found | {_folded(key): key for key in notes}
+            found.setdefault(_case_folded(str(name)), key)
+    return found | {_case_folded(key): key for key in notes}
 
 
-def _unread(properties: dict[str, Any]) -> dict[str, str]:
-    """Properties with a meaning that cannot be read, each with what to tell about it.
+def _invalid_properties(properties: dict[str, Any]) -> dict[str, str]:
+    """Return a message for each property with an invalid value.
 
-    They are kept as text.
+    Such properties are stored as text.
     """
     found = {}
     for name, value in properties.items():
@@ -213,11 +221,11 @@ def _unread(properties: dict[str, Any]) -> dict[str, str]:
 def _parsed(value: Any) -> dict[str, Any]:
     try:
         return dict(mapping_of(json.loads(text_of(value) or "{}")))
-    except ValueError:  # somebody edited it
+    except ValueError:  # the value was edited by hand
         return {}
 
 
-def _share(value: Any) -> float:
+def _fraction(value: Any) -> float:
     try:
         return min(1.0, max(0.0, float(value)))
     except (TypeError, ValueError):
@@ -231,7 +239,7 @@ def _time(properties: dict[str, Any], names: Sequence[str]) -> Any:
 def written(
     memories: Sequence[Memory], links: Mapping[str, Iterable[Link]]
 ) -> Iterator[tuple[str, str]]:
-    """(file name, text) of a note for each memory, as a vault for Obsidian."""
+    """Yield (file name, text) of a note for each memory, for an Obsidian vault."""
     names = _names(memories)
     for memory in memories:
         related = [link for link in links.get(memory.id, ()) if link.target in names]
@@ -260,12 +268,12 @@ def written(
 
 
 def _names(memories: Sequence[Memory]) -> dict[str, str]:
-    """A file name for each memory, which no other has, on file systems without case too."""
+    """Return a unique file name for each memory, also on case-insensitive file systems."""
     names: dict[str, str] = {}
     taken: set[str] = set()
     for memory in memories:
         first = memory.title or memory.text.strip().split("\n", 1)[0]
-        name = _place(memory) or _UNSAFE.sub(" ", first)[:60].strip(" .") or "note"
+        name = _original_path(memory) or _UNSAFE.sub(" ", first)[:60].strip(" .") or "note"
         if name.casefold() in taken:
             name = f"{name} {memory.id}"
         taken.add(name.casefold())
@@ -273,8 +281,9 @@ def _names(memories: Sequence[Memory]) -> dict[str, str]:
     return names
 
 
-def _place(memory: Memory) -> str:
-    """The path that the note had in the vault it came from; empty if it had none, or an odd one."""
+def _original_path(memory: Memory) -> str:
+    """Return the path of the note in its original vault; empty if there is none, or it is
+    unsafe."""
     file = text_of(memory.attrs.get("file"))
     path = PurePosixPath(file).with_suffix("") if file.endswith(markdown.SUFFIXES) else None
     if path is None or path.is_absolute() or len(file) > 200:

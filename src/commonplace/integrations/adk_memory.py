@@ -4,7 +4,8 @@
 >>> from commonplace.integrations.adk_memory import CommonplaceMemoryService
 >>> runner = Runner(…, memory_service=CommonplaceMemoryService(Commonplace("~/.commonplace")))
 
-Events become messages of a conversation. One user of one application finds only their own.
+Events become messages of a conversation. A search finds only events of the same user and
+application.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ KIND = "adk_memory"
 
 
 class CommonplaceMemoryService(BaseMemoryService):
-    """Long-term memory of agents, kept by Commonplace."""
+    """Long-term memory of agents, stored in Commonplace."""
 
     def __init__(self, memory: Commonplace, *, results: int = RESULTS) -> None:
         self.memory = memory
@@ -69,7 +70,7 @@ class CommonplaceMemoryService(BaseMemoryService):
     async def search_memory(
         self, *, app_name: str, user_id: str, query: str
     ) -> SearchMemoryResponse:
-        """Return what this user of this application stored about a query."""
+        """Return memories of this user and application that match a query."""
         if not query.strip():
             return SearchMemoryResponse()
         hits = await asyncio.to_thread(
@@ -80,7 +81,7 @@ class CommonplaceMemoryService(BaseMemoryService):
     async def delete_memory(
         self, *, app_name: str, user_id: str, memory_id: str | None = None
     ) -> None:
-        """Hide one memory of this user; adding its session again does not bring it back."""
+        """Hide one memory of this user; adding its session again does not restore it."""
         if memory_id:
             await asyncio.to_thread(self._delete, app_name, user_id, memory_id)
 
@@ -93,7 +94,7 @@ class CommonplaceMemoryService(BaseMemoryService):
         metadata: Mapping[str, object] | None,
     ) -> None:
         scope = _tag(app, user)
-        # Two nested units hold the write lock, so that no event is added twice.
+        # Two nested units take the write lock at once, so that no event is added twice.
         with self.memory.unit("add session"), self.memory.unit("add session"):
             lines = []
             for event in events:

@@ -1,4 +1,4 @@
-"""Anthropic's memory tool (`memory_20250818`) with files that are kept as memories.
+"""Anthropic's memory tool (`memory_20250818`), whose files are stored as memories.
 
 >>> from commonplace import Commonplace
 >>> from commonplace.integrations.anthropic_memory import CommonplaceMemoryTool
@@ -34,7 +34,8 @@ P = ParamSpec("P")
 
 
 def _report_errors(function: Callable[Concatenate[Commonplace, P], str]) -> Callable[..., str]:
-    """Report typed errors as the SDK does, so that the model reads them."""
+    """Decorate a command: convert our errors to the SDK's, so that the model reads their
+    messages."""
 
     @wraps(function)
     def run(memory: Commonplace, *args: P.args, **kwargs: P.kwargs) -> str:

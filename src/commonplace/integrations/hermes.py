@@ -5,8 +5,8 @@ Hermes finds providers in `$HERMES_HOME/plugins/NAME/__init__.py`. This is the w
 
     from commonplace.integrations.hermes import register_memory_provider as register
 
-Then `memory.provider: commonplace` in Hermes's `config.yaml` turns it on. The memory is the one of
-`COMMONPLACE_DATA`, or `~/.commonplace`, so that other agents share it.
+Then `memory.provider: commonplace` in Hermes's `config.yaml` enables it. The data directory is
+`COMMONPLACE_DATA` or `~/.commonplace`, which other agents share.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ TOOLS: list[dict[str, Any]] = [
 
 
 class CommonplaceProvider(MemoryProvider):
-    """Recalls before each turn, and stores each turn afterwards."""
+    """Recalls memories before each turn, and stores each turn afterwards."""
 
     def __init__(self, memory: Commonplace | None = None) -> None:
         self._memory = memory
@@ -69,7 +69,7 @@ class CommonplaceProvider(MemoryProvider):
         return "commonplace"
 
     def is_available(self) -> bool:
-        """Whether it can be used: always, since it needs no key and no network."""
+        """Return True: the provider needs no key and no network."""
         return True
 
     def initialize(self, session_id: str, **kwargs: Any) -> None:
@@ -83,7 +83,7 @@ class CommonplaceProvider(MemoryProvider):
             self._writer.start()
 
     def prefetch(self, query: str, *, session_id: str = "") -> str:
-        """Return what is remembered about a prompt, or nothing."""
+        """Return memories relevant to a prompt; may be empty."""
         if self._memory is None or not query.strip():
             return ""
         try:
@@ -126,7 +126,7 @@ class CommonplaceProvider(MemoryProvider):
         return TOOLS
 
     def handle_tool_call(self, tool_name: str, args: dict[str, Any], **_: Any) -> str:
-        """Carry out a tool call; the result is JSON."""
+        """Run a tool call and return its result as JSON."""
         if self._memory is None:
             return json.dumps({"error": "The memory is not open yet."})
         try:
@@ -159,7 +159,7 @@ class CommonplaceProvider(MemoryProvider):
     def on_memory_write(
         self, action: str, target: str, content: str, metadata: dict[str, Any] | None = None
     ) -> None:
-        """Store what Hermes's own memory tool adds."""
+        """Store the text that Hermes's own memory tool adds."""
         if action != "remove" and self._writes and self._memory is not None and content.strip():
             session = str((metadata or {}).get("session_id") or self._session)
             self._memory.remember(

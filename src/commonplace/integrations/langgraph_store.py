@@ -6,8 +6,8 @@
 >>> store.put(("users", "alice"), "food", {"text": "Alice likes Thai food"})
 >>> store.search(("users",), query="what does Alice eat?")
 
-An item's text, which searches look at, is the text of its value's fields, or of those that `index`
-names. Every batch is one operation: all of it is stored, or none, and one undo reverts it.
+The searchable text of an item consists of the fields of its value, or of the fields in `index`.
+Every batch is one transaction and one operation for undo.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ _COMPARISONS: Mapping[str, Callable[[Any, Any], bool]] = {
 
 
 class CommonplaceStore(BaseStore):
-    """LangGraph's long-term memory, kept by Commonplace."""
+    """LangGraph's long-term memory, stored in Commonplace."""
 
     __slots__ = ("memory",)
 
@@ -124,7 +124,7 @@ class CommonplaceStore(BaseStore):
         if op.namespace_prefix:
             wanted["tags_all"] = [_tag(op.namespace_prefix)]
         pairs = self._ranked(op.query, wanted) if op.query else self._all(wanted)
-        matching = ((memory, score) for memory, score in pairs if _passes(memory, op.filter))
+        matching = ((memory, score) for memory, score in pairs if _passes_filter(memory, op.filter))
         for number, (memory, score) in enumerate(matching):
             if number >= op.offset + op.limit:
                 return
@@ -175,7 +175,7 @@ def _tags(namespace: Sequence[str]) -> list[str]:
 
 
 def _text(value: Mapping[str, Any], index: bool | Sequence[str] | None) -> str:
-    """Return what searches look at; empty if queries must not find the item."""
+    """Return the searchable text of an item; empty if queries must not find the item."""
     if index is False:
         return ""
     if index is None or index is True:
@@ -207,28 +207,28 @@ def _fields(memory: Memory) -> dict[str, Any]:
     }
 
 
-def _passes(memory: Memory, wanted: Mapping[str, Any] | None) -> bool:
+def _passes_filter(memory: Memory, wanted: Mapping[str, Any] | None) -> bool:
     value = memory.attrs["value"]
-    return all(_compared(value.get(key), each) for key, each in (wanted or {}).items())
+    return all(_matches_filter(value.get(key), each) for key, each in (wanted or {}).items())
 
 
-def _compared(held: Any, wanted: Any) -> bool:
+def _matches_filter(held: Any, wanted: Any) -> bool:
     if isinstance(wanted, Mapping):
         if any(key.startswith("$") for key in wanted):
-            return all(_operated(held, operator, value) for operator, value in wanted.items())
+            return all(_apply_operator(held, operator, value) for operator, value in wanted.items())
         return isinstance(held, Mapping) and all(
-            _compared(held.get(key), value) for key, value in wanted.items()
+            _matches_filter(held.get(key), value) for key, value in wanted.items()
         )
     if isinstance(wanted, list | tuple):
         return (
             isinstance(held, list | tuple)
             and len(held) == len(wanted)
-            and all(map(_compared, held, wanted))
+            and all(map(_matches_filter, held, wanted))
         )
     return bool(held == wanted)
 
 
-def _operated(held: Any, operator: str, wanted: Any) -> bool:
+def _apply_operator(held: Any, operator: str, wanted: Any) -> bool:
     if operator not in _COMPARISONS:
         raise ValueError(f"Unsupported operator: {operator}")
     return _COMPARISONS[operator](held, wanted)

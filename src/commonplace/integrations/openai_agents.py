@@ -6,7 +6,7 @@
 >>> session = CommonplaceSession("support-42", Commonplace("~/.commonplace"))
 >>> await Runner.run(Agent(name="Assistant"), "Hello", session=session)
 
-Items come back exactly as they were added. Their text is found by every other client of the memory.
+Items are returned exactly as they were added. Other clients of the memory can find their text.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class CommonplaceSession:
         return [_item(message) for message in reversed(found)]
 
     async def add_items(self, items: list[TResponseInputItem]) -> None:
-        """Append items: all of them, or none."""
+        """Append items in one transaction."""
         lines = [_line(cast(dict[str, Any], item), self.session_id) for item in items]
         if lines:
             await asyncio.to_thread(self.memory.conversations.add, self._name, *lines)
@@ -62,7 +62,7 @@ class CommonplaceSession:
         return await asyncio.to_thread(self._pop)
 
     async def clear_session(self) -> None:
-        """Remove all items; undo brings them back."""
+        """Remove all items; undo restores them."""
         await asyncio.to_thread(self._clear)
 
     @property
@@ -82,7 +82,8 @@ class CommonplaceSession:
             limit = None if limit is None else limit - len(found)
 
     def _pop(self) -> TResponseInputItem | None:
-        with self.memory.unit("pop item"), self.memory.unit("pop item"):  # holds the write lock
+        # A nested unit takes the write lock at once.
+        with self.memory.unit("pop item"), self.memory.unit("pop item"):
             for message in self._messages(1):
                 self.memory.forget(message.memory.id)
                 return _item(message)

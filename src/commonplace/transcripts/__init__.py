@@ -1,1 +1,1 @@
-"""The histories that agents keep of their conversations, read as records. Pure parsing."""
+"""Parsers for the transcripts of agents; they return records and have no side effects."""

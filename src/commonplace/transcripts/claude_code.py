@@ -19,7 +19,7 @@ from commonplace.transcripts.record import (
 )
 
 CLIENT = "claude-code"
-# Types of lines that neither a person nor a model wrote, or that repeat others.
+# Types of lines that the client wrote, or that repeat other lines.
 _FLAGS = (
     "isMeta", "isSidechain", "isCompactSummary", "isVisibleInTranscriptOnly", "isVirtual",
     "isApiErrorMessage", "agentId", "toolUseResult",
@@ -29,7 +29,7 @@ _SOURCES = ("sdk", "system", "loop_wakeup", "schedule_wakeup", "poll_event")
 
 
 def recognises(first: list[dict[str, Any]]) -> bool:
-    """Whether the first records of a file are of this format."""
+    """Return whether the first records of a file are of this format."""
     return any(
         "sessionId" in record and "type" in record and ("uuid" in record or "leafUuid" in record)
         for record in first
@@ -37,12 +37,12 @@ def recognises(first: list[dict[str, Any]]) -> bool:
 
 
 def is_subagent(path: Path) -> bool:
-    """Whether a file holds what a sub-agent did, by its place and name."""
+    """Return whether a file is the transcript of a sub-agent, by its path."""
     return "subagents" in path.parts or path.name.startswith("agent-")
 
 
 def read(path: Path, offset: int = 0, most: int | None = None) -> Reading:
-    """The records from an offset of a session's file on; none of a sub-agent's file."""
+    """Read the records after an offset of a session's file; none for a sub-agent's file."""
     records: list[Record] = []
     for value, line, end in json_lines(path, offset, most):
         offset = end
@@ -52,7 +52,7 @@ def read(path: Path, offset: int = 0, most: int | None = None) -> Reading:
 
 
 def record_of(value: dict[str, Any], line: bytes) -> Record | None:
-    """The record that a line is; None if nobody said it."""
+    """Return the record of a line; None if it is not a message of the user or the assistant."""
     role = value.get("type")
     if role not in ("user", "assistant") or any(value.get(flag) for flag in _FLAGS):
         return None
@@ -64,13 +64,13 @@ def record_of(value: dict[str, Any], line: bytes) -> Record | None:
     text = joined(said_by_user(part) if role == "user" else without_private(part) for part in parts)
     if not text:
         return None
-    # a fork of a session copies its lines, and says of which
+    # a forked session copies lines, with a reference to the original
     copied = mapping_of(value.get("forkedFrom"))
     session = text_of(copied.get("sessionId")) or text_of(value.get("sessionId"))
     known = text_of(copied.get("messageUuid")) or text_of(value.get("uuid"))
     identity, at = known or line_id(session, line), moment(value.get("timestamp"))
     branch = text_of(value.get("gitBranch"))
-    if branch == "HEAD":  # the line is on no branch
+    if branch == "HEAD":  # Git's name for a detached HEAD
         branch = ""
     return Record(CLIENT, session, role, text, identity, at, text_of(value.get("cwd")), branch)
 

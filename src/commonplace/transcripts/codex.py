@@ -23,7 +23,7 @@ _TYPES = ("session_meta", "response_item", "event_msg", "turn_context", "compact
 
 
 def recognises(first: list[dict[str, Any]]) -> bool:
-    """Whether the first records of a file are of this format."""
+    """Return whether the first records of a file are of this format."""
     return any(
         (record.get("type") in _TYPES and isinstance(record.get("payload"), dict))
         or ("id" in record and "instructions" in record)
@@ -32,7 +32,7 @@ def recognises(first: list[dict[str, Any]]) -> bool:
 
 
 def read(path: Path, offset: int = 0, most: int | None = None) -> Reading:
-    """The records from an offset of a session's file on; none of a sub-agent's session."""
+    """Read the records after an offset of a session's file; none for a sub-agent's session."""
     meta = _meta(path)
     source = meta.get("source")
     skipped = isinstance(source, dict) and ("subagent" in source or "subAgent" in source)
@@ -45,7 +45,8 @@ def read(path: Path, offset: int = 0, most: int | None = None) -> Reading:
 
 
 def _meta(path: Path) -> dict[str, Any]:
-    """What the file's first record says of its session. Its oldest releases have no payload."""
+    """Return the session's metadata in the file's first record; the oldest releases have no
+    payload."""
     for first in first_objects(path, 1):
         return mapping_of(first.get("payload")) if "payload" in first else first
     return {}
@@ -64,7 +65,7 @@ def _record(
         return None
     session = text_of(meta.get("session_id")) or text_of(meta.get("id")) or path.stem
     at = moment(value.get("timestamp"))
-    # without a time, two equal lines are told apart by their place, which stays
+    # without a time, two equal lines are distinguished by their constant offset
     known = line_id(session, line) if at else line_id(session, str(end), line)
     branch = text_of(mapping_of(meta.get("git")).get("branch"))
     return Record(

@@ -29,7 +29,7 @@ _ROLES: dict[Any, Role] = {1: "user", 2: "assistant"}
 
 
 def recognises(first: list[dict[str, Any]]) -> bool:
-    """Whether the first records of a file are those of Cursor's agent."""
+    """Return whether the first records of a file are those of Cursor's agent."""
     return bool(first) and all(
         record.get("role") in ("user", "assistant")
         and isinstance(mapping_of(record.get("message")).get("content"), list)
@@ -38,7 +38,7 @@ def recognises(first: list[dict[str, Any]]) -> bool:
 
 
 def read(path: Path, offset: int = 0, most: int | None = None) -> Reading:
-    """The records from an offset of an agent's file on. Its lines have neither times nor ids."""
+    """Read the records after an offset of an agent's file, whose lines have no times and ids."""
     session, records = path.stem, []
     for value, line, end in json_lines(path, offset, most):
         offset = end
@@ -57,7 +57,7 @@ def read(path: Path, offset: int = 0, most: int | None = None) -> Reading:
 
 
 def records(rows: Iterable[Mapping[str, Any]]) -> Iterator[Record]:
-    """The records of the chats in these rows, chat by chat in their order."""
+    """Yield the records of the chats in these rows, chat by chat."""
     chats: dict[str, dict[str, Any]] = {}
     bubbles: dict[tuple[str, str], dict[str, Any]] = {}
     for row in rows:

@@ -1,4 +1,4 @@
-"""The formats of histories that are files of lines, by the name of their client."""
+"""The formats of line-based transcripts, by the name of their client."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from commonplace.transcripts import claude_code, codex, cursor, gemini, openclaw
 from commonplace.transcripts.lines import first_objects
 from commonplace.transcripts.record import Reading
 
-_LOOKED_AT = 20  # so many records are read to recognise a file's format
+_LOOKED_AT = 20  # records that are read to detect a file's format
 
 
 class _Read(Protocol):
@@ -20,7 +20,7 @@ class _Read(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Format:
-    """How the files of a client are recognised and read."""
+    """The functions that recognise and read the files of a client."""
 
     recognises: Callable[[list[dict[str, Any]]], bool]
     read: _Read
@@ -33,7 +33,7 @@ FORMATS: Mapping[str, Format] = {
 
 
 def client_of(path: Path) -> str | None:
-    """The client whose history a file of lines is, by its content."""
+    """Return the client that wrote a transcript, by its content; None if it is unknown."""
     first = first_objects(path, _LOOKED_AT)
     for client, known in FORMATS.items():
         if known.recognises(first):

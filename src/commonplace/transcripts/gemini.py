@@ -1,6 +1,6 @@
 """Gemini CLI: `tmp/PROJECT/chats/session-*.jsonl`, in older releases `.json`, in `~/.gemini`.
 
-The newer file is a log: a line is a message, replaces one of the same id, or changes others.
+The newer file is a log: a line adds a message, replaces the message with its id, or changes others.
 """
 
 from __future__ import annotations
@@ -25,18 +25,20 @@ from commonplace.transcripts.record import (
 CLIENT = "gemini"
 _ROLES: dict[str, Role] = {"user": "user", "gemini": "assistant"}
 
-_COMMAND = re.compile(r"[/?][a-z]*(?: .*)?")  # messages of the client that the model does not get
+_COMMAND = re.compile(
+    r"[/?][a-z]*(?: .*)?"
+)  # commands, which the client does not send to the model
 
 
 def recognises(first: list[dict[str, Any]]) -> bool:
-    """Whether the first records of a file are of this format."""
+    """Return whether the first records of a file are of this format."""
     return any("sessionId" in record and "projectHash" in record for record in first)
 
 
 def read(path: Path, offset: int = 0, most: int | None = None) -> Reading:
-    """The records from an offset of a session's file on, each in its newest form.
+    """Read the records after an offset of a session's file, each in its newest version.
 
-    Messages after which the user went back to an earlier point are included.
+    Messages that the user later discarded by going back are included.
     """
     if path.suffix == ".json":
         return _read_document(path)
@@ -84,7 +86,7 @@ def _texts(content: Any) -> list[str]:
 
 
 def _directory(meta: dict[str, Any], path: Path) -> str:
-    """The project's directory: the client writes it beside the chats."""
+    """Return the project's directory, which the client stores next to the chats."""
     try:
         return (path.parent.parent / ".project_root").read_text("utf-8").strip()
     except (OSError, UnicodeDecodeError):

@@ -1,4 +1,4 @@
-"""Files of JSON lines that a client may still be writing."""
+"""Reads files of JSON lines that a client may still be writing."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ _ATTEMPTS = 20
 def json_lines(
     path: Path, offset: int = 0, most: int | None = None
 ) -> Iterator[tuple[dict[str, Any], bytes, int]]:
-    """Yield (object, its line, the offset after it), from an offset of the file on.
+    """Yield (object, its line, the offset after it), starting at an offset of the file.
 
-    A last line that is not complete is left for later. A line that is no JSON object is skipped; if
-    a client was killed while it wrote and then went on in the same line, the second record is
-    found. An offset beyond the end means that the file was replaced: it is read from its start.
-    Stops at the first line that ends `most` bytes or more after the offset.
+    An incomplete last line is not read yet. A line that is not a JSON object is skipped; if a
+    client was killed while writing and later continued on the same line, the second record is
+    found. An offset beyond the end means that the file was replaced; then it is read from its
+    start. Reading stops at the first line that ends `most` bytes or more after the offset.
     """
     with path.open("rb") as stream:
         if offset > stream.seek(0, 2):
@@ -30,15 +30,15 @@ def json_lines(
         for line in stream:
             value = _object(line)
             if value is None and not line.endswith(b"\n"):
-                return  # torn: it may be completed
+                return  # an incomplete line, which may be completed later
             at += len(line)
-            yield value if value is not None else _continued(line) or {}, line.strip(), at
+            yield value if value is not None else _second_record(line) or {}, line.strip(), at
             if most is not None and at - start >= most:
                 return
 
 
 def first_objects(path: Path, count: int) -> list[dict[str, Any]]:
-    """The first complete objects of a file; fewer if there are not so many."""
+    """Return up to `count` complete objects from the start of a file."""
     found = []
     for value, _, _ in json_lines(path):
         found.append(value)
@@ -48,7 +48,7 @@ def first_objects(path: Path, count: int) -> list[dict[str, Any]]:
 
 
 def json_document(stream: IO[bytes]) -> Any:
-    """A whole file as JSON; None if it is not complete."""
+    """Parse a whole file as JSON; return None if it is incomplete."""
     try:
         return json.loads(stream.read())
     except (ValueError, RecursionError):
@@ -63,8 +63,8 @@ def _object(line: bytes) -> dict[str, Any] | None:
     return value if isinstance(value, dict) else {}
 
 
-def _continued(line: bytes) -> dict[str, Any] | None:
-    """The record at the end of a line whose first record is torn."""
+def _second_record(line: bytes) -> dict[str, Any] | None:
+    """Return the record at the end of a line whose first record is incomplete."""
     for found in list(_STARTS.finditer(line, 1))[:_ATTEMPTS]:
         if value := _object(line[found.start() :]):
             return value

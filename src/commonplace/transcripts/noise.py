@@ -1,15 +1,15 @@
-"""Removes the parts of a conversation that nobody without_private.
+"""Removes text from messages that the user did not write, and private text.
 
 Clients put reminders, environment blocks, notifications and the output of local commands into the
 user's messages. Memories that were recalled into a conversation are not stored a second time, and
-what a person marks as private is not stored at all.
+text that a person marks as private is not stored at all.
 """
 
 from __future__ import annotations
 
 import re
 
-# A part that begins with one of these was written by the client, all of it.
+# The client wrote all of a part that begins with one of these tags.
 _CLIENT_PARTS = re.compile(
     r"""\s*(?:
       <(?:command-(?:name|message|args|contents)
@@ -29,13 +29,13 @@ _CLIENT_PARTS = re.compile(
     )""",
     re.VERBOSE,
 )
-# Blocks that clients put beside what the user typed.
+# Blocks that clients add to the user's text.
 _CLIENT_BLOCKS = re.compile(
     r"<(system-reminder|system_reminder|ide_opened_file|ide_selection|ide_diagnostics"
     r"|environment_details|open_and_recently_viewed_files)\b[^>]*>.*?</\1>",
     re.DOTALL,
 )
-# The block's first sentence names its end too; the end itself begins a line.
+# The end tag also occurs in the block's first sentence; the real one begins a line.
 _RECALLED = re.compile(r"<recalled ([0-9a-z]{8,64})>.*?(?:\n</recalled \1>|\Z)", re.DOTALL)
 _PRIVATE = re.compile(r"<private>.*?</private>", re.DOTALL | re.IGNORECASE)
 _LEFT_OPEN = re.compile(r"<private>.*", re.DOTALL | re.IGNORECASE)
@@ -43,7 +43,7 @@ _QUERY = re.compile(r"<user_query>\s*(.*?)\s*</user_query>", re.DOTALL)
 
 
 def said_by_user(text: str) -> str:
-    """What the user typed in a part of a message; empty if the client wrote all of it."""
+    """Return the user's text in a part of a message; empty if the client wrote all of it."""
     if _CLIENT_PARTS.match(text):
         return ""
     text = _LEFT_OPEN.sub("", _CLIENT_BLOCKS.sub("", without_private(text))).strip()
@@ -53,5 +53,5 @@ def said_by_user(text: str) -> str:
 
 
 def without_private(text: str) -> str:
-    """The text without recalled memories and without what is marked as private."""
+    """Return the text without recalled memories and private parts."""
     return _PRIVATE.sub("", _RECALLED.sub("", text)).strip()

@@ -1,4 +1,4 @@
-"""OpenClaw: the lines that our plugin (`cli/agent_plugins.py`) writes for a session."""
+"""OpenClaw: transcripts that our plugin (`cli/agent_plugins.py`) writes."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ CLIENT = "openclaw"
 
 
 def recognises(first: list[dict[str, Any]]) -> bool:
-    """Whether the first records of a file are those that our plugin writes."""
+    """Return whether the first records of a file are those that our plugin writes."""
     return plugin_lines.are_of(CLIENT, first)
 
 
 def read(path: Path, offset: int = 0, most: int | None = None) -> Reading:
-    """The records from an offset of a file of our plugin on."""
+    """Read the records after an offset of a file of our plugin."""
     return plugin_lines.read(CLIENT, path, offset, most)

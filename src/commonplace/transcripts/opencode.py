@@ -1,7 +1,7 @@
 """OpenCode: the tables `session`, `message` and `part` of its SQLite file, `opencode.db`.
 
-Our plugin (`cli/agent_plugins.py`) writes the messages of one session as lines, `transcript` in
-each; a message has the same id in both.
+Our plugin (`cli/agent_plugins.py`) writes the messages of one session as JSON lines with the key
+`transcript`; a message has the same id in the database and in the lines.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ TABLES: Mapping[str, Sequence[str]] = {
 
 
 def recognises(first: list[dict[str, Any]]) -> bool:
-    """Whether the first records of a file are those that our plugin writes."""
+    """Return whether the first records of a file are those that our plugin writes."""
     return plugin_lines.are_of(CLIENT, first)
 
 
 def read(path: Path, offset: int = 0, most: int | None = None) -> Reading:
-    """The records from an offset of a file of our plugin on."""
+    """Read the records after an offset of a file of our plugin."""
     return plugin_lines.read(CLIENT, path, offset, most)
 
 
@@ -38,7 +38,7 @@ def records(
     messages: Iterable[Mapping[str, Any]],
     parts: Iterable[Mapping[str, Any]],
 ) -> Iterator[Record]:
-    """The records of these rows, by their time; those of sub-agents' sessions are left out."""
+    """Return the records of these rows, ordered by time, without those of sub-agents."""
     directories = {
         text_of(row["id"]): text_of(row.get("directory"))
         for row in sessions

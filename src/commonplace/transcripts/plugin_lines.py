@@ -1,6 +1,6 @@
-"""Lines that our plugins write for agents without a transcript of their own.
+"""Transcripts that our plugins write for agents without transcript files.
 
-Each line names the client in `transcript`; a message has the same id whenever it is written.
+Each line has the client's name in `transcript`; a message always gets the same id.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from commonplace.transcripts.record import Reading, Record, moment, text_of
 
 
 def are_of(client: str, first: list[dict[str, Any]]) -> bool:
-    """Whether the first records of a file are those of a client's plugin."""
+    """Return whether the first records of a file are those of a client's plugin."""
     return bool(first) and all(record.get("transcript") == client for record in first)
 
 
 def read(client: str, path: Path, offset: int, most: int | None) -> Reading:
-    """The records from an offset of a file of a plugin on."""
+    """Read the records after an offset of a plugin's file."""
     found = []
     for value, _, end in json_lines(path, offset, most):
         offset = end

@@ -13,14 +13,14 @@ Role = Literal["user", "assistant"]
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """What the user or the assistant said, without tool calls and injected text."""
+    """A message of the user or the assistant, without tool calls and injected text."""
 
     client: str
     session: str
     role: Role
     text: str
     id: str
-    """Unique within the client, and the same whenever the line is read again."""
+    """An id that is unique within the client, and stable when the line is read again."""
     at: datetime | None = None
     cwd: str = ""
     branch: str = ""
@@ -35,7 +35,7 @@ class Reading:
 
 
 def moment(value: Any) -> datetime | None:
-    """A time that a history holds: ISO 8601, or seconds or milliseconds since 1970."""
+    """Parse a time: ISO 8601, or seconds or milliseconds since 1970."""
     try:
         if isinstance(value, str):
             if value.isdigit():
@@ -51,22 +51,22 @@ def moment(value: Any) -> datetime | None:
 
 
 def text_of(value: Any) -> str:
-    """The value if it is a string, else an empty string."""
+    """Return the value if it is a string, or else an empty string."""
     return value if isinstance(value, str) else ""
 
 
 def mapping_of(value: Any) -> dict[str, Any]:
-    """The value if it is a JSON object, else an empty one."""
+    """Return the value if it is a JSON object, or else an empty object."""
     return value if isinstance(value, dict) else {}
 
 
 def list_of(value: Any) -> list[Any]:
-    """The value if it is a JSON array, else an empty one."""
+    """Return the value if it is a JSON array, or else an empty array."""
     return value if isinstance(value, list) else []
 
 
 def line_id(*parts: str | bytes) -> str:
-    """An id for a record without one: a digest of its parts."""
+    """Return an id for a record without one: a digest of its parts."""
     hashed = hashlib.sha256()
     for part in parts:
         raw = part.encode("utf-8", "surrogatepass") if isinstance(part, str) else part
@@ -75,5 +75,5 @@ def line_id(*parts: str | bytes) -> str:
 
 
 def joined(texts: Iterable[str]) -> str:
-    """The parts of a message as one text."""
+    """Join the parts of a message into one text."""
     return "\n\n".join(text for text in texts if text).strip()

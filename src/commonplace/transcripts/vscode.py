@@ -1,7 +1,7 @@
 """VS Code: the transcripts of its chat, JSON lines of events such as `user.message`.
 
-Copilot CLI writes the same events. VS Code does not promise to keep this format: a file that does
-not have it is not recognised, and nothing is captured.
+Copilot CLI writes the same events. The format is not documented and may change; files in another
+format are not recognised and not captured.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _START = "session.start"
 
 
 def recognises(first: list[dict[str, Any]]) -> bool:
-    """Whether the first records of a file are of this format."""
+    """Return whether the first records of a file are of this format."""
     return any(
         record.get("type") in (_START, *_ROLES) and isinstance(record.get("data"), dict)
         for record in first
@@ -35,7 +35,7 @@ def recognises(first: list[dict[str, Any]]) -> bool:
 
 
 def read(path: Path, offset: int = 0, most: int | None = None) -> Reading:
-    """The records from an offset of a session's file on."""
+    """Read the records after an offset of a session's file."""
     first = next(iter(first_objects(path, 1)), {})
     start = mapping_of(first.get("data")) if first.get("type") == _START else {}
     place = mapping_of(start.get("context"))
