@@ -273,7 +273,7 @@ def _password(value: str) -> str:
     if len(password) < LEAST_CHARS:
         raise InvalidInput(
             f"A password must have at least {LEAST_CHARS} characters.",
-            hint="Choose several words.",
+            hint="Choose a longer one, such as several words.",
             field="password",
         )
     return password

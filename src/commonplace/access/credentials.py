@@ -47,9 +47,9 @@ REPEAT_SECONDS = 60
 LIFETIME_SECONDS = 100 * 366 * 86_400
 USER_CHARS = 200
 SESSION = "session"
-"""The sort of a browser session, whose token is accepted as a cookie only."""
+"""The `sort` of browser sessions, whose tokens are accepted as cookies only."""
 CODE = "code"
-"""The sort of a one-time code, which begins one browser session."""
+"""The `sort` of one-time codes, which begin one browser session."""
 CODE_SECONDS = 60
 
 SCOPE_NAMES: dict[str, frozenset[Scope]] = {

@@ -63,9 +63,8 @@ def run(
                     _run(opened, instructions, prompt, images, abilities, seconds, requests)
                 )
             finally:
-                spent(
-                    opened.spent()
-                )  # called after the event loop has ended, since `spent` may write to a database
+                # The event loop has ended, so `spent` may write to a database.
+                spent(opened.spent())
     except llm.ModelUnavailable as error:
         timed_out = isinstance(error, _TimedOut)
         message = error.message if timed_out else f"the agent failed: {error.message}"

@@ -36,9 +36,7 @@ def keep_checkpoint(memory: Commonplace, transcript: str, cwd: str, session: str
         return
     session = session or records[-1].session
     lines = memory.within(None).conversations.history(conversation_of(records[-1]), limit=LINES)
-    said = [
-        line.memory.text for line in lines
-    ]  # use the stored text, since secrets are masked in it
+    said = [line.memory.text for line in lines]  # secrets are masked in the stored text
     asked = [line.memory.text for line in lines if line.speaker == "user"]
     if not said:
         return

@@ -263,9 +263,7 @@ def open_model(access: Access, seconds: float) -> OpenModel:
 
     Its `retrying` is a pydantic-ai model that retries requests and raises ModelUnavailable.
     """
-    model = _model(
-        access
-    )  # the first import takes seconds, which must not count toward the deadline
+    model = _model(access)  # before the deadline is set: the first import takes seconds
     made = OpenModel(access, time.monotonic() + seconds)
     made.retrying = _with_retries(model, made)
     return made

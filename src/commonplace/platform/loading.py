@@ -40,9 +40,7 @@ def load(*modules: str) -> None:
 
     A full collection with all libraries loaded takes 170 ms, during which no thread runs.
     """
-    with (
-        _loading
-    ):  # one lock, since two threads that import from one package may see it half loaded
+    with _loading:  # two threads that import from one package may see it half loaded
         missing = [name for name in modules if name not in sys.modules]
         if missing:
             with without_garbage_collection():

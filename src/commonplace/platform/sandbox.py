@@ -266,7 +266,7 @@ def main() -> None:
     try:
         message = asyncio.run(_evaluate(asked, host))
     except Exception as error:  # a WebAssembly trap ends the run
-        message = {"error": f"{type(error).__name__}: the script broke down"}
+        message = {"error": f"{type(error).__name__}: the script crashed"}
     host.send(message)
 
 

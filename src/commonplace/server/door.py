@@ -255,9 +255,8 @@ class Door:
             )
             if request.caller is None or request.is_for_subjects(request.caller):
                 request.answer_as_documented()
-            if (
-                request.caller is not None
-            ):  # each call of a known caller gets an entry with the tool's name
+            # The body has the names of the tools, for the audit entries of a known caller.
+            if request.caller is not None:
                 await self._body(request, receive)
             raise _too_many(wait)
         if request.entrance.public:

@@ -342,9 +342,8 @@ class Gate:
         operation, caller, request_info = running.operation, running.caller, running.request_info
         ignored: list[str] | None = [] if operation.dialect.contract else None
         checked = operation.checker.check(operation.without_nulls(arguments), ignored)
-        if (
-            ignored and not operation.tool.withheld
-        ):  # an unknown argument name may itself be the secret
+        # An unknown argument name may itself be the secret.
+        if ignored and not operation.tool.withheld:
             running.ignored = tuple(_one_line(name) for name in ignored[:MOST_IGNORED])
             names = {"tool": operation.tool.name, "arguments": ", ".join(running.ignored)}
             log.info("unknown arguments are ignored", extra=names)
@@ -447,9 +446,7 @@ class Gate:
         try:
             with self._memory.library.lease(running.caller.space) as space:
                 self._audit(running, space.store, as_json(wire), error)
-        except (
-            CommonplaceError
-        ) as worse:  # the failed call was rolled back; only its audit entry is missing
+        except CommonplaceError as worse:  # only the audit entry of the failed call is missing
             log.error("a call could not be audited", extra={"tool": tool.name, "why": worse.code})
             return Outcome(dialect.fail(tool, worse), worse)
         return Outcome(wire, error)

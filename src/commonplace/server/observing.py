@@ -18,7 +18,7 @@ _STANDARD = set(vars(logging.makeLogRecord({}))) | {"message", "asctime"}
 
 
 class _LogFormatter(logging.Formatter):
-    """Formats exceptions."""
+    """Formats exceptions without their messages."""
 
     def formatException(self, ei: Any) -> str:
         """Return the traceback with exception types, without messages, which may quote a memory."""

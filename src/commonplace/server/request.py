@@ -42,10 +42,8 @@ TOTAL_BYTES = 128 * 1024 * 1024  # bytes of bodies in memory at the same time, f
 # bytes of bodies for one address; handling them needs several times as much memory
 ADDRESS_BYTES = 48 * 1024 * 1024
 RECHECK = "commonplace.recheck"  # scope key: the function that verifies the credential again
-DIALECT_HEADERS = (
-    "x-conversation-id",
-    "x-llm-api-key",
-)  # request headers that are passed on to dialects
+# request headers that are passed on to dialects
+DIALECT_HEADERS = ("x-conversation-id", "x-llm-api-key")
 # Headers that proxies, tunnels and gateways add to forwarded requests, and prefixes of such
 # headers.
 FORWARDED = frozenset((

@@ -147,9 +147,7 @@ class Session:
     async def _write(self, line: bytes) -> None:
         if not self._writer.is_closing():
             self._writer.write(line)
-            with contextlib.suppress(
-                OSError
-            ):  # the client has disconnected after its call was carried out
+            with contextlib.suppress(OSError):  # the client has disconnected after its call
                 await self._writer.drain()
 
     # Messages for the SDK

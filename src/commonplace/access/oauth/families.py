@@ -138,7 +138,7 @@ class Families:
         self._clients = clients
         self._resources = resources
 
-    # The code
+    # Authorization codes
 
     def begin(self, allowed: Consent) -> str:
         """Begin a family, commit it, and return its code."""

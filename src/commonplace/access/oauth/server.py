@@ -378,9 +378,8 @@ class OAuth(SignIn):
         if client.auth_method == "none":
             if method != "none":
                 raise invalid_client("The client has no secret.")
-        elif method == "none" or not client.has_secret(
-            secret
-        ):  # client_secret_post and client_secret_basic are both accepted
+        # Both client_secret_post and client_secret_basic are accepted.
+        elif method == "none" or not client.has_secret(secret):
             raise invalid_client("The client's secret is not right.")
         return client.id
 
