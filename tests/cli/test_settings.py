@@ -22,7 +22,7 @@ BROKEN = {
     "a mistyped name": ('databse = "postgresql://127.0.0.1:1/x"\n', "sets 'databse'"),
     "a bad value": ('port = "high"\n', "port from config.toml is not valid"),
     "not an address": ('database = "memory"\n', "database must be an address"),
-    "not a string": ("database = 5\n", "is not a text"),
+    "not a string": ("database = 5\n", "is not a string"),
     "not UTF-8": ("# \udcff\n", "is not valid TOML"),
 }
 COMMANDS = [
