@@ -139,7 +139,7 @@ class Accounts:
         try:
             name, password = _name(name), _password(password)
         except InvalidInput:
-            name = ""  # the hash to compare with for an unknown account
+            name = ""  # an empty name matches no account
             password = password[:MOST_CHARS].encode("utf-8", "replace").decode()
         with self._store.read() as rows:
             row = self._find(rows, name)

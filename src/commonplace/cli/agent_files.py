@@ -169,7 +169,7 @@ def _has_our_entry(edits: Sequence[_Edit], settings: Settings) -> bool:
 def _files(
     client: Client, server: Stdio, hook_command: Sequence[str], name: str
 ) -> list[tuple[Client, Settings, list[_Edit]]]:
-    """Yield (client, file, edits) for each file of an agent that we change."""
+    """Return (client, file, edits) for each file of an agent that we change."""
     chosen, settings = opened(client, name)
     hook_file = HOOK_FILES.get(client.name)
     needed = hook_file.server if hook_file is not None else {}

@@ -43,7 +43,7 @@ def _in_settings_folder(name: str) -> Callable[[Client], Path]:
     def file(client: Client) -> Path:
         own = clients.files(client)[0]
         if client.name == "claude-code" and not os.environ.get("CLAUDE_CONFIG_DIR"):
-            # the agent's MCP servers are in another file of the same directory
+            # the MCP servers are in ~/.claude.json, but the hooks in ~/.claude/
             return own.with_name(".claude") / name
         return own.with_name(name)
 

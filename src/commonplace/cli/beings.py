@@ -205,7 +205,7 @@ def keep_key(
 ) -> None:
     """Store the LLM key of a space's beings, from standard input.
 
-    The key is stored encrypted, used only by the beings, and never shown.
+    The key is stored encrypted, sent only to its provider, and never shown.
     """
     from commonplace.cli.access import opened_access
     from commonplace.platform.llm import PROVIDERS

@@ -188,7 +188,7 @@ def _check_running(base: str) -> None:
 
 
 def _command() -> str:
-    """Return the command of this program: its name if it is in PATH, or else its path."""
+    """Return the command to show for this program: its name, or its path if it is not in PATH."""
     import shutil
 
     called = sys.argv[0]

@@ -364,6 +364,6 @@ def _toml_removed(text: str, path: Sequence[str]) -> str:
     entry = find(tomllib.loads(text), path)
     del find(document, path[:-1])[path[-1]]
     removed = tomlkit.dumps(document)
-    shorter = removed.removesuffix("\n")  # also remove the empty line before the entry
+    shorter = removed.removesuffix("\n")  # without the empty line that `_toml_written` adds
     came = isinstance(entry, dict) and _toml_written(shorter, path, entry) == text
     return shorter if came else removed

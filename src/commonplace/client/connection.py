@@ -239,10 +239,8 @@ class Starting:
             self._pid = spawn(self._place, self._options)
         elif (code := _exit_code(self._pid)) is not None:
             if code > 0:
-                raise Unusable(_last_log_line(self._place), code)
-            self._pid = (
-                None  # the server was killed, or another server was first and has already ended
-            )
+                raise Unusable(_log_tail(self._place), code)
+            self._pid = None  # it was killed, or another server was first and has ended
         if time.monotonic() > self._until:
             raise Unusable(
                 f"The server did not start in {START_SECONDS:g} s; see {self._place.log}."
@@ -276,7 +274,7 @@ def try_lock(path: str) -> int | None:
     return descriptor
 
 
-def _last_log_line(place: Place) -> str:
+def _log_tail(place: Place) -> str:
     try:
         with open(place.log, encoding="utf-8", errors="replace") as file:  # noqa: PTH123
             said = file.read()[-2_000:].strip()

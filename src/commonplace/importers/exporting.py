@@ -59,7 +59,8 @@ def files(name: str, what: Exported) -> Iterator[tuple[str, str]]:
 
 
 def _lines(what: Exported) -> str:
-    """Yield memories as JSON lines, which `commonplace import` and most other programs can read."""
+    """Return memories as JSON lines, which `commonplace import` and most other programs can
+    read."""
     lines = []
     for memory in what.memories:
         line: dict[str, Any] = {

@@ -36,7 +36,7 @@ class FilesOfLines:
         return False
 
     def files(self, path: Path) -> Iterator[Path]:
-        """Return the session files in a directory, the oldest first."""
+        """Yield the session files in a directory, the oldest first."""
         found = {
             file
             for pattern in self._patterns

@@ -47,7 +47,7 @@ def items(path: Path) -> Iterator[Item]:
 
 
 def _exported(text: str) -> Iterator[Item]:
-    """Return the sections of an export of ours; each section has its recorded length, since its
+    """Yield the sections of an export of ours; each section has its recorded length, since its
     text may contain headings.
     """
     mark = _OURS.search(text)

@@ -22,7 +22,7 @@ INLINE_TAG = re.compile(r"(?<![\w#/&])#([\w/-]*[^\W\d_][\w/-]*)")
 
 
 def files(path: Path) -> Iterator[Path]:
-    """Return the Markdown files of a directory, except hidden ones; or the file itself."""
+    """Yield the Markdown files of a directory, except hidden ones; or the file itself."""
     if path.is_file():
         yield path
     else:

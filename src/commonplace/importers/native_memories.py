@@ -152,7 +152,7 @@ def _file(one: Memory) -> str:
 
 
 def guarded(memory: Commonplace) -> Iterator[Memory]:
-    """Return the memories of guarded files, including those of deleted files."""
+    """Yield the memories of guarded files, including those of deleted files."""
     for one in lookup.every(memory, order="oldest", tags_all=[TAG]):
         if (one.ref or "").startswith(PREFIX) and FILE in one.attrs:
             yield one

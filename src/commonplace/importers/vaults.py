@@ -154,7 +154,7 @@ class BasicMemory(Vault):
         return False
 
     def _pairs(self, text: str) -> list[tuple[str, str]]:
-        """Yield relations with their names, and other links."""
+        """Return relations with their names, and other links."""
         named = [(kind.strip().replace(" ", "_").lower(), name.strip())
                  for kind, name in _RELATION.findall(_without_code(text))]  # fmt: skip
         told = {name for _, name in named}

@@ -253,7 +253,7 @@ def _store_batch(memory: Commonplace, records: Sequence[Record]) -> int:
 
 
 def _lines(record: Record) -> Iterator[Line]:
-    """Return the record as messages; a record that exceeds the length limit is split."""
+    """Yield the record as messages; a record that exceeds the length limit is split."""
     whole = line_of(record)
     text = _SURROGATE.sub("\N{REPLACEMENT CHARACTER}", whole.text.replace("\0", ""))
     ref = whole.ref or ""

@@ -207,7 +207,7 @@ class Durable:
         space, identity, turn, age = request
         work = self._work(identity)
         if work is None or work.steps(space, identity) is None:
-            if age > WAIT_SECONDS:  # the transaction that requested the workflow was rolled back
+            if age > WAIT_SECONDS:  # the requested workflow was never committed
                 self._shared.forget_request(request)
             return
         _resume(space, identity, turn)

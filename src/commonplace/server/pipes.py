@@ -45,7 +45,8 @@ UNREAD = "stdio"  # the audited name of a call in an unparsable line
 
 
 def lines(wire: BinaryIO) -> anyio.AsyncFile[str]:
-    """Yield the lines of a pipe; invalid UTF-8 is preserved, so that the line is refused later."""
+    """Open a pipe to read its lines; invalid UTF-8 is preserved, so that the line is refused
+    later."""
     return anyio.wrap_file(TextIOWrapper(wire, encoding="utf-8", errors="surrogateescape"))
 
 

@@ -25,9 +25,8 @@ from commonplace.transcripts.record import (
 CLIENT = "gemini"
 _ROLES: dict[str, Role] = {"user": "user", "gemini": "assistant"}
 
-_COMMAND = re.compile(
-    r"[/?][a-z]*(?: .*)?"
-)  # commands, which the client does not send to the model
+# Commands of the client, which it does not send to the model.
+_COMMAND = re.compile(r"[/?][a-z]*(?: .*)?")
 
 
 def recognises(first: list[dict[str, Any]]) -> bool:

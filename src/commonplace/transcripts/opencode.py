@@ -38,7 +38,7 @@ def records(
     messages: Iterable[Mapping[str, Any]],
     parts: Iterable[Mapping[str, Any]],
 ) -> Iterator[Record]:
-    """Return the records of these rows, ordered by time, without those of sub-agents."""
+    """Yield the records of these rows, ordered by time, without those of sub-agents."""
     directories = {
         text_of(row["id"]): text_of(row.get("directory"))
         for row in sessions

@@ -1,7 +1,7 @@
 """The HTML pages of OAuth: login, consent, device code and errors.
 
 The pages have no scripts and load nothing from other servers. A client's own name is shown in
-quotation marks, followed by the host of its metadata document.
+quotation marks, followed by its verified host or by a warning.
 """
 
 from __future__ import annotations
