@@ -631,7 +631,7 @@ def declared() -> Iterator[Mapping[str, Any]]:
     for name in registry.names():
         dialect = registry.load(name)
         yield from (tool.input for tool in (*dialect.tools, *dialect.operations))
-    bridge = bridges.capability({"type": "act", "name": "lamp"})
+    bridge = bridges.parse_capability({"type": "act", "name": "lamp"})
     yield bridges._tool(bridge, dict).input
 
 

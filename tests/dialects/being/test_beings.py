@@ -129,4 +129,4 @@ def test_over_stdio_a_being_must_be_named_if_there_are_several(
             stdin=subprocess.DEVNULL, timeout=120, text=True,
         )  # fmt: skip
         assert (ended.returncode, ended.stdout) == (2, "")
-        assert "name the being" in ended.stderr
+        assert "Say which one to use" in ended.stderr

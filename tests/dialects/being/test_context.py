@@ -98,4 +98,4 @@ def test_both_blocks_keep_to_their_budget(desk: Desk) -> None:
     told = desk.json("get_context")
     assert token_estimate(told["system_prompt"]) <= context.PROMPT_TOKENS + 100
     assert token_estimate(told["snapshot"]) <= context.SNAPSHOT_TOKENS + 200
-    assert "more left out" in told["system_prompt"] and "more left out" in told["snapshot"]
+    assert "more omitted" in told["system_prompt"] and "more omitted" in told["snapshot"]

@@ -578,7 +578,7 @@ def test_ids_that_name_no_note_are_told(desk: Desk) -> None:
     desk.json("trigger_patrol", messages=[])
     odd = {"id": "nothing", "type": "someday"}
     nothing = desk.text("update_notes", note_type_updates=[odd])
-    assert nothing.startswith("error: not found among the notes: nothing")
+    assert nothing.startswith("error: no notes have these ids: nothing")
     said = desk.text("update_notes", action="update", scene_ids=[taken], scenes=[scene("Again")])
     assert said.startswith("ok: notes updated.\n") and taken in said and "patrol" in said
     there = desk.json("update_memory", target="notes", action="get")["message"]

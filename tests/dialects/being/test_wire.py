@@ -75,7 +75,7 @@ def test_with_several_beings_the_error_says_to_name_one(served: Served, space: s
     served.being("Brin", space)
     answer = served.call("/mcp", served.token(space=space), "get_context")
     assert answer.status_code == 400
-    assert "name the being" in answer.json()["error"]
+    assert "Say which one to use" in answer.json()["error"]
 
 
 def test_without_any_being_the_error_says_to_make_one(served: Served, space: str) -> None:

@@ -1,4 +1,4 @@
-"""Beings: created, listed, shown and deleted; each has one soul."""
+"""Create, list, read and delete beings; each being has one soul, its persona."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ SOUL_ALL = (
 
 
 def create(memory: Commonplace, name: str, *, trust: str = "stated") -> Memory:
-    """A new being with its soul."""
+    """Create a being with its soul."""
     name = name.strip()
     if not 1 <= len(name) <= NAME_CHARS:
         raise InvalidInput(
@@ -42,7 +42,7 @@ def create(memory: Commonplace, name: str, *, trust: str = "stated") -> Memory:
 
 
 def delete(memory: Commonplace, identity: str) -> None:
-    """Hide a being and all its own rows; shared rows stay."""
+    """Archive a being and all its own rows; rows that beings share stay live."""
     being = sight.find(memory, identity)
     with memory.unit("delete being"):
         own = Filters(tags_all=[sight.tag(being.id)], states=sight.ALL_STATES)
@@ -53,12 +53,12 @@ def delete(memory: Commonplace, identity: str) -> None:
 
 
 def clusters_of(memory: Commonplace, being: str) -> list[Cluster]:
-    """The being's clusters, oldest first."""
+    """Return the being's clusters, oldest first."""
     return [each for each in memory.clusters.all() if each.attrs.get("being") == being]
 
 
 def to_dict(being: Memory) -> dict[str, Any]:
-    """A being as REST shows it."""
+    """Return the REST representation of a being."""
     return {
         "id": being.id,
         "name": being.title,
@@ -69,12 +69,12 @@ def to_dict(being: Memory) -> dict[str, Any]:
 
 
 def soul_ref(being: str) -> str:
-    """The ref of a being's soul."""
+    """Return the ref of the row that holds a being's soul."""
     return f"being:{being}:soul"
 
 
 def soul(memory: Commonplace, being: str) -> Memory | None:
-    """The being's soul."""
+    """Return the being's soul."""
     found = lookup.find_live(memory, soul_ref(being))
     return found if found is not None and sight.is_own(being, found, SOUL) else None
 
@@ -82,24 +82,26 @@ def soul(memory: Commonplace, being: str) -> Memory | None:
 def change_soul(
     memory: Commonplace, being: str, changes: Mapping[str, str], *, trust: str = "stated"
 ) -> Memory:
-    """Change some fields of the soul; a missing soul is created."""
-    there = soul(memory, being)
-    attrs = {**(there.attrs if there else {"partner_type": "custom"}), **changes}
+    """Change some fields of the soul; create the soul if it is missing."""
+    existing = soul(memory, being)
+    attrs = {**(existing.attrs if existing else {"partner_type": "custom"}), **changes}
     text = "\n".join(str(attrs[each]) for each in SOUL_ALL if attrs.get(each)) or "-"
     title = str(attrs.get("name") or "")
-    if there is None:
+    if existing is None:
         return memory.remember(
             text, kind=SOUL, title=title, ref=soul_ref(being), trust=trust,
             tags=[sight.tag(being)], attrs=attrs,
         )  # fmt: skip
-    return memory.revise(there.id, text=text, title=title, attrs=attrs, trust=lower(there, trust))
+    return memory.revise(
+        existing.id, text=text, title=title, attrs=attrs, trust=lower_trust(existing, trust)
+    )
 
 
-def lower(there: Memory, trust: str) -> str:
-    """The lower of a memory's trust and another trust."""
-    return max(there.trust, trust, key=_TRUSTS.index)
+def lower_trust(memory: Memory, trust: str) -> str:
+    """Return the lower_trust of two trust levels: the memory's and the given one."""
+    return max(memory.trust, trust, key=_TRUSTS.index)
 
 
-def lowest(rows: Iterable[Memory]) -> str:
-    """The lowest trust of some memories, which a text made of them gets."""
+def lowest_trust(rows: Iterable[Memory]) -> str:
+    """Return the lowest trust of some memories; a text derived from them gets this trust."""
     return max((row.trust for row in rows), key=_TRUSTS.index)

@@ -1,9 +1,9 @@
 """Bridges: devices and programs through which a being senses and acts.
 
 A bridge connects by WebSocket; while it is connected, each of its act capabilities is a tool.
-Registered capabilities stay known: an act that is requested while its bridge is away waits for the
-owner's decision. Names and descriptions come from outside and are read by a model, so they are cut
-and neutralised.
+Registered capabilities are stored: an act that is requested while its bridge is disconnected waits
+for the owner's decision. Names and descriptions come from outside and are read by a model, so they
+are truncated and neutralised.
 """
 
 from __future__ import annotations
@@ -37,13 +37,13 @@ NAME_CHARS, DESCRIPTION_CHARS = 64, 300
 TIMEOUT_MS, MOST_MS = 5_000, 60_000
 BRIDGES = 20
 WAITING_ACTS = 100
-_FOLDED = ("actions", "data_type", "target_device")
+_CONFIG_FIELDS = ("actions", "data_type", "target_device")
 _NOT_NAME = re.compile(r"[^a-z0-9]")
 
 
 @dataclass(frozen=True, slots=True)
 class Capability:
-    """Something that a bridge can do or sense."""
+    """An act that a bridge can carry out, or a sense that it reports."""
 
     id: str
     type: str
@@ -53,29 +53,31 @@ class Capability:
 
     @property
     def tool(self) -> str:
-        """The name of its tool."""
+        """The name of the tool that carries out this act."""
         return "act_" + _NOT_NAME.sub("_", self.name.lower())[:NAME_CHARS]
 
     def as_dict(self) -> dict[str, Any]:
-        """The capability as JSON, as it is listed and stored."""
+        """Return the capability as a dict, for lists and for storage."""
         return asdict(self)
 
 
-def capability(given: Any) -> Capability:
-    """A capability as a bridge describes it; other fields become a part of its configuration."""
-    if not isinstance(given, Mapping):
+def parse_capability(description: Any) -> Capability:
+    """Parse a capability that a bridge describes; some other fields go into `config`."""
+    if not isinstance(description, Mapping):
         raise InvalidInput("A capability must be an object.")
-    kind, name = given.get("type"), given.get("name")
+    kind, name = description.get("type"), description.get("name")
     if kind not in ("sense", "act") or not isinstance(name, str) or not name.strip():
         raise InvalidInput("A capability needs a type (sense or act) and a name.")
-    held = given.get("config")
-    config: dict[str, Any] = dict(held) if isinstance(held, Mapping) else {}
-    config |= {each: given[each] for each in _FOLDED if given.get(each) is not None}
+    own_config = description.get("config")
+    config: dict[str, Any] = dict(own_config) if isinstance(own_config, Mapping) else {}
+    config |= {
+        each: description[each] for each in _CONFIG_FIELDS if description.get(each) is not None
+    }
     if len(str(config)) > 10_000:
-        raise InvalidInput("A capability's configuration is too long.")
+        raise InvalidInput("The configuration of a capability is too long.")
     return Capability(
-        str(given.get("id") or uuid.uuid4())[:200], kind, neutral(name.strip())[:NAME_CHARS],
-        neutral(str(given.get("description") or ""))[:DESCRIPTION_CHARS], config,
+        str(description.get("id") or uuid.uuid4())[:200], kind, neutral(name.strip())[:NAME_CHARS],
+        neutral(str(description.get("description") or ""))[:DESCRIPTION_CHARS], config,
     )  # fmt: skip
 
 
@@ -91,14 +93,14 @@ class Bridge:
 
     def answer(self, act_id: str, status: str, result: Any) -> bool:
         """Set the outcome of an act; return whether it was pending."""
-        waiting = self.pending.pop(act_id, None)
-        if waiting is None or waiting.done():
+        future = self.pending.pop(act_id, None)
+        if future is None or future.done():
             return False
-        waiting.set_result({"status": status, "result": result})
+        future.set_result({"status": status, "result": result})
         return True
 
     def time_out_acts(self) -> None:
-        """Let pending acts time out after the bridge has disconnected."""
+        """Set the outcome of all pending acts to `timeout`, because the bridge has disconnected."""
         for act_id in list(self.pending):
             self.answer(act_id, "timeout", None)
 
@@ -108,34 +110,36 @@ _lock = threading.Lock()
 
 
 def connect(space: str, being: str, bridge: Bridge) -> None:
-    """Add a bridge; it replaces one of the same id."""
+    """Add a bridge; it replaces a connected bridge with the same id."""
     with _lock:
-        held = _connected.setdefault((space, being), {})
-        if len(held) >= BRIDGES and bridge.id not in held:
-            raise InvalidInput("Too many bridges are connected.")
-        before = held.get(bridge.id)
-        held[bridge.id] = bridge
-    if before is not None and before is not bridge:
-        before.time_out_acts()
+        bridges = _connected.setdefault((space, being), {})
+        if len(bridges) >= BRIDGES and bridge.id not in bridges:
+            raise InvalidInput(
+                f"This being already has {BRIDGES} connected bridges. Disconnect one first."
+            )
+        replaced = bridges.get(bridge.id)
+        bridges[bridge.id] = bridge
+    if replaced is not None and replaced is not bridge:
+        replaced.time_out_acts()
 
 
 def disconnect(space: str, being: str, bridge: Bridge) -> None:
-    """Remove a bridge."""
+    """Remove a bridge, unless another one with its id has replaced it."""
     with _lock:
-        held = _connected.get((space, being), {})
-        if held.get(bridge.id) is bridge:
-            del held[bridge.id]
+        bridges = _connected.get((space, being), {})
+        if bridges.get(bridge.id) is bridge:
+            del bridges[bridge.id]
     bridge.time_out_acts()
 
 
 def connected(space: str, being: str) -> list[Bridge]:
-    """The connected bridges of a being."""
+    """Return the connected bridges of a being."""
     with _lock:
         return list(_connected.get((space, being), {}).values())
 
 
 def capabilities(space: str, being: str, *kinds: str) -> list[tuple[Bridge, Capability]]:
-    """Capabilities of connected bridges; of acts with the same tool name, only the first."""
+    """Return the capabilities of connected bridges, and one act only for each tool name."""
     found: dict[tuple[str, str], tuple[Bridge, Capability]] = {}
     for bridge in connected(space, being):
         for each in bridge.capabilities:
@@ -146,32 +150,36 @@ def capabilities(space: str, being: str, *kinds: str) -> list[tuple[Bridge, Capa
 
 
 def capability_tools(space: str, being: str) -> list[dict[str, str]]:
-    """The acts that get_context lists."""
+    """Return the names and descriptions of the acts, which get_context lists."""
     acts = capabilities(space, being, "act")
-    return [{"name": each.tool, "description": _described(each)} for _, each in acts]
+    return [{"name": each.tool, "description": _tool_description(each)} for _, each in acts]
 
 
-def _described(each: Capability) -> str:
-    said = f": {each.description}" if each.description else ""
-    return f"Act through {each.name} (described by its bridge, not verified){said}"
+def _tool_description(each: Capability) -> str:
+    description = f": {each.description}" if each.description else ""
+    return f"Act through {each.name} (described by its bridge, not verified){description}"
 
 
 def dynamic_tools(memory: Commonplace, caller: Caller) -> tuple[Tool, ...]:
-    """The acts of a caller's being as tools; acts of disconnected bridges are hidden."""
+    """Return the acts of a caller's being as tools; tools of disconnected bridges are unlisted."""
     if not caller.subject:
         return ()
-    there = capabilities(caller.space, caller.subject, "act")
-    names = {each.tool for _, each in there}
-    away = [each for each in _registered(memory, caller.subject) if each.type == "act"]
+    connected_acts = capabilities(caller.space, caller.subject, "act")
+    names = {each.tool for _, each in connected_acts}
+    registered_acts = [each for each in _registered(memory, caller.subject) if each.type == "act"]
     return (
-        *(_tool(each, _acting(bridge, each)) for bridge, each in there),
-        *(_tool(each, _waiting(each), hidden=True) for each in away if each.tool not in names),
+        *(_tool(each, _act_handler(bridge, each)) for bridge, each in connected_acts),
+        *(
+            _tool(each, _queue_handler(each), hidden=True)
+            for each in registered_acts
+            if each.tool not in names
+        ),
     )
 
 
 def _tool(each: Capability, handler: Callable[..., dict[str, Any]], hidden: bool = False) -> Tool:
     return Tool(
-        name=each.tool, title=each.tool, description=_described(each), scope="write",
+        name=each.tool, title=each.tool, description=_tool_description(each), scope="write",
         handler=handler, input=_ACT, open_world=True, stepwise=True, hidden=hidden,
     )  # fmt: skip
 
@@ -184,25 +192,25 @@ _ACT = takes(
 )
 
 
-def _acting(bridge: Bridge, what: Capability) -> Callable[..., dict[str, Any]]:
+def _act_handler(bridge: Bridge, capability: Capability) -> Callable[..., dict[str, Any]]:
     def act(
         call: Call, *, action: str, parameters: Mapping[str, Any], timeout_ms: float
     ) -> dict[str, Any]:
         act_id = str(uuid.uuid4())
-        waiting: Future[dict[str, Any]] = Future()
-        bridge.pending[act_id] = waiting
+        future: Future[dict[str, Any]] = Future()
+        bridge.pending[act_id] = future
         seconds = max(1.0, min(float(timeout_ms), MOST_MS)) / 1000
         try:
             bridge.send(
-                {"type": "act", "act_id": act_id, "capability_id": what.id, "action": action,
+                {"type": "act", "act_id": act_id, "capability_id": capability.id, "action": action,
                  "parameters": dict(parameters)}
             )  # fmt: skip
-            outcome = waiting.result(seconds)
+            outcome = future.result(seconds)
         except Late:
             outcome = {"status": "timeout", "result": None}
         finally:
             bridge.pending.pop(act_id, None)
-        event = {"act_id": act_id, "capability": what.name, "action": action, **outcome}
+        event = {"act_id": act_id, "capability": capability.name, "action": action, **outcome}
         call.memory.events.record(ACTED, call.caller.subject, event)
         return {"act_id": act_id, **outcome}
 
@@ -231,20 +239,21 @@ def register(
     bridge_id: str = "",
     bridge_name: str = "",
 ) -> dict[str, Any]:
-    """Store a bridge's capabilities."""
-    given = {_ref(being_id, each): each for each in map(capability, capabilities)}
+    """Store the capabilities that a bridge registers."""
+    by_ref = {_ref(being_id, each): each for each in map(parse_capability, capabilities)}
     with exclusive(call.memory, "register capabilities"):
-        known = sight.own_rows(being_id, sight.CAPABILITY)
-        there = {row.ref: row for row in sight.every(call.memory, known)}
-        if len(there.keys() | given.keys()) > CAPABILITIES:
+        filters = sight.own_rows(being_id, sight.CAPABILITY)
+        existing = {row.ref: row for row in sight.every(call.memory, filters)}
+        if len(existing.keys() | by_ref.keys()) > CAPABILITIES:
             raise InvalidInput(
-                f"A being has at most {CAPABILITIES} capabilities.", hint="Delete some first."
+                f"A being has at most {CAPABILITIES} capabilities.",
+                hint="Delete some capabilities first.",
             )
-        for ref, each in given.items():
+        for ref, each in by_ref.items():
             text = f"{each.name}: {each.description}" if each.description else each.name
             attrs = {"capability": each.as_dict(), "bridge_id": bridge_id[:200],
                      "bridge_name": neutral(bridge_name)[:NAME_CHARS]}  # fmt: skip
-            row = there.get(ref) or lookup.find(call.memory, ref)
+            row = existing.get(ref) or lookup.find(call.memory, ref)
             if row is None:
                 call.memory.remember(
                     text, kind=sight.CAPABILITY, title=each.name, ref=ref, trust="external",
@@ -257,59 +266,68 @@ def register(
 
 def unregister(call: Call, being_id: str, *, id: str) -> dict[str, Any]:
     """Delete a capability."""
-    known = sight.every(call.memory, sight.own_rows(being_id, sight.CAPABILITY))
-    rows = [row.id for row in known if row.attrs["capability"]["id"] == id]
+    registered = sight.every(call.memory, sight.own_rows(being_id, sight.CAPABILITY))
+    rows = [row.id for row in registered if row.attrs["capability"]["id"] == id]
     if not rows:
         raise NotFound("There is no such capability.")
     call.memory.forget(*rows)
     return {}
 
 
-def _waiting(what: Capability) -> Callable[..., dict[str, Any]]:
-    def wait(
+def _queue_handler(capability: Capability) -> Callable[..., dict[str, Any]]:
+    def queue(
         call: Call, *, action: str, parameters: Mapping[str, Any], timeout_ms: float
     ) -> dict[str, Any]:
         del timeout_ms
         being = call.caller.subject
         with exclusive(call.memory, "queue act"):
-            _, there = call.memory.browse(filters=sight.own_rows(being, sight.ACT), limit=1)
-            if there >= WAITING_ACTS:
+            _, count = call.memory.browse(filters=sight.own_rows(being, sight.ACT), limit=1)
+            if count >= WAITING_ACTS:
                 raise InvalidInput(
-                    f"{there} acts are already waiting for a decision.",
+                    f"{count} acts already wait for a decision.",
                     hint="Let the owner approve or reject some of them.",
                 )
-            asked = {"capability_id": what.id, "capability": what.name, "action": action,
-                     "parameters": dict(parameters), "status": "pending"}  # fmt: skip
+            attrs = {
+                "capability_id": capability.id,
+                "capability": capability.name,
+                "action": action,
+                "parameters": dict(parameters),
+                "status": "pending",
+            }
             row = call.memory.remember(
-                action or "-", kind=sight.ACT, title=what.name, tags=[sight.tag(being)], attrs=asked
+                action or "-",
+                kind=sight.ACT,
+                title=capability.name,
+                tags=[sight.tag(being)],
+                attrs=attrs,
             )
         return {
             "queue_id": row.id,
             "status": "pending",
-            "message": f"The bridge of {what.name} is not connected. The act waits for the owner,"
-            " who approves or rejects it; it is not carried out by itself.",
+            "message": f"The bridge of {capability.name} is not connected. The act waits until the"
+            " owner approves or rejects it. It is not carried out automatically.",
         }
 
-    return wait
+    return queue
 
 
 def pending_acts(call: Call, being_id: str) -> dict[str, Any]:
-    """Acts that wait for a decision, oldest first."""
+    """Return the acts that wait for the owner's decision, oldest first."""
     rows = sight.every(call.memory, sight.own_rows(being_id, sight.ACT), "oldest")
-    return {"actions": [_act_shown(row) for row in rows]}
+    return {"actions": [_act_to_dict(row) for row in rows]}
 
 
-def _act_shown(row: Memory) -> dict[str, Any]:
+def _act_to_dict(row: Memory) -> dict[str, Any]:
     return {"id": row.id, **row.attrs, "created_at": iso(row.created_at)}
 
 
 def approve(call: Call, being_id: str, *, action_id: str) -> dict[str, Any]:
-    """Approve an act; it is not carried out automatically."""
+    """Mark an act as approved; this does not carry out the act."""
     return _decide(call, being_id, action_id, "approved")
 
 
 def reject(call: Call, being_id: str, *, action_id: str) -> dict[str, Any]:
-    """Reject an act."""
+    """Mark an act as rejected."""
     return _decide(call, being_id, action_id, "rejected")
 
 
@@ -321,36 +339,36 @@ def _decide(call: Call, being: str, identity: str, status: str) -> dict[str, Any
         attrs = {**row.attrs, "status": status}
         decided = call.memory.revise(row.id, attrs=attrs, state="archived")
     call.memory.events.record(ACTED, being, {"act_id": row.id, **decided.attrs})
-    return {"ok": True, "action": _act_shown(decided)}
+    return {"ok": True, "action": _act_to_dict(decided)}
 
 
 # --- senses --------------------------------------------------------------------------------------
 
 
-def take_sense(call: Call, being_id: str, *, capability_id: str, data: Any) -> dict[str, Any]:
-    """Store sensed data for the next context."""
-    there = [each for _, each in capabilities(call.memory.name, being_id, "sense")]
-    known = [*there, *_registered(call.memory, being_id)]
+def store_sense(call: Call, being_id: str, *, capability_id: str, data: Any) -> dict[str, Any]:
+    """Store data that a bridge has sensed; the next context contains it."""
+    connected_senses = [each for _, each in capabilities(call.memory.name, being_id, "sense")]
+    known = [*connected_senses, *_registered(call.memory, being_id)]
     if all((each.type, each.id) != ("sense", capability_id) for each in known):
-        raise InvalidInput("There is no such sense capability of this being.")
+        raise InvalidInput("This being has no sense capability with this id.")
     sense = {"sense_id": str(uuid.uuid4()), "capability_id": capability_id, "data": data}
     call.memory.events.record(SENSE, being_id, sense)
     return {**{k: v for k, v in sense.items() if k != "data"}, "processed": False}
 
 
 def pending_senses(memory: Commonplace, being: str, *, mark: bool) -> list[dict[str, Any]]:
-    """The oldest senses that no context has shown; `mark` marks them as shown."""
-    waiting = _unseen(memory, sight.find(memory, being))
-    if waiting and mark:
+    """Return the oldest sensed data that no context has contained; `mark` marks it as shown."""
+    unseen = _unseen_senses(memory, sight.find(memory, being))
+    if unseen and mark:
         with exclusive(memory, "show senses"):
             row = sight.find(memory, being)
-            waiting = _unseen(memory, row)  # another context may have shown them meanwhile
-            if waiting:
-                memory.revise(row.id, attrs={**row.attrs, "senses_shown": waiting[-1].num})
-    return [{**(each.payload or {}), "created_at": iso(each.at)} for each in waiting]
+            unseen = _unseen_senses(memory, row)  # another context may have contained them since
+            if unseen:
+                memory.revise(row.id, attrs={**row.attrs, "senses_shown": unseen[-1].num})
+    return [{**(each.payload or {}), "created_at": iso(each.at)} for each in unseen]
 
 
-def _unseen(memory: Commonplace, being: Memory) -> list[Event]:
+def _unseen_senses(memory: Commonplace, being: Memory) -> list[Event]:
     after = sight.number_of(being, "senses_shown")
     return memory.events.all(kind=SENSE, subject=being.id, after=after, limit=SHOWN_SENSES)
 
@@ -358,7 +376,7 @@ def _unseen(memory: Commonplace, being: Memory) -> list[Event]:
 def sense_history(
     call: Call, being_id: str, *, limit: int = 20, capability_id: str | None = None
 ) -> dict[str, Any]:
-    """Sensed data, the newest first."""
+    """Return sensed data, newest first."""
     shown = sight.number_of(sight.find(call.memory, being_id), "senses_shown")
     most = max(1, min(limit, 100))
     if capability_id is None:
@@ -378,7 +396,7 @@ def sense_history(
 
 
 def _senses(memory: Commonplace, being: str) -> Iterator[Event]:
-    """All senses, the oldest first."""
+    """Yield all events with sensed data, oldest first."""
     after = 0
     while page := memory.events.all(kind=SENSE, subject=being, after=after, limit=PAGE):
         yield from page
@@ -386,11 +404,11 @@ def _senses(memory: Commonplace, being: str) -> Iterator[Event]:
 
 
 def list_capabilities(call: Call, being_id: str) -> dict[str, Any]:
-    """The capabilities of connected bridges."""
+    """Return the capabilities of connected bridges."""
     found = capabilities(call.memory.name, being_id)
     return {"capabilities": [{**each.as_dict(), "bridge_id": b.id} for b, each in found]}
 
 
 def may_connect(call: Call, being_id: str) -> dict[str, Any]:
-    """Allow a bridge to connect to this being."""
+    """Check that a bridge may connect to this being; the gate has authorised the call."""
     return {"being": being_id, "space": call.memory.name}

@@ -1,7 +1,7 @@
 """The context that a being gets at the start of a session: a system prompt and a snapshot.
 
 The system prompt changes only with the soul, rules, preferences and relationships, so that it can
-be cached; it has no text from outside. The snapshot may change with every session.
+be cached; it contains no text from outside. The snapshot may change with every session.
 """
 
 from __future__ import annotations
@@ -50,12 +50,12 @@ _SOUL = (
 
 
 def get_context(call: Call) -> dict[str, Any]:
-    """The being's system prompt and snapshot."""
+    """Return the being's system prompt and snapshot."""
     return context(call.memory, being_of(call), mark="write" in call.caller.scopes)
 
 
 def context(memory: Commonplace, being: str, *, mark: bool) -> dict[str, Any]:
-    """The context of a being; `mark` marks its pending senses as shown."""
+    """Return the context of a being; `mark` marks the pending sensed data as shown."""
     soul = beings.soul(memory, being)
     name = str(soul.attrs.get("name") or "") if soul else ""
     built: dict[str, Any] = {
@@ -77,13 +77,13 @@ def context(memory: Commonplace, being: str, *, mark: bool) -> dict[str, Any]:
 
 
 def system_prompt(memory: Commonplace, being: str) -> str:
-    """Block 1-A: principles, soul, rules, preferences, relationships; trusted text only."""
+    """Return block 1-A: principles, soul, rules, preferences, relationships; only trusted text."""
     soul = beings.soul(memory, being)
     attrs: Any = soul.attrs if soul is not None and soul.trust in TRUSTED else {}
     frequency = str(attrs.get("note_frequency") or "moderate")
     parts = [f"{PRINCIPLES}\n{NOTE_RULES.get(frequency, NOTE_RULES['moderate'])}"]
-    parts.append(_soul(attrs))
-    parts.append(_user(attrs))
+    parts.append(_soul_section(attrs))
+    parts.append(_user_section(attrs))
     rules = [rule for rule in records.rules(memory, being) if rule.attrs.get("enabled", True)]
     preferences = records.PREFERENCES.all(memory, being)
     people = records.RELATIONSHIPS.all(memory, being)
@@ -93,25 +93,25 @@ def system_prompt(memory: Commonplace, being: str) -> str:
             f"- [{neutral(r.attrs.get('category', ''))}] {neutral(r.title)}: {neutral(r.text)}"
             for r in _trusted(rules)
         ]),
-        ("Preferences", _listed(_trusted(preferences))),
+        ("Preferences", _bullet_lines(_trusted(preferences))),
         ("Relationships", [
             *(f"### {neutral(one.title)}\n{neutral(one.text)}" for one in _trusted(people)),
-            *_listed(_trusted(relations)),
+            *_bullet_lines(_trusted(relations)),
         ]),
     ]  # fmt: skip
-    return _within("\n\n".join(part for part in parts if part), sections, PROMPT_TOKENS)
+    return _fit_sections("\n\n".join(part for part in parts if part), sections, PROMPT_TOKENS)
 
 
 def _trusted(rows: Iterable[Memory]) -> list[Memory]:
-    """Rows whose text did not come from outside."""
+    """Return the rows whose text did not come from outside."""
     return [row for row in rows if row.trust in TRUSTED]
 
 
-def _listed(rows: Iterable[Memory]) -> list[str]:
+def _bullet_lines(rows: Iterable[Memory]) -> list[str]:
     return [f"- {neutral(row.title)}: {neutral(row.text)}" for row in rows]
 
 
-def _soul(attrs: Any) -> str:
+def _soul_section(attrs: Any) -> str:
     name = neutral(str(attrs.get("name") or ""))
     lines = [f"# Soul\nYour name is {name}." if name else "# Soul"]
     sections = [
@@ -121,16 +121,16 @@ def _soul(attrs: Any) -> str:
     return "\n".join([*lines, *(sections or [PERSONA])])
 
 
-def _user(attrs: Any) -> str:
-    held = (
+def _user_section(attrs: Any) -> str:
+    fields = (
         ("display_name", "Name"), ("user_call_name", "Call them"), ("locale", "Reply language"),
     )  # fmt: skip
-    lines = [f"- {what}: {neutral(str(attrs[f]))}" for f, what in held if attrs.get(f)]
+    lines = [f"- {label}: {neutral(str(attrs[name]))}" for name, label in fields if attrs.get(name)]
     return "\n".join(["# The person you are with", *lines]) if lines else ""
 
 
 def snapshot(memory: Commonplace, being: str) -> str:
-    """Block 1-B: sections of the being's memory that are not empty."""
+    """Return block 1-B: the sections of the being's memory that are not empty."""
     soul = beings.soul(memory, being)
     preference = str(soul.attrs.get("preference") or "") if soul else ""
     waiting, _ = memory.browse(filters=sight.own_rows(being, sight.SCENE), limit=notes.LISTED)
@@ -143,85 +143,85 @@ def snapshot(memory: Commonplace, being: str) -> str:
         ]),
         ("messages", [
             f"- from {neutral(str(each['from']))}: {neutral(str(each['content']))}"
-            for each in map(records.party_shown, records.unread(memory, being))
+            for each in map(records.party_message_to_dict, records.unread(memory, being))
         ]),
         ("thoughts", [neutral(records.thoughts(memory, being))]),
-        ("knowledge", _headed(records.KNOWLEDGES.all(memory, being))),
-        ("tools", _headed(records.TOOLS.all(memory, being))),
-        ("map", _headed(records.MAPS.all(memory, being))),
+        ("knowledge", _heading_entries(records.KNOWLEDGES.all(memory, being))),
+        ("tools", _heading_entries(records.TOOLS.all(memory, being))),
+        ("map", _heading_entries(records.MAPS.all(memory, being))),
         ("diary", [
             f"### {day.title}\n{neutral(day.text)}"
             for day in records.diary_entries(memory, being)
         ]),
     ]  # fmt: skip
-    inner = _within("", sections, SNAPSHOT_TOKENS, tags=True)
+    inner = _fit_sections("", sections, SNAPSHOT_TOKENS, tags=True)
     return f"<snapshot>\n{inner}\n</snapshot>" if inner else "<snapshot>\n</snapshot>"
 
 
-def _headed(rows: Iterable[Memory]) -> list[str]:
+def _heading_entries(rows: Iterable[Memory]) -> list[str]:
     entries = []
     for row in rows:
-        where = row.attrs.get("location")
+        location = row.attrs.get("location")
         outside = " (from outside, not verified)" if row.trust not in TRUSTED else ""
-        place = f" [{neutral(str(where))}]" if where else ""
+        place = f" [{neutral(str(location))}]" if location else ""
         entries.append(f"### {neutral(row.title)}{place}{outside}\n{neutral(row.text)}")
     return entries
 
 
-def _within(
+def _fit_sections(
     start: str, sections: Sequence[tuple[str, Sequence[str]]], tokens: int, *, tags: bool = False
 ) -> str:
-    """The sections that are not empty, within a limit; each tells how many entries it omits."""
+    """Join the nonempty sections within a token limit; each says how many entries it omits."""
     parts = [start] if start else []
     room = tokens - token_estimate(start)
     for name, entries in sections:
-        there = [entry for entry in entries if entry]
-        kept: list[str] = []
-        for entry in there:
+        nonempty = [entry for entry in entries if entry]
+        included: list[str] = []
+        for entry in nonempty:
             size = token_estimate(entry) + 1
             if size > room:
                 break
-            kept.append(entry)
+            included.append(entry)
             room -= size
-        if len(kept) < len(there):
-            kept.append(f"({len(there) - len(kept)} more left out for lack of space)")
-        if kept:
-            body = "\n".join(kept)
+        if len(included) < len(nonempty):
+            included.append(f"({len(nonempty) - len(included)} more omitted for lack of space)")
+        if included:
+            body = "\n".join(included)
             parts.append(f"<{name}>\n{body}\n</{name}>" if tags else f"# {name}\n{body}")
     return "\n".join(parts) if tags else "\n\n".join(parts)
 
 
 def recent_nodes(memory: Commonplace, being: str) -> list[Memory]:
-    """The nodes that were recalled or created last."""
+    """Return the nodes that were recalled or created most recently."""
     from commonplace.engine.finding.listing import census
 
     nodes = sight.own_rows(being, NODE)
     newest, _ = memory.browse(filters=nodes, limit=CONSIDERED)
-    there = set(engine_call(memory, census, nodes).num.tolist())
-    read = engine_call(memory, memories.used_since, "2000-01-01")
-    used = engine_call(memory, memories.usages, there.intersection(read))
-    last = sorted(used, key=lambda num: (used[num].last_access is not None,
+    numbers = set(engine_call(memory, census, nodes).num.tolist())
+    recalled = engine_call(memory, memories.used_since, "2000-01-01")
+    used = engine_call(memory, memories.usages, numbers.intersection(recalled))
+    by_recency = sorted(used, key=lambda num: (used[num].last_access is not None,
                                          used[num].last_access), reverse=True)  # fmt: skip
-    others = engine_call(memory, memories.numbered, last[:CONSIDERED])
-    found = {node.num: node for node in (*newest, *others)}
+    recalled_nodes = engine_call(memory, memories.numbered, by_recency[:CONSIDERED])
+    found = {node.num: node for node in (*newest, *recalled_nodes)}
 
-    def activated(node: Memory) -> Any:
+    def last_active(node: Memory) -> Any:
         at = used[node.num].last_access if node.num in used else None
         return (at or node.created_at, node.num)
 
-    return sorted(found.values(), key=activated, reverse=True)[:RECENT]
+    return sorted(found.values(), key=last_active, reverse=True)[:RECENT]
 
 
 def rest_context(call: Call, being: str, tools: list[dict[str, Any]]) -> dict[str, Any]:
-    """The context with pinned nodes, notes and tools."""
+    """Return the context for REST, with pinned nodes, notes and tools."""
     built = context(call.memory, being, mark="write" in call.caller.scopes)
     preferences = {row.title: row.text for row in records.PREFERENCES.all(call.memory, being)}
-    listed = [*notes.open_notes(call.memory, being), *notes.waiting_scenes(call.memory, being)]
+    all_notes = [*notes.open_notes(call.memory, being), *notes.waiting_scenes(call.memory, being)]
     built["pinned_context"] = [
         {"id": node.id, "text": scene_of(node).line}
         for node in sight.every(call.memory, sight.own_rows(being, NODE, pinned=True))
     ]
-    built["notes"] = [notes.to_dict(note) for note in listed]
+    built["notes"] = [notes.to_dict(note) for note in all_notes]
     built["tools"] = tools
     built["metadata"] = {
         **built["metadata"],

@@ -17,8 +17,11 @@ DIGEST_ACTIONS = 3
 ACTION_CHARS = 200
 
 
-def greedy(likeness: NDArray[np.float32]) -> list[list[int]]:
-    """Disjoint groups of at least three that are similar to one member, the largest first."""
+def greedy_groups(likeness: NDArray[np.float32]) -> list[list[int]]:
+    """Return disjoint groups of at least three nodes, largest first.
+
+    All nodes of a group are similar to one of them.
+    """
     alike = likeness > ALIKE
     np.fill_diagonal(alike, True)
     free = np.ones(len(alike), np.bool_)
@@ -34,7 +37,7 @@ def greedy(likeness: NDArray[np.float32]) -> list[list[int]]:
 
 
 def name_of(scenes: Sequence[Scene]) -> str:
-    """The most frequent theme, or the first words of the most important action."""
+    """Return a name for a cluster: the most frequent theme, or words of the main action."""
     themes = Counter(theme for scene in scenes for theme in scene.themes)
     if themes:
         theme, count = max(themes.items(), key=lambda each: (each[1], each[0]))
@@ -45,16 +48,16 @@ def name_of(scenes: Sequence[Scene]) -> str:
 
 
 def most_important_actions(
-    before: Sequence[Sequence[object]], scenes: Sequence[Scene]
+    earlier: Sequence[Sequence[object]], scenes: Sequence[Scene]
 ) -> list[list[object]]:
-    """The most important actions, as [importance, action], of earlier and new ones."""
-    every = [[float(str(i)), str(a)] for i, a in before]
-    every += [[scene.importance, scene.action[:ACTION_CHARS]] for scene in scenes]
-    distinct = {str(action): float(str(importance)) for importance, action in reversed(every)}
+    """Return the most important of earlier and new actions, as [importance, action]."""
+    candidates = [[float(str(i)), str(a)] for i, a in earlier]
+    candidates += [[scene.importance, scene.action[:ACTION_CHARS]] for scene in scenes]
+    distinct = {str(action): float(str(importance)) for importance, action in reversed(candidates)}
     ranked = sorted(distinct.items(), key=lambda each: (-each[1], each[0]))
     return [[importance, action] for action, importance in ranked[:DIGEST_ACTIONS]]
 
 
 def digest_of(top: Sequence[Sequence[object]]) -> str:
-    """A cluster's digest: its most important actions."""
+    """Return a cluster's digest: its most important actions."""
     return " / ".join(str(action) for _, action in top)

@@ -1,4 +1,4 @@
-"""Conversation messages, stored for search."""
+"""Store and search the messages of conversations with a being."""
 
 from __future__ import annotations
 
@@ -22,14 +22,15 @@ ROLES = ("user", "assistant", "system")
 FOUND, MOST_FOUND = 10, 50
 SHOWN_CHARS = 100
 OVERLAP = 1_000
-"""How many stored messages are compared with new ones."""
+"""How many stored messages are compared with new messages to skip repeated ones."""
 
 
-def keep(
+def store_messages(
     memory: Commonplace, being: str, messages: Sequence[Mapping[str, Any]], *, new: bool = False
 ) -> list[Message]:
-    """Store messages; without `new`, the first messages are skipped if they repeat the last stored
-    ones.
+    """Store messages and return them.
+
+    Unless `new` is set, leading messages that repeat the last stored ones are skipped.
     """
     lines = [
         (str(each["role"]), str(each["content"]), each.get("created_at"))
@@ -38,11 +39,11 @@ def keep(
     ]
     name = sight.tag(being)
     if not new and lines:
-        kept = [(line.speaker, line.memory.text) for line in
+        stored = [(line.speaker, line.memory.text) for line in
                 memory.conversations.history(name, limit=OVERLAP)]  # fmt: skip
-        given = [(role, text) for role, text, _ in lines]
-        for count in range(min(len(kept), len(given)), 0, -1):
-            if kept[-count:] == given[:count]:
+        received = [(role, text) for role, text, _ in lines]
+        for count in range(min(len(stored), len(received)), 0, -1):
+            if stored[-count:] == received[:count]:
                 lines = lines[count:]
                 break
     return memory.conversations.add(
@@ -63,10 +64,10 @@ def search_history(
     date_to: str | None = None,
     limit: float = FOUND,
 ) -> str:
-    """Messages that contain a text or were sent within some days, the newest first."""
+    """Search messages by a text and a range of dates; list the newest first."""
     for name, given in (("date_from", date_from), ("date_to", date_to)):
         if given and not is_day(given):
-            return f"error: {name} must be a date as YYYY-MM-DD."
+            return f"error: {name} must be a date in the form YYYY-MM-DD."
     count = max(1, min(int(limit), MOST_FOUND))
     filters = Filters(
         kinds=[KIND],
@@ -92,8 +93,8 @@ def search_history(
 
 
 def add_messages(call: Call, being_id: str, *, messages: list[dict[str, Any]]) -> Any:
-    """Store messages of a conversation, in their order."""
+    """Store messages of a conversation in the given order."""
     if not messages:
-        raise InvalidInput("messages is empty.", field="messages")
-    kept = keep(call.memory, being_id, messages, new=True)
-    return {"ok": True, "added": len(kept), "ids": [line.memory.id for line in kept]}
+        raise InvalidInput("messages must not be empty.", field="messages")
+    stored = store_messages(call.memory, being_id, messages, new=True)
+    return {"ok": True, "added": len(stored), "ids": [line.memory.id for line in stored]}

@@ -15,13 +15,13 @@ from commonplace.platform.exclusive import exclusive
 from commonplace.text.prose import neutral
 
 ENOUGH = 10
-"""How many waiting scenes start a patrol."""
+"""The number of waiting scenes that starts a patrol."""
 LISTED = 50
 TYPES = ("note", "someday")
 
 
 def find(memory: Commonplace, being: str, identity: str, *kinds: str) -> Memory | None:
-    """A live row of the being, by its id."""
+    """Return the being's live row with this id, or None."""
     found = sight.get(memory, identity)
     if found is None or found.state not in LIVE_STATES:
         return None
@@ -29,14 +29,14 @@ def find(memory: Commonplace, being: str, identity: str, *kinds: str) -> Memory 
 
 
 def content_of(note: Memory) -> str:
-    """The text of a note, or the JSON of a scene."""
+    """Return the text of a note, or the JSON of a scene."""
     if note.kind == SCENE and "scene" in note.attrs:
         return json_text(note.attrs["scene"])
     return note.text
 
 
 def to_dict(note: Memory) -> dict[str, Any]:
-    """A note as it is listed."""
+    """Return the fields of a note for lists."""
     sort = "scene" if note.kind == SCENE else note.attrs.get("type", "note")
     listed = {
         "id": note.id, "type": sort, "content": content_of(note),
@@ -52,14 +52,14 @@ def to_dict(note: Memory) -> dict[str, Any]:
 
 
 def open_notes(memory: Commonplace, being: str, *sorts: str) -> list[Memory]:
-    """Notes that are not scenes, newest first."""
+    """Return the notes that are not scenes, newest first."""
     every = sight.every(memory, sight.own_rows(being, NOTE))
     wanted = (note for note in every if note.attrs.get("type", "note") in (sorts or TYPES))
     return list(islice(wanted, LISTED))
 
 
-def listed(memory: Commonplace, being: str) -> list[dict[str, Any]]:
-    """The newest notes and scenes."""
+def newest_notes(memory: Commonplace, being: str) -> list[dict[str, Any]]:
+    """Return the newest notes and scenes as dicts."""
     newest, _ = memory.browse(filters=sight.own_rows(being, NOTE, SCENE), limit=LISTED)
     return [to_dict(note) for note in newest]
 
@@ -67,19 +67,19 @@ def listed(memory: Commonplace, being: str) -> list[dict[str, Any]]:
 def add_note(
     memory: Commonplace, being: str, content: str, trust: str, sort: str = "note"
 ) -> Memory:
-    """A new note."""
+    """Store a note."""
     return memory.remember(
         content, kind=NOTE, tags=[sight.tag(being)], trust=trust, attrs={"type": sort}
     )
 
 
 def waiting_scenes(memory: Commonplace, being: str) -> list[Memory]:
-    """Scenes that wait for a patrol, oldest first."""
+    """Return the scenes that no patrol has turned into nodes yet, oldest first."""
     return list(sight.every(memory, sight.own_rows(being, SCENE), "oldest"))
 
 
 def enough_scenes(memory: Commonplace, being: str) -> bool:
-    """Whether enough scenes wait to start a patrol."""
+    """Return whether enough scenes wait to start a patrol."""
     _, count = memory.browse(filters=sight.own_rows(being, SCENE), limit=1)
     return count >= ENOUGH
 
@@ -93,14 +93,14 @@ def update_notes(
     scene_ids: Sequence[str] = (),
     note_type_updates: Sequence[Mapping[str, str]] = (),
 ) -> str:
-    """Record scenes and notes; ten waiting scenes start a patrol."""
+    """Store scenes and notes; start a patrol if enough scenes wait."""
     from commonplace.dialects.being import running
 
     being = being_of(call)
-    said = write(call.memory, being, action, scenes, notes, scene_ids, note_type_updates)
+    message = write(call.memory, being, action, scenes, notes, scene_ids, note_type_updates)
     if enough_scenes(call.memory, being):
         call.afterwards.append(lambda: running.of(call.memory.library).patrol_soon(call, being))
-    return said
+    return message
 
 
 def write(
@@ -116,41 +116,43 @@ def write(
     """Store scenes and notes; return a message that lists the open notes."""
     if not scene_dicts and not notes and not types:
         return "error: at least one of scenes, notes or note_type_updates is required."
-    read = [scenes.from_dict(each) for each in scene_dicts]
-    if any(scene is None for scene in read):
+    parsed = [scenes.from_dict(each) for each in scene_dicts]
+    if any(scene is None for scene in parsed):
         return "error: every scene needs an action that is not empty; nothing was stored."
     texts = [_note(each) for each in notes]
     if not all(text for text, _ in texts):
         return "error: a note is empty; nothing was stored."
-    given = [scene for scene in read if scene is not None]
-    for scene in given:
+    valid = [scene for scene in parsed if scene is not None]
+    for scene in valid:
         scenes.refuse_reserved_themes(scene)
-    memory.remember_many([scenes.draft(being, scene, kind=SCENE, trust=trust) for scene in given])
+    memory.remember_many([scenes.draft(being, scene, kind=SCENE, trust=trust) for scene in valid])
     for text, sort in texts:
         add_note(memory, being, text, trust, sort)
     replaced = scene_ids if action == "update" else ()
-    with exclusive(memory, "update notes"):  # a patrol may be taking the same scenes
-        named = {change["id"]: find(memory, being, change["id"], NOTE) for change in types}
-        gone = {each: find(memory, being, each) for each in replaced}
-        missing = [each for each, found in {**gone, **named}.items() if found is None]
-        if missing and not scene_dicts and not notes and not any(named.values()):
+    with exclusive(memory, "update notes"):  # a patrol may be converting the same scenes
+        retyped = {change["id"]: find(memory, being, change["id"], NOTE) for change in types}
+        replaced_rows = {each: find(memory, being, each) for each in replaced}
+        missing = [each for each, found in {**replaced_rows, **retyped}.items() if found is None]
+        if missing and not scene_dicts and not notes and not any(retyped.values()):
             return f"error: {_not_found(missing)} Nothing was changed."
-        memory.forget(*{found.id for found in gone.values() if found is not None})
+        memory.forget(*{found.id for found in replaced_rows.values() if found is not None})
         for change in types:
-            if (there := named[change["id"]]) is not None:
-                memory.revise(there.id, attrs={**there.attrs, "type": change["type"]})
-    listed = [f"- [{note.id}] {neutral(note.text)}" for note in open_notes(memory, being, "note")]
-    said = [_not_found(missing)] if missing else []
-    return "\n".join(["ok: notes updated.", *said, *listed])
+            if (target := retyped[change["id"]]) is not None:
+                memory.revise(target.id, attrs={**target.attrs, "type": change["type"]})
+    note_lines = [
+        f"- [{note.id}] {neutral(note.text)}" for note in open_notes(memory, being, "note")
+    ]
+    warnings = [_not_found(missing)] if missing else []
+    return "\n".join(["ok: notes updated.", *warnings, *note_lines])
 
 
 def _not_found(identities: Sequence[str]) -> str:
-    """A message that names ids without a note; a patrol makes a node of a scene."""
-    shown = ", ".join(neutral(each[:80]) for each in identities)
-    return f"not found among the notes: {shown} (a patrol may have taken them)."
+    """Return the message for ids without a note; a patrol may have made nodes of the scenes."""
+    ids = ", ".join(neutral(each[:80]) for each in identities)
+    return f"no notes have these ids: {ids} (a patrol may have turned them into nodes)."
 
 
-def _note(given: Any) -> tuple[str, str]:
-    if isinstance(given, Mapping):
-        return str(given.get("content", "")).strip(), str(given.get("type", "note"))
-    return str(given).strip(), "note"
+def _note(note: Any) -> tuple[str, str]:
+    if isinstance(note, Mapping):
+        return str(note.get("content", "")).strip(), str(note.get("type", "note"))
+    return str(note).strip(), "note"

@@ -1,4 +1,4 @@
-"""The operations behind the REST routes. Each passes through the gate with its scope."""
+"""The operations of the REST routes. Each one runs through the gate, which checks its scope."""
 
 from __future__ import annotations
 
@@ -39,43 +39,43 @@ def _operation(
     options: Mapping[str, Any] | None = None,
     **properties: Schema,
 ) -> Callable[[Handler], Handler]:
-    """Make an operation of a function, on the being that the path names.
+    """Return a decorator that registers a function as an operation on the being in the path.
 
-    Over REST the contract lets a read-only token GET and nothing else, so a search by POST has the
+    Over REST the contract allows a read-only token to use GET only, so a search by POST needs the
     scope `write`.
     """
 
-    def mark(handler: Handler) -> Handler:
+    def decorate(handler: Handler) -> Handler:
         title = called or handler.__name__
         schema = takes(required, **properties)
         if takes_being:
             schema = takes(("being_id", *required), being_id=TEXT, **properties)
-        made = Tool(
+        operation = Tool(
             name=title, title=title, description=handler.__doc__ or title, scope=scope,
             handler=_as_being(handler) if takes_being else handler, input=schema,
             **(options or {}),
         )  # fmt: skip
-        _operations.append(made)
+        _operations.append(operation)
         return handler
 
-    return mark
+    return decorate
 
 
 def _as_being(handler: Handler) -> Handler:
-    """Call a handler as the being that the path names; NotFound for another owner's being."""
+    """Wrap a handler to run as the being in the path; raise NotFound if it is another owner's."""
 
-    def acted(call: Call, *, being_id: str, **arguments: Any) -> Any:
+    def run_as_being(call: Call, *, being_id: str, **arguments: Any) -> Any:
         if call.caller.subject not in ("", being_id):
             raise NotFound("There is no such being.")
         being = sight.find(call.memory, being_id).id
         call = replace(call, caller=replace(call.caller, subject=being))
         return handler(call, being, **arguments)
 
-    return acted
+    return run_as_being
 
 
 def _refuse_tokens_of_a_being(call: Call, message: str) -> None:
-    """NotFound if a token for one being is used for something of its owner."""
+    """Raise NotFound if the caller's token is bound to one being."""
     if call.caller.subject:
         raise NotFound(message)
 
@@ -89,21 +89,21 @@ _SOUL: dict[str, Any] = dict.fromkeys(beings.SOUL_ALL, TEXT)
 
 @_operation("read", takes_being=False)
 def list_beings(call: Call) -> Any:
-    """The owner's beings; a token for one being sees that one only."""
+    """Return the owner's beings; for a token of one being, only this being."""
     found = [beings.to_dict(each) for each in sight.beings(call.memory)]
     return [each for each in found if call.caller.subject in ("", each["id"])]
 
 
 @_operation("write", "name", takes_being=False, name=TEXT)
 def create_being(call: Call, *, name: str) -> Any:
-    """A new being."""
+    """Create a being."""
     _refuse_tokens_of_a_being(call, "There is no such being.")
     return beings.to_dict(beings.create(call.memory, name))
 
 
 @_operation("read")
 def show_being(call: Call, being: str) -> Any:
-    """One being."""
+    """Return the being in the path."""
     return beings.to_dict(sight.find(call.memory, being))
 
 
@@ -116,10 +116,10 @@ def delete_being(call: Call, being: str) -> Any:
 
 @_operation("read")
 def get_soul(call: Call, being: str) -> Any:
-    """A being's soul."""
+    """Return a being's soul."""
     soul = beings.soul(call.memory, being)
     if soul is None:
-        raise NotFound("There is no soul.")
+        raise NotFound("This being has no soul.")
     fields = {name: soul.attrs.get(name) for name in beings.SOUL_ALL}
     thoughts = records.thoughts(call.memory, being) or None
     return {"being_id": being, **fields, "think_md": thoughts, "updated_at": iso(soul.updated_at)}
@@ -137,7 +137,7 @@ def put_soul(call: Call, being: str, **changes: str) -> Any:
 
 @_operation("read")
 def get_preferences(call: Call, being: str) -> Any:
-    """A being's preferences."""
+    """Return a being's preferences."""
     return [
         records.PREFERENCES.to_dict(each) for each in records.PREFERENCES.all(call.memory, being)
     ]
@@ -153,7 +153,7 @@ def put_preference(call: Call, being: str, *, key: str, description: str) -> Any
 
 @_operation("read")
 def get_relationships(call: Call, being: str) -> Any:
-    """A being's relationships."""
+    """Return a being's relationships."""
     rows = records.RELATIONSHIPS.all(call.memory, being)
     return [{**_relationship(row), "updated_at": iso(row.updated_at)} for row in rows]
 
@@ -174,8 +174,8 @@ def _relationship(row: Memory) -> dict[str, Any]:
 
 @_operation("read")
 def get_rules(call: Call, being: str) -> Any:
-    """A being's rules."""
-    return records.rules_shown(call.memory, being)
+    """Return a being's rules."""
+    return records.rule_dicts(call.memory, being)
 
 
 @_operation(
@@ -185,35 +185,35 @@ def get_rules(call: Call, being: str) -> Any:
 def put_rule(
     call: Call, being: str, *, content: str, title: str, id: str | None = None, **attrs: Any
 ) -> Any:
-    """Add a rule, or change the fields of an existing one."""
+    """Add a rule, or change fields of an existing rule."""
     if id is None:
         category = attrs.pop("category", "")
         rule = records.add_rule(call.memory, being, category, title, content, "stated", **attrs)
-        return records.rule_shown(rule)
+        return records.rule_to_dict(rule)
     with exclusive(call.memory, "put rule"):
         there = noting.find(call.memory, being, id, sight.RULE)
         if there is None:
             raise NotFound("There is no such rule.")
         changed = {**there.attrs, **attrs}
         rule = call.memory.revise(there.id, text=content, title=title, attrs=changed)
-    return records.rule_shown(rule)
+    return records.rule_to_dict(rule)
 
 
 @_operation("read")
 def get_notes(call: Call, being: str) -> Any:
-    """A being's notes, the newest first."""
-    return noting.listed(call.memory, being)
+    """Return a being's notes, the newest first."""
+    return noting.newest_notes(call.memory, being)
 
 
 @_operation("write", "content", content=TEXT)
 def post_note(call: Call, being: str, *, content: str) -> Any:
-    """A new note."""
+    """Store a note."""
     return noting.to_dict(noting.add_note(call.memory, being, content, "stated"))
 
 
 @_operation("read")
 def get_clusters(call: Call, being: str) -> Any:
-    """A being's clusters that are not empty, with the number of their nodes."""
+    """Return a being's clusters that are not empty, with the number of their nodes."""
     sizes = call.memory.clusters.sizes()
     return [
         {"id": each.id, "name": each.name, "digest": each.digest, "parent": each.parent,
@@ -224,14 +224,14 @@ def get_clusters(call: Call, being: str) -> Any:
 
 @_operation("read", limit=integer(1, 366, records.DIARIES))
 def get_diary(call: Call, being: str, *, limit: int) -> Any:
-    """The newest days of a being's diary."""
+    """Return the newest entries of a being's diary."""
     days = records.diary_entries(call.memory, being, limit)
     return [{"date": day.title, "text": day.text} for day in days]
 
 
 @_operation("read")
 def rest_context(call: Call, being: str) -> Any:
-    """The context, with notes, pinned nodes and tools."""
+    """Return the context, with notes, pinned nodes and tools."""
     return context.rest_context(call, being, [tool.listed() for tool in tools.TOOLS])
 
 
@@ -241,28 +241,33 @@ def rest_context(call: Call, being: str) -> Any:
 def _tool(
     scope: Scope, name: str, schema: Schema, handler: Handler, *required: str, **options: bool
 ) -> None:
-    """An operation that does what a tool does."""
+    """Register an operation that runs the handler of a tool."""
     needed = required or schema.get("required", ())
-    mark = _operation(scope, *needed, called=name, options=options, **schema["properties"])
-    mark(handler)
+    register = _operation(scope, *needed, called=name, options=options, **schema["properties"])
+    register(handler)
 
 
-def _text_of(handler: Handler) -> Handler:
+def _as_result(handler: Handler) -> Handler:
     return lambda call, _, **arguments: {"result": handler(call, **arguments)}
 
 
-def _by_owner(handler: Handler) -> Handler:
-    """The handler of a tool, called with the trust of text that the owner wrote."""
+def _as_owner(handler: Handler) -> Handler:
+    """Wrap a handler to store text with the trust `stated`, because the owner wrote it."""
     return lambda call, _, **arguments: handler(call, **arguments, trust="stated")
 
 
-_tool("write", "memory_recall", tools.RECALL_MEMORY_INPUT, _text_of(recalling.recall_memory),
+_tool("write", "memory_recall", tools.RECALL_MEMORY_INPUT, _as_result(recalling.recall_memory),
       only_reads=True)  # fmt: skip
-_tool("write", "memory_merge", tools.MERGE_INPUT, _text_of(recalling.merge_nodes))
-_tool("write", "memory_update", tools.MEMORY_INPUT, _by_owner(records.update_memory))
-_tool("write", "memory_search_history", tools.HISTORY_INPUT, _text_of(history.search_history),
+_tool("write", "memory_merge", tools.MERGE_INPUT, _as_result(recalling.merge_nodes))
+_tool("write", "memory_update", tools.MEMORY_INPUT, _as_owner(records.update_memory))
+_tool("write", "memory_search_history", tools.HISTORY_INPUT, _as_result(history.search_history),
       "query", only_reads=True)  # fmt: skip
-_tool("write", "relationships_update", tools.RELATION_INPUT, _by_owner(records.update_relation))
+_tool(
+    "write",
+    "relationships_update",
+    tools.RELATION_INPUT,
+    _as_owner(records.update_relation),
+)
 _tool("write", "patrol_trigger", tools.PATROL_INPUT,
       lambda call, _, **arguments: running.trigger_patrol(call, **arguments),
       stepwise=True)  # fmt: skip
@@ -284,36 +289,36 @@ def memory_conclude(
     notes: Sequence[Any] = (),
     **arguments: Any,
 ) -> Any:
-    """Store scenes and notes as update_notes does; a scene may be a string, a summary is a note."""
+    """Store scenes and notes; a scene may be a string, and the summary is stored as a note."""
     del being
-    read = [
+    scene_dicts = [
         {"action": each, "when": [records.today()]} if isinstance(each, str) else each
         for each in scenes
     ]
-    written = [*notes, summary] if summary is not None else notes
-    return {"result": noting.update_notes(call, scenes=read, notes=written, **arguments)}
+    all_notes = [*notes, summary] if summary is not None else notes
+    return {"result": noting.update_notes(call, scenes=scene_dicts, notes=all_notes, **arguments)}
 
 
 @_operation("write", "query", options=_READS, **tools.SEARCH_INPUT["properties"])
 def memory_search_nodes(
     call: Call, being: str, *, query: str, limit: float = recalling.FOUND, mode: str = "or"
 ) -> Any:
-    """Nodes in which any keyword, or with the mode `and` every keyword, occurs."""
+    """Return the nodes that contain any keyword, or every keyword if `mode` is `and`."""
     del being
     count = max(1, min(int(limit), recalling.MOST_FOUND))
     matched = recalling.by_words(call, query, count, every=mode == "and")
-    nodes = [_node_shown(node) for node, _ in matched]
+    nodes = [_node_to_dict(node) for node, _ in matched]
     return {"nodes": nodes, "count": len(nodes)}
 
 
 @_operation("write", "user_message", options=_READS | _STEPWISE, user_message=TEXT)
 def memory_auto_recall(call: Call, being: str, *, user_message: str) -> Any:
-    """The most important nodes of the clusters that a model chooses for a message."""
+    """Return the most important nodes of the clusters that a model chooses for a message."""
     thinking = running.of(call.memory.library).thinking(call, running.CALL_SECONDS)
     if thinking is None:
         raise InvalidInput(
-            "This needs a language model.",
-            hint="Send X-LLM-API-Key, or keep a key; recall and memory/search-nodes need none.",
+            "auto-recall needs a language model.",
+            hint="Send the header X-LLM-API-Key, or store a key. Or use memory/search-nodes.",
         )
     thinking.spent = lambda what, cost: call.memory.events.record(
         "being.llm", being, {"purpose": what, **cost}
@@ -322,7 +327,8 @@ def memory_auto_recall(call: Call, being: str, *, user_message: str) -> Any:
     chosen = thinking.choose(user_message, list(clusters)) if clusters else []
     if chosen is None:
         raise CommonplaceError(
-            "The model's answer was not usable.", hint="Ask again, or use memory/search-nodes."
+            "The answer of the language model is not valid.",
+            hint="Try again, or use memory/search-nodes.",
         )
     found = {
         node.id: node
@@ -334,13 +340,13 @@ def memory_auto_recall(call: Call, being: str, *, user_message: str) -> Any:
     nodes = sorted(found.values(), key=lambda node: -node.importance)[: recalling.RECALLED]
     recalling.touch(call.memory, nodes)
     return {
-        "nodes": [_node_shown(node) for node in nodes],
+        "nodes": [_node_to_dict(node) for node in nodes],
         "keywords": chosen,
-        "recall_content": recalling.in_pieces(nodes),
+        "recall_content": recalling.shuffled_pieces(nodes),
     }
 
 
-def _node_shown(node: Memory) -> dict[str, Any]:
+def _node_to_dict(node: Memory) -> dict[str, Any]:
     scene = scene_of(node).as_dict()
     return {"id": node.id, **scene, "importance": node.importance, "status": node.state}
 
@@ -357,7 +363,7 @@ _operation(
 _operation("write", called="bridge_connect")(bridges.may_connect)
 _operation(
     "write", "capability_id", "data", called="bridge_sense", capability_id=TEXT, data={},
-)(bridges.take_sense)  # fmt: skip
+)(bridges.store_sense)  # fmt: skip
 _operation("read", called="list_capabilities")(bridges.list_capabilities)
 _operation(
     "write", "capabilities", called="register_capabilities",
@@ -376,13 +382,13 @@ _operation("read", limit=integer(1), capability_id=TEXT)(bridges.sense_history)
 def _keys(call: Call) -> Any:
     keys = running.of(call.memory.library).keys()
     if keys is None:
-        raise InvalidInput("Keys cannot be stored: this server has no vault.")
+        raise InvalidInput("Keys cannot be stored, because this server has no vault.")
     return keys
 
 
 @_operation("read", takes_being=False)
 def about_llm_key(call: Call) -> Any:
-    """Whether a key is stored; never the key."""
+    """Return whether a key is stored, without the key itself."""
     return _keys(call).about(call.memory.name)
 
 
@@ -391,12 +397,12 @@ def about_llm_key(call: Call) -> Any:
     provider={"enum": ["anthropic", "openai"], "default": "anthropic"}, model=TEXT,
 )  # fmt: skip
 def put_llm_key(call: Call, *, provider: str = "anthropic", model: str = "") -> Any:
-    """Store the key in the header X-LLM-API-Key; not in the body, whose arguments are audited."""
+    """Store the key of the header X-LLM-API-Key. The body has no key, because it is audited."""
     _refuse_tokens_of_a_being(call, "There is no such path.")
     key = call.request_info.headers.get(running.HEADER, "")
     if not key:
         raise InvalidInput(
-            "The key is missing.", hint="Send it in the header X-LLM-API-Key, not in the body."
+            "The key is missing.", hint="Send the key in the header X-LLM-API-Key, not in the body."
         )
     _keys(call).put(call.memory.name, key, provider=provider, model=model)
     return _keys(call).about(call.memory.name)
@@ -407,7 +413,7 @@ def delete_llm_key(call: Call) -> Any:
     """Delete the stored key."""
     _refuse_tokens_of_a_being(call, "There is no such path.")
     if not _keys(call).forget(call.memory.name):
-        raise NotFound("There is no key.")
+        raise NotFound("No key is stored.")
     return {}
 
 

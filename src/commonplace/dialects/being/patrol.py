@@ -1,8 +1,8 @@
-"""The patrol: it turns scenes into nodes, assigns them to clusters, ages, merges and revives them.
+"""The patrol turns scenes into nodes, assigns them to clusters, and ages, merges and revives nodes.
 
-Each step commits in units that share the patrol's label, so that undo reverts all of them. While a
-language model is asked, no lock and no snapshot is held; rows that others changed meanwhile keep
-their changes.
+Each step commits in transactions that share the patrol's label, so that undo reverts all of them.
+During a call of the language model the patrol holds no lock and no snapshot; it does not overwrite
+rows that other callers change in that time.
 """
 
 from __future__ import annotations
@@ -37,18 +37,18 @@ from commonplace.platform.exclusive import exclusive
 ROOTS = ("Business", "Private")
 FADED = 0.05
 LARGE = 10
-"""A cluster with more active nodes is split."""
+"""A cluster with more active nodes than this is split."""
 LARGE_GROUP = 40
-"""A cluster below the roots with more active nodes is split without a model."""
+"""A non-root cluster with more active nodes than this is split even without a model."""
 GROWN = 1.5
-"""The growth of a cluster after which a model is asked again how to split it."""
+"""The model is asked again how to split a cluster after it has grown by this factor."""
 SHOWN_OF_EACH = 12
 SHOWN_DATES = 20
-"""How many of a node's dates the model gets."""
+"""The maximum number of a node's dates in a prompt."""
 SMALL = 2
 ROOMY = 8
 MARKS = 500
-"""How many patrols are counted; a node that lived through more has faded."""
+"""The maximum number of patrols that are counted; an older node has faded."""
 MOST_CLUSTERS = 150
 CONSIDERED = 400
 EVENT = "being.patrol"
@@ -67,7 +67,7 @@ class Report:
     failed: list[str] = field(default_factory=list)
 
     def as_dict(self) -> dict[str, Any]:
-        """The answer of trigger_patrol."""
+        """Return the report as the answer of trigger_patrol."""
         return {
             "status": self.status,
             "scenes_created": self.scenes_created,
@@ -84,7 +84,7 @@ def run(
     messages: Sequence[Mapping[str, Any]] = (),
     marker_id: str | None = None,
 ) -> Report:
-    """Run one patrol; the caller makes sure that a being has one at a time."""
+    """Run one patrol. The caller must ensure that a being has only one patrol at a time."""
     report = Report(str(uuid.uuid4()))
     origin = replace(memory.origin, tool="patrol", label=f"{PATROL}:{report.marker_id}")
     one = _Patrol(memory, being, report, origin, thinking)
@@ -111,16 +111,16 @@ class _Patrol:
     """Nodes that this patrol created."""
     lived: list[Scene] = field(default_factory=list)
     trust: str = "inferred"
-    """The least trust of the scenes, for text that is made of them."""
+    """The lowest trust of the scenes; texts derived from them get this trust."""
     touched: set[str] = field(default_factory=set)
-    """Clusters that got or lost nodes."""
+    """The ids of clusters to which nodes were added or from which nodes were removed."""
     since: str | None = None
-    """When the last patrol was."""
+    """The time of the previous patrol; None before the first."""
     sizes: dict[str, dict[str, int]] | None = None
-    """The number of nodes of each cluster by state, while it is known."""
+    """The number of nodes of each cluster by state; None if it must be read again."""
 
     def step(self, name: str, work: Callable[[], None]) -> None:
-        """Run a step; if it fails, its writes are rolled back and the next step still runs."""
+        """Run a step. If the step fails, log the error and continue with the next step."""
         try:
             work()
         except Exception as error:
@@ -131,25 +131,25 @@ class _Patrol:
                 self.memory.events.record(EVENT, self.being, {"step": name, "failed": why})
 
     def unit(self) -> contextlib.AbstractContextManager[None]:
-        """A unit of work with the patrol's label."""
+        """Return a transaction with the patrol's label."""
         return self.memory.unit(PATROL, self.origin)
 
     def record(self, step: str, **details: Any) -> None:
-        """Record an event of a step."""
+        """Record an event that describes a step."""
         event = {"step": step, "marker": self.report.marker_id, **details}
         self.memory.events.record(EVENT, self.being, event)
 
-    def record_spending(self, what: str, cost: dict[str, Any]) -> None:
+    def record_spending(self, purpose: str, cost: dict[str, Any]) -> None:
         """Record the cost of a question to the model."""
         with contextlib.suppress(CommonplaceError):
-            self.memory.events.record("being.llm", self.being, {"purpose": what, **cost})
+            self.memory.events.record("being.llm", self.being, {"purpose": purpose, **cost})
 
     def _census(self, *states: str) -> Census:
         return engine_call(
             self.memory, census, sight.own_rows(self.being, NODE, states=list(states))
         )
 
-    def _numbered(self, numbers: Sequence[int]) -> list[Memory]:
+    def _rows_by_number(self, numbers: Sequence[int]) -> list[Memory]:
         return list(engine_call(self.memory, memories.numbered, numbers))
 
     def _refresh(self, clusters: Iterable[str]) -> None:
@@ -157,58 +157,58 @@ class _Patrol:
             self.memory.clusters.refresh(cluster)
 
     def _change(self, node: Memory, **changes: Any) -> Memory | None:
-        """Change a row if it is still as it was read; None if it is not."""
+        """Change a row unless another caller has changed it; return None in that case."""
         with contextlib.suppress(Conflict, NotFound):
             return self.memory.revise(node.id, expected_version=node.version, **changes)
         return None
 
     # Step 1: messages become scenes, and scenes become nodes
 
-    def listen(self, messages: Sequence[Mapping[str, Any]], known: bool) -> None:
+    def listen(self, messages: Sequence[Mapping[str, Any]], new: bool) -> None:
         """Store messages, and extract scenes from them if there is a model."""
         if not messages:
             return
         with self.unit():
-            kept = history.keep(self.memory, self.being, messages, new=known)
-            if kept:
-                self.record("listen", messages=[line.memory.id for line in kept])
-        if self.thinking is None or not kept:
+            stored = history.store_messages(self.memory, self.being, messages, new=new)
+            if stored:
+                self.record("listen", messages=[line.memory.id for line in stored])
+        if self.thinking is None or not stored:
             return
-        said = [{"role": line.speaker, "content": line.memory.text} for line in kept]
-        found = self.thinking.extract(said, records.today())
+        conversation = [{"role": line.speaker, "content": line.memory.text} for line in stored]
+        found = self.thinking.extract(conversation, records.today())
         with self.unit():
             # A scene gets the lowest trust of the messages that it may come from.
-            trust = "external" if any(m.memory.trust == "external" for m in kept) else "inferred"
+            trust = "external" if any(m.memory.trust == "external" for m in stored) else "inferred"
             drafts = [scenes.draft(self.being, s, kind=sight.SCENE, trust=trust) for s in found]
-            made = self.memory.remember_many(drafts)
-            if made:
-                self.record("extract", notes=[note.id for note in made])
+            notes = self.memory.remember_many(drafts)
+            if notes:
+                self.record("extract", notes=[note.id for note in notes])
 
     def gather(self) -> None:
         """❶ Turn scenes into nodes, each in the most similar cluster."""
         waiting = notes.waiting_scenes(self.memory, self.being)
         self.report.scenes_created = len(waiting)
-        read = [(note, _scene_of(note)) for note in waiting]
-        self._mark_unreadable([note for note, scene in read if scene is None])
-        valid = [(note, scene) for note, scene in read if scene is not None]
+        parsed = [(note, _scene_of(note)) for note in waiting]
+        self._mark_unreadable([note for note, scene in parsed if scene is None])
+        valid = [(note, scene) for note, scene in parsed if scene is not None]
         clusters = clusters_of(self.memory, self.being)
         roots = self._roots(clusters)
         if not valid:
             return
         subs = [cluster.id for cluster in clusters if not _is_root(cluster)]
-        homes = self._places([note for note, _ in valid], subs)
-        homeless = [scene for (_, scene), home in zip(valid, homes, strict=True) if not home]
-        chosen = iter(self._root_names(homeless))
+        places = self._places([note for note, _ in valid], subs)
+        unplaced = [scene for (_, scene), place in zip(valid, places, strict=True) if not place]
+        chosen = iter(self._root_names(unplaced))
         placed: dict[str, list[tuple[Memory, Scene]]] = {}
-        for (note, scene), home in zip(valid, homes, strict=True):
-            placed.setdefault(home or roots[next(chosen)], []).append((note, scene))
+        for (note, scene), place in zip(valid, places, strict=True):
+            placed.setdefault(place or roots[next(chosen)], []).append((note, scene))
         with self.unit():
             for cluster, entries in placed.items():
                 self._add_nodes(cluster, entries)
             self.record("gather", nodes=self.fresh)
 
     def _add_nodes(self, cluster: str, entries: Sequence[tuple[Memory, Scene]]) -> None:
-        """Turn scenes into nodes of a cluster; scenes that were changed meanwhile wait."""
+        """Turn scenes into nodes of a cluster; skip scenes that another caller has changed."""
         added = []
         for note, scene in entries:
             node = self._change(
@@ -224,7 +224,7 @@ class _Patrol:
         self.fresh += [identity for identity, _ in added]
         self.lived += [scene for _, scene in added]
         for note, _ in entries:
-            self.trust = beings.lower(note, self.trust)
+            self.trust = beings.lower_trust(note, self.trust)
         self.report.nodes_created += len(added)
         self.touched.add(cluster)
 
@@ -238,19 +238,19 @@ class _Patrol:
             self.record("unreadable", notes=[note.id for note in new])
 
     def _roots(self, clusters: Sequence[Cluster]) -> dict[str, str]:
-        """The ids of the root clusters, which the first patrol creates."""
-        there = {cluster.name: cluster.id for cluster in clusters if _is_root(cluster)}
-        if len(there) == len(ROOTS):
-            return there
+        """Return the ids of the root clusters by name; create missing ones."""
+        by_name = {cluster.name: cluster.id for cluster in clusters if _is_root(cluster)}
+        if len(by_name) == len(ROOTS):
+            return by_name
         with self.unit():
             for name in ROOTS:
-                if name not in there:
+                if name not in by_name:
                     attrs = {"being": self.being, "root": True}
-                    there[name] = self.memory.clusters.create(name, attrs=attrs).id
-        return there
+                    by_name[name] = self.memory.clusters.create(name, attrs=attrs).id
+        return by_name
 
     def _places(self, notes: Sequence[Memory], subs: Sequence[str]) -> list[str]:
-        """For each scene the most similar cluster; empty if none is similar."""
+        """Return the most similar cluster for each scene, or an empty string if none is similar."""
         if not subs:
             return [""] * len(notes)
         likeness = engine_call(
@@ -266,7 +266,7 @@ class _Patrol:
         return places
 
     def _place_by_words(self, note: Memory, subs: Sequence[str]) -> str:
-        """Without vectors, the cluster of the node that shares most words."""
+        """Return the cluster of the node that shares most words, for a scene without a vector."""
         from commonplace.engine.finding.recall import WORDS_ONLY
 
         nodes = sight.own_rows(self.being, NODE)
@@ -279,11 +279,11 @@ class _Patrol:
         homes = self.memory.clusters.homes(hits[0].memory.id)[hits[0].memory.id]
         return next((home for home in homes if home in subs), "")
 
-    def _root_names(self, homeless: Sequence[Scene]) -> list[str]:
+    def _root_names(self, unplaced: Sequence[Scene]) -> list[str]:
         chosen = None
-        if self.thinking is not None and homeless:
-            chosen = self.thinking.classify(homeless, ROOTS)
-        return chosen or [ROOTS[0]] * len(homeless)
+        if self.thinking is not None and unplaced:
+            chosen = self.thinking.classify(unplaced, ROOTS)
+        return chosen or [ROOTS[0]] * len(unplaced)
 
     def _add_to_digest(self, cluster: Cluster, added: Sequence[Scene]) -> None:
         top = grouping.most_important_actions(cluster.attrs.get("tops", []), added)
@@ -292,7 +292,7 @@ class _Patrol:
                 cluster.id, digest=grouping.digest_of(top), attrs={**cluster.attrs, "tops": top}
             )
 
-    # Steps 2, 3 and 5: nodes age, are kept alive by recalls, and die
+    # Steps 2, 3 and 5: the age of nodes
 
     def count(self) -> None:
         """❷ Count one more session for all active nodes, in the being's row."""
@@ -314,18 +314,18 @@ class _Patrol:
     def fade(self) -> None:
         """❸ Nodes that were not recalled for long become dying, unless pinned."""
         nodes = self._census("active")
-        lived = _patrols_lived(self._marks(), nodes.num)
-        # Recalls only prolong a life: nodes that live without them need not be read.
-        doubtful = (nodes.importance * np.exp(-lived / 30) <= FADED) & ~nodes.pinned
+        patrols = _patrols_lived(self._marks(), nodes.num)
+        # Recalls only raise the value, so nodes above the limit without them need not be read.
+        doubtful = (nodes.importance * np.exp(-patrols / 30) <= FADED) & ~nodes.pinned
         numbers = nodes.num[doubtful].tolist()
-        sessions = dict(zip(numbers, lived[doubtful].tolist(), strict=True))
+        sessions = dict(zip(numbers, patrols[doubtful].tolist(), strict=True))
         used = engine_call(self.memory, memories.usages, numbers)
         dying = []
         with self.unit():
-            for node in self._numbered(numbers):
+            for node in self._rows_by_number(numbers):
                 count = max(0, int(sessions[node.num]) - sight.number_of(node, "away"))
-                left = faded_importance(node.importance, count, used[node.num].accesses)
-                if left > FADED or node.pinned or node.state != "active":
+                remaining = faded_importance(node.importance, count, used[node.num].accesses)
+                if remaining > FADED or node.pinned or node.state != "active":
                     continue
                 attrs = {**node.attrs, "session_count": count}
                 if self._change(node, state="dying", attrs=attrs):
@@ -337,8 +337,8 @@ class _Patrol:
         """❺ Dying and dead nodes that were recalled become active again."""
         if self.since is None:
             return
-        gone = set(self._census("dying", "dead").num.tolist())
-        numbers = sorted(gone.intersection(engine_call(
+        inactive = set(self._census("dying", "dead").num.tolist())
+        numbers = sorted(inactive.intersection(engine_call(
             self.memory, memories.used_since, self.since
         )))  # fmt: skip
         if not numbers:
@@ -349,7 +349,7 @@ class _Patrol:
         )
         revived = []
         with self.unit():
-            for node in self._numbered(numbers):
+            for node in self._rows_by_number(numbers):
                 count = sight.number_of(node, "session_count", int(lived[node.num]))
                 if faded_importance(node.importance, count, used[node.num].accesses) <= FADED:
                     continue
@@ -362,8 +362,8 @@ class _Patrol:
         if not revived:
             return
         engine_call(self.memory, memories.reactivate, revived, times=2)
-        homes = self.memory.clusters.homes(*revived)
-        clusters = {cluster for held in homes.values() for cluster in held}
+        clusters_by_node = self.memory.clusters.homes(*revived)
+        clusters = {cluster for ids in clusters_by_node.values() for cluster in ids}
         self.touched |= clusters
         with self.unit():
             self._refresh(clusters)
@@ -374,19 +374,23 @@ class _Patrol:
     # Step 4: consolidation
 
     def consolidate(self) -> None:
-        """❹ With a model: merge fresh and dying nodes with others, or make dying ones dead."""
+        """❹ With a model, merge fresh and dying nodes with others, or mark dying ones as dead."""
         if self.thinking is None:
             return
         dying = self._census("dying").num[:CONSIDERED].tolist()
-        fading = [node.id for node in self._numbered(dying)]
-        homes = self.memory.clusters.homes(*self.fresh, *fading)
+        fading = [node.id for node in self._rows_by_number(dying)]
+        clusters_by_node = self.memory.clusters.homes(*self.fresh, *fading)
         batch: list[tuple[str, Memory]] = []
-        for cluster in dict.fromkeys(each for held in homes.values() for each in held):
-            there = self.memory.clusters.members(cluster, most=SHOWN_OF_EACH)
-            known = {node.id for node in there}
-            made = [each for each in self.fresh if cluster in homes[each] and each not in known]
-            live = filter(None, (lookup.find_live(self.memory, each) for each in made))
-            nodes = self._sorted_for_model([*there, *live])[:SHOWN_OF_EACH]
+        for cluster in dict.fromkeys(each for ids in clusters_by_node.values() for each in ids):
+            members = self.memory.clusters.members(cluster, most=SHOWN_OF_EACH)
+            member_ids = {node.id for node in members}
+            fresh_ids = [
+                each
+                for each in self.fresh
+                if cluster in clusters_by_node[each] and each not in member_ids
+            ]
+            live = filter(None, (lookup.find_live(self.memory, each) for each in fresh_ids))
+            nodes = self._sorted_for_model([*members, *live])[:SHOWN_OF_EACH]
             if len(nodes) < 2:
                 self._mark_dead(cluster, [node for node in nodes if node.state == "dying"])
                 continue
@@ -397,24 +401,24 @@ class _Patrol:
         self._consolidate(batch)
 
     def _consolidate(self, batch: Sequence[tuple[str, Memory]]) -> None:
-        """Ask about the nodes of several clusters at once, since each question costs money."""
+        """Ask the model about several clusters in one prompt, because each prompt costs money."""
         if not batch or self.thinking is None:
             return
-        shown = [{**self._described(node), "cluster": cluster} for cluster, node in batch]
-        answer = self.thinking.consolidate(shown)
+        described = [{**self._node_for_prompt(node), "cluster": cluster} for cluster, node in batch]
+        answer = self.thinking.consolidate(described)
         if answer is not None:
-            homes = {node.id: cluster for cluster, node in batch}
-            self._apply(answer, {node.id: node for _, node in batch}, homes)
+            cluster_of = {node.id: cluster for cluster, node in batch}
+            self._apply(answer, {node.id: node for _, node in batch}, cluster_of)
 
     def _sorted_for_model(self, nodes: Sequence[Memory]) -> list[Memory]:
-        """The nodes in the order in which the model gets them: fresh, dying, then by importance."""
+        """Return the nodes in the order for prompts: fresh, then dying, then by importance."""
         new = set(self.fresh)
         return sorted(
             nodes,
             key=lambda node: (node.id not in new, node.state != "dying", -node.importance),
         )
 
-    def _described(self, node: Memory) -> dict[str, Any]:
+    def _node_for_prompt(self, node: Memory) -> dict[str, Any]:
         scene = scene_of(node)
         return {
             "id": node.id,
@@ -435,9 +439,9 @@ class _Patrol:
         self.touched.add(cluster)
 
     def _apply(
-        self, answer: Consolidation, nodes: Mapping[str, Memory], homes: Mapping[str, str]
+        self, answer: Consolidation, nodes: Mapping[str, Memory], cluster_of: Mapping[str, str]
     ) -> None:
-        """Apply the model's answer to the nodes that have not changed meanwhile."""
+        """Apply the model's answer; skip nodes that another caller has changed."""
         with exclusive(self.memory, PATROL, self.origin):
             merged: list[dict[str, Any]] = []
             for merge in answer.merges:
@@ -445,7 +449,7 @@ class _Patrol:
                 absorbed = [nodes[each] for each in merge.absorbed_ids]
                 if any(node.pinned for node in absorbed):
                     continue
-                if any(homes[node.id] != homes[survivor.id] for node in absorbed):
+                if any(cluster_of[node.id] != cluster_of[survivor.id] for node in absorbed):
                     continue
                 if not all(self._unchanged(node) for node in (survivor, *absorbed)):
                     continue
@@ -455,15 +459,17 @@ class _Patrol:
                 each for each in answer.make_dead
                 if not nodes[each].pinned and self._change(nodes[each], state="dead")
             ]  # fmt: skip
-            changed = {homes[each["survivor"]] for each in merged} | {homes[e] for e in dead}
+            changed = {cluster_of[each["survivor"]] for each in merged} | {
+                cluster_of[e] for e in dead
+            }
             self._refresh(changed)
             if changed:
                 self.record("consolidate", merged=merged, dead=dead)
         self.touched |= changed
 
     def _unchanged(self, node: Memory) -> bool:
-        there = lookup.find(self.memory, node.id)
-        return there is not None and there.version == node.version
+        current = lookup.find(self.memory, node.id)
+        return current is not None and current.version == node.version
 
     def _absorb(self, survivor: Memory, absorbed: Sequence[Memory], merge: Any) -> None:
         scene = scene_of(survivor)
@@ -485,7 +491,9 @@ class _Patrol:
             themes=tuple(dict.fromkeys([*scene.themes, *themes])),
             importance=min(1.0, survivor.importance + 0.05),
         )
-        changes = scenes.changes(self.being, merged, trust=beings.lowest([survivor, *absorbed]))
+        changes = scenes.changes(
+            self.being, merged, trust=beings.lowest_trust([survivor, *absorbed])
+        )
         changes["attrs"] = {**survivor.attrs, **changes["attrs"]}
         self.memory.revise(survivor.id, **changes)
         for node in absorbed:
@@ -498,9 +506,9 @@ class _Patrol:
     def split(self) -> None:
         """❻ Split clusters that have grown large."""
         sizes = self.sizes = self.memory.clusters.sizes()
-        every = clusters_of(self.memory, self.being)
-        room = MOST_CLUSTERS - len(every)
-        for cluster in every:
+        clusters = clusters_of(self.memory, self.being)
+        room = MOST_CLUSTERS - len(clusters)
+        for cluster in clusters:
             active = sizes.get(cluster.id, {}).get("active", 0)
             if cluster.id not in self.touched or active <= LARGE or room <= 0:
                 continue
@@ -508,16 +516,16 @@ class _Patrol:
             if self.thinking is None and not mechanical:
                 continue
             if self.thinking is not None and active < GROWN * cluster.attrs.get("asked", 0):
-                continue  # the model was asked, and found nothing to split
+                continue  # the model has already found nothing to split
             nodes = self.memory.clusters.members(cluster.id, states=["active"])[-CONSIDERED:]
             parts = self._parts_by_model(nodes)
             asked = parts is not None
             if parts is None and mechanical:
                 parts = self._mechanical_parts(nodes)
-            self.sizes = None  # others may have changed clusters while the model was asked
-            made = self._separate(cluster, nodes, (parts or [])[:room])
-            room -= made
-            if asked and not made:
+            self.sizes = None  # clusters may have changed during the call of the model
+            count = self._separate(cluster, nodes, (parts or [])[:room])
+            room -= count
+            if asked and not count:
                 with self.unit():
                     attrs = {**cluster.attrs, "asked": active}
                     self.memory.clusters.revise(cluster.id, attrs=attrs)
@@ -526,7 +534,7 @@ class _Patrol:
         if self.thinking is None:
             return None
         ranked = self._sorted_for_model(nodes)
-        answer = self.thinking.split([self._described(node) for node in ranked])
+        answer = self.thinking.split([self._node_for_prompt(node) for node in ranked])
         if answer is None:
             return None
         by_id = {node.id: node for node in nodes}
@@ -534,49 +542,49 @@ class _Patrol:
 
     def _mechanical_parts(self, nodes: Sequence[Memory]) -> list[tuple[str, list[Memory]]]:
         likeness = engine_call(self.memory, similarities.among, [node.num for node in nodes])
-        groups = [[nodes[at] for at in group] for group in grouping.greedy(likeness)]
+        groups = [[nodes[at] for at in group] for group in grouping.greedy_groups(likeness)]
         return [(grouping.name_of([scene_of(n) for n in group]), group) for group in groups]
 
     def _separate(
         self, cluster: Cluster, nodes: Sequence[Memory], parts: Sequence[tuple[str, list[Memory]]]
     ) -> int:
-        """Make clusters of the parts; return their number. Non-root clusters keep two nodes."""
+        """Create a cluster for each part; return their number. A subcluster keeps two nodes."""
         parent = cluster.id if _is_root(cluster) else cluster.parent
-        staying = len(nodes)
-        made = []
+        remaining = len(nodes)
+        new_ids = []
         with self.unit():
             for name, members in parts:
-                if not _is_root(cluster) and staying - len(members) < 2:
+                if not _is_root(cluster) and remaining - len(members) < 2:
                     continue
-                gathered = [scene_of(node) for node in members]
-                top = grouping.most_important_actions([], gathered)
+                member_scenes = [scene_of(node) for node in members]
+                top = grouping.most_important_actions([], member_scenes)
                 new = self.memory.clusters.create(
-                    name.strip() or grouping.name_of(gathered), digest=grouping.digest_of(top),
+                    name.strip() or grouping.name_of(member_scenes), digest=grouping.digest_of(top),
                     parent=parent, attrs={"being": self.being, "tops": top},
                 )  # fmt: skip
                 self.memory.clusters.move(cluster.id, new.id, *(node.id for node in members))
-                staying -= len(members)
-                made.append(new.id)
-            if made:
-                self.record("split", cluster=cluster.id, into=made)
-        self.touched |= set(made)
-        return len(made)
+                remaining -= len(members)
+                new_ids.append(new.id)
+            if new_ids:
+                self.record("split", cluster=cluster.id, into=new_ids)
+        self.touched |= set(new_ids)
+        return len(new_ids)
 
     def shrink(self) -> None:
         """❼ Move the nodes of small clusters to a similar cluster, or to the parent."""
         sizes = self.memory.clusters.sizes() if self.sizes is None else self.sizes
-        every = {cluster.id: cluster for cluster in clusters_of(self.memory, self.being)}
-        parents = {cluster.parent for cluster in every.values()}
-        active = {each: sizes.get(each, {}).get("active", 0) for each in every}
-        for cluster in list(every.values()):
+        clusters = {cluster.id: cluster for cluster in clusters_of(self.memory, self.being)}
+        parents = {cluster.parent for cluster in clusters.values()}
+        active = {each: sizes.get(each, {}).get("active", 0) for each in clusters}
+        for cluster in list(clusters.values()):
             if _is_root(cluster) or active[cluster.id] > SMALL or cluster.parent is None:
                 continue
             siblings = [
-                other for other in every.values()
+                other for other in clusters.values()
                 if other.parent == cluster.parent and other.id != cluster.id
                 and active[other.id] <= ROOMY
             ]  # fmt: skip
-            target = self._most_similar(cluster, siblings) or every[cluster.parent]
+            target = self._most_similar(cluster, siblings) or clusters[cluster.parent]
             with self.unit():
                 if sizes.get(cluster.id):
                     self.memory.clusters.move(cluster.id, target.id)
@@ -587,28 +595,30 @@ class _Patrol:
                     self.memory.clusters.delete(cluster.id)
                 self.record("shrink", cluster=cluster.id, into=target.id)
             active[target.id] += active.pop(cluster.id)
-            every.pop(cluster.id)
+            clusters.pop(cluster.id)
 
-    def _most_similar(self, cluster: Cluster, others: Sequence[Cluster]) -> Cluster | None:
+    def _most_similar(self, cluster: Cluster, candidates: Sequence[Cluster]) -> Cluster | None:
         from commonplace.embedding.provider import calibrated, cosines
 
         embedder = self.memory.library.embedder
         if embedder is None or cluster.centroid is None:
             return None
         mean = np.frombuffer(cluster.centroid, "<f4")
-        held = [each for each in others if len(each.centroid or b"") == len(cluster.centroid)]
-        if not held:
+        comparable = [
+            each for each in candidates if len(each.centroid or b"") == len(cluster.centroid)
+        ]
+        if not comparable:
             return None
-        means = np.stack([np.frombuffer(each.centroid or b"", "<f4") for each in held])
+        means = np.stack([np.frombuffer(each.centroid or b"", "<f4") for each in comparable])
         raw = cosines(embedder.id, mean[None, :], means)[0]
         if calibrated(float(raw.max()), embedder.id, "latin") <= grouping.ALIKE:
             return None
-        return held[int(raw.argmax())]
+        return comparable[int(raw.argmax())]
 
     # Step 7
 
     def reflect(self) -> None:
-        """With a model: write today's diary and the being's thoughts."""
+        """If there is a model, write today's diary entry and the being's thoughts."""
         if self.thinking is None or not self.lived:
             return
         before = records.thoughts(self.memory, self.being)
@@ -623,21 +633,21 @@ class _Patrol:
             self.record("reflect", diary=today)
 
     def _write_diary(self, today: str, diary: str) -> None:
-        """Replace what an earlier patrol wrote today; the being's own text stays."""
-        there = records.DIARY_DAYS.find(self.memory, self.being, today)
+        """Replace today's diary text of an earlier patrol; keep the text of the being itself."""
+        existing = records.DIARY_DAYS.find(self.memory, self.being, today)
         text = diary
-        if there is not None:
-            before = str(there.attrs.get("patrol") or "")
-            if before and before in there.text:
-                text = there.text.replace(before, diary, 1)
+        if existing is not None:
+            before = str(existing.attrs.get("patrol") or "")
+            if before and before in existing.text:
+                text = existing.text.replace(before, diary, 1)
             else:
-                text = f"{there.text}\n\n{diary}"
+                text = f"{existing.text}\n\n{diary}"
         extra = {"patrol": diary}
         records.DIARY_DAYS.put(self.memory, self.being, today, text, self.trust, extra)
 
 
 def _scene_of(note: Memory) -> Scene | None:
-    """The scene of a note; None if it cannot be read."""
+    """Return the scene of a note, or None if it cannot be read."""
     if "scene" in note.attrs:
         return scenes.from_dict(note.attrs["scene"])
     return scenes.parse(note.text.removeprefix(scenes.FAILED).strip())
@@ -650,5 +660,5 @@ def _is_root(cluster: Cluster) -> bool:
 def _patrols_lived(
     marks: np.ndarray[Any, np.dtype[np.int64]], numbers: np.ndarray[Any, np.dtype[np.int64]]
 ) -> np.ndarray[Any, np.dtype[np.float64]]:
-    """How many patrols rows have lived through; a mark is the newest row at a patrol."""
+    """Return how many patrols have run since each row was stored, from the patrols' marks."""
     return (len(marks) - np.searchsorted(marks, numbers, side="left")).astype(np.float64)

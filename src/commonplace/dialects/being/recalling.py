@@ -1,4 +1,4 @@
-"""Nodes: recall, recall_memory, search_memory, merge_nodes."""
+"""The tools that read and merge nodes: recall, recall_memory, search_memory, merge_nodes."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from commonplace.dialects.being import scenes, sight
-from commonplace.dialects.being.beings import clusters_of, lowest
+from commonplace.dialects.being.beings import clusters_of, lowest_trust
 from commonplace.dialects.being.scenes import Scene, scene_of
 from commonplace.dialects.being.sight import ALL_STATES, NODE, being_of
 from commonplace.dialects.contract import Call
@@ -48,19 +48,19 @@ _shuffler = random.SystemRandom()
 
 
 def recall(call: Call, *, user_message: str) -> str:
-    """The actions and feelings of the nearest nodes, shuffled."""
+    """Return the actions and feelings of the nodes most similar to a message, shuffled."""
     return related_pieces(call.memory, being_of(call), user_message)
 
 
 def related_pieces(memory: Commonplace, being: str, message: str) -> str:
-    """What a being recalls of a message: the actions and feelings of the nearest nodes."""
+    """Recall the nodes most similar to a message; return their actions and feelings."""
     hits = _related(memory, being, message, RECALLED)
     touch(memory, hits)
-    return in_pieces(hits)
+    return shuffled_pieces(hits)
 
 
-def in_pieces(memories: Sequence[Memory]) -> str:
-    """The actions and feelings of memories, shuffled."""
+def shuffled_pieces(memories: Sequence[Memory]) -> str:
+    """Return the actions and feelings of memories as one shuffled text."""
     pieces = []
     for memory in memories:
         scene = scene_of(memory)
@@ -75,10 +75,10 @@ def in_pieces(memories: Sequence[Memory]) -> str:
 def _related(memory: Commonplace, being: str, query: str, limit: int) -> list[Memory]:
     if not query.strip():
         return []
-    seen = sight.findable(memory, being)
-    considered = 3 * limit  # the best overall matches may not be the most similar ones
+    searchable = sight.searchable_rows(memory, being)
+    considered = 3 * limit  # the best matches by rank may not be the most similar ones
     hits = memory.recall(
-        query[:QUERY_CHARS], limit=considered, filters=seen, count=False, minimum=0
+        query[:QUERY_CHARS], limit=considered, filters=searchable, count=False, minimum=0
     )
     return [hit.memory for hit in hits if hit.similarity > RELATED][:limit]
 
@@ -92,7 +92,7 @@ def recall_memory(
     query: str | None = None,
     no_nodes: bool = False,
 ) -> str:
-    """All clusters, one cluster, or one node."""
+    """List all clusters, one cluster, or one node."""
     being = being_of(call)
     if node_id:
         return _node(call.memory, being, node_id)
@@ -103,7 +103,7 @@ def recall_memory(
 
 
 def clusters_in_use(memory: Commonplace, being: str) -> list[Cluster]:
-    """The being's clusters that are not empty."""
+    """Return the being's clusters that are not empty."""
     sizes = memory.clusters.sizes()
     every = clusters_of(memory, being)
     parents = {each.parent for each in every}
@@ -111,11 +111,11 @@ def clusters_in_use(memory: Commonplace, being: str) -> list[Cluster]:
 
 
 def _clusters(memory: Commonplace, being: str) -> str:
-    there = clusters_in_use(memory, being)
-    if not there:
+    clusters = clusters_in_use(memory, being)
+    if not clusters:
         return NO_CLUSTERS
-    lines = [f"{len(there)} clusters:"]
-    for cluster in there:
+    lines = [f"{len(clusters)} clusters:"]
+    for cluster in clusters:
         digest = f" — {neutral(cluster.digest)}" if cluster.digest else ""
         lines.append(f"- [{cluster.id}] {neutral(cluster.name)}{digest}")
     return "\n".join(lines)
@@ -133,8 +133,8 @@ def _cluster(
     if no_nodes:
         return capped("\n".join(lines))
     nodes = memory.clusters.members(cluster.id, states=ALL_STATES)
-    wanted = query.casefold()
-    nodes = [node for node in nodes if wanted in scene_of(node).action.casefold()]
+    needle = query.casefold()
+    nodes = [node for node in nodes if needle in scene_of(node).action.casefold()]
     used = engine_call(memory, memories.usages, [node.num for node in nodes])
 
     def last_used(node: Memory) -> float:
@@ -176,27 +176,27 @@ def _node(memory: Commonplace, being: str, identity: str) -> str:
 
 
 def readable(memory: Commonplace, being: str, identity: str) -> Memory | None:
-    """A node of the being in any state, or a live memory that another agent stored."""
+    """Return the being's node in any state, or a live memory of another agent, or None."""
     found = sight.get(memory, identity)
     if found is None:
         return None
     if found.kind == NODE:
         return found if sight.is_own(being, found) and found.state in ALL_STATES else None
-    seen = sight.findable(memory, being, ids=[found.id])
-    return found if found.state in LIVE_STATES and seen.admits(found) else None
+    searchable = sight.searchable_rows(memory, being, ids=[found.id])
+    return found if found.state in LIVE_STATES and searchable.admits(found) else None
 
 
 def touch(memory: Commonplace, nodes: Sequence[Memory]) -> None:
-    """Count nodes as recalled: once, or twice if dead."""
+    """Count one recall of each node, and two recalls of a dead node."""
     for times, dead in ((1, False), (2, True)):
         if ids := [node.id for node in nodes if (node.state == "dead") == dead]:
             engine_call(memory, memories.reactivate, ids, times=times)
 
 
 def search_memory(call: Call, *, query: str, limit: float = FOUND, mode: str = "or") -> str:
-    """Nodes by meaning; by words without an embedding model for the query's script."""
+    """Search nodes by meaning, or by words if no embedding model knows the query's script."""
     count = max(1, min(int(limit), MOST_FOUND))
-    if _knows_meaning(call.memory, query):
+    if _can_embed(call.memory, query):
         found = _related(call.memory, being_of(call), query, count)
         if not found:
             return f"{NOTHING} (vector search: {NOT_FOUND})"
@@ -208,12 +208,12 @@ def search_memory(call: Call, *, query: str, limit: float = FOUND, mode: str = "
             return f"{NOTHING} (keyword search: {NOT_FOUND})"
         found = [memory for memory, _ in matched]
         lines = [f"{len(found)} memories (keyword search):"]
-        lines += [_line(memory, f"[matched: {', '.join(where)}] ") for memory, where in matched]
+        lines += [_line(memory, f"[matched: {', '.join(fields)}] ") for memory, fields in matched]
     touch(call.memory, found)
     return "\n".join(lines)
 
 
-def _knows_meaning(memory: Commonplace, query: str) -> bool:
+def _can_embed(memory: Commonplace, query: str) -> bool:
     from commonplace.embedding.provider import knows_script
 
     embedder = memory.library.embedder
@@ -227,18 +227,18 @@ def _line(memory: Memory, matched: str) -> str:
 
 
 def by_words(call: Call, query: str, limit: int, *, every: bool) -> list[tuple[Memory, list[str]]]:
-    """Nodes in which any term, or every term, occurs, the most important first."""
+    """Return the nodes that contain any term, or every term, the most important first."""
     terms = [term for term in _UNWANTED.sub("", query).casefold().split() if term]
-    seen = sight.findable(call.memory, being_of(call))
+    searchable = sight.searchable_rows(call.memory, being_of(call))
     candidates: dict[str, Memory] = {}
     for term in terms[:50]:
-        hits, _ = call.memory.find_text(term[:1_000], limit=CANDIDATES, filters=seen)
+        hits, _ = call.memory.find_text(term[:1_000], limit=CANDIDATES, filters=searchable)
         candidates.update((memory.id, memory) for memory in hits)
     found = []
     for memory in candidates.values():
-        where = [_matching_fields(memory, term) for term in terms]
-        if all(where) if every else any(where):
-            fields = [name for name in _FIELDS if any(name in each for each in where)]
+        matches = [_matching_fields(memory, term) for term in terms]
+        if all(matches) if every else any(matches):
+            fields = [name for name in _FIELDS if any(name in each for each in matches)]
             found.append((memory, fields))
     found.sort(key=lambda each: (-each[0].importance, -each[0].num))
     return found[:limit]
@@ -249,76 +249,80 @@ _FIELDS = ("action", "feeling", "themes", "when")
 
 def _matching_fields(memory: Memory, term: str) -> list[str]:
     scene = scene_of(memory)
-    held: dict[str, Any] = {
+    matches: dict[str, Any] = {
         "action": term in scene.action.casefold(),
         "feeling": term in scene.feeling.casefold(),
         "themes": term in [theme.casefold() for theme in scene.themes],
         "when": term in json.dumps(list(scene.when), ensure_ascii=False).casefold(),
     }
-    return [name for name, holds in held.items() if holds]
+    return [name for name, matched in matches.items() if matched]
 
 
 def capped(text: str) -> str:
-    """A text of limited length, with a marker if it was longer."""
+    """Truncate a text to the maximum length, and mark it as truncated."""
     return text if len(text) <= TEXT_CHARS else f"{text[:TEXT_CHARS]}\n… (truncated)"
 
 
 def merge_nodes(call: Call, *, node_ids: str, summary: str, feeling: str | None = None) -> str:
-    """One node instead of several, which stay stored as superseded."""
+    """Merge several nodes into a new one; the old nodes stay stored as superseded."""
     being = being_of(call)
-    wanted = list(dict.fromkeys(each.strip() for each in node_ids.split(",") if each.strip()))
-    if len(wanted) > MOST_MERGED:
+    ids = list(dict.fromkeys(each.strip() for each in node_ids.split(",") if each.strip()))
+    if len(ids) > MOST_MERGED:
         return f"error: at most {MOST_MERGED} nodes can be merged at once; nothing was changed."
     with exclusive(call.memory, "merge nodes"):
-        return _merge(call, being, wanted, summary.strip(), feeling or "")
+        return _merge(call, being, ids, summary.strip(), feeling or "")
 
 
-def _merge(call: Call, being: str, wanted: Sequence[str], summary: str, feeling: str) -> str:
+def _merge(call: Call, being: str, ids: Sequence[str], summary: str, feeling: str) -> str:
     found: dict[str, Memory] = {}
-    elsewhere = []
-    for identity in wanted:
+    other_memories = []
+    for identity in ids:
         node = sight.get(call.memory, identity)
         if node is None:
             continue
         if sight.is_own(being, node, NODE) and node.state in (*LIVE_STATES, "dead"):
             found[node.id] = node
-        elif node.kind != NODE and sight.findable(call.memory, being).admits(node):
-            elsewhere.append(node)
-    if elsewhere:
-        lives = ", ".join(f"{each.id} is a {each.kind}" for each in elsewhere)
-        return f"error: only this being's nodes can be merged; {lives} of another dialect."
+        elif node.kind != NODE and sight.searchable_rows(call.memory, being).admits(node):
+            other_memories.append(node)
+    if other_memories:
+        foreign = ", ".join(f"{each.id} is a {each.kind}" for each in other_memories)
+        return f"error: only this being's nodes can be merged; {foreign} of another dialect."
     if len(found) < 2:
         return f"error: {len(found)} of these nodes exist; two or more are needed to merge."
     if not summary:
-        return "error: summary is empty; say what the merged node tells."
-    new = _merged(call.memory, being, list(found.values()), summary, feeling)
+        return "error: summary is empty; describe the merged node."
+    new = _store_merged(call.memory, being, list(found.values()), summary, feeling)
     return f"{len(found)} nodes merged. new id: {new.id}"
 
 
-def _merged(
+def _store_merged(
     memory: Commonplace, being: str, nodes: Sequence[Memory], summary: str, feeling: str
 ) -> Memory:
-    """The new node, in the cluster of the first."""
-    merged = [scene_of(node) for node in nodes]
+    """Store the merged node, in the cluster of the first node."""
+    merged_scenes = [scene_of(node) for node in nodes]
     scene = Scene(
         action=summary,
-        actors=tuple(dict.fromkeys(actor for each in merged for actor in each.actors)),
-        when=tuple(dict.fromkeys(day for each in merged for day in each.dates)),
+        actors=tuple(dict.fromkeys(actor for each in merged_scenes for actor in each.actors)),
+        when=tuple(dict.fromkeys(day for each in merged_scenes for day in each.dates)),
         feeling=feeling,
-        themes=tuple(dict.fromkeys(theme for each in merged for theme in each.themes)),
+        themes=tuple(dict.fromkeys(theme for each in merged_scenes for theme in each.themes)),
         importance=max(node.importance for node in nodes),
     )
-    trust = lowest(nodes)
+    trust = lowest_trust(nodes)
     draft = scenes.draft(being, scene, kind=NODE, trust=trust, merged=[n.id for n in nodes])
     (new,) = memory.remember_many([draft])
     if any(node.pinned for node in nodes):
         memory.revise(new.id, pinned=True)
-    homes = memory.clusters.homes(*(node.id for node in nodes))
+    clusters_by_node = memory.clusters.homes(*(node.id for node in nodes))
     for node in nodes:
         memory.revise(node.id, state="superseded")
         memory.links.add(new.id, node.id, "supersedes", weight=1.0, reason="merged")
-    for cluster in dict.fromkeys(each for held in homes.values() for each in held):
-        memory.clusters.remove(cluster, *(n for n, held in homes.items() if cluster in held))
-    if first := next((held[0] for held in homes.values() if held), None):
+    for cluster in dict.fromkeys(
+        each for clusters in clusters_by_node.values() for each in clusters
+    ):
+        memory.clusters.remove(
+            cluster, *(n for n, clusters in clusters_by_node.items() if cluster in clusters)
+        )
+    if first := next((clusters[0] for clusters in clusters_by_node.values() if clusters), None):
         memory.clusters.add(first, new.id)
     return new

@@ -1,4 +1,4 @@
-"""Structured memory: the targets that update_memory reads and writes, and relations."""
+"""Structured memory: relations, and the targets of update_memory."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from commonplace.dialects.being import beings, notes, scenes, sight
-from commonplace.dialects.being.beings import lower
+from commonplace.dialects.being.beings import lower_trust
 from commonplace.dialects.being.sight import (
     DIARY,
     KNOWLEDGE,
@@ -60,7 +60,7 @@ class Request:
 
 
 Action = Callable[[Request], str]
-"""Carries out a request and returns a message; InvalidInput and NotFound mean that it is refused.
+"""Executes a request and returns a message; raises InvalidInput or NotFound to refuse it.
 """
 
 
@@ -75,7 +75,7 @@ def update_memory(
     to: str | None = None,
     trust: str = "inferred",
 ) -> Result:
-    """Read or write one target; a request that is refused changes nothing."""
+    """Read or write one target; a refused request changes nothing."""
     request = Request(
         call.memory, being_of(call), target, content or "", (key or "").strip(), location,
         (to or "").strip(), trust,
@@ -118,38 +118,38 @@ class KeyedTarget:
 
     kind: str
     default: int = 0
-    """How many characters of the content are the key if none is given; 0 if one is required."""
+    """The length of the default key, taken from the content; 0 if a key is required."""
     joins: bool = False
-    """Whether append adds to the text that is there."""
+    """Whether append adds to the existing text, or replaces it."""
 
     def get(self, request: Request) -> str:
-        """One entry's text, or all entries."""
+        """Return one entry's text, or all entries."""
         if request.key:
             return self._existing(request).text
         return _as_json(self.to_dict(each) for each in self.all(request.memory, request.being))
 
     def append(self, request: Request) -> str:
-        """A new entry, or more text for an existing one."""
+        """Add an entry, or append to the text of an existing one."""
         key = request.key or " ".join(request.content.split())[: self.default].strip()
         if not key:
             raise InvalidInput(f"key is required to append to {request.target}.")
-        there = self.find(request.memory, request.being, key)
+        existing = self.find(request.memory, request.being, key)
         text = request.content
-        if there is not None and self.joins:
-            text = f"{there.text}\n\n{text}"
+        if existing is not None and self.joins:
+            text = f"{existing.text}\n\n{text}"
         self.put(request.memory, request.being, key, text, request.trust, _location(request))
-        return f"{request.target} {key!r} {'updated' if there else 'added'}."
+        return f"{request.target} {key!r} {'updated' if existing else 'added'}."
 
     def update(self, request: Request) -> str:
-        """Replace an entry's text; a missing entry is added."""
-        there = self.find(request.memory, request.being, request.key)
+        """Replace the text of an entry; add the entry if it is missing."""
+        existing = self.find(request.memory, request.being, request.key)
         self.put(
             request.memory, request.being, request.key, request.content, request.trust,
             _location(request),
         )  # fmt: skip
-        if there is None:
+        if existing is None:
             return f"{request.target} {request.key!r} added."
-        return f"updated {request.key!r}. before: {there.text} after: {request.content}"
+        return f"updated {request.key!r}. before: {existing.text} after: {request.content}"
 
     def delete(self, request: Request) -> str:
         """Hide an entry."""
@@ -157,22 +157,22 @@ class KeyedTarget:
         return f"deleted {request.key!r}."
 
     def _existing(self, request: Request) -> Memory:
-        there = self.find(request.memory, request.being, request.key)
-        if there is None:
+        entry = self.find(request.memory, request.being, request.key)
+        if entry is None:
             raise NotFound(f"{request.key!r} was not found.")
-        return there
+        return entry
 
     def ref(self, being: str, key: str) -> str:
-        """The ref of an entry; keys can have any form and length."""
+        """Return the ref of an entry; it has a hash of the key, which can have any length."""
         whose = "shared" if self.kind in SHARED else being
         return f"{self.kind}:{whose}:{hashlib.sha256(key.encode()).hexdigest()[:40]}"
 
     def find(self, memory: Commonplace, being: str, key: str) -> Memory | None:
-        """The entry of a key."""
+        """Return the live entry with this key, or None."""
         return lookup.find_live(memory, self.ref(being, key))
 
     def all(self, memory: Commonplace, being: str) -> list[Memory]:
-        """All entries, sorted by key."""
+        """Return all entries, sorted by key."""
         found = sight.every(memory, sight.own_rows(being, self.kind))
         return sorted(found, key=lambda each: each.title)
 
@@ -185,22 +185,22 @@ class KeyedTarget:
         trust: str,
         extra: Mapping[str, Any] | None = None,
     ) -> Memory:
-        """Insert or replace the entry of a key."""
+        """Insert or replace the entry with this key."""
         checks.text(key, "key", max_chars=checks.TITLE_CHARS)
-        there = lookup.find(memory, self.ref(being, key))
-        if there is None:
+        existing = lookup.find(memory, self.ref(being, key))
+        if existing is None:
             tags = [] if self.kind in SHARED else [sight.tag(being)]
             return memory.remember(
                 text, kind=self.kind, title=key, ref=self.ref(being, key), tags=tags,
                 trust=trust, attrs=dict(extra or {}),
             )  # fmt: skip
         return memory.revise(
-            there.id, text=text, state="active", trust=lower(there, trust),
-            attrs={**there.attrs, **(extra or {})},
+            existing.id, text=text, state="active", trust=lower_trust(existing, trust),
+            attrs={**existing.attrs, **(extra or {})},
         )  # fmt: skip
 
     def to_dict(self, entry: Memory) -> dict[str, Any]:
-        """An entry in a list."""
+        """Return the fields of an entry for lists."""
         location = {"location": entry.attrs.get("location")} if self.kind == MAP else {}
         return {
             "key": entry.title, "content": entry.text, **location,
@@ -224,7 +224,7 @@ THINK = "think_md"
 
 
 def thoughts(memory: Commonplace, being: str) -> str:
-    """The thoughts of the being's last reflection."""
+    """Return the thoughts of the being's last reflection, or an empty string."""
     found = THOUGHTS.find(memory, being, THINK)
     return found.text if found else ""
 
@@ -233,25 +233,25 @@ def thoughts(memory: Commonplace, being: str) -> str:
 
 
 def today() -> str:
-    """The current date in UTC."""
+    """Return the current date in UTC."""
     return datetime.now(UTC).date().isoformat()
 
 
 def diary_entries(memory: Commonplace, being: str, count: int = DIARIES) -> list[Memory]:
-    """The newest days."""
+    """Return the newest diary entries."""
     return DIARY_DAYS.all(memory, being)[::-1][:count]
 
 
 def _with_day_key(act: Action) -> Action:
-    """An action whose key is a date, by default today."""
+    """Wrap an action to require a date as its key; the default is today."""
 
-    def acted(request: Request) -> str:
+    def run_with_day(request: Request) -> str:
         day = request.key or today()
         if not scenes.is_day(day):
-            raise InvalidInput("key must be a date as YYYY-MM-DD.")
+            raise InvalidInput("key must be a date in the form YYYY-MM-DD.")
         return act(replace(request, key=day))
 
-    return acted
+    return run_with_day
 
 
 def _get_diary(request: Request) -> str:
@@ -280,20 +280,20 @@ class IdTarget:
     rewrite: Callable[[Request, Memory], None]
 
     def get(self, request: Request) -> str:
-        """One entry's text, or all entries."""
+        """Return one entry's text, or all entries."""
         if request.key:
             return self.text(self._existing(request))
         return _as_json(self.listed(request.memory, request.being))
 
     def append(self, request: Request) -> str:
-        """A new entry."""
+        """Add an entry."""
         return f"{self.noun} {self.add(request).id} added."
 
     def update(self, request: Request) -> str:
         """Replace an entry's text."""
-        there = self._existing(request)
-        self.rewrite(request, there)
-        return f"{self.noun} updated. before: {self.text(there)} after: {request.content}"
+        existing = self._existing(request)
+        self.rewrite(request, existing)
+        return f"{self.noun} updated. before: {self.text(existing)} after: {request.content}"
 
     def delete(self, request: Request) -> str:
         """Hide an entry."""
@@ -307,27 +307,27 @@ class IdTarget:
         return found
 
 
-def _rewrite_note(request: Request, there: Memory) -> None:
-    """Replace a note's text; a scene, by the scene in the JSON if there is one."""
+def _rewrite_note(request: Request, note: Memory) -> None:
+    """Replace the text of a note, or a scene by the JSON of another scene."""
     memory, content = request.memory, request.content
-    trust = lower(there, request.trust)
-    if there.kind == NOTE:
-        memory.revise(there.id, text=content, trust=trust)
+    trust = lower_trust(note, request.trust)
+    if note.kind == NOTE:
+        memory.revise(note.id, text=content, trust=trust)
     elif (scene := scenes.parse(content)) is not None:
         scenes.refuse_reserved_themes(scene)
-        memory.revise(there.id, **scenes.changes(request.being, scene, trust=trust))
+        memory.revise(note.id, **scenes.changes(request.being, scene, trust=trust))
     else:
-        memory.revise(there.id, text=content, attrs={}, trust=trust)
+        memory.revise(note.id, text=content, attrs={}, trust=trust)
 
 
 def rules(memory: Commonplace, being: str) -> list[Memory]:
-    """The being's rules in their order."""
+    """Return the being's rules by their `sort_order`."""
     found = sight.every(memory, sight.own_rows(being, RULE), "oldest")
     return sorted(found, key=lambda rule: rule.attrs.get("sort_order", RULE_ORDER))
 
 
-def rule_shown(rule: Memory) -> dict[str, Any]:
-    """A rule in a list."""
+def rule_to_dict(rule: Memory) -> dict[str, Any]:
+    """Return the fields of a rule for lists."""
     return {
         "id": rule.id,
         "category": rule.attrs.get("category", ""),
@@ -338,15 +338,15 @@ def rule_shown(rule: Memory) -> dict[str, Any]:
     }
 
 
-def rules_shown(memory: Commonplace, being: str) -> list[dict[str, Any]]:
-    """All rules as they are listed."""
-    return [rule_shown(rule) for rule in rules(memory, being)]
+def rule_dicts(memory: Commonplace, being: str) -> list[dict[str, Any]]:
+    """Return all rules of a being as dicts."""
+    return [rule_to_dict(rule) for rule in rules(memory, being)]
 
 
 def add_rule(
     memory: Commonplace, being: str, category: str, title: str, text: str, trust: str, **attrs: Any
 ) -> Memory:
-    """A new rule."""
+    """Store a rule."""
     stored = {"category": category, "sort_order": RULE_ORDER, "enabled": True, **attrs}
     return memory.remember(
         text, kind=RULE, title=title, tags=[sight.tag(being)], trust=trust, attrs=stored
@@ -363,15 +363,15 @@ def _append_rule(request: Request) -> Memory:
     )  # fmt: skip
 
 
-def _rewrite_rule(request: Request, there: Memory) -> None:
-    request.memory.revise(there.id, text=request.content, trust=lower(there, request.trust))
+def _rewrite_rule(request: Request, rule: Memory) -> None:
+    request.memory.revise(rule.id, text=request.content, trust=lower_trust(rule, request.trust))
 
 
 NOTES = IdTarget(
-    "note", (NOTE, SCENE), notes.listed, notes.content_of,
+    "note", (NOTE, SCENE), notes.newest_notes, notes.content_of,
     lambda r: notes.add_note(r.memory, r.being, r.content, r.trust), _rewrite_note,
 )  # fmt: skip
-RULES = IdTarget("rule", (RULE,), rules_shown, lambda rule: rule.text, _append_rule, _rewrite_rule)
+RULES = IdTarget("rule", (RULE,), rule_dicts, lambda rule: rule.text, _append_rule, _rewrite_rule)
 
 
 # --- the soul ------------------------------------------------------------------------------------
@@ -401,13 +401,13 @@ def _update_soul(request: Request) -> str:
 
 
 def unread(memory: Commonplace, being: str) -> list[Memory]:
-    """Unread messages to a being, oldest first."""
+    """Return unread messages to a being, oldest first."""
     found = sight.every(memory, sight.own_rows(being, PARTY), "oldest")
     return [each for each in found if not each.attrs.get("read")]
 
 
-def party_shown(message: Memory) -> dict[str, Any]:
-    """A message in a list."""
+def party_message_to_dict(message: Memory) -> dict[str, Any]:
+    """Return the fields of a message for lists."""
     return {
         "from": message.attrs.get("from", ""),
         "content": message.text,
@@ -416,25 +416,25 @@ def party_shown(message: Memory) -> dict[str, Any]:
 
 
 def _get_party(request: Request) -> str:
-    waiting = unread(request.memory, request.being)
-    for message in waiting:
+    messages = unread(request.memory, request.being)
+    for message in messages:
         request.memory.revise(message.id, attrs={**message.attrs, "read": True})
-    return _as_json(map(party_shown, waiting))
+    return _as_json(map(party_message_to_dict, messages))
 
 
 def _send(request: Request) -> str:
     if not request.to:
         raise InvalidInput("to is required: the name of another being of this owner.")
-    named = [
+    recipients = [
         each for each in sight.beings(request.memory)
         if _name(request.memory, each).casefold() == request.to.casefold()
     ]  # fmt: skip
-    if len(named) != 1:
-        why = "There is no being" if not named else "There are several beings"
+    if len(recipients) != 1:
+        why = "There is no being" if not recipients else "There are several beings"
         raise NotFound(f"{why} named {request.to!r} here.")
     sender = sight.find(request.memory, request.being)
     request.memory.remember(
-        request.content, kind=PARTY, tags=[sight.tag(named[0].id)], trust=request.trust,
+        request.content, kind=PARTY, tags=[sight.tag(recipients[0].id)], trust=request.trust,
         attrs={"from": _name(request.memory, sender), "from_being": sender.id,
                "to": request.to, "read": False},
     )  # fmt: skip
@@ -492,7 +492,9 @@ def _relate(
     if not name or not sort:
         raise InvalidInput("entity_name and relation_type must not be empty.")
     if len(name) > 400 or len(sort) > 100:
-        raise InvalidInput("entity_name has at most 400 characters, relation_type 100.")
+        raise InvalidInput(
+            "entity_name can have at most 400 characters, and relation_type at most 100."
+        )
     if action != "delete" and not content.strip():
         raise InvalidInput("content is required to upsert a relation.")
     key = f"{sort}: {name}"
@@ -501,8 +503,8 @@ def _relate(
             extra = {"entity_name": name, "relation_type": sort}
             RELATIONS.put(memory, being, key, content, trust, extra)
             return f"relation to {name!r} stored."
-        there = RELATIONS.find(memory, being, key)
-        if there is None:
+        existing = RELATIONS.find(memory, being, key)
+        if existing is None:
             raise NotFound(f"There is no relation to {name!r}.")
-        memory.forget(there.id)
+        memory.forget(existing.id)
         return f"relation to {name!r} deleted."

@@ -1,4 +1,4 @@
-"""The REST routes, the WebSocket of bridges, and how failures and refusals are returned."""
+"""The REST routes, the WebSocket route of bridges, and the format of errors."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ READ_ONLY = ReadOnly(
     methods=frozenset(
         {"initialize", "notifications/initialized", "tools/list", "tools/call", "resources/list"}
         | {"resources/read", "prompts/list", "prompts/get", "ping"}
-        # Clients of the newer protocol send these before the first request, and to cancel one.
+        # Clients of newer MCP versions send the first one at the start, the second one to cancel.
         | {"server/discover", "notifications/cancelled"}
     ),
     other_method=NO_ACTION,
@@ -27,15 +27,15 @@ _NUMBER = re.compile(r"\d+")
 
 
 def fail(tool: Tool, error: CommonplaceError) -> Wire:
-    """A failure as text; recall answers with a text instead of an error."""
+    """Return an error result as text; for recall, a result that is not marked as an error."""
     if tool.name == "recall":
-        text = f"Memory could not be searched just now ({error.message}) Go on without it."
+        text = f"The memory could not be searched ({error.message}) Continue without it."
         return {"content": [{"type": "text", "text": text}], "isError": False}
     return {"content": [{"type": "text", "text": f"error: {error}"}], "isError": True}
 
 
 def refuse(status: int, code: str, message: str, request: str) -> dict[str, Any]:
-    """The body of a refused request."""
+    """Return the body of an HTTP error."""
     del code, request
     if status == 401:
         return {"error": "Unauthorized"}
@@ -57,14 +57,14 @@ def refuse(status: int, code: str, message: str, request: str) -> dict[str, Any]
 def _fail(exchange: Exchange, error: CommonplaceError) -> Reply:
     status = status_of(error, otherwise=500)
     if isinstance(error, NotFound):
-        said = "Not found"
+        message = "Not found"
     elif isinstance(error, NotPermitted):
-        said = NO_ACTION
+        message = NO_ACTION
     elif status == 500 and exchange.route.operation == "patrol_trigger":
-        said = "Patrol failed"
+        message = "Patrol failed"
     else:
-        said = str(error)
-    return Reply({"error": said}, status)
+        message = str(error)
+    return Reply({"error": message}, status)
 
 
 _ONE = "/v1/beings/{being_id}"

@@ -1,4 +1,4 @@
-"""Runs patrols, one at a time for each being, and opens the language model that they use."""
+"""Run patrols, one at a time for each being, with the language model of the owner."""
 
 from __future__ import annotations
 
@@ -25,24 +25,24 @@ if TYPE_CHECKING:
 
 HEADER = "x-llm-api-key"
 CALL_SECONDS = 25.0
-"""How long a patrol that a caller waits for may use a model."""
+"""The seconds for which a patrol may use a model while a caller waits."""
 BACKGROUND_SECONDS = 300.0
 BUSY_SECONDS = 10.0
 STOP_SECONDS = 20.0
-PATROLS = 4  # patrols that run in the background at the same time
+PATROLS = 4  # maximum number of background patrols at the same time
 
 log = logging.getLogger(__name__)
 
 
 class Runtime:
-    """The patrols of one library."""
+    """Runs the patrols of one library."""
 
     def __init__(self, library: Library, setting: Setting | None = None) -> None:
         self._locks = library.coordination
         self._setting = setting
         self._lock = threading.Lock()
         self._due: dict[tuple[str, str], Call] = {}
-        """By (space, being): patrols that wait or run."""
+        """Patrols that wait or run, by (space, being)."""
         self._queue: deque[tuple[str, str]] = deque()
         self._threads: set[threading.Thread] = set()
         self._stopping = False
@@ -53,7 +53,7 @@ class Runtime:
         return self._setting.environ if self._setting else os.environ
 
     def keys(self) -> Any:
-        """The owners' keys; None without a vault to seal them."""
+        """Return the store of the owners' keys, or None if there is no vault to encrypt them."""
         from commonplace.platform.llm_keys import LlmKeys
 
         if self._setting is None or self._setting.vault is None:
@@ -62,18 +62,18 @@ class Runtime:
 
     @property
     def setting(self) -> Setting | None:
-        """What the dialect was started with; None outside a server."""
+        """The setting with which the dialect was started; None outside a server."""
         return self._setting
 
     def thinking(self, call: Call, seconds: float) -> Any:
-        """A model with the key of the request's header, or the owner's; None without a key."""
+        """Return a model with the key of the request or of the owner, or None without a key."""
         from commonplace.dialects.being.thinking import Thinking
 
         access = self._access(call)
         return None if access is None else Thinking(access, seconds)
 
     def model(self, call: Call) -> Any:
-        """The model of `thinking`, or else the one that the operator has configured for agents."""
+        """Return the model of the request or the owner, or else the operator's model."""
         from commonplace.platform import llm
 
         return self._access(call) or llm.of_operator(self.environ)
@@ -81,11 +81,11 @@ class Runtime:
     def _access(self, call: Call) -> Any:
         from commonplace.platform import llm
 
-        given = call.request_info.headers.get(HEADER, "").strip()
-        if given:
-            anthropic = given.startswith("sk-ant-") or not given.startswith("sk-")
+        key = call.request_info.headers.get(HEADER, "").strip()
+        if key:
+            anthropic = key.startswith("sk-ant-") or not key.startswith("sk-")
             provider = "anthropic" if anthropic else "openai"
-            access: llm.Access | None = llm.Access(given, provider)
+            access: llm.Access | None = llm.Access(key, provider)
         else:
             keys = self.keys()
             access = keys.get(call.memory.name) if keys is not None else None
@@ -102,9 +102,10 @@ class Runtime:
         wait: float = BUSY_SECONDS,
         requested: bool = True,
     ) -> Report:
-        """Run a patrol; the report is `busy` if another one runs for too long.
+        """Run a patrol; the report has the status `busy` if another patrol holds the lock.
 
-        One that nobody requested runs only if enough scenes wait: another server may have run it.
+        Without `requested`, the patrol runs only if enough scenes still wait, because another
+        server may have processed them.
         """
         from commonplace.dialects.being import patrol  # imports numpy, which is slow
 
@@ -125,7 +126,7 @@ class Runtime:
         return str(sight.find(memory, being).attrs.get("patrol_marker") or "")
 
     def patrol_soon(self, call: Call, being: str) -> None:
-        """Start a patrol in the background, unless one waits or runs; at most `PATROLS` run."""
+        """Start a patrol in the background, unless this being's patrol already waits or runs."""
         name = (call.memory.name, being)
         with self._lock:
             if self._stopping or name in self._due:
@@ -139,7 +140,7 @@ class Runtime:
         thread.start()
 
     def _work(self) -> None:
-        """Run the patrols that are due, until there are none."""
+        """Run queued patrols until the queue is empty."""
         while True:
             with self._lock:
                 if self._stopping or not self._queue:
@@ -147,9 +148,9 @@ class Runtime:
                     return
                 name = self._queue.popleft()
                 call = self._due[name]
-            made: Report | None = None
+            report: Report | None = None
             try:
-                made = self.patrol(
+                report = self.patrol(
                     call,
                     name[1],
                     seconds=BACKGROUND_SECONDS,
@@ -159,18 +160,18 @@ class Runtime:
             except Exception:
                 log.exception("a patrol failed")
             with self._lock:
-                if made is not None and self._needs_another(call, name[1], made):
+                if report is not None and self._needs_another(call, name[1], report):
                     self._queue.append(name)
                 else:
                     del self._due[name]
 
-    def _needs_another(self, call: Call, being: str, made: Report) -> bool:
-        """Whether scenes that were recorded meanwhile start another patrol.
+    def _needs_another(self, call: Call, being: str, report: Report) -> bool:
+        """Return whether enough scenes were stored during a patrol to start another one.
 
-        After a failure they wait for the next request.
+        After a failed patrol the scenes wait for the next request.
         """
         try:
-            return "gather" not in made.failed and self._enough_scenes(call.memory, being)
+            return "gather" not in report.failed and self._enough_scenes(call.memory, being)
         except CommonplaceError:
             log.exception("a patrol failed")
             return False
@@ -182,14 +183,14 @@ class Runtime:
         return len(fit) >= notes.ENOUGH
 
     def close(self) -> None:
-        """Start no more patrols, and wait for those that run."""
+        """Start no more patrols, and wait for running ones."""
         self._stopping = True
         until = time.monotonic() + STOP_SECONDS
         for thread in list(self._threads):
             thread.join(max(0.0, until - time.monotonic()))
 
     def idle(self) -> bool:
-        """Whether no patrol waits or runs in the background."""
+        """Return whether no patrol waits or runs in the background."""
         return not self._due
 
 
@@ -198,7 +199,7 @@ _guard = threading.Lock()
 
 
 def of(library: Library) -> Runtime:
-    """The runtime of a library; outside a server it is created when needed."""
+    """Return the runtime of a library; create it if no server has done so."""
     with _guard:
         found = _runtimes.get(library)
         if found is None:
@@ -209,13 +210,13 @@ def of(library: Library) -> Runtime:
 @contextlib.contextmanager
 def running(setting: Setting) -> Iterator[None]:
     """Run patrols while the dialect is served."""
-    made = Runtime(setting.library, setting)
+    runtime = Runtime(setting.library, setting)
     with _guard:
-        _runtimes[setting.library] = made
+        _runtimes[setting.library] = runtime
     try:
         yield
     finally:
-        made.close()
+        runtime.close()
         with _guard:
             _runtimes.pop(setting.library, None)
 
@@ -225,10 +226,10 @@ def trigger_patrol(
 ) -> dict[str, Any]:
     """Run a patrol and wait for it."""
     being = being_of(call)
-    made = of(call.memory.library).patrol(call, being, messages=messages, marker_id=marker_id)
-    if len(made.failed) > len(_ESSENTIAL) and set(_ESSENTIAL) <= set(made.failed):
-        raise CommonplaceError("Patrol failed", hint="The log says why.")
-    return made.as_dict()
+    report = of(call.memory.library).patrol(call, being, messages=messages, marker_id=marker_id)
+    if len(report.failed) > len(_ESSENTIAL) and set(_ESSENTIAL) <= set(report.failed):
+        raise CommonplaceError("Patrol failed", hint="See the server's log for the reason.")
+    return report.as_dict()
 
 
 _ESSENTIAL = ("gather", "count", "fade")

@@ -1,4 +1,4 @@
-"""Scenes: how one is read from JSON, stored and shown."""
+"""Scenes: parse them from JSON, store them, and format them as text."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ _TAGS = checks.TAGS - 1
 
 @dataclass(frozen=True, slots=True)
 class Scene:
-    """Something that happened."""
+    """An event that a being has experienced."""
 
     action: str
     actors: tuple[str, ...] = ()
     when: tuple[Any, ...] = ()
-    """Dates, or {date, action} of what was merged into it."""
+    """Dates, or {date, action} for each scene that was merged into this one."""
     setting: str = ""
     dialogue: tuple[str, ...] = ()
     sensory: tuple[str, ...] = ()
@@ -37,7 +37,7 @@ class Scene:
     importance: float = IMPORTANCE
 
     def as_dict(self) -> dict[str, Any]:
-        """The scene as JSON; empty optional fields are left out."""
+        """Return the scene as a dict without its empty optional fields."""
         whole: dict[str, Any] = {
             "action": self.action, "actors": list(self.actors), "when": list(self.when),
             "setting": self.setting, "dialogue": list(self.dialogue),
@@ -59,7 +59,7 @@ class Scene:
 
     @property
     def line(self) -> str:
-        """The scene on one line."""
+        """The scene as one line of text."""
         dates = "、".join(_shown(each) for each in self.when)
         parts = [dates, self.setting, self.action]
         if self.dialogue:
@@ -88,7 +88,7 @@ def _shown(when: Any) -> str:
 
 
 def parse(text: str) -> Scene | None:
-    """A scene from its JSON; None if that is not a scene."""
+    """Parse a scene from JSON; return None if the JSON is not a scene."""
     try:
         value = json.loads(text)
     except (ValueError, RecursionError):
@@ -97,7 +97,7 @@ def parse(text: str) -> Scene | None:
 
 
 def from_dict(value: Any) -> Scene | None:
-    """A scene from plain values; None without an action. Other invalid fields are ignored."""
+    """Parse a scene from a dict; return None without an action, and ignore invalid fields."""
     if not isinstance(value, Mapping):
         return None
     action = value.get("action")
@@ -138,7 +138,7 @@ def _texts(value: Any) -> tuple[str, ...]:
 
 
 def changes(being: str, scene: Scene, *, trust: str, **attrs: Any) -> dict[str, Any]:
-    """The fields of a memory that holds a scene."""
+    """Return the fields of the memory that stores a scene."""
     return {
         "text": scene.text, "tags": tags_of(being, scene), "importance": scene.importance,
         "occurred_at": next(filter(is_day, scene.dates), None), "trust": trust,
@@ -147,24 +147,24 @@ def changes(being: str, scene: Scene, *, trust: str, **attrs: Any) -> dict[str, 
 
 
 def draft(being: str, scene: Scene, *, kind: str, trust: str, **attrs: Any) -> Draft:
-    """A new memory that holds a scene."""
+    """Return the draft of a memory that stores a scene."""
     return Draft(kind=kind, **changes(being, scene, trust=trust, **attrs))
 
 
 def tags_of(being: str, scene: Scene) -> list[str]:
-    """The being's tag, and the themes that are valid tags and not reserved."""
+    """Return the being's tag, and the themes that are valid and unreserved tags."""
     themes = [theme for theme in scene.themes if len(theme) <= checks.TAG_CHARS]
-    taken = RESERVED.tags_among(themes)
-    return [tag(being), *[theme for theme in themes if theme not in taken][:_TAGS]]
+    reserved = RESERVED.tags_among(themes)
+    return [tag(being), *[theme for theme in themes if theme not in reserved][:_TAGS]]
 
 
 def refuse_reserved_themes(scene: Scene) -> None:
-    """InvalidInput if a theme of a caller's scene is a reserved tag."""
+    """Raise InvalidInput if a theme is a reserved tag."""
     RESERVED.refuse_tags(scene.themes)
 
 
 def is_day(text: str) -> bool:
-    """Whether a text is a date as YYYY-MM-DD."""
+    """Return whether a text is a date in the form YYYY-MM-DD."""
     try:
         return bool(_DAY.fullmatch(text) and date.fromisoformat(text))
     except ValueError:
@@ -172,14 +172,14 @@ def is_day(text: str) -> bool:
 
 
 def scene_of(memory: Memory) -> Scene:
-    """The scene of a node; another agent's memory is shown as a scene."""
+    """Return the scene of a node, or a scene made from another agent's memory."""
     if memory.kind == NODE:
-        held = memory.attrs.get("scene")
-        if isinstance(held, Mapping):
-            found = from_dict({**held, "importance": memory.importance})
+        stored = memory.attrs.get("scene")
+        if isinstance(stored, Mapping):
+            found = from_dict({**stored, "importance": memory.importance})
             if found is not None:
                 return found
     day = (memory.occurred_at or memory.created_at).date().isoformat()
-    said = f"{memory.title}: {memory.text}" if memory.title else memory.text
+    action = f"{memory.title}: {memory.text}" if memory.title else memory.text
     themes = tuple(each for each in memory.tags if not each.startswith("being:"))
-    return Scene(action=said, when=(day,), themes=themes, importance=memory.importance)
+    return Scene(action=action, when=(day,), themes=themes, importance=memory.importance)

@@ -1,7 +1,8 @@
-"""What a being can read: its own rows, rows that all beings of its owner share, and the owner's
-other memories.
+"""The rows that a being can read.
 
-Every row of a being has the being's tag. All filters that separate beings are made here.
+These are its own rows, the rows that all beings of its owner share, and the owner's other memories.
+
+Every row of a being has the being's tag. This module builds all filters that separate beings.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ BEING = "being"
 SOUL = "being.soul"
 NODE = "scene"
 SCENE = "being.scene"
-"""A scene that waits for the next patrol, which makes it a node."""
+"""A scene that the next patrol turns into a node."""
 NOTE = "being.note"
 PREFERENCE = "being.preference"
 KNOWLEDGE = "being.knowledge"
@@ -38,28 +39,28 @@ PARTY = "being.party"
 THOUGHT = "being.thought"
 CAPABILITY = "being.capability"
 ACT = "being.act"
-"""An act that waits for its owner's decision."""
+"""An act that waits for the owner's decision."""
 KINDS = (NODE, *RESERVED.own_records)
 SHARED = (KNOWLEDGE, TOOL)
 """Kinds that all beings of an owner share."""
 SAID = "being-history"
-"""The tag of conversation messages, which have their own search."""
+"""The tag of conversation messages. Only search_history searches them."""
 ALL_STATES = (*LIVE_STATES, "dead")
 
 
 def tag(being: str) -> str:
-    """The tag of a being's rows."""
+    """Return the tag of a being's rows."""
     return f"being:{being}"
 
 
 def own_rows(being: str, *kinds: str, **conditions: Any) -> Filters:
-    """The being's rows of some kinds; rows of shared kinds belong to all beings of the owner."""
+    """Return filters for the being's rows of some kinds; shared kinds need no tag."""
     tags = () if set(kinds) <= set(SHARED) else (tag(being),)
     return Filters(kinds=kinds, tags_all=tags, **conditions)
 
 
-def findable(memory: Commonplace, being: str, **conditions: Any) -> Filters:
-    """What free-text search may find: its nodes and what other agents of the owner stored."""
+def searchable_rows(memory: Commonplace, being: str, **conditions: Any) -> Filters:
+    """Return the filters of free-text search: the being's nodes, and memories of other agents."""
     others = [tag(each.id) for each in every(memory, Filters(kinds=[BEING], states=_KNOWN))]
     others.remove(tag(being))
     return Filters(without_kinds=RESERVED.own_records, tags_none=[*others, SAID], **conditions)
@@ -69,47 +70,47 @@ _KNOWN = (*LIVE_STATES, "archived")
 
 
 def readable(memory: Memory) -> bool:
-    """Whether a row has valid attrs for its kind; `doctor` reports rows without them."""
+    """Return whether the attrs of a row are valid for its kind; `doctor` reports invalid ones."""
     return RESERVED.readable(memory.kind, memory.attrs)
 
 
-def number_of(row: Memory, name: str, otherwise: int = 0) -> int:
-    """An integer attribute of a row."""
-    held = row.attrs.get(name)
-    return held if isinstance(held, int) else otherwise
+def number_of(row: Memory, name: str, default: int = 0) -> int:
+    """Return an integer attribute of a row, or the default if it is missing or invalid."""
+    value = row.attrs.get(name)
+    return value if isinstance(value, int) else default
 
 
 def marks_of(being: Memory) -> list[int]:
-    """The newest row of each of a being's patrols."""
-    held = being.attrs.get("marks")
-    return [each for each in held if isinstance(each, int)] if isinstance(held, list) else []
+    """Return the row numbers that mark a being's patrols: each is the newest row at a patrol."""
+    marks = being.attrs.get("marks")
+    return [each for each in marks if isinstance(each, int)] if isinstance(marks, list) else []
 
 
 def every(memory: Commonplace, filters: Filters, order: str = "newest") -> Iterator[Memory]:
-    """All rows that pass the filters and are readable."""
+    """Return all rows that pass the filters and have valid attrs."""
     return filter(readable, lookup.every(memory, filters, order))
 
 
 def is_own(being: str, memory: Memory, *kinds: str) -> bool:
-    """Whether a row is this being's, of one of the kinds."""
+    """Return whether a row belongs to this being and has one of the kinds."""
     mine = memory.kind in SHARED or tag(being) in memory.tags
     return memory.kind in (kinds or KINDS) and mine and readable(memory)
 
 
 def beings(memory: Commonplace) -> list[Memory]:
-    """The owner's beings, oldest first."""
+    """Return the owner's beings, oldest first."""
     return list(every(memory, Filters(kinds=[BEING]), "oldest"))
 
 
 def get(memory: Commonplace, identity: str) -> Memory | None:
-    """A memory by an id that a caller gave; None if there is none, or the id is malformed."""
+    """Return the memory with this id, or None if there is none or the id is malformed."""
     with contextlib.suppress(InvalidInput):
         return lookup.find(memory, identity)
     return None
 
 
 def find(memory: Commonplace, identity: str) -> Memory:
-    """A being of this owner that is not deleted, by its id; NotFound if there is none."""
+    """Return the owner's live being with this id; raise NotFound if there is none."""
     found = get(memory, identity)
     if (
         found is None
@@ -121,28 +122,31 @@ def find(memory: Commonplace, identity: str) -> Memory:
     return found
 
 
-def identify(memory: Commonplace, caller: Caller, named: Sequence[str]) -> Caller:
-    """The caller as a being: the one that the address or token names, or the only one."""
-    wanted = {each for each in (*named, caller.subject) if each}
-    if len(wanted) > 1 or "" in named:
+def identify(memory: Commonplace, caller: Caller, names: Sequence[str]) -> Caller:
+    """Return the caller with a being as its subject.
+
+    The address or the token names the being; without a name the owner must have only one.
+    """
+    distinct = {each for each in (*names, caller.subject) if each}
+    if len(distinct) > 1 or "" in names:
         raise NotFound("There is no such being.")
-    if wanted:
-        return replace(caller, subject=find(memory, wanted.pop()).id)
-    there = beings(memory)
-    if len(there) == 1:
-        return replace(caller, subject=there[0].id)
-    if not there:
+    if distinct:
+        return replace(caller, subject=find(memory, distinct.pop()).id)
+    all_beings = beings(memory)
+    if len(all_beings) == 1:
+        return replace(caller, subject=all_beings[0].id)
+    if not all_beings:
         raise InvalidInput(
-            "There is no being yet.", hint="Make one: 'commonplace being create NAME'."
+            "There is no being yet.", hint="Create one with 'commonplace being create NAME'."
         )
     raise InvalidInput(
-        f"There are {len(there)} beings: name the being.",
+        f"There are {len(all_beings)} beings. Say which one to use.",
         hint="Use /mcp/{beingId}, ?being_id=, or --being over stdio.",
     )
 
 
 def being_of(call: Call) -> str:
-    """The being that a call is made as."""
+    """Return the id of the being that makes a call."""
     if not call.caller.subject:
         return identify(call.memory, call.caller, []).subject
     return call.caller.subject

@@ -1,4 +1,4 @@
-"""The WebSocket of a bridge: it registers capabilities, sends sensed data, and carries out acts."""
+"""The WebSocket of a bridge: it registers capabilities, sends sensed data, carries out acts."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ async def connect(exchange: Exchange) -> None:
 
 @dataclass
 class _Conversation:
-    """The messages of one bridge."""
+    """The connection of one bridge."""
 
     exchange: Exchange
     socket: WebSocket
@@ -43,11 +43,11 @@ class _Conversation:
     being: str
     bridge: bridges.Bridge | None = None
     unanswered: int = 0
-    """Pings without an answer."""
+    """The number of pings that the bridge has not answered."""
     loop: asyncio.AbstractEventLoop = field(default_factory=asyncio.get_running_loop)
 
     async def run(self) -> None:
-        """Answer messages until either side closes the socket."""
+        """Handle messages until either side closes the socket."""
         await self._reply({"type": "connected", "being_id": self.being})
         pinging = asyncio.create_task(self._ping())
         try:
@@ -55,7 +55,7 @@ class _Conversation:
                 try:
                     message = json.loads(await self.socket.receive_text())
                 except (ValueError, KeyError, RecursionError):
-                    await self._error("A message must be a JSON object as text.")
+                    await self._error("A message must be a text frame with a JSON object.")
                     continue
                 if not isinstance(message, dict):
                     await self._error("A message must be a JSON object.")
@@ -78,9 +78,11 @@ class _Conversation:
         elif kind == "pong":
             pass
         elif kind not in ("sense", "act_result"):
-            await self._error("Unknown message type.")
+            await self._error(
+                "Unknown message type. Use register, sense, act_result, pong or disconnect."
+            )
         elif self.bridge is None:
-            await self._error("Register first.")
+            await self._error("Send a register message first.")
         elif kind == "sense":
             await self._sense(message)
         else:
@@ -91,21 +93,25 @@ class _Conversation:
                 await self._error("No pending act has this id.")
 
     async def _register(self, message: dict[str, Any]) -> None:
-        given = message.get("capabilities")
+        capabilities = message.get("capabilities")
         try:
-            if not isinstance(given, list) or len(given) > bridges.CAPABILITIES:
+            if not isinstance(capabilities, list) or len(capabilities) > bridges.CAPABILITIES:
                 raise InvalidInput(
-                    f"capabilities must be a list of at most {bridges.CAPABILITIES}."
+                    f"capabilities must be a list of at most {bridges.CAPABILITIES} items."
                 )
             bridge = bridges.Bridge(
                 str(message.get("bridge_id") or uuid.uuid4())[:200],
                 str(message.get("bridge_name") or "")[:200],
-                tuple(bridges.capability(each) for each in given),
+                tuple(bridges.parse_capability(each) for each in capabilities),
                 self._send,
             )
-            known = {"being_id": self.being, "bridge_id": bridge.id, "bridge_name": bridge.name,
-                     "capabilities": [each.as_dict() for each in bridge.capabilities]}  # fmt: skip
-            await self.exchange.perform(known, "register_capabilities")
+            arguments = {
+                "being_id": self.being,
+                "bridge_id": bridge.id,
+                "bridge_name": bridge.name,
+                "capabilities": [each.as_dict() for each in bridge.capabilities],
+            }
+            await self.exchange.perform(arguments, "register_capabilities")
             self._disconnect()
             bridges.connect(self.space, self.being, bridge)
         except CommonplaceError as error:
@@ -113,7 +119,7 @@ class _Conversation:
             return
         self.bridge = bridge
         await self._reply(
-            {"type": "registered", "bridge_id": bridge.id, "capabilities_count": len(given)}
+            {"type": "registered", "bridge_id": bridge.id, "capabilities_count": len(capabilities)}
         )
 
     async def _sense(self, message: dict[str, Any]) -> None:
@@ -123,14 +129,14 @@ class _Conversation:
             "data": message.get("data"),
         }
         try:
-            taken = await self.exchange.perform(arguments, "bridge_sense")
+            stored = await self.exchange.perform(arguments, "bridge_sense")
         except CommonplaceError as error:
             await self._error(str(error))
             return
-        await self._reply({"type": "sense_ack", "sense_id": taken["sense_id"]})
+        await self._reply({"type": "sense_ack", "sense_id": stored["sense_id"]})
 
     def _send(self, message: dict[str, Any]) -> None:
-        """Send a message from any thread: acts are requested by worker threads."""
+        """Send a message; worker threads may call this method."""
         self.loop.call_soon_threadsafe(lambda: asyncio.ensure_future(self._reply(message)))
 
     async def _ping(self) -> None:
@@ -146,7 +152,7 @@ class _Conversation:
         await self._reply({"type": "error", "message": message})
 
     async def _reply(self, message: dict[str, Any]) -> None:
-        # the client has closed the socket
+        # the client may have closed the socket
         with contextlib.suppress(WebSocketDisconnect, RuntimeError):
             await self.socket.send_json(message)
 

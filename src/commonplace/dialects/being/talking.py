@@ -1,4 +1,4 @@
-"""Talking with a being: a language model with its context, and with what it recalls."""
+"""Talk with a being: a language model answers with the being's context and recalled memories."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ AFTER_SECONDS = 60.0
 BUSY_SECONDS = 10.0
 MESSAGE_CHARS = 20_000
 KEPT_TURNS = 40
-"""How many messages of the conversation the model is shown again."""
+"""The maximum number of earlier messages in a prompt."""
 LINE_CHARS = 2_000
 TOOLS = tuple(
     tool for tool in tools.TOOLS if tool.name not in ("get_context", "trigger_patrol")
-)  # the context comes with the prompt
+)  # the prompt already contains the context
 _HOW = (
     "\n\nYou are in a conversation, whose last lines you are given. Answer the last message, as"
     " yourself, with nothing but your words. What you recall of it is in <memory-recall>, and what"
@@ -43,28 +43,30 @@ def reply(
     abilities: Sequence[agents.Ability] = (),
     unstored: Sequence[Mapping[str, str]] = (),
 ) -> str:
-    """The being's answer, or AgentFailed; `unstored` is what was said after its history."""
-    known = context.context(memory, being, mark=True)
-    shown = [known["snapshot"], known.get("recent_nodes", "")]
-    if senses := known.get("pending_senses"):
-        shown.append(f"<senses>\n{neutral(as_json(senses))}\n</senses>")
-    shown.append(recalling.related_pieces(memory, being, text))
+    """Return the being's answer; `unstored` are messages that follow the stored history."""
+    current = context.context(memory, being, mark=True)
+    parts = [current["snapshot"], current.get("recent_nodes", "")]
+    if senses := current.get("pending_senses"):
+        parts.append(f"<senses>\n{neutral(as_json(senses))}\n</senses>")
+    parts.append(recalling.related_pieces(memory, being, text))
     stored = memory.conversations.history(sight.tag(being), limit=KEPT_TURNS)
     lines = [f"{line.speaker}: {neutral(line.memory.text[:LINE_CHARS])}" for line in stored]
     lines += [f"{each['role']}: {each['content']}" for each in unstored]
-    shown += [*lines[-KEPT_TURNS:], f"user: {text}"]
+    parts += [*lines[-KEPT_TURNS:], f"user: {text}"]
     return agents.run(
-        access, known["system_prompt"] + _HOW, "\n\n".join(filter(None, shown)), abilities,
+        access, current["system_prompt"] + _HOW, "\n\n".join(filter(None, parts)), abilities,
         seconds=TURN_SECONDS,
         spent=lambda spent: memory.events.record(SPENT, being, spent.as_dict()),
     )  # fmt: skip
 
 
 def talk(call: Call, being: str, *, message: str) -> dict[str, Any]:
-    """Send a message to a being, and get its reply; both are kept in its history."""
+    """Send a message to a being and return its reply; store both in the history."""
     if not message.strip():
-        raise InvalidInput("The message is empty.", field="message")
-    if "admin" not in call.caller.scopes:  # it may use the operator's model, which costs money
+        raise InvalidInput("message must not be empty.", field="message")
+    if (
+        "admin" not in call.caller.scopes
+    ):  # the call may use the operator's model, which costs money
         raise NotPermitted("Talking to a being needs the scope 'admin'.")
     runtime = running.of(call.memory.library)
     setting = runtime.setting
@@ -81,7 +83,7 @@ def talk(call: Call, being: str, *, message: str) -> dict[str, Any]:
     key = f"talk:{call.retry_key}" if call.retry_key else ""
     abilities = AgentCalls(setting, caller, NAME, key).abilities(TOOLS)
     answer = reply(call.memory, being, message, access, abilities)
-    history.keep(call.memory, being, _turn(message, answer), new=True)
+    history.store_messages(call.memory, being, _turn(message, answer), new=True)
     return {"being_id": being, "reply": answer}
 
 
@@ -90,7 +92,7 @@ def _turn(text: str, answer: str) -> list[dict[str, str]]:
 
 
 class Conversation:
-    """Messages between a person and a being; they are stored when it ends."""
+    """A conversation between a person and a being; `end` stores its messages."""
 
     def __init__(self, memory: Commonplace, being: str, access: llm.Access) -> None:
         self._memory = memory
@@ -99,15 +101,15 @@ class Conversation:
         self.messages: list[dict[str, str]] = []
 
     def say(self, text: str) -> str:
-        """Say something, and return the being's answer; AgentFailed if the model has none."""
+        """Send a text and return the being's answer; raise AgentFailed if the model gives none."""
         answer = reply(self._memory, self._being, text, self._access, unstored=self.messages)
         self.messages += _turn(text, answer)
         return answer
 
     def end(self) -> patrol.Report | None:
-        """Store the messages, and make memories of them; None if nothing was said.
+        """Store the messages and run a patrol; return None if there are no messages.
 
-        If another process patrols this being for too long, the messages are only stored.
+        If another patrol of this being does not end in time, the messages are only stored.
         """
         if not self.messages:
             return None
@@ -123,5 +125,5 @@ class Conversation:
                     marker_id=last or None,  # all messages are new
                 )
         except Busy:
-            history.keep(self._memory, self._being, self.messages, new=True)
+            history.store_messages(self._memory, self._being, self.messages, new=True)
             return patrol.Report(last, status="busy")

@@ -1,7 +1,7 @@
-"""The questions that a patrol asks a language model, and how its answers are checked.
+"""The prompts that a patrol sends to a language model, and the validation of the answers.
 
-Memories are sent as JSON data. Every answer has a schema; an answer that names an unknown id, or
-one id twice, is ignored.
+Memories are sent as JSON data. Every answer has a schema. An answer with an unknown id, or with
+the same id twice, is ignored.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _DATA = (
 
 
 class Merge(BaseModel):
-    """Nodes to be merged into one."""
+    """Nodes that the model wants to merge into one."""
 
     survivor_id: str
     absorbed_ids: list[str] = Field(min_length=1, max_length=50)
@@ -39,27 +39,27 @@ class Merge(BaseModel):
 
 
 class Consolidation(BaseModel):
-    """How to consolidate the nodes of a cluster."""
+    """The model's answer on how to consolidate the nodes of clusters."""
 
     merges: list[Merge] = Field(default_factory=list, max_length=50)
     make_dead: list[str] = Field(default_factory=list, max_length=200)
 
 
 class Split(BaseModel):
-    """Nodes that share a theme."""
+    """A group of nodes that share a theme."""
 
     name: str = Field(min_length=1, max_length=100)
     node_ids: list[str] = Field(max_length=500)
 
 
 class Splits(BaseModel):
-    """How to split a cluster."""
+    """The model's answer on how to split a cluster."""
 
     splits: list[Split] = Field(max_length=50)
 
 
 class Roots(BaseModel):
-    """The root cluster of each scene."""
+    """The name of the root cluster for each scene."""
 
     roots: list[str] = Field(max_length=1_000)
 
@@ -88,43 +88,43 @@ Shape = TypeVar("Shape", bound=BaseModel)
 
 @dataclass
 class Thinking:
-    """A language model, and the time for which it may be used."""
+    """A language model with a time limit for all its calls together."""
 
     access: llm.Access
     seconds: float = 300.0
     spent: Callable[[str, dict[str, Any]], None] = lambda *_: None
     begun: float = field(default_factory=time.monotonic)
 
-    def _ask(self, what: str, instructions: str, shown: Any, shape: type[Shape]) -> Shape | None:
-        """The answer; None if the model failed or no time is left."""
-        left = self.seconds - (time.monotonic() - self.begun)
-        if left <= 0.5:
-            self.spent(what, {"error": "no time left"})
+    def _ask(self, purpose: str, instructions: str, data: Any, shape: type[Shape]) -> Shape | None:
+        """Return the model's answer, or None if the model failed or the time is up."""
+        remaining = self.seconds - (time.monotonic() - self.begun)
+        if remaining <= 0.5:
+            self.spent(purpose, {"error": "no time left"})
             return None
-        prompt = json.dumps(shown, ensure_ascii=False)
+        prompt = json.dumps(data, ensure_ascii=False)
         try:
             answer, cost = llm.ask(
                 self.access, instructions + _DATA, prompt, shape,
-                seconds=min(left, llm.CALL_SECONDS),
+                seconds=min(remaining, llm.CALL_SECONDS),
             )  # fmt: skip
         except CommonplaceError as error:
-            paid = getattr(error, "spent", None)  # an unusable answer has its cost, too
-            self.spent(what, {**(paid.as_dict() if paid else {}), "error": error.message})
+            usage = getattr(error, "spent", None)  # an invalid answer costs money, too
+            self.spent(purpose, {**(usage.as_dict() if usage else {}), "error": error.message})
             return None
-        self.spent(what, cost.as_dict())
+        self.spent(purpose, cost.as_dict())
         return answer
 
     def extract(self, messages: Sequence[Mapping[str, Any]], today: str) -> list[Scene]:
-        """The scenes in a conversation."""
-        shown = [{"role": m["role"], "content": str(m["content"])[:4_000]} for m in messages]
-        while len(json.dumps(shown)) > MESSAGES_CHARS:
-            shown = shown[1:]
+        """Return the scenes in a conversation."""
+        lines = [{"role": m["role"], "content": str(m["content"])[:4_000]} for m in messages]
+        while len(json.dumps(lines)) > MESSAGES_CHARS:
+            lines = lines[1:]
         answer = self._ask(
             "extract",
             f"Today is {today}. Tell what happened in this conversation as scenes:"
             ' {"scenes": [{"action", "actors": [], "when": ["YYYY-MM-DD"], "setting", "feeling",'
             ' "themes": [], "importance": 0..1}]}. Leave out small talk.',
-            shown,
+            lines,
             Scenes,
         )
         found = [from_dict(each) for each in answer.scenes] if answer else []
@@ -134,7 +134,7 @@ class Thinking:
         ]  # fmt: skip
 
     def classify(self, scenes: Sequence[Scene], names: Sequence[str]) -> list[str] | None:
-        """The root cluster of each scene."""
+        """Return the name of the root cluster for each scene, or None."""
         answer = self._ask(
             "classify",
             f'For each scene one word of {list(names)}: {{"roots": [one for each, in order]}}.',
@@ -146,9 +146,7 @@ class Thinking:
         return answer.roots if set(answer.roots) <= set(names) else None
 
     def choose(self, message: str, names: Sequence[str]) -> list[str] | None:
-        """The clusters that are related to a message; None if the model names a cluster that it was
-        not given.
-        """
+        """Return the names of clusters related to a message, or None if the answer is invalid."""
         answer = self._ask(
             "choose",
             "Which of these themes of a memory does the message bring to mind, the nearest first?"
@@ -158,13 +156,13 @@ class Thinking:
         )
         if answer is None:
             return None
-        whole = {name[:100]: name for name in names}
-        if not set(answer.keywords) <= whole.keys():
+        full_names = {name[:100]: name for name in names}
+        if not set(answer.keywords) <= full_names.keys():
             return None
-        return list(dict.fromkeys(whole[each] for each in answer.keywords))[:5]
+        return list(dict.fromkeys(full_names[each] for each in answer.keywords))[:5]
 
     def consolidate(self, nodes: Sequence[Mapping[str, Any]]) -> Consolidation | None:
-        """Which nodes to merge, and which to make dead."""
+        """Return which nodes to merge, and which to mark as dead, or None."""
         answer = self._ask(
             "consolidate",
             "Consolidate these memories. The same or a complementary action: merge. A fresh node"
@@ -176,10 +174,10 @@ class Thinking:
             nodes[:SHOWN_NODES],
             Consolidation,
         )
-        return answer if answer is not None and _sound(answer, nodes) else None
+        return answer if answer is not None and _is_valid(answer, nodes) else None
 
     def split(self, nodes: Sequence[Mapping[str, Any]]) -> list[Split] | None:
-        """Groups of nodes within a cluster that share a theme."""
+        """Return groups of nodes in a cluster that share a theme, or None."""
         answer = self._ask(
             "split",
             "This cluster of memories has grown large. Name the themes in it that at least two"
@@ -190,14 +188,14 @@ class Thinking:
         )
         if answer is None:
             return None
-        shown = {each["id"] for each in nodes[:SHOWN_NODES]}
-        named = [each for split in answer.splits for each in split.node_ids]
-        if len(set(named)) != len(named) or not set(named) <= shown:
+        known_ids = {each["id"] for each in nodes[:SHOWN_NODES]}
+        answered_ids = [each for split in answer.splits for each in split.node_ids]
+        if len(set(answered_ids)) != len(answered_ids) or not set(answered_ids) <= known_ids:
             return None
         return [split for split in answer.splits if len(split.node_ids) >= 2]
 
     def reflect(self, scenes: Sequence[Scene], before: str) -> Day | None:
-        """A diary entry of the day, and the being's thoughts."""
+        """Return today's diary entry and the being's thoughts, or None."""
         return self._ask(
             "reflect",
             "You are the being who lived these scenes. Write a diary of 3 to 5 lines, and 3 to 7"
@@ -210,13 +208,13 @@ class Thinking:
         )
 
 
-def _sound(answer: Consolidation, nodes: Sequence[Mapping[str, Any]]) -> bool:
-    """Whether an answer names known ids, none twice, and makes only dying nodes dead."""
-    shown = {each["id"]: each["status"] for each in nodes[:SHOWN_NODES]}
-    named = [each for merge in answer.merges for each in (merge.survivor_id, *merge.absorbed_ids)]
-    named += answer.make_dead
+def _is_valid(answer: Consolidation, nodes: Sequence[Mapping[str, Any]]) -> bool:
+    """Return whether all ids are known and unique, and only dying nodes are made dead."""
+    statuses = {each["id"]: each["status"] for each in nodes[:SHOWN_NODES]}
+    ids = [each for merge in answer.merges for each in (merge.survivor_id, *merge.absorbed_ids)]
+    ids += answer.make_dead
     return (
-        len(set(named)) == len(named)
-        and set(named) <= shown.keys()
-        and all(shown[each] == "dying" for each in answer.make_dead)
+        len(set(ids)) == len(ids)
+        and set(ids) <= statuses.keys()
+        and all(statuses[each] == "dying" for each in answer.make_dead)
     )

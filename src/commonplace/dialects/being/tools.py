@@ -1,4 +1,4 @@
-"""The eleven tools of the contract, as they are listed."""
+"""The declarations of the eleven tools of the contract."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ _DAYS = "月火水木金土日"
 
 
 def get_current_time(call: Call, *, timezone: str = "UTC") -> dict[str, Any]:
-    """The time in a time zone; in UTC as ISO 8601 if the zone is unknown."""
+    """Return the time in a time zone, or in UTC if the zone is unknown."""
     del call
     now = datetime.now(UTC)
     iso = now.isoformat(timespec="milliseconds").replace("+00:00", "Z")
