@@ -1,1 +1,1 @@
-"""One folder for each contract of an agent memory. A dialect never imports another."""
+"""One package for each dialect, a memory API of agents. A dialect never imports another one."""

@@ -1,4 +1,4 @@
-"""The tools of a language model that runs here: calls through the gate, as the agent."""
+"""Let a language model of this server call tools through the gate, as an agent."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from commonplace.platform.agents import Ability
 
 @dataclass(slots=True)
 class AgentCalls:
-    """An agent's calls of a dialect's tools.
+    """Calls the tools of a dialect on behalf of an agent.
 
-    With an idempotency key, each call gets a key of its own, made of its tool, its arguments and
-    how often it was made before: if the agent is run again and makes its calls in another order,
-    none acts twice.
+    If the run has an idempotency key, a call is identified by its tool, its arguments and the
+    number of earlier equal calls. A retried run may make its calls in another order; no call is
+    executed twice.
     """
 
     setting: Setting
@@ -30,32 +30,36 @@ class AgentCalls:
     session: str = ""
     headers: Mapping[str, str] = field(default_factory=dict)
     address: str = ""
-    _made: Counter[str] = field(default_factory=Counter)
-    _counting: threading.Lock = field(default_factory=threading.Lock)
-    """A model may call several tools at once."""
+    _call_counts: Counter[str] = field(default_factory=Counter)
+    _count_lock: threading.Lock = field(default_factory=threading.Lock)
+    """Guards `_call_counts`: a model may call several tools at once."""
 
     def abilities(self, tools: Sequence[Tool], prefix: str = "") -> list[Ability]:
-        """The tools for a model, with a prefix before each name."""
+        """Return the tools as abilities of a model, with a prefix before each name."""
         return [
             Ability(prefix + tool.name, tool.description, tool.input, self.of(tool.name))
             for tool in tools
         ]
 
     def of(self, name: str) -> Any:
-        """A function that calls one tool."""
+        """Return a function that calls the tool of this name."""
 
         def call(arguments: Mapping[str, Any]) -> str:
             perform = self.setting.perform
             assert perform is not None
-            given = dict(sorted(arguments.items()))
+            sorted_arguments = dict(sorted(arguments.items()))
             request_info = RequestInfo(
                 client=self.caller.credential, session=self.session, headers=self.headers,
                 address=self.address,
-                idempotency_key=self._idempotency_key(name, given) if self.key else "",
+                idempotency_key=self._idempotency_key(name, sorted_arguments) if self.key else "",
             )  # fmt: skip
             try:
                 outcome = perform(
-                    self.caller, request_info, self.dialect, self.setting.prefix + name, given
+                    self.caller,
+                    request_info,
+                    self.dialect,
+                    self.setting.prefix + name,
+                    sorted_arguments,
                 )
             except CommonplaceError as error:
                 return f"error: {error}"
@@ -68,8 +72,8 @@ class AgentCalls:
 
         return call
 
-    def _idempotency_key(self, name: str, given: Mapping[str, Any]) -> str:
-        same = as_json([name, given])
-        with self._counting:
-            self._made[same] += 1
-            return f"{self.key}:{self._made[same]}"
+    def _idempotency_key(self, name: str, arguments: Mapping[str, Any]) -> str:
+        call = as_json([name, arguments])
+        with self._count_lock:
+            self._call_counts[call] += 1
+            return f"{self.key}:{self._call_counts[call]}"

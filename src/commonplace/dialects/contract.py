@@ -1,4 +1,4 @@
-"""The types that a dialect is declared with, and the arguments of its handlers."""
+"""The types with which a dialect declares itself, and the arguments of its handlers."""
 
 from __future__ import annotations
 
@@ -38,13 +38,13 @@ class RequestInfo:
     address: str = ""
     idempotency_key: str = ""
     headers: Mapping[str, str] = field(default_factory=dict, repr=False)
-    """The headers that a contract uses, with lowercase names; values may be secrets."""
+    """The headers that a contract uses, with lowercase names; their values may be secrets."""
     project: Project | None = None
-    """The project that a client on this machine was started in."""
+    """The project directory in which a client on this machine was started."""
     environ: Mapping[str, str] | None = None
     """Environment variables of a stdio client that contracts read; None for other clients."""
     confirmed: Sequence[str] = ()
-    """Idempotency keys of a pipe whose answers have arrived, so that they need not be kept."""
+    """Idempotency keys whose answers a stdio client has received; they can be deleted."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,8 +60,8 @@ class Call:
     retry_key: str = ""
     """Equal for a call and its retries; empty for a call without an idempotency key."""
     reads: bool = False
-    """Whether the tool is a read (`Tool.reads`): a failed write of usage or credit must not fail
-    it.
+    """Whether the tool is a read (`Tool.reads`): the call must succeed even if the write of usage
+    or credit fails.
     """
 
 
@@ -81,43 +81,43 @@ class Tool:
     idempotent: bool = False
     open_world: bool = False
     response_bytes: int | None = None
-    """The largest response, where it differs from the default."""
+    """The maximum size of a response, if it differs from the default."""
     stepwise: bool = False
-    """A long operation with several commits; the audit entry is part of the last one. It sets
-    its own time limit, and the gate does not cancel it."""
+    """Whether the tool is a long operation with several commits; the last one includes the audit
+    entry. Such a tool sets its own time limit, and the gate does not cancel it."""
     hidden: bool = False
-    """Callable, but not in `tools/list`."""
+    """Whether `tools/list` omits the tool, although it can be called."""
     only_reads: bool = False
-    """Treated as a read although its contract requires another scope."""
+    """Whether the tool is treated as a read although its contract requires another scope."""
     reads_with: Callable[[Mapping[str, Any]], bool] | None = None
-    """Whether a call with these arguments only reads, where others store something."""
+    """Returns whether a call with these arguments only reads, if other calls also write."""
     embeds_later: bool = False
-    """What it stores is embedded right after the answer; not for tools whose contract answers or
-    acts by likeness. Other tools embed first."""
+    """Whether stored texts are embedded after the answer and not before it. Tools whose contract
+    answers or acts by similarity must embed first."""
     withheld: bool = False
-    """Its arguments may be secrets: audit entries contain their names, never their values."""
+    """Whether arguments may be secrets: audit entries then contain their names without values."""
     secret_results: tuple[str, ...] = ()
-    """Fields of its result that are secrets. The caller gets them once: audit entries, and the
-    answer that is stored for a retry, have null instead."""
+    """Fields of the result that are secrets. The caller gets them once: audit entries, and the
+    answer that is stored for retries, have null instead."""
     session: Callable[[Call], str] | None = None
-    """Returns the part of the MCP session on which its writes depend; an idempotency key is valid
-    within that part only. None if a retry from another session would write the same."""
+    """Returns the part of the MCP session on which the writes depend; an idempotency key is valid
+    within this part only. None if the writes do not depend on the session."""
 
     @property
     def reads(self) -> bool:
-        """Whether the call is a read, which still succeeds when the disk is full."""
+        """Whether the call is a read; a read succeeds even if the disk is full."""
         return self.scope == "read" or self.only_reads
 
     def storable(self, value: Any) -> Any:
-        """A result of the tool without its secrets."""
+        """Return a result of the tool with null in place of secrets."""
         return {**value, **dict.fromkeys(self.secret_results)} if self.secret_results else value
 
     def named(self, name: str) -> Tool:
-        """The same tool under another name."""
+        """Return the same tool under another name."""
         return replace(self, name=name)
 
     def listed(self) -> dict[str, Any]:
-        """The tool as `tools/list` shows it."""
+        """Return the tool as `tools/list` shows it."""
         shown: dict[str, Any] = {
             "name": self.name,
             "title": self.title,
@@ -136,19 +136,19 @@ class Tool:
 
 
 def as_json(value: Any) -> str:
-    """A value as compact JSON."""
+    """Return a value as compact JSON."""
     return json_text(value, separators=(",", ":"))
 
 
 def json_text(value: Any, **layout: Any) -> str:
-    """JSON in which invisible characters are escaped, so that a model sees them."""
+    """Return JSON in which invisible characters are escaped, so that a model sees them."""
     written = json.dumps(value, ensure_ascii=False, **layout)
-    # JSON itself escapes the control characters of ASCII, but for DEL.
+    # The JSON encoder already escapes the ASCII control characters, except for DEL.
     return written if written.isascii() and "\x7f" not in written else escape_json(written)
 
 
 def succeed(tool: Tool, value: Any) -> Wire:
-    """The default result: a string as text, anything else as structured content and as JSON."""
+    """Return the default result: a string as text, other values as structured content and JSON."""
     del tool
     if isinstance(value, str):
         return {"content": [{"type": "text", "text": value}], "isError": False}
@@ -166,21 +166,21 @@ def succeed(tool: Tool, value: Any) -> Wire:
 
 
 def fail(tool: Tool, error: CommonplaceError) -> Wire:
-    """The default error result: the code, the message and the hint as text."""
+    """Return the default error result: the code, the message and the hint as text."""
     del tool
     return {"content": [{"type": "text", "text": f"{error.code}: {error}"}], "isError": True}
 
 
 @dataclass(frozen=True, slots=True)
 class ResultWithText:
-    """A structured result whose text for the model is not simply its JSON."""
+    """A structured result with a separate text for the model."""
 
     value: dict[str, Any]
     text: str
 
 
 class TooManyCalls(CommonplaceError):
-    """The rate limit of a contract is exceeded; the call was not run."""
+    """The call was refused, because the rate limit of the contract is exceeded."""
 
     code = "RATE_LIMITED"
 
@@ -192,7 +192,7 @@ class TooManyCalls(CommonplaceError):
 
 @dataclass(frozen=True, slots=True)
 class RateLimit:
-    """The requests per minute of a space, and the environment variable that overrides them."""
+    """The maximum requests per minute of a space, and the environment variable to change it."""
 
     per_minute: int
     setting: str
@@ -200,7 +200,7 @@ class RateLimit:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Setting:
-    """What a dialect is started with, in an HTTP server (all spaces) or over stdio (one)."""
+    """The environment of a dialect in an HTTP server (all spaces) or a stdio server (one space)."""
 
     library: Library
     system: Store
@@ -208,30 +208,30 @@ class Setting:
     """The space of a stdio server; None for all spaces of the library."""
     environ: Mapping[str, str]
     perform: Callable[[Caller, RequestInfo, str, str, Mapping[str, Any]], Any] | None = None
-    """`Gate.perform`, for agents that the server runs."""
+    """`Gate.perform`, with which agents of the server call tools."""
     prefix: str = ""
     """The prefix of the tools' names."""
     vault: Callable[[], Sealing] | None = None
     """Returns the vault that encrypts stored secrets; opened on first use."""
     restart: Callable[[], None] | None = None
-    """Shuts the server down gracefully and starts it again; None where that is not possible."""
+    """Restarts the server gracefully; None if this server cannot be restarted."""
     log_lines: logging.Formatter | None = None
-    """The format of the server's log, which leaves out the messages of exceptions."""
+    """The format of the server's log, which omits the messages of exceptions."""
 
 
 Refuse = Callable[[int, str, str, str], "dict[str, Any] | str"]
-"""(status, code, message, request id) to the body of an error response of the server itself."""
+"""A function from (status, code, message, request id) to the body of a server error."""
 
 Identify = Callable[["Commonplace", Caller, Sequence[str]], Caller]
-"""(the caller's space, the caller, the names in the URL) to the caller with its subject.
-Raises NotFound for a name that is not the caller's, InvalidInput if a required name is missing."""
+"""A function from (the caller's space, the caller, the names in the URL) to the caller with its
+subject. It raises NotFound for a name of another owner, InvalidInput if a name is missing."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Subject:
     """The part of a space that a call is for, such as a being.
 
-    It is named by the URL (the parameter in an MCP path or in the query) or by a token that is
+    The URL names the subject (by a parameter in an MCP path or in the query), or the token is
     bound to it. At `/mcp`, requests with a subject are answered in this dialect, all others in the
     server's default dialect.
     """
@@ -251,11 +251,11 @@ class ReadOnly:
     """The error message for a call of a tool whose scope is not `read`."""
 
     def refusal(self, dialect: Dialect, messages: Sequence[Mapping[str, Any]]) -> str | None:
-        """The error message for the first message that is not allowed; None if all are."""
+        """Return the error for the first message that is not allowed, or None."""
         for message in messages:
             method = message.get("method")
             if method is None and ("result" in message or "error" in message):
-                continue  # a response to a request of the server
+                continue  # a response to a request that the server sent
             if method not in self.methods:
                 return self.other_method
             if method == "tools/call":
@@ -269,25 +269,25 @@ class ReadOnly:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Dialect:
-    """The whole declaration of a dialect, which server, command line, docs and tests use.
+    """The declaration of a dialect; the server, the command line, the docs and tests use it.
 
-    `dialects/registry.py` finds it as `DIALECT` in the module `dialect` of the dialect's package.
+    `dialects/registry.py` loads `DIALECT` from the module `dialect` of the dialect's package.
     """
 
     name: str
     title: str
-    """Its display name on OAuth pages and in the docs."""
+    """The display name on OAuth pages and in the docs."""
     contract: str = ""
-    """The name of the contract in the docs; empty for Commonplace's own, whose tools alone see a
-    client's project."""
+    """The name of the contract in the docs; empty for Commonplace's own dialect. Only its tools
+    see the project of a client."""
     server: str
     version: str
     instructions: str
     paths: tuple[str, ...] = ()
-    """The URL paths of its MCP endpoints."""
+    """The URL paths of the MCP endpoints."""
     tools: tuple[Tool, ...]
     operations: tuple[Tool, ...] = ()
-    """The operations of its REST routes. The gate runs them like tools; MCP does not list them."""
+    """The operations of the REST routes. The gate runs them like tools; MCP does not list them."""
     rest: Rest | None = None
     tokens: TokenForms = OURS
     resources: Mapping[str, Resource] | None = None
@@ -300,12 +300,12 @@ class Dialect:
     rate: RateLimit | None = None
     """The rate limit of each space in an HTTP server."""
     kinds: Mapping[str, str] = field(default_factory=dict)
-    """The type under which it shows memories of each kind of other dialects; `*` is the default."""
+    """The type under which memories of other dialects are shown, by kind; `*` is the default."""
     running: Callable[[Setting], AbstractContextManager[None]] | None = None
-    """A context manager for what runs while it is served, such as file watchers."""
+    """A context manager that runs background work, such as file watchers, with the server."""
     pipe: Callable[[Setting], AbstractContextManager[None]] | None = None
-    """A context manager for each stdio client of a server in the background, with its space and
-    environment. Where a client has a process of its own, `running` does this."""
+    """A context manager for each stdio client of a background server, with the client's space and
+    environment. If a client has its own server process, `running` is used instead."""
     call_wrapper: Callable[[Call, Mapping[str, Any]], AbstractContextManager[None]] | None = None
     """A context manager around each call and its transaction: entered with the arguments before
     the transaction begins, left after the commit and before the response. After the commit of a
@@ -315,12 +315,12 @@ class Dialect:
     read_only: ReadOnly | None = None
     """The methods of read-only tokens, if the contract defines the errors for all others."""
     dynamic_tools: Callable[[Commonplace, Caller], tuple[Tool, ...]] | None = None
-    """Tools registered at run time, as this caller has them now. It reads the database."""
+    """Returns the tools that are registered at run time for a caller; it reads the database."""
 
     def tool(self, name: str) -> Tool | None:
-        """The tool of that name, or None."""
+        """Return the tool with this name, or None."""
         return next((tool for tool in self.tools if tool.name == name), None)
 
     def prefixed(self, prefix: str) -> Dialect:
-        """The same dialect with a prefix before every tool's name."""
+        """Return the same dialect with a prefix before every tool's name."""
         return replace(self, tools=tuple(tool.named(prefix + tool.name) for tool in self.tools))

@@ -1,4 +1,4 @@
-"""How error messages show a JSON value, the path to it, and the names that are allowed."""
+"""Format JSON values, paths and lists of names for error messages."""
 
 from __future__ import annotations
 
@@ -10,24 +10,24 @@ from typing import Any, Final
 from commonplace.text.hidden import visible
 
 SHOWN: Final = 60
-"""Characters of a value that a message repeats at most."""
+"""The maximum length of a value in a message."""
 
 _NAME = re.compile(r"[^\W\d][\w-]{0,59}", re.ASCII)
 
 
 def path(steps: Sequence[str | int]) -> str:
-    """Return a path as people write it: scenes[0].when."""
-    written = ""
+    """Return the path to a value as text, such as scenes[0].when."""
+    text = ""
     for step in steps:
         if isinstance(step, int):
-            written += f"[{step}]"
+            text += f"[{step}]"
         elif _NAME.fullmatch(step):
-            written += f".{step}" if written else step
+            text += f".{step}" if text else step
         else:
-            written += f"[{value_text(step)}]" if written else value_text(step)
-    if len(written) > 4 * SHOWN:
-        written = f"{written[: 2 * SHOWN]}…{written[-SHOWN:]}"
-    return written or "arguments"
+            text += f"[{value_text(step)}]" if text else value_text(step)
+    if len(text) > 4 * SHOWN:
+        text = f"{text[: 2 * SHOWN]}…{text[-SHOWN:]}"
+    return text or "arguments"
 
 
 def value_text(value: Any) -> str:
@@ -46,8 +46,8 @@ def value_text(value: Any) -> str:
     return "an object" if isinstance(value, dict) else f"a Python {type(value).__name__}"
 
 
-def either(phrases: Sequence[str]) -> str:
-    """Join phrases: a, b or c."""
+def join_with_or(phrases: Sequence[str]) -> str:
+    """Join phrases in the form "a, b or c"."""
     if len(phrases) < 2:
         return "".join(phrases)
     return f"{', '.join(phrases[:-1])} or {phrases[-1]}"
@@ -58,16 +58,16 @@ def capped(words: str) -> str:
     return words if len(words) <= 300 else f"{words[:299]}…"
 
 
-def meant(name: str, known: Iterable[str]) -> str:
+def suggestion(name: str, known: Iterable[str]) -> str:
     """Return the suggestion for a mistyped name, or an empty string."""
-    # Comparing takes quadratic time, and longer names are not typing errors.
+    # The comparison takes quadratic time, and a long name is not a typing error.
     close = get_close_matches(name, [*known], n=1) if len(name) <= SHOWN else []
     return f"; did you mean '{close[0]}'?" if close else ""
 
 
 def unknown(name: str, known: Iterable[str]) -> str:
     """Return the message for an unknown name."""
-    if close := meant(name, known):
+    if close := suggestion(name, known):
         return f"is unknown{close}"
     names = [*known]
     if not names:

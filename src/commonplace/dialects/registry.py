@@ -1,7 +1,7 @@
-"""Finds the dialects: the packages in this folder, and those that other distributions install.
+"""Find the dialects: the packages in this folder, and those that other distributions install.
 
 The module `dialect` of a package defines `DIALECT`. The package itself imports little and may
-define `RESERVED`, which is needed without loading the dialect. Another distribution registers a
+define `RESERVED`, which is read without loading the dialect. Another distribution registers a
 dialect with an entry point in the group `commonplace.dialects`: its name and its package.
 """
 
@@ -29,7 +29,7 @@ GROUP = "commonplace.dialects"
 
 @functools.cache
 def built_in() -> tuple[str, ...]:
-    """The names of the dialects in this distribution, without loading them."""
+    """Return the names of the dialects in this distribution, without loading them."""
     return tuple(sorted(each.name for each in iter_modules(dialects.__path__) if each.ispkg))
 
 
@@ -42,7 +42,7 @@ def _installed() -> dict[str, EntryPoint]:
 
 
 def names() -> tuple[str, ...]:
-    """The names of all dialects, without loading them."""
+    """Return the names of all dialects, without loading them."""
     return (*built_in(), *_installed())
 
 
@@ -61,23 +61,25 @@ def _package(name: str) -> str:
 
 
 def load(name: str) -> Dialect:
-    """Load the dialect of that name."""
+    """Load the dialect with this name."""
     package = _package(known(name))
     dialect: Dialect = import_module(f"{package}.dialect").DIALECT
     if dialect.name != name:
-        raise ValueError(f"{package} is registered as {name!r} and calls itself {dialect.name!r}")
+        raise ValueError(
+            f"{package} is registered as {name!r}, but its DIALECT has the name {dialect.name!r}"
+        )
     return dialect
 
 
 def reserved() -> dict[str, Reserved]:
-    """The reservation of each dialect that has one, without loading the dialects."""
+    """Return the reservation of each dialect that has one, without loading the dialects."""
     found = {name: getattr(import_module(_package(name)), "RESERVED", None) for name in names()}
     return {name: each for name, each in found.items() if each is not None}
 
 
 @functools.cache
 def own_records() -> tuple[str, ...]:
-    """The kinds of memories that dialects keep for themselves."""
+    """Return the kinds of memories that dialects hide from other dialects."""
     return tuple(kind for each in reserved().values() for kind in each.own_records)
 
 
@@ -87,7 +89,7 @@ def load_all() -> dict[str, Dialect]:
 
 
 def token_forms() -> Forms:
-    """The token forms of every dialect, and of the server's own operations."""
+    """Return the token forms of every dialect, and of the server's own operations."""
     from commonplace.access.declarations import OURS, Forms
 
     forms = {name: dialect.tokens for name, dialect in load_all().items()}
@@ -95,8 +97,9 @@ def token_forms() -> Forms:
 
 
 def resources(loaded: Iterable[Dialect], default: str) -> dict[str, Resource]:
-    """The OAuth resources of these dialects by path; `/mcp` is for the default dialect, unless one
-    declares it.
+    """Return the OAuth resources of these dialects by path.
+
+    `/mcp` belongs to the default dialect, unless a dialect declares it.
     """
     from commonplace.access.declarations import Resource
 

@@ -1,4 +1,4 @@
-"""The kinds of memories that only their own dialect may write; others can still find them.
+"""The kinds of memories that only their own dialect may write; other dialects can find them.
 
 The contracts' public kinds (`decision`, `entity`, `checkpoint`, `scene` …) are shared and not
 reserved. A dialect declares `RESERVED` in its package and not in the module `dialect`, so that a
@@ -23,12 +23,12 @@ PAGE = 1_000
 
 @functools.cache
 def by_others(dialect: str) -> tuple[Reserved, ...]:
-    """The reservations of all other dialects."""
+    """Return the reservations of all other dialects."""
     return tuple(each for name, each in registry.reserved().items() if name != dialect)
 
 
 def unreadable(memory: Commonplace) -> Iterator[tuple[Memory, str]]:
-    """Memories of reserved kinds that their dialect cannot read, each with the dialect's name."""
+    """Yield memories whose attrs are invalid for their reserved kind, with the dialect's name."""
     for each in registry.reserved().values():
         for kinds, states in ((each.shapes, LIVE_STATES), (each.records, (NEVER_LIVE,))):
             offset, total = 0, 1 if kinds else 0

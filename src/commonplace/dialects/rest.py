@@ -1,4 +1,4 @@
-"""How a dialect declares its REST operations; `server/rest.py` serves them."""
+"""The types with which a dialect declares its REST routes; `server/rest.py` serves them."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Exchange(Protocol):
 
     route: Route
     arguments: dict[str, Any]
-    """The arguments read from the request so far; not yet validated."""
+    """The arguments that were read from the request; they are not validated yet."""
     started: float
     """The start time by `time.perf_counter`."""
 
@@ -50,7 +50,7 @@ class Exchange(Protocol):
 
     @property
     def caller(self) -> Caller:
-        """The authenticated caller; not available in public routes."""
+        """The authenticated caller; public routes have none."""
 
     @property
     def request_id(self) -> str:
@@ -65,16 +65,16 @@ class Exchange(Protocol):
         """The input schema of the route's operation."""
 
     async def given(self) -> dict[str, Any]:
-        """The arguments from path, query and body; the default where a route has no `read`."""
+        """Return the arguments from path, query and body; used if a route has no `read`."""
 
     async def json(self, kind: type = dict, *, required: bool = False) -> Any:
-        """The body parsed as JSON; raises InvalidInput if it is not of this type.
+        """Return the body parsed as JSON; raise InvalidInput if it has another type.
 
         A missing body is an empty object, unless it is required.
         """
 
     async def parsed(self, text: str) -> Any:
-        """The JSON in a form field; InvalidInput otherwise. Rejected if nested too deep."""
+        """Parse the JSON in a form field; raise InvalidInput or, if nested too deep, Rejected."""
 
     async def perform(self, arguments: Mapping[str, Any], operation: str = "") -> Any:
         """Run the route's operation, or another of the dialect, through the gate.
@@ -95,23 +95,23 @@ Answer = Callable[[Exchange], Awaitable["Reply | None"]]
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """A method and a path, and the dialect's operation that they run."""
+    """An HTTP method and a path, with the dialect's operation that they run."""
 
     method: Method
     path: str
-    """May contain parameters in braces, which become arguments."""
+    """The path; parameters in braces become arguments."""
     operation: str = ""
-    """The name of the dialect's operation; empty for a route that runs none."""
+    """The name of the dialect's operation; empty for a route without an operation."""
     status: int = 200
     """The status on success; 204 sends no body."""
     _: KW_ONLY
     aliases: tuple[str, ...] = ()
     public: bool = False
-    """No credential is needed. Other routes need the scope of their operation."""
+    """Whether the route needs no credential. Other routes need the scope of their operation."""
     body_bytes: int = 0
-    """The largest JSON body, if larger than the server's setting."""
+    """The maximum size of a JSON body, if larger than the server's setting."""
     uploads: int = 0
-    """The largest multipart body; 0 accepts JSON only."""
+    """The maximum size of a multipart body; 0 means that only JSON is accepted."""
     read: Read | None = None
     """Reads the arguments, instead of `Exchange.given`."""
     show: Callable[[Exchange, Any], Any] | None = None
@@ -119,7 +119,7 @@ class Route:
     answer: Answer | None = None
     """Handles the whole request, for sessions, streams and WebSockets."""
     names: tuple[tuple[str, str], ...] = ()
-    """(query parameter, argument) for names that differ."""
+    """Pairs (query parameter, argument) for names that differ."""
     summary: str = ""
     data: Schema | None = None
     """The schema of the value, for the OpenAPI document."""
@@ -149,11 +149,11 @@ class OpenApi:
     envelope: Callable[[Schema], Schema] = lambda data: data
     """Wraps the schema of a value in the schema of a successful response."""
     routes: tuple[Route, ...] = ()
-    """The routes that are described; all of them if none is named."""
+    """The routes that the document describes; empty for all routes."""
 
 
 def succeed(exchange: Exchange, value: Any) -> Any:
-    """The default response: the operation's value."""
+    """Return the default response: the operation's value."""
     del exchange
     return value
 
@@ -164,13 +164,13 @@ STATUSES: Mapping[type[CommonplaceError], int] = {
 
 
 def status_of(error: CommonplaceError, otherwise: int = 503) -> int:
-    """The default HTTP status of an error."""
+    """Return the default HTTP status of an error."""
     found = (status for kind, status in STATUSES.items() if isinstance(error, kind))
     return next(found, otherwise)
 
 
 def fail(exchange: Exchange, error: CommonplaceError) -> Reply:
-    """The default error response. The adapter adds the challenge of a 403."""
+    """Return the default error response. The server adds the WWW-Authenticate header of a 403."""
     del exchange
     return Reply({"error": error.as_dict()}, status_of(error))
 
@@ -181,7 +181,7 @@ class Rest:
 
     routes: tuple[Route, ...]
     roots: tuple[str, ...] = ()
-    """Path prefixes of the dialect; unknown paths below them get its 404."""
+    """Path prefixes of the dialect; unknown paths below them get the dialect's 404 response."""
     succeed: Callable[[Exchange, Any], Any] = succeed
     fail: Callable[[Exchange, CommonplaceError], Reply] = fail
     openapi: OpenApi | None = None

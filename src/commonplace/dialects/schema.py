@@ -1,4 +1,4 @@
-"""Checks a tool's arguments against its JSON Schema.
+"""Check the arguments of a tool against its JSON Schema.
 
 A schema is compiled once to nested functions, so that a check costs microseconds. Only the keywords
 that the dialects use are supported: compiling a schema with any other raises UnsupportedSchema, so
@@ -18,7 +18,14 @@ from math import inf, isfinite
 from types import NoneType
 from typing import Any, Final
 
-from commonplace.dialects.json_values import capped, either, meant, path, unknown, value_text
+from commonplace.dialects.json_values import (
+    capped,
+    join_with_or,
+    path,
+    suggestion,
+    unknown,
+    value_text,
+)
 from commonplace.errors import InvalidInput
 
 MAX_DEPTH: Final = 64
@@ -47,27 +54,30 @@ KEYWORDS = frozenset({"type", "enum", "anyOf"}).union(ANNOTATIONS, *OF_TYPE.valu
 
 
 _ignored: ContextVar[list[str] | None] = ContextVar("ignored", default=None)
-"""Collects the unknown names of the current check; None if it refuses them."""
+"""Collects the unknown names of the current check; None if unknown names are refused."""
 
 
 class Wrong(Exception):
-    """What is wrong, as the rest of a sentence, and the path to it; callers prepend to the path."""
+    """A value is invalid: the reason as the rest of a sentence, and the path to the value.
 
-    def __init__(self, says: str, *path: str | int) -> None:
-        super().__init__(says)
-        self.says = says
+    Callers prepend their step to the path.
+    """
+
+    def __init__(self, reason: str, *path: str | int) -> None:
+        super().__init__(reason)
+        self.reason = reason
         self.path = [*path]
 
 
 class UnsupportedSchema(ValueError):
-    """The schema of a tool uses something that this module does not support."""
+    """The schema of a tool uses a feature that this module does not support."""
 
     def __init__(self, where: str, problem: str) -> None:
         super().__init__(f"{where}: {problem}.")
 
 
 def compile(schema: Schema) -> Checker:
-    """Compile the schema of a tool's arguments; UnsupportedSchema if any part is not supported."""
+    """Compile the schema of a tool's arguments; raise UnsupportedSchema if this is impossible."""
     if not isinstance(schema, Mapping) or schema.get("type") != "object":
         raise UnsupportedSchema("arguments", "must be declared as {'type': 'object', …}")
     return Checker(_compile(schema, "arguments").check)
@@ -80,21 +90,21 @@ class Checker:
     _check: Check
 
     def check(self, arguments: object, ignored: list[str] | None = None) -> dict[str, Any]:
-        """Return the arguments with declared defaults filled in; the given ones are not changed.
+        """Return a copy of the arguments with the declared defaults.
 
-        InvalidInput, naming the field, what was wrong and what is allowed, if they do not fit.
-        Unknown names are refused; if a list `ignored` is given, they are left out and added to it.
-        Whatever the schema says, values that JSON cannot carry or the store cannot hold are
-        refused: NaN, infinities, integers beyond 64 bits, lone surrogates, NUL, nesting beyond 64.
+        Raise InvalidInput, which names the field, the problem and the allowed values. Unknown names
+        are refused, or omitted and added to `ignored` if this list is given. Values that JSON or
+        the store cannot represent are always refused: NaN, infinities, integers of more than 64
+        bits, lone surrogates, NUL, and more than 64 levels of nesting.
         """
         token = _ignored.set(ignored)
         try:
-            _refuse_unsound(arguments, 1)
+            _refuse_unstorable(arguments, 1)
             checked: dict[str, Any] = self._check(arguments)
         except Wrong as wrong:
             field = path(wrong.path)
-            end = "" if wrong.says.endswith("?") else "."
-            raise InvalidInput(f"{field} {wrong.says}{end}", field=field) from None
+            end = "" if wrong.reason.endswith("?") else "."
+            raise InvalidInput(f"{field} {wrong.reason}{end}", field=field) from None
         finally:
             _ignored.reset(token)
         return checked
@@ -102,7 +112,7 @@ class Checker:
 
 @dataclass(frozen=True, slots=True)
 class _Node:
-    """A compiled subschema: its check, the accepted Python types, and its words for errors."""
+    """A compiled subschema: its check, the accepted Python types, and a description for errors."""
 
     check: Check
     types: frozenset[type]
@@ -127,7 +137,7 @@ def _compile(schema: Any, where: str) -> _Node:
     return _typed(schema, said, where)
 
 
-def _enumeration(schema: Schema, said: set[str], where: str) -> _Node:
+def _enumeration(schema: Schema, description: set[str], where: str) -> _Node:
     values = schema["enum"]
     if not isinstance(values, list | tuple) or not values:
         raise UnsupportedSchema(where, "'enum' must be a list of at least one value")
@@ -135,9 +145,9 @@ def _enumeration(schema: Schema, said: set[str], where: str) -> _Node:
     if not types <= {str, NoneType}:
         raise UnsupportedSchema(where, "the values of 'enum' must be text or null")
     declared = {kind for name in _kinds(schema, where) for kind in TYPES[name]}
-    if not said <= {"type", "enum"} or not types <= declared:
+    if not description <= {"type", "enum"} or not types <= declared:
         raise UnsupportedSchema(where, "'enum' stands alone, or with a 'type' that its values have")
-    allowed = either([value_text(value) for value in values])
+    allowed = join_with_or([value_text(value) for value in values])
     if len(values) > 1:
         allowed = f"one of {allowed}"
     members = frozenset(values)
@@ -145,25 +155,25 @@ def _enumeration(schema: Schema, said: set[str], where: str) -> _Node:
 
     def check(value: Any) -> Any:
         if type(value) not in types or value not in members:
-            guess = meant(value, names) if type(value) is str else ""
+            guess = suggestion(value, names) if type(value) is str else ""
             raise Wrong(f"must be {allowed}, not {value_text(value)}{guess}")
         return value
 
     return _Node(check, types, capped(allowed))
 
 
-def _alternatives(schema: Schema, said: set[str], where: str) -> _Node:
+def _alternatives(schema: Schema, description: set[str], where: str) -> _Node:
     schemas = schema["anyOf"]
-    if said != {"anyOf"} or not isinstance(schemas, list | tuple) or not schemas:
+    if description != {"anyOf"} or not isinstance(schemas, list | tuple) or not schemas:
         raise UnsupportedSchema(where, "'anyOf' must be a list of schemas, and stand alone")
     branches = [_compile(each, f"{where}.anyOf[{at}]") for at, each in enumerate(schemas)]
     phrases = list(dict.fromkeys(branch.allowed for branch in branches))
-    allowed = capped(either(phrases)) if all(phrases) else "as the schema says"
+    allowed = capped(join_with_or(phrases)) if all(phrases) else "as the schema says"
 
     def check(value: Any) -> Any:
         collected = _ignored.get()
         failed: list[Wrong] = []
-        best: tuple[list[str], Any] | None = None  # the branch that ignores the fewest names
+        best: tuple[list[str], Any] | None = None  # use the branch that ignores the fewest names
         for branch in branches:
             if type(value) in branch.types:
                 ignored: list[str] = []
@@ -190,14 +200,14 @@ def _alternatives(schema: Schema, said: set[str], where: str) -> _Node:
     return _Node(check, frozenset().union(*(branch.types for branch in branches)), allowed)
 
 
-def _typed(schema: Schema, said: set[str], where: str) -> _Node:
+def _typed(schema: Schema, description: set[str], where: str) -> _Node:
     kinds = _kinds(schema, where)
-    if misplaced := said - {"type"}.union(*(OF_TYPE.get(kind, ()) for kind in kinds)):
+    if misplaced := description - {"type"}.union(*(OF_TYPE.get(kind, ()) for kind in kinds)):
         names = ", ".join(sorted(map(repr, misplaced)))
         raise UnsupportedSchema(where, f"{names} does not apply to type {', '.join(kinds)}")
-    allowed = either([_allowed(kind, schema) for kind in kinds])
+    allowed = join_with_or([_allowed(kind, schema) for kind in kinds])
     by_type: dict[type, Check | None] = {}
-    for kind in TYPES:  # in this order: where both are allowed, an integer passes as a number
+    for kind in TYPES:  # this order matters: if both are allowed, an integer is checked as a number
         if kind in kinds:
             check_of_kind = _CHECK_OF[kind](schema, allowed, where) if kind in _CHECK_OF else None
             by_type |= dict.fromkeys(TYPES[kind], check_of_kind)
@@ -220,7 +230,7 @@ def _kinds(schema: Schema, where: str) -> Sequence[str]:
     return kinds
 
 
-# --- what is allowed, in words -------------------------------------------------------------------
+# --- descriptions of allowed values --------------------------------------------------------------
 
 
 def _allowed(kind: str, schema: Schema) -> str:
@@ -256,16 +266,16 @@ def _counted(schema: Schema, least_keyword: str, most_keyword: str, unit: str) -
     return f" of {between} {units}"
 
 
-# --- what no schema allows ------------------------------------------------------------------------
+# --- values that no schema allows -----------------------------------------------------------------
 
 _LONE_SURROGATE = re.compile("[\ud800-\udfff]")
 
 
-def _refuse_unsound(value: Any, depth: int) -> None:
-    """Raise Wrong for a value that JSON cannot carry or the store cannot hold."""
+def _refuse_unstorable(value: Any, depth: int) -> None:
+    """Raise Wrong for a value that JSON or the store cannot represent."""
     kind = type(value)
     if kind is str:
-        _refuse_unsound_text(value)
+        _refuse_unstorable_text(value)
     elif kind is int:
         _refuse_too_large(value)
     elif kind is bool or value is None:
@@ -284,16 +294,16 @@ def _refuse_unsound(value: Any, depth: int) -> None:
                 if kind is dict:
                     if type(step) is not str:
                         raise Wrong("is not a name; the names in an object must be text")
-                    _refuse_unsound_text(step)
-                # Most values are plain text, for which a call would cost more than the test.
+                    _refuse_unstorable_text(step)
+                # Most values are plain text; this test is faster than a call.
                 if type(item) is not str or "\0" in item or not item.isascii():
-                    _refuse_unsound(item, depth + 1)
+                    _refuse_unstorable(item, depth + 1)
         except Wrong as wrong:
             wrong.path.insert(0, step if isinstance(step, str | int) else type(step).__name__)
             raise
 
 
-def _refuse_unsound_text(text: str) -> None:
+def _refuse_unstorable_text(text: str) -> None:
     if (nul := text.find("\0")) >= 0:
         raise Wrong(f"must not contain a NUL character (U+0000), as it does at position {nul}")
     if not text.isascii() and (lone := _LONE_SURROGATE.search(text)):
@@ -430,10 +440,10 @@ def _object(schema: Schema, allowed: str, where: str) -> Check | None:
 
 def _default(value: Any, node: _Node, where: str) -> Any:
     try:
-        _refuse_unsound(value, 1)
+        _refuse_unstorable(value, 1)
         return node.check(value)
     except Wrong as wrong:
-        raise UnsupportedSchema(where, f"the default {path(wrong.path)} {wrong.says}") from None
+        raise UnsupportedSchema(where, f"the default {path(wrong.path)} {wrong.reason}") from None
 
 
 _CHECK_OF: dict[str, Callable[[Schema, str, str], Check | None]] = {

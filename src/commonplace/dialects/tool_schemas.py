@@ -14,42 +14,42 @@ OBJECT: Schema = {"type": "object"}
 
 
 def text(description: str, **more: Any) -> Schema:
-    """A string with a description."""
+    """Return the schema of a string, with a description."""
     return {"type": "string", "description": description, **more}
 
 
 def array(item: Schema, most: int | None = None, **more: Any) -> Schema:
-    """An array of at most `most` items."""
+    """Return the schema of an array of at most `most` items."""
     limit = {} if most is None else {"maxItems": most}
     return {"type": "array", "items": item, **limit, **more}
 
 
 def integer(least: int, most: int | None = None, default: int | None = None) -> Schema:
-    """An integer within bounds."""
+    """Return the schema of an integer within bounds."""
     optional = {"maximum": most, "default": default}
     given = {name: value for name, value in optional.items() if value is not None}
     return {"type": "integer", "minimum": least, **given}
 
 
 def nullable(schema: Schema) -> Schema:
-    """The same schema, which also allows null."""
+    """Return a copy of the schema that also allows null."""
     types = schema.get("type", [])
     changed = {"type": [*([types] if isinstance(types, str) else types), "null"]}
     return {**schema, **changed, **({"enum": [*schema["enum"], None]} if "enum" in schema else {})}
 
 
 def object_of(required: Sequence[str] = (), /, **properties: Schema) -> Schema:
-    """An object with these properties; others are allowed."""
+    """Return the schema of an object with these properties; other properties are allowed."""
     schema = {"type": "object", "properties": properties}
     return {**schema, "required": list(required)} if required else schema
 
 
 def takes(required: Sequence[str] = (), /, **properties: Schema) -> Schema:
-    """The input schema of a tool: these arguments and no others."""
+    """Return the input schema of a tool with these arguments; other arguments are refused."""
     return {**object_of(required, **properties), "additionalProperties": False}
 
 
 def gives(*required: str, **properties: Schema) -> Schema:
-    """The output schema of a tool: an object with at least these keys."""
+    """Return the output schema of a tool: an object that has at least these keys."""
     described = {"properties": properties} if properties else {}
     return {"type": "object", **described, "required": [*required, *properties]}

@@ -1,1 +1,1 @@
-"""What people see in a browser: the pages at /viewer, served as static files."""
+"""The browser application at /viewer, served as static files."""

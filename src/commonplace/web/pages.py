@@ -1,7 +1,7 @@
-"""Serves the browser application: one HTML page, its ES modules, styles and icons.
+"""Serve the browser application: one HTML page, its ES modules, styles and icons.
 
-The files hold no data. What a page shows it asks of the REST routes under `/api`, as the person who
-has signed in, so these paths need no credential.
+The files contain no data. The page loads its data from the REST routes under `/api` as the
+signed-in user, so the files themselves need no credential.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ WORKER = "/sw.js"
 MANIFEST = "/manifest.json"
 ICON = "/favicon.ico"
 PAGES = (HOME, BELOW, "/setup")
-"""The paths of the page itself; so is every path below `BELOW` that is no file."""
+"""The paths that return the HTML page; every unknown path below `BELOW` does so, too."""
 FILES = {
     WORKER: "sw.js", f"{HOME}{WORKER}": "sw.js",
     MANIFEST: "manifest.json", f"{HOME}{MANIFEST}": "manifest.json",
     ICON: "icons/favicon.ico",
 }  # fmt: skip
-"""Files that are not served below `ASSETS`, and their paths."""
+"""The names of the files that have a path outside `ASSETS`, by path."""
 VISITED = ("/", *PAGES, f"{BELOW}{{room:path}}")
 """Paths that may be opened by a link on another site."""
 POLICY = (
@@ -44,7 +44,7 @@ POLICY = (
 _HEADERS = {
     "content-security-policy": POLICY,
     "cross-origin-opener-policy": "same-origin",
-    "cache-control": "no-cache",  # cached, but revalidated with its ETag
+    "cache-control": "no-cache",  # browsers cache the file and revalidate it with its ETag
     "vary": "accept-encoding",
 }
 _TYPES = {
@@ -58,7 +58,7 @@ _PAGE = "index.html"
 
 @dataclass(frozen=True, slots=True)
 class Asset:
-    """A static file, as it is sent."""
+    """A static file with its response headers and its compressed form."""
 
     body: bytes
     compressed: bytes | None
@@ -68,29 +68,29 @@ class Asset:
 
 @functools.cache
 def assets() -> dict[str, Asset]:
-    """Every static file by its name below `static/`. It reads and compresses them all."""
+    """Read and compress all static files; return them by their name below `static/`."""
     folder = resources.files(__package__) / "static"
-    found: dict[str, bytes] = {}
-    waiting = [("", folder)]
-    while waiting:
-        prefix, parent = waiting.pop()
+    bodies: dict[str, bytes] = {}
+    folders = [("", folder)]
+    while folders:
+        prefix, parent = folders.pop()
         for entry in parent.iterdir():
             if entry.is_dir():
-                waiting.append((f"{prefix}{entry.name}/", entry))
+                folders.append((f"{prefix}{entry.name}/", entry))
             else:
-                found[prefix + entry.name] = entry.read_bytes()
-    found["sw.js"] = _worker(found)
-    return {name: _asset(name, body) for name, body in found.items()}
+                bodies[prefix + entry.name] = entry.read_bytes()
+    bodies["sw.js"] = _service_worker(bodies)
+    return {name: _asset(name, body) for name, body in bodies.items()}
 
 
-def _worker(found: dict[str, bytes]) -> bytes:
-    """The service worker, with the files that it keeps and a version that changes with them."""
-    kept = [HOME, MANIFEST, *(ASSETS + name for name in sorted(found) if name != "sw.js")]
+def _service_worker(bodies: dict[str, bytes]) -> bytes:
+    """Return the service worker's script with the files to cache and their version."""
+    cached = [HOME, MANIFEST, *(ASSETS + name for name in sorted(bodies) if name != "sw.js")]
     digest = hashlib.sha256()
-    for name in sorted(found):
-        digest.update(name.encode() + b"\0" + found[name])
-    settings = {"version": digest.hexdigest()[:16], "files": kept}
-    return f"const SHELL = {json.dumps(settings)};\n".encode() + found["sw.js"]
+    for name in sorted(bodies):
+        digest.update(name.encode() + b"\0" + bodies[name])
+    settings = {"version": digest.hexdigest()[:16], "files": cached}
+    return f"const SHELL = {json.dumps(settings)};\n".encode() + bodies["sw.js"]
 
 
 def _asset(name: str, body: bytes) -> Asset:
@@ -100,13 +100,15 @@ def _asset(name: str, body: bytes) -> Asset:
 
 
 def routes() -> list[Route]:
-    """The routes of the application; nobody needs to have signed in for them."""
-    page = _serving(lambda _: _PAGE)
+    """Return the routes of the application; they need no credential."""
+    page = _file_endpoint(lambda _: _PAGE)
     return [
         Route("/", _home),
         *(Route(path, page) for path in PAGES),
-        *(Route(path, _serving(lambda _, name=name: name)) for path, name in FILES.items()),
-        Route(f"{ASSETS}{{name:path}}", _serving(lambda request: request.path_params["name"])),
+        *(Route(path, _file_endpoint(lambda _, name=name: name)) for path, name in FILES.items()),
+        Route(
+            f"{ASSETS}{{name:path}}", _file_endpoint(lambda request: request.path_params["name"])
+        ),
         Route(VISITED[-1], page),
     ]
 
@@ -115,35 +117,37 @@ async def _home(_: Request) -> Response:
     return RedirectResponse(HOME, 302)
 
 
-def _serving(name_of: Callable[..., str]) -> Callable[[Request], Awaitable[Response]]:
-    """An endpoint that sends the file which `name_of` names for a request."""
+def _file_endpoint(name_of: Callable[..., str]) -> Callable[[Request], Awaitable[Response]]:
+    """Return an endpoint that sends a file; `name_of` returns its name for a request."""
 
     async def endpoint(request: Request) -> Response:
         asset = (await asyncio.to_thread(assets)).get(name_of(request))
         if asset is None:
-            missing = {"error": {"code": "NOT_FOUND", "message": "There is no such file."}}
+            missing = {
+                "error": {"code": "NOT_FOUND", "message": "There is no file with this name."}
+            }
             return Response(json.dumps(missing), 404, media_type="application/json")
-        return _sent(request, asset)
+        return _file_response(request, asset)
 
     return endpoint
 
 
-def _sent(request: Request, asset: Asset) -> Response:
-    packed = asset.compressed is not None and _accepts_gzip(request)
-    # The compressed form is another representation, so it has an ETag of its own.
-    etag = f'{asset.etag[:-1]}-gz"' if packed else asset.etag
+def _file_response(request: Request, asset: Asset) -> Response:
+    gzipped = asset.compressed is not None and _accepts_gzip(request)
+    # The compressed form is another representation, so it has its own ETag.
+    etag = f'{asset.etag[:-1]}-gz"' if gzipped else asset.etag
     headers = {**_HEADERS, "etag": etag}
-    known = (each.strip() for each in request.headers.get("if-none-match", "").split(","))
-    if any(each.removeprefix("W/") == etag for each in known):
+    client_etags = (each.strip() for each in request.headers.get("if-none-match", "").split(","))
+    if any(each.removeprefix("W/") == etag for each in client_etags):
         return Response(None, 304, headers)
-    if not packed or asset.compressed is None:
+    if not gzipped or asset.compressed is None:
         return Response(asset.body, 200, headers, asset.media_type)
     headers["content-encoding"] = "gzip"
     return Response(asset.compressed, 200, headers, asset.media_type)
 
 
 def _accepts_gzip(request: Request) -> bool:
-    """Whether the request accepts gzip: it names the coding, without a weight of zero."""
+    """Return whether Accept-Encoding lists gzip with a weight other than zero."""
     for each in request.headers.get("accept-encoding", "").lower().split(","):
         coding, _, weight = each.partition(";")
         if coding.strip() == "gzip":

@@ -98,7 +98,7 @@ def change_soul(
 
 
 def lower_trust(memory: Memory, trust: str) -> str:
-    """Return the lower_trust of two trust levels: the memory's and the given one."""
+    """Return the lower of two trust levels: the memory's and the given one."""
     return max(memory.trust, trust, key=_TRUSTS.index)
 
 

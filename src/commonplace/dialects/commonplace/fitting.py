@@ -1,4 +1,4 @@
-"""Fit an answer into a response: excerpts get shorter, then the last items are left out."""
+"""Fit a list into a response: shorten the excerpts, then omit the last items."""
 
 from __future__ import annotations
 
@@ -8,21 +8,21 @@ from typing import Any, TypeVar
 from commonplace.dialects.contract import as_json
 
 BYTES = 1_000_000
-"""The size of all lists of a response; a response has at most a megabyte."""
+"""The maximum size of all lists of a response, which can have at most a megabyte."""
 WIDTHS = (2_000, 500, 100)
-"""Lengths of excerpts in lists; the first that fits is used."""
+"""Lengths of excerpts in lists; the first one at which the list fits is used."""
 
 T = TypeVar("T")
 Item = dict[str, Any]
 
 
 def structured_size(value: Any) -> int:
-    """The bytes of a value that is only in the structured result."""
+    """Return the size of a value that only the structured result contains."""
     return len(as_json(value).encode())
 
 
 def full_size(value: Any) -> int:
-    """The bytes of a value that is in the structured result and, as escaped JSON, in the text."""
+    """Return the size of a value in the structured result and, as escaped JSON, in the text."""
     return structured_size(value) + structured_size(as_json(value))
 
 
@@ -32,21 +32,21 @@ def fit(
     most: int = BYTES,
     size: Callable[[Any], int] = full_size,
 ) -> list[Item]:
-    """All items, shortened if needed; if that is not enough, the first ones that fit."""
+    """Return all items, shortened if needed; if they still do not fit, only the first ones."""
     for width in WIDTHS:
-        shown = [show(item, width) for item in items]
-        sizes = [size(each) + 1 for each in shown]
+        entries = [show(item, width) for item in items]
+        sizes = [size(each) + 1 for each in entries]
         if sum(sizes) <= most:
-            return shown
-    return first_fitting(shown, most, size)
+            return entries
+    return first_fitting(entries, most, size)
 
 
 def first_fitting(
-    shown: Sequence[Item], most: int = BYTES, size: Callable[[Any], int] = full_size
+    items: Sequence[Item], most: int = BYTES, size: Callable[[Any], int] = full_size
 ) -> list[Item]:
-    """The first items, as many as fit into `most` bytes."""
+    """Return the first items, as many as fit into `most` bytes."""
     result = []
-    for each in shown:
+    for each in items:
         most -= size(each) + 1
         if most < 0:
             break

@@ -1,4 +1,4 @@
-"""What runs while the dialect is served: taking in what sessions left while no server ran."""
+"""Import, in the background, the events that hooks spooled while no server was running."""
 
 from __future__ import annotations
 
@@ -19,22 +19,22 @@ log = logging.getLogger(__name__)
 
 @contextlib.contextmanager
 def running(setting: Setting) -> Iterator[None]:
-    """Take in spooled events and killed sessions in the background; wait for that at the end."""
-    taking = threading.Thread(target=_take_in, args=(setting,), name="commonplace-inbox")
-    taking.start()
+    """Import spooled events and killed sessions in a thread; wait for the thread at the end."""
+    importer = threading.Thread(target=_import_spooled, args=(setting,), name="commonplace-inbox")
+    importer.start()
     try:
         yield
     finally:
-        taking.join()
+        importer.join()
 
 
-def _is_left(data: Path) -> bool:
-    """Whether there are spooled events, or sessions whose transcripts are read."""
+def _has_spooled(data: Path) -> bool:
+    """Return whether there are spooled events, or sessions whose transcripts are read."""
     return any((data / files.INBOX).glob("*.json")) or any((data / files.SESSIONS).glob("*"))
 
 
-def _take_in(setting: Setting) -> None:
-    if not _is_left(setting.library.path):
+def _import_spooled(setting: Setting) -> None:
+    if not _has_spooled(setting.library.path):
         return
     from commonplace.platform import hooks  # slow to load
 

@@ -1,4 +1,4 @@
-"""The audit in the console: every call, and whether the chain is whole."""
+"""The audit page of the console: every call, and the verification of the hash chain."""
 
 from __future__ import annotations
 
@@ -16,25 +16,31 @@ SHOWN_CHARS = 2_000
 
 
 def calls(call: Call, *, limit: int, **conditions: Any) -> dict[str, Any]:
-    """The newest calls that meet the conditions."""
-    given = {name: value for name, value in conditions.items() if value not in ("", None)}
+    """Return the newest audited calls that meet the conditions."""
+    filters = {name: value for name, value in conditions.items() if value not in ("", None)}
     with lease(call.memory) as space:
-        found = audit.listing(space.store, limit=limit, **given)
+        found = audit.listing(space.store, limit=limit, **filters)
     return {"calls": [to_dict(one) for one in found]}
 
 
 def entry(call: Call, *, num: int) -> dict[str, Any]:
-    """One call with what was sent and answered."""
+    """Return one audited call with its arguments and its result."""
     with lease(call.memory) as space:
         found = audit.listing(space.store, before=num + 1, limit=1)
     if not found or found[0].num != num:
-        raise NotFound("There is no entry of that number.", field="num")
+        raise NotFound("There is no audit entry with this number.", field="num")
     one = found[0]
-    return {"call": {**to_dict(one), "arguments": cut(one.arguments), "result": cut(one.result)}}
+    return {
+        "call": {
+            **to_dict(one),
+            "arguments": truncated_json(one.arguments),
+            "result": truncated_json(one.result),
+        }
+    }
 
 
 def verified(call: Call) -> dict[str, Any]:
-    """Whether every entry is as it was written."""
+    """Verify the hash chain of the audit; return the faults that were found."""
     with lease(call.memory) as space:
         verdict = audit.verify(space.store)
     return {
@@ -45,13 +51,13 @@ def verified(call: Call) -> dict[str, Any]:
     }
 
 
-def cut(value: Any) -> str | None:
-    """A payload as JSON, cut where it is long; None if a purge deleted it."""
+def truncated_json(value: Any) -> str | None:
+    """Return a payload as truncated JSON, or None if a purge deleted it."""
     return None if value is None else as_json(value)[:SHOWN_CHARS]
 
 
 def to_dict(one: audit.Call) -> dict[str, Any]:
-    """An entry in a list, without what was sent and answered."""
+    """Return the fields of an audited call for lists, without arguments and result."""
     return {
         "num": one.num, "at": iso(one.at), "dialect": one.dialect, "tool": one.tool,
         "caller": one.caller, "credential": one.credential, "client": one.client,
@@ -63,7 +69,7 @@ def to_dict(one: audit.Call) -> dict[str, Any]:
 OPERATIONS = (
     Tool(
         name="console_audit", title="Audit", scope="admin", handler=calls,
-        description="List audited calls, the newest first.",
+        description="List audited calls, newest first.",
         input=takes(
             tool=TEXT, caller=TEXT, success=FLAG, since=TEXT, until=TEXT,
             before=integer(1, 2**53), limit=integer(1, 1_000, 50),
@@ -71,7 +77,7 @@ OPERATIONS = (
     ),
     Tool(
         name="console_audit_entry", title="An audited call", scope="admin", handler=entry,
-        description="Show one audited call with what was sent and answered.",
+        description="Show one audited call with its arguments and its result.",
         input=takes(["num"], num=integer(1, 2**53)),
     ),
     Tool(
@@ -80,13 +86,13 @@ OPERATIONS = (
     ),
 )  # fmt: skip
 ROUTES = (
-    Route("GET", "/api/console/audit", "console_audit", summary="Calls, and who made them"),
+    Route("GET", "/api/console/audit", "console_audit", summary="List audited calls"),
     Route(
         "GET", "/api/console/audit/entry", "console_audit_entry",
-        summary="One call, with what was sent and answered",
+        summary="Show one audited call",
     ),
     Route(
         "GET", "/api/console/audit/verify", "console_audit_verify",
-        summary="Whether the audit is as it was written",
+        summary="Verify the audit",
     ),
 )  # fmt: skip

@@ -1,7 +1,7 @@
-"""The graph in the console: groups of linked memories first, then the memories of one group.
+"""The graph page of the console: groups of linked memories, and the memories of one group.
 
-Positions are computed here and kept until the space changes, so that a page that is opened again
-shows the same picture.
+Positions are computed here and cached until the space changes, so that the same graph is always
+drawn in the same way.
 """
 
 from __future__ import annotations
@@ -30,70 +30,70 @@ GROUPS = 500
 NODES = 300
 LABEL_CHARS = 60
 FACTS = 200
-KEPT = 64  # so many pictures are cached
-TURN = math.pi * (3 - math.sqrt(5))  # the golden angle, by which a spiral fills a disc evenly
+KEPT = 64  # maximum number of cached layouts
+TURN = math.pi * (3 - math.sqrt(5))  # the golden angle: points on such a spiral fill a disc evenly
 ROUNDS = 60
 GAP = 0.5  # distance between two discs
 
 
-class Pictures:
+class LayoutCache:
     """A cache of layouts, each for one state of a space; the least recently used is dropped."""
 
     def __init__(self, size: int) -> None:
         self._size = size
-        self._held: OrderedDict[tuple[Any, ...], Any] = OrderedDict()
-        self._making: dict[tuple[Any, ...], threading.Lock] = {}
+        self._layouts: OrderedDict[tuple[Any, ...], Any] = OrderedDict()
+        self._key_locks: dict[tuple[Any, ...], threading.Lock] = {}
         self._lock = threading.Lock()
 
     def get(self, key: tuple[Any, ...], make: Callable[[], Any]) -> Any:
-        """The picture of that key, made if it is not there; by one caller, for whom others wait."""
+        """Return the cached layout, or compute it; concurrent callers wait for the first one."""
         with self._lock:
-            if key in self._held:
-                self._held.move_to_end(key)
-                return self._held[key]
-            making = self._making.setdefault(key, threading.Lock())
-        with making:
+            if key in self._layouts:
+                self._layouts.move_to_end(key)
+                return self._layouts[key]
+            lock = self._key_locks.setdefault(key, threading.Lock())
+        with lock:
             with self._lock:
-                if key in self._held:
-                    return self._held[key]
+                if key in self._layouts:
+                    return self._layouts[key]
             try:
-                made = make()
+                layout = make()
                 with self._lock:
-                    self._held[key] = made
-                    while len(self._held) > self._size:
-                        self._held.popitem(last=False)
+                    self._layouts[key] = layout
+                    while len(self._layouts) > self._size:
+                        self._layouts.popitem(last=False)
             finally:
                 with self._lock:
-                    self._making.pop(key, None)
-        return made
+                    self._key_locks.pop(key, None)
+        return layout
 
 
-_pictures = Pictures(KEPT)
+_cache = LayoutCache(KEPT)
 
 
 def groups(call: Call, *, kind: str = "") -> dict[str, Any]:
-    """The groups of linked memories, each with a place; the largest are in the middle."""
-    return dict(_pictures.get((*_state(call), "groups", kind), lambda: _groups(call, kind)))
+    """Return the groups of linked memories with their positions; the largest are in the centre."""
+    return dict(_cache.get((*_cache_key(call), "groups", kind), lambda: _groups(call, kind)))
 
 
 def groups_soon(call: Call) -> None:
-    """Compute the groups in the background: who opens the console may open the graph next."""
+    """Compute the groups in the background, because the user may open the graph next."""
 
     def compute() -> None:
-        with contextlib.suppress(CommonplaceError):  # who opens the graph gets the error
+        with contextlib.suppress(CommonplaceError):  # the request for the graph reports the error
             groups(call)
 
     threading.Thread(target=compute, name="commonplace-graph", daemon=True).start()
 
 
 def group(call: Call, *, id: str, limit: int, kind: str = "") -> dict[str, Any]:
-    """The memories around one, nearest first, with their links and places."""
-    key = (*_state(call), "group", id, limit, kind)
-    return dict(_pictures.get(key, lambda: _group(call, id, limit, kind)))
+    """Return the memories linked to one memory, nearest first, with links and positions."""
+    key = (*_cache_key(call), "group", id, limit, kind)
+    return dict(_cache.get(key, lambda: _group(call, id, limit, kind)))
 
 
 def facts(call: Call, *, entity: str = "") -> dict[str, Any]:
-    """Facts and when they hold, the newest learned first."""
+    """Return facts with the time for which they are valid, newest first."""
     found = call.memory.facts.query(entity or None, limit=FACTS)
     return {
         "facts": [
@@ -107,8 +107,8 @@ def facts(call: Call, *, entity: str = "") -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _state(call: Call) -> tuple[Any, ...]:
-    """The space and its newest operation."""
+def _cache_key(call: Call) -> tuple[Any, ...]:
+    """Return the cache key of a space: its name and its newest operation."""
     with lease(call.memory) as space, space.store.read() as rows:
         return str(call.memory.library.path), space.name, read_head(rows, space.name)
 
@@ -122,19 +122,19 @@ def _groups(call: Call, kind: str) -> dict[str, Any]:
     degrees = Counter([link["source"] for link in links])
     degrees.update([link["target"] for link in links])
     centres = [max(members, key=lambda one: (degrees[one], one)) for members in found[:GROUPS]]
-    named = _named(call, centres)
-    placed = spiral([len(members) for members in found[:GROUPS]])
-    shown = [
+    memories = _memories_by_id(call, centres)
+    positions = spiral([len(members) for members in found[:GROUPS]])
+    entries = [
         {
-            "id": centre, "size": len(members), "label": _label(named.get(centre)),
-            "kind": named[centre].kind if centre in named else "", "x": x, "y": y, "r": r,
+            "id": centre, "size": len(members), "label": _label(memories.get(centre)),
+            "kind": memories[centre].kind if centre in memories else "", "x": x, "y": y, "r": r,
         }
-        for members, centre, (x, y, r) in zip(found, centres, placed, strict=False)
+        for members, centre, (x, y, r) in zip(found, centres, positions, strict=False)
     ]  # fmt: skip
     linked = sum(map(len, found))
     return {
-        "groups": shown,
-        "left_out": len(found) - len(shown),
+        "groups": entries,
+        "left_out": len(found) - len(entries),
         "linked": linked,
         "unlinked": max(0, call.memory.browse(limit=1)[1] - linked),
         "kinds": dict(Counter([link["kind"] for link in links]).most_common(50)),
@@ -143,27 +143,29 @@ def _groups(call: Call, kind: str) -> dict[str, Any]:
 
 def _group(call: Call, centre: str, limit: int, kind: str) -> dict[str, Any]:
     links = _links(call, kind)
-    near: dict[str, set[str]] = defaultdict(set)
+    neighbours: dict[str, set[str]] = defaultdict(set)
     for link in links:
-        near[link.source].add(link.target)
-        near[link.target].add(link.source)
-    if centre not in near:
+        neighbours[link.source].add(link.target)
+        neighbours[link.target].add(link.source)
+    if centre not in neighbours:
         call.memory.get(centre, count=False)  # a memory without links is a group of its own
-    reached = nearest(centre, near)
-    live = _named(call, reached)
+    reached = nearest(centre, neighbours)
+    live = _memories_by_id(call, reached)
     ordered = [one for one in reached if one in live]
     if not ordered:
-        raise NotFound("There is no such memory, or it is hidden.", field="id")
+        raise NotFound("There is no live memory with this id.", field="id")
     chosen = ordered[:limit]
-    known = {one: number for number, one in enumerate(chosen)}
-    drawn = [link for link in links if link.source in known and link.target in known]
-    places = springs(len(chosen), [(known[link.source], known[link.target]) for link in drawn])
+    numbers = {one: number for number, one in enumerate(chosen)}
+    shown_links = [link for link in links if link.source in numbers and link.target in numbers]
+    places = springs(
+        len(chosen), [(numbers[link.source], numbers[link.target]) for link in shown_links]
+    )
     return {
         "centre": chosen[0],
         "nodes": [
             {
                 "id": one, "label": _label(live[one]), "kind": live[one].kind,
-                "links": len(near[one]), "x": round(x, 4), "y": round(y, 4),
+                "links": len(neighbours[one]), "x": round(x, 4), "y": round(y, 4),
             }
             for one, (x, y) in zip(chosen, places, strict=True)
         ],
@@ -172,13 +174,13 @@ def _group(call: Call, centre: str, limit: int, kind: str) -> dict[str, Any]:
                 "id": link.id, "source": link.source, "target": link.target, "kind": link.kind,
                 "weight": link.weight, "reason": link.reason,
             }
-            for link in drawn
+            for link in shown_links
         ],
         "left_out": len(ordered) - len(chosen),
     }  # fmt: skip
 
 
-def _named(call: Call, identities: Sequence[str]) -> dict[str, Memory]:
+def _memories_by_id(call: Call, identities: Sequence[str]) -> dict[str, Memory]:
     found: dict[str, Memory] = {}
     for start in range(0, len(identities), 1_000):
         part = identities[start : start + 1_000]
@@ -194,42 +196,47 @@ def _label(memory: Memory | None) -> str:
     return text if len(text) <= LABEL_CHARS else text[: LABEL_CHARS - 1].rstrip() + "…"
 
 
-def nearest(centre: str, near: Mapping[str, set[str]]) -> list[str]:
-    """All that can be reached, nearest first; of the same distance the most linked first."""
-    order, seen, waiting = [centre], {centre}, deque([centre])
-    while waiting:
-        beside = sorted(
-            near.get(waiting.popleft(), set()) - seen, key=lambda one: (-len(near[one]), one)
+def nearest(centre: str, neighbours: Mapping[str, set[str]]) -> list[str]:
+    """Return all linked memories, nearest first; at equal distance, the most linked first."""
+    order, seen, queue = [centre], {centre}, deque([centre])
+    while queue:
+        next_ids = sorted(
+            neighbours.get(queue.popleft(), set()) - seen,
+            key=lambda one: (-len(neighbours[one]), one),
         )
-        seen.update(beside)
-        order += beside
-        waiting.extend(beside)
+        seen.update(next_ids)
+        order += next_ids
+        queue.extend(next_ids)
     return order
 
 
 def spiral(sizes: Sequence[int]) -> list[tuple[float, float, float]]:
-    """Places of discs whose areas are as the sizes, the first in the middle; none overlap."""
+    """Return (x, y, radius) of discs that do not overlap; the first is in the centre."""
     import numpy as np
 
     radii = 0.6 + np.sqrt(np.array(sizes, dtype=np.float64)) * 0.4
-    away = np.sqrt(np.cumsum((2 * radii) ** 2) / math.pi)
+    distances = np.sqrt(np.cumsum((2 * radii) ** 2) / math.pi)
     angles = np.arange(len(radii)) * TURN
-    places = np.stack([np.cos(angles), np.sin(angles)], axis=1) * (away - away[:1])[:, None]
-    wanted = radii[:, None] + radii[None, :] + GAP
-    for _ in range(ROUNDS if len(radii) > 1 else 0):  # discs that overlap are pushed apart
-        apart = places[:, None, :] - places[None, :, :]
-        far = np.sqrt((apart**2).sum(axis=2))
-        np.fill_diagonal(far, np.inf)
-        missing = np.maximum(wanted - far, 0)
+    places = (
+        np.stack([np.cos(angles), np.sin(angles)], axis=1) * (distances - distances[:1])[:, None]
+    )
+    least_distance = radii[:, None] + radii[None, :] + GAP
+    for _ in range(ROUNDS if len(radii) > 1 else 0):  # push overlapping discs apart
+        offsets = places[:, None, :] - places[None, :, :]
+        actual_distance = np.sqrt((offsets**2).sum(axis=2))
+        np.fill_diagonal(actual_distance, np.inf)
+        missing = np.maximum(least_distance - actual_distance, 0)
         if not missing.any():
             break
-        places += (apart / np.maximum(far, 0.01)[:, :, None] * missing[:, :, None]).sum(axis=1) / 2
+        places += (
+            offsets / np.maximum(actual_distance, 0.01)[:, :, None] * missing[:, :, None]
+        ).sum(axis=1) / 2
     rounded = zip(places.round(3).tolist(), radii.round(3).tolist(), strict=True)
     return [(x, y, r) for (x, y), r in rounded]
 
 
 def springs(count: int, edges: Sequence[tuple[int, int]]) -> list[tuple[float, float]]:
-    """Places of nodes: all push each other away, and edges pull together. Always the same."""
+    """Return node positions of a force-directed layout; equal graphs get equal positions."""
     import numpy as np
 
     start = np.array([
@@ -238,43 +245,45 @@ def springs(count: int, edges: Sequence[tuple[int, int]]) -> list[tuple[float, f
     places = start * np.sqrt(np.arange(count, dtype=np.float64)[:, None] + 0.1)
     ends = np.array(edges, dtype=np.int64).reshape(-1, 2)
     for turn in range(ROUNDS if count > 1 else 0):
-        places += _step(places, ends) * (1 - turn / ROUNDS)
+        places += _force_step(places, ends) * (1 - turn / ROUNDS)
     return [(float(x), float(y)) for x, y in places - places.mean(axis=0)]
 
 
-def _step(places: NDArray[np.float64], ends: NDArray[np.int64]) -> NDArray[np.float64]:
+def _force_step(places: NDArray[np.float64], ends: NDArray[np.int64]) -> NDArray[np.float64]:
     import numpy as np
 
-    apart = places[:, None, :] - places[None, :, :]
-    squared = np.maximum((apart**2).sum(axis=2), 0.01)
-    force = (apart / squared[:, :, None]).sum(axis=1)
+    offsets = places[:, None, :] - places[None, :, :]
+    squared = np.maximum((offsets**2).sum(axis=2), 0.01)
+    force = (offsets / squared[:, :, None]).sum(axis=1)
     if len(ends):
         pull = (places[ends[:, 1]] - places[ends[:, 0]]) * 0.15
         np.add.at(force, ends[:, 0], pull)
         np.add.at(force, ends[:, 1], -pull)
     length = np.maximum(np.sqrt((force**2).sum(axis=1, keepdims=True)), 1e-9)
-    moved: NDArray[np.float64] = force / length * np.minimum(length, 1.0)
-    return moved
+    displacement: NDArray[np.float64] = force / length * np.minimum(length, 1.0)
+    return displacement
 
 
 OPERATIONS = (
     Tool(
         name="console_graph", title="Graph", scope="read", handler=groups,
-        description="Groups of linked memories, with places for a picture.",
+        description="List the groups of linked memories with their positions.",
         input=takes(kind=TEXT),
     ),
     Tool(
         name="console_graph_group", title="A part of the graph", scope="read", handler=group,
-        description="The memories around one, with their links and places.",
+        description="Show the memories linked to one memory, with links and positions.",
         input=takes(["id"], id=TEXT, kind=TEXT, limit=integer(1, NODES, 150)),
     ),
     Tool(
         name="console_facts", title="Facts", scope="read", handler=facts,
-        description="Facts and when they hold.", input=takes(entity=TEXT),
+        description="List facts with the time for which they are valid.", input=takes(entity=TEXT),
     ),
 )  # fmt: skip
 ROUTES = (
     Route("GET", "/api/console/graph", "console_graph", summary="Groups of linked memories"),
-    Route("GET", "/api/console/graph/{id}", "console_graph_group", summary="One of the groups"),
-    Route("GET", "/api/console/facts", "console_facts", summary="Facts and when they hold"),
+    Route(
+        "GET", "/api/console/graph/{id}", "console_graph_group", summary="One group of the graph"
+    ),
+    Route("GET", "/api/console/facts", "console_facts", summary="List facts"),
 )

@@ -1,4 +1,4 @@
-"""Time in the console: operations, what they changed, and undoing one."""
+"""The history page of the console: operations, their changes, and undo."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ MOST_CHANGES = 200
 
 
 def operations(call: Call, *, limit: int, before: int | None = None) -> dict[str, Any]:
-    """A page of operations, newest first, with the numbers of the first and the last of all."""
+    """Return a page of operations, newest first, and the numbers of the first and the last one."""
     found = call.memory.history.operations(limit=limit, before=before)
     first, last = engine_call(call.memory, changing.ends)
     return {
@@ -32,18 +32,18 @@ def operations(call: Call, *, limit: int, before: int | None = None) -> dict[str
 
 
 def changes_of(call: Call, *, operation: str) -> dict[str, Any]:
-    """What an operation changed."""
-    return _shown(engine_call(call.memory, changing.of_operation, operation))
+    """Return the changes of an operation."""
+    return _changes_to_dict(engine_call(call.memory, changing.of_operation, operation))
 
 
 def changes_between(call: Call, *, since: str, until: str) -> dict[str, Any]:
-    """What is different at a later moment from an earlier one."""
-    return _shown(engine_call(call.memory, changing.between, since, until))
+    """Return the changes between two times."""
+    return _changes_to_dict(engine_call(call.memory, changing.between, since, until))
 
 
 def preview(call: Call, *, operation: str) -> dict[str, Any]:
-    """What undoing an operation would change; nothing is changed."""
-    return _shown(engine_call(call.memory, changing.of_undo, operation))
+    """Return the changes that undoing an operation would make, without making them."""
+    return _changes_to_dict(engine_call(call.memory, changing.of_undo, operation))
 
 
 def undo(call: Call, *, operation: str) -> dict[str, Any]:
@@ -51,22 +51,22 @@ def undo(call: Call, *, operation: str) -> dict[str, Any]:
     return {"operation": undo_operation(call, operation), "undone": operation}
 
 
-def _shown(found: changing.Changes) -> dict[str, Any]:
-    shown = [
+def _changes_to_dict(found: changing.Changes) -> dict[str, Any]:
+    entries = [
         {"table": each.table, "before": _row(each.table, each.before),
-         "after": _row(each.table, each.after), "fields": _differing(each.before, each.after)}
+         "after": _row(each.table, each.after), "fields": _changed_fields(each.before, each.after)}
         for each in found.changes[:MOST_CHANGES]
     ]  # fmt: skip
     return {
         "operations": [operation.as_dict() for operation in found.operations],
-        "changes": shown,
+        "changes": entries,
         "total": len(found.changes),
-        "complete": found.complete and len(shown) == len(found.changes),
+        "complete": found.complete and len(entries) == len(found.changes),
     }
 
 
 def _row(table: str, row: Row | None) -> dict[str, Any] | None:
-    return None if row is None else _SHOWN.get(table, _other)(row)
+    return None if row is None else _FORMATTERS.get(table, _other)(row)
 
 
 def _memory(row: Row) -> dict[str, Any]:
@@ -79,26 +79,26 @@ def _link(row: Row) -> dict[str, Any]:
 
 
 def _fact(row: Row) -> dict[str, Any]:
-    said = " ".join(row[name] for name in ("subject", "predicate", "object"))
-    return {"summary": opening(said, rows.EXCERPT_CHARS), "id": row["id"]}
+    statement = " ".join(row[name] for name in ("subject", "predicate", "object"))
+    return {"summary": opening(statement, rows.EXCERPT_CHARS), "id": row["id"]}
 
 
 def _other(row: Row) -> dict[str, Any]:
-    named = row.get("name") or row.get("title") or row.get("path") or row.get("id") or ""
-    return {"summary": opening(str(named), rows.EXCERPT_CHARS)}
+    label = row.get("name") or row.get("title") or row.get("path") or row.get("id") or ""
+    return {"summary": opening(str(label), rows.EXCERPT_CHARS)}
 
 
-_SHOWN: Mapping[str, Callable[[Row], dict[str, Any]]] = {
+_FORMATTERS: Mapping[str, Callable[[Row], dict[str, Any]]] = {
     "memories": _memory, "links": _link, "facts": _fact,
 }  # fmt: skip
-_UNTOLD = ("num", "seq", "updated_at", "space", "format", "hash")
+_IGNORED_FIELDS = ("num", "seq", "updated_at", "space", "format", "hash")
 
 
-def _differing(before: Row | None, after: Row | None) -> list[str]:
-    """The fields in which two states of a row differ."""
+def _changed_fields(before: Row | None, after: Row | None) -> list[str]:
+    """Return the names of the fields that differ between two versions of a row."""
     if before is None or after is None:
         return []
-    names = (name for name in after if name not in _UNTOLD)
+    names = (name for name in after if name not in _IGNORED_FIELDS)
     return [name for name in names if before.get(name) != after[name]]
 
 
@@ -110,19 +110,19 @@ OPERATIONS = (
     ),
     Tool(
         name="console_operation", title="An operation", scope="read", handler=changes_of,
-        description="Show what an operation changed.",
+        description="Show the changes of an operation.",
         input=takes(["operation"], operation=TEXT),
     ),
     Tool(
         name="console_changes", title="Changes", scope="read", handler=changes_between,
-        description="Show what changed between two moments.",
+        description="Show the changes between two times.",
         input=takes(["since", "until"], since=TEXT, until=TEXT),
     ),
     Tool(
         name="console_undo_preview", title="Preview an undo", scope="read", handler=preview,
-        description="Show what undoing an operation would change.",
+        description="Show the changes that undoing an operation would make.",
         input=takes(["operation"], operation=TEXT),
-        stepwise=True,  # it opens a unit of its own, and rolls it back
+        stepwise=True,  # the preview runs in a transaction that is rolled back
     ),
     Tool(
         name="console_undo", title="Undo", scope="write", handler=undo,
@@ -132,11 +132,11 @@ OPERATIONS = (
 ROUTES = (
     Route("GET", "/api/console/operations", "console_operations", summary="List operations"),
     Route("GET", "/api/console/operations/{operation}", "console_operation",
-          summary="What an operation changed"),
+          summary="Changes of an operation"),
     Route("GET", "/api/console/operations/{operation}/undo", "console_undo_preview",
-          summary="What undoing it would change", errors=(409,)),
+          summary="Preview an undo", errors=(409,)),
     Route("POST", "/api/console/operations/{operation}/undo", "console_undo",
           summary="Undo an operation", errors=(409,)),
     Route("GET", "/api/console/changes", "console_changes",
-          summary="What changed between two moments"),
+          summary="Changes between two times"),
 )  # fmt: skip

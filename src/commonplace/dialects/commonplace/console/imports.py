@@ -1,4 +1,4 @@
-"""Imports in the console: what came in from elsewhere, and when."""
+"""The imports page of the console."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ PAGE = 20
 
 
 def imports(call: Call, *, limit: int, before: int | None = None) -> dict[str, Any]:
-    """A page of imports, the newest first. Undoing `operation` undoes the whole import."""
+    """Return a page of imports, newest first. Undoing `operation` undoes the whole import."""
     found = engine_call(call.memory, history.imports, limit=limit, before=before)
     return {
         "imports": [
@@ -32,10 +32,8 @@ def imports(call: Call, *, limit: int, before: int | None = None) -> dict[str, A
 OPERATIONS = (
     Tool(
         name="console_imports", title="Imports", scope="read", handler=imports,
-        description="List imports, the newest first.",
+        description="List imports, newest first.",
         input=takes(limit=integer(1, 100, PAGE), before=integer(0)),
     ),
 )  # fmt: skip
-ROUTES = (
-    Route("GET", "/api/console/imports", "console_imports", summary="What was imported, and when"),
-)
+ROUTES = (Route("GET", "/api/console/imports", "console_imports", summary="List imports"),)

@@ -1,4 +1,4 @@
-"""The inbox in the console: what was proposed from conversations, and a person's decisions."""
+"""The inbox page of the console: memories proposed from conversations, to accept or reject."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from commonplace.dialects.commonplace.console import rows
-from commonplace.dialects.commonplace.tools import proposed
+from commonplace.dialects.commonplace.tools import proposal_to_dict
 from commonplace.dialects.contract import Call, Tool
 from commonplace.dialects.rest import Route
 from commonplace.dialects.tool_schemas import TEXT, array, integer, takes
@@ -17,27 +17,33 @@ from commonplace.platform.exclusive import exclusively
 
 
 def proposals(call: Call, *, offset: int, limit: int) -> dict[str, Any]:
-    """A page of the proposals that wait, the newest first, and the number of all."""
+    """Return a page of open proposals, newest first, and the total number."""
     found, total = review.waiting(call.memory, limit, offset)
-    shown = [
-        {**proposed(one), "at": iso(one.occurred_at or one.created_at), "version": one.version}
+    page = [
+        {
+            **proposal_to_dict(one),
+            "at": iso(one.occurred_at or one.created_at),
+            "version": one.version,
+        }
         for one in found
     ]
-    return {"proposals": shown, "total": total, "offset": offset}
+    return {"proposals": page, "total": total, "offset": offset}
 
 
 @exclusively
 def accept(call: Call, *, ids: Sequence[str], text: str | None = None) -> dict[str, Any]:
-    """Store proposals as memories; with `text`, a single one in other words."""
+    """Store proposals as memories; `text` replaces the wording of a single proposal."""
     if text is not None and len(ids) != 1:
-        raise InvalidInput("A new wording can be given for one proposal only.", field="text")
+        raise InvalidInput(
+            "text can be given for one proposal only, not for several.", field="text"
+        )
     stored = [review.accept(call.memory, each, text) for each in dict.fromkeys(ids)]
     return {"ids": [one.id for one in stored], "operation": call.memory.operation}
 
 
 @exclusively
 def reject(call: Call, *, ids: Sequence[str]) -> dict[str, Any]:
-    """Decide against proposals."""
+    """Reject proposals."""
     decided = [review.reject(call.memory, each) for each in dict.fromkeys(ids)]
     return {"ids": [one.id for one in decided], "operation": call.memory.operation}
 
@@ -53,28 +59,28 @@ _IDS = array(TEXT, 200, minItems=1)
 OPERATIONS = (
     Tool(
         name="console_proposals", title="Inbox", scope="read", handler=proposals,
-        description="List what was proposed from conversations, the newest first.",
+        description="List memories proposed from conversations, newest first.",
         input=takes(offset=rows.OFFSET, limit=rows.LIMIT),
     ),
     Tool(
         name="console_accept", title="Accept", scope="write", handler=accept,
-        description="Store proposals as memories; one of them perhaps in better words.",
+        description="Store proposals as memories; the wording of a single one can be changed.",
         input=takes(["ids"], ids=_IDS, text=TEXT),
     ),
     Tool(
         name="console_reject", title="Reject", scope="write", handler=reject,
-        description="Decide against proposals.", input=takes(["ids"], ids=_IDS),
+        description="Reject proposals.", input=takes(["ids"], ids=_IDS),
     ),
     Tool(
         name="console_edit_proposal", title="Edit a proposal", scope="write", handler=edit,
-        description="Change the wording of a proposal, which goes on waiting.",
+        description="Change the wording of a proposal without accepting it.",
         input=takes(["id", "text", "version"], id=TEXT, text=TEXT, version=integer(0)),
     ),
 )  # fmt: skip
 _ROOT = "/api/console/proposals"
 ROUTES = (
-    Route("GET", _ROOT, "console_proposals", summary="What waits for a decision"),
-    Route("POST", f"{_ROOT}/accept", "console_accept", summary="Store some of it"),
-    Route("POST", f"{_ROOT}/reject", "console_reject", summary="Decide against some of it"),
-    Route("PATCH", f"{_ROOT}/{{id}}", "console_edit_proposal", summary="Change its wording"),
+    Route("GET", _ROOT, "console_proposals", summary="List open proposals"),
+    Route("POST", f"{_ROOT}/accept", "console_accept", summary="Accept proposals"),
+    Route("POST", f"{_ROOT}/reject", "console_reject", summary="Reject proposals"),
+    Route("PATCH", f"{_ROOT}/{{id}}", "console_edit_proposal", summary="Edit a proposal"),
 )

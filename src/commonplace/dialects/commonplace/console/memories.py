@@ -1,4 +1,4 @@
-"""Memories in the console: lists, search, one memory with all there is to know, and changes."""
+"""The memory pages of the console: lists, search, one memory in detail, and changes."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ from commonplace.errors import InvalidInput
 HITS = 25
 MOST_VERSIONS = 100
 VERSIONS_CHARS = 1_000_000
-"""How many characters of former texts are sent; older ones are left out."""
+"""The maximum total length of the texts of versions; older texts are omitted."""
 MEMORY_BYTES = 32 * 1024 * 1024
-"""A response with the longest text, in which every character is escaped."""
+"""The size of a response with the longest text, if every character is escaped."""
 PURGE = "purge"
 
 log = logging.getLogger(__name__)
@@ -39,7 +39,7 @@ log = logging.getLogger(__name__)
 def memories(
     call: Call, *, order: str, offset: int, limit: int, as_of: str | None = None, **filters: Any
 ) -> dict[str, Any]:
-    """A page of the memories that pass the filters, and the number of all."""
+    """Return a page of the memories that pass the filters, and the total number."""
     found, total = call.memory.browse(
         order=order, offset=offset, limit=limit, as_of=as_of or None,
         filters=rows.filters_of(**filters),
@@ -50,9 +50,9 @@ def memories(
 def search(
     call: Call, *, query: str, limit: int, by: str, as_of: str | None = None, **filters: Any
 ) -> dict[str, Any]:
-    """The best matches with the reasons they were found, or the best sessions with their best line.
+    """Return the best matches with the reasons, or the best sessions with their best line.
 
-    A search on the page does not count as a read.
+    A search in the console does not count as a recall of the memories.
     """
     chosen, moment = rows.filters_of(**filters), as_of or None
     if by == "session":
@@ -82,19 +82,19 @@ def search(
 
 
 def choices(call: Call) -> dict[str, Any]:
-    """What the lists can be filtered by: tags in use, most used first."""
+    """Return the values for the filters: the tags in use, most used first."""
     return {"tags": [{"tag": tag, "count": many} for tag, many, _ in call.memory.tags()[:200]]}
 
 
 def memory(call: Call, *, id: str, as_of: str | None = None) -> dict[str, Any]:
-    """One memory with its links and how often it was read, now or as of a time."""
+    """Return one memory with its links and its usage, now or as of a time."""
     moment = as_of or None
     found = call.memory.get(id, as_of=moment, count=False)
     links = call.memory.links.of(found.id, as_of=moment)
-    others = _others(call, {link.source for link in links} | {link.target for link in links})
+    others = _linked_rows(call, {link.source for link in links} | {link.target for link in links})
     usage = call.memory.usage(found.id)
     return {
-        "memory": rows.whole(found),
+        "memory": rows.full(found),
         "links": [
             {**link_to_dict(link), "created_at": iso(link.created_at),
              "other": others.get(link.target if link.source == found.id else link.source)}
@@ -104,8 +104,8 @@ def memory(call: Call, *, id: str, as_of: str | None = None) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _others(call: Call, ids: set[str]) -> dict[str, dict[str, Any]]:
-    """The memories at the other ends of links in brief, by id."""
+def _linked_rows(call: Call, ids: set[str]) -> dict[str, dict[str, Any]]:
+    """Return short rows of linked memories by id."""
     found, _ = call.memory.browse(
         filters=rows.filters_of(state=rows.ANY, ids=sorted(ids)), limit=max(1, min(len(ids), 1_000))
     )
@@ -113,34 +113,35 @@ def _others(call: Call, ids: set[str]) -> dict[str, dict[str, Any]]:
 
 
 def versions(call: Call, *, id: str) -> dict[str, Any]:
-    """Every version of a memory, newest first; the oldest without their text if all together are
-    too long.
+    """Return every version of a memory, newest first.
+
+    Old versions have no text if all texts together are too long.
     """
     found = call.memory.history.versions(id)
-    shown: list[dict[str, Any]] = []
-    left = VERSIONS_CHARS
+    entries: list[dict[str, Any]] = []
+    room = VERSIONS_CHARS
     for version in found[:MOST_VERSIONS]:
-        left -= len(version.memory.text)
-        told = rows.whole(version.memory)
-        if left < 0 and shown:
-            told["text"] = None
-        shown.append(
-            {**told, "since": iso(version.since), "until": iso(version.until),
+        room -= len(version.memory.text)
+        fields = rows.full(version.memory)
+        if room < 0 and entries:
+            fields["text"] = None
+        entries.append(
+            {**fields, "since": iso(version.since), "until": iso(version.until),
              "operation": version.operation}
         )  # fmt: skip
-    return {"versions": shown, "total": len(found)}
+    return {"versions": entries, "total": len(found)}
 
 
 def calls(call: Call, *, id: str) -> dict[str, Any]:
-    """The newest audited calls whose results have a memory: when, which tool, by whom."""
+    """Return the newest audited calls that returned a memory."""
     found = call.memory.get(id, count=False)
     with lease(call.memory) as space:
-        listed = audit.mentioning(space.store, found.id, without="console_")
+        entries = audit.mentioning(space.store, found.id, without="console_")
     return {
         "calls": [
             {"at": iso(each.at), "dialect": each.dialect, "tool": each.tool,
              "caller": each.caller, "client": each.client}
-            for each in listed
+            for each in entries
         ]
     }  # fmt: skip
 
@@ -148,66 +149,68 @@ def calls(call: Call, *, id: str) -> dict[str, Any]:
 def remember(call: Call, *, text: str, **details: Any) -> dict[str, Any]:
     """Store a memory that the person states."""
     stored = call.memory.remember(text, trust="stated", **details)
-    return _changed(call, [stored])
+    return _change_result(call, [stored])
 
 
 def revise(call: Call, *, id: str, version: int, **changes: Any) -> dict[str, Any]:
-    """Change a memory, unless it was changed since the version that the person has seen."""
+    """Change a memory, unless it has changed since the given version."""
     if not changes:
-        raise InvalidInput("There is nothing to change.", hint="Give at least one field.")
+        raise InvalidInput("No changes were given.", hint="Give at least one field to change.")
     revised = call.memory.revise(id, expected_version=version, **changes)
-    return {**_changed(call, [revised]), "memory": rows.whole(revised)}
+    return {**_change_result(call, [revised]), "memory": rows.full(revised)}
 
 
 def tag(
     call: Call, *, ids: Sequence[str], add: Sequence[str], remove: Sequence[str]
 ) -> dict[str, Any]:
-    """Add tags to several memories, and remove others."""
+    """Add tags to several memories, and remove other tags."""
     if not add and not remove:
-        raise InvalidInput("There is no tag to add or to remove.")
+        raise InvalidInput("Give at least one tag to add or to remove.")
     changed = []
     for each in ids:
         current = call.memory.get(each, count=False)
-        kept = [one for one in current.tags if one not in remove]
-        tags = [*kept, *(one for one in dict.fromkeys(add) if one not in kept)]
+        remaining = [one for one in current.tags if one not in remove]
+        tags = [*remaining, *(one for one in dict.fromkeys(add) if one not in remaining)]
         changed.append(call.memory.revise(current.id, tags=tags))
-    return _changed(call, changed)
+    return _change_result(call, changed)
 
 
 def pin(call: Call, *, ids: Sequence[str], pinned: bool) -> dict[str, Any]:
     """Pin several memories, or unpin them."""
-    return _changed(call, [call.memory.revise(each, pinned=pinned) for each in ids])
+    return _change_result(call, [call.memory.revise(each, pinned=pinned) for each in ids])
 
 
 def trust(call: Call, *, id: str, trust: str) -> dict[str, Any]:
     """Raise the trust of a memory."""
-    return _changed(call, [call.memory.promote(id, trust)])
+    return _change_result(call, [call.memory.promote(id, trust)])
 
 
 def hide(call: Call, *, ids: Sequence[str]) -> dict[str, Any]:
-    """Archive memories: no search returns them until they are restored."""
-    return _changed(call, call.memory.forget(*ids))
+    """Archive memories; searches do not return archived memories."""
+    return _change_result(call, call.memory.forget(*ids))
 
 
 def restore(call: Call, *, ids: Sequence[str]) -> dict[str, Any]:
     """Make archived memories live again."""
-    return _changed(call, call.memory.restore(*ids))
+    return _change_result(call, call.memory.restore(*ids))
 
 
 def purge(call: Call, *, ids: Sequence[str], confirm: str) -> dict[str, Any]:
-    """Delete memories for good, with all their versions; nothing takes this back."""
-    del confirm  # the schema requires the word
+    """Delete memories permanently, with all their versions; this cannot be undone."""
+    del confirm  # the schema has already checked the value
     proof = call.memory.purge(*ids)
     return {
         "memories": proof.memories, "rows": proof.rows, "traces": proof.traces,
-        "held": counted_holders(proof), "sources": list(proof.sources),
+        "held": count_remaining_places(proof), "sources": list(proof.sources),
     }  # fmt: skip
 
 
-def counted_holders(proof: Proof) -> int:
-    """How many places still hold a piece; their names, which are the server's, are in its log."""
+def count_remaining_places(proof: Proof) -> int:
+    """Return how many places still hold pieces of purged text; log their names."""
     if proof.held:
-        log.warning("these still hold pieces of a purged text", extra={"places": list(proof.held)})
+        log.warning(
+            "some places still hold pieces of a purged text", extra={"places": list(proof.held)}
+        )
     return len(proof.held)
 
 
@@ -220,12 +223,12 @@ def connect(
 
 
 def disconnect(call: Call, *, id: str) -> dict[str, Any]:
-    """Remove a link; the history keeps it."""
+    """Remove a link; the link stays in the history."""
     call.memory.links.remove(id)
     return {"id": id, "operation": call.memory.operation}
 
 
-def _changed(call: Call, memories: Sequence[Memory]) -> dict[str, Any]:
+def _change_result(call: Call, memories: Sequence[Memory]) -> dict[str, Any]:
     return {"ids": [one.id for one in memories], "operation": call.memory.operation}
 
 
@@ -288,7 +291,7 @@ OPERATIONS = (
     ),
     Tool(
         name="console_tag", title="Tag", scope="write", handler=tag,
-        description="Add tags to memories, and remove others.",
+        description="Add tags to memories, and remove other tags.",
         input=takes(["ids"], ids=_IDS, add=_SOME_TAGS, remove=_SOME_TAGS),
     ),
     Tool(
@@ -313,7 +316,7 @@ OPERATIONS = (
     ),
     Tool(
         name="console_purge", title="Purge", scope="admin", handler=purge, stepwise=True,
-        description="Delete memories for good, with all their versions.",
+        description="Delete memories permanently, with all their versions.",
         input=takes(["ids", "confirm"], ids=_IDS, confirm={"enum": [PURGE]}),
         destructive=True,
     ),
@@ -333,23 +336,23 @@ OPERATIONS = (
 _ROOT = "/api/console/memories"
 _ONE = f"{_ROOT}/{{id}}"
 LONG_BODY = 8 * 1024 * 1024
-"""A body with the longest text, escaped as most programs do."""
+"""The size of a request body with the longest text, escaped as most programs do it."""
 ROUTES = (
     Route("GET", _ROOT, "console_memories", summary="List memories with filters"),
     Route("POST", _ROOT, "console_remember", 201, summary="Store a memory", body_bytes=LONG_BODY),
     Route("GET", "/api/console/search", "console_search", names=(("q", "query"),),
-          summary="Search memories, and why each was found"),
-    Route("GET", "/api/console/choices", "console_choices", summary="What can be filtered by"),
+          summary="Search memories, with the reasons for each hit"),
+    Route("GET", "/api/console/choices", "console_choices", summary="List the values of filters"),
     Route("POST", f"{_ROOT}/tags", "console_tag", summary="Tag several memories"),
     Route("POST", f"{_ROOT}/pin", "console_pin", summary="Pin several memories"),
     Route("POST", f"{_ROOT}/hide", "console_hide", summary="Archive several memories"),
     Route("POST", f"{_ROOT}/restore", "console_restore", summary="Restore several memories"),
-    Route("POST", f"{_ROOT}/purge", "console_purge", summary="Delete memories for good"),
-    Route("GET", _ONE, "console_memory", summary="One memory"),
+    Route("POST", f"{_ROOT}/purge", "console_purge", summary="Delete memories permanently"),
+    Route("GET", _ONE, "console_memory", summary="Read a memory"),
     Route("PATCH", _ONE, "console_revise", summary="Change a memory", body_bytes=LONG_BODY),
-    Route("GET", f"{_ONE}/versions", "console_versions", summary="Its versions"),
-    Route("GET", f"{_ONE}/calls", "console_calls", summary="The calls that returned it"),
-    Route("POST", f"{_ONE}/trust", "console_trust", summary="Raise its trust"),
+    Route("GET", f"{_ONE}/versions", "console_versions", summary="List the versions of a memory"),
+    Route("GET", f"{_ONE}/calls", "console_calls", summary="List the calls that returned a memory"),
+    Route("POST", f"{_ONE}/trust", "console_trust", summary="Raise the trust of a memory"),
     Route("POST", "/api/console/links", "console_connect", 201, summary="Link two memories"),
     Route("DELETE", "/api/console/links/{id}", "console_disconnect", summary="Remove a link"),
 )  # fmt: skip

@@ -1,4 +1,4 @@
-"""The first page of the console: who is signed in, and an overview of the space."""
+"""The start page of the console: the signed-in user, and an overview of the space."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ from commonplace.platform import review
 RECENT = 5
 CLIENT_DAYS = 30
 OWN = "console_"
-"""Prefix of the names of these operations, which are not calls of agents."""
+"""Prefix of the names of the console's operations, to exclude their calls from statistics."""
 BROWSER = "Mozilla/"
-"""How every browser's name begins; its pages also call operations of other contracts."""
+"""Prefix of the client names of browsers; pages also call operations of other dialects."""
 
 
 def me(call: Call) -> dict[str, Any]:
-    """Who is signed in, and what the credential allows."""
+    """Return the signed-in user and the permissions of the credential."""
     caller = call.caller
     return {
         "user": caller.user,
@@ -44,7 +44,7 @@ def me(call: Call) -> dict[str, Any]:
 
 
 def overview(call: Call, *, as_of: str | None = None) -> dict[str, Any]:
-    """What is remembered, what agents asked for today, and the state of the space."""
+    """Return counts of memories, today's calls of agents, and the state of the space."""
     found = engine_call(call.memory, summary, as_of=as_of or None)
     newest, _ = call.memory.browse(limit=RECENT, as_of=as_of or None)
     waiting, age = call.memory.backlog()
@@ -61,7 +61,7 @@ def overview(call: Call, *, as_of: str | None = None) -> dict[str, Any]:
         "proposals": review.waiting(call.memory, 1)[1],
         "days": [[day.isoformat(), many] for day, many in found.days.items()],
         "recent": [rows.row(one) for one in newest],
-        "use": _use(call),
+        "use": _agent_calls(call),
         "backlog": {"memories": waiting, "oldest_seconds": age},
         "disk": _disk(call),
         "version": __version__,
@@ -72,20 +72,21 @@ def _pairs(counts: Any) -> list[list[Any]]:
     return [[name, many] for name, many in counts.items()]
 
 
-def _use(call: Call) -> dict[str, Any]:
-    """The calls of agents today, and the clients of the last weeks; without the calls of the
-    console's pages.
+def _agent_calls(call: Call) -> dict[str, Any]:
+    """Return today's calls of agents, and the clients of the last weeks.
+
+    Calls of the console itself are excluded.
     """
     now = datetime.now(UTC)
     midnight = now.replace(hour=0, minute=0, second=0, microsecond=0)
     with lease(call.memory) as space:
-        today = _of_agents(audit.counts(space.store, midnight))
-        lately = _of_agents(audit.counts(space.store, now - timedelta(days=CLIENT_DAYS)))
+        today = _without_console(audit.counts(space.store, midnight))
+        recent = _without_console(audit.counts(space.store, now - timedelta(days=CLIENT_DAYS)))
     tools: dict[tuple[str, str, str], list[int]] = defaultdict(lambda: [0, 0])
     for each in today:
         tools[each.dialect, each.tool, each.caller][0 if each.success else 1] += each.calls
     clients: dict[tuple[str, str], tuple[int, datetime]] = {}
-    for each in lately:
+    for each in recent:
         calls, last = clients.get((each.client, each.caller), (0, each.last))
         clients[each.client, each.caller] = (calls + each.calls, max(last, each.last))
     return {
@@ -102,7 +103,7 @@ def _use(call: Call) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _of_agents(counts: Iterable[audit.Count]) -> list[audit.Count]:
+def _without_console(counts: Iterable[audit.Count]) -> list[audit.Count]:
     return [
         each for each in counts
         if each.dialect and not each.tool.startswith(OWN) and not each.client.startswith(BROWSER)
@@ -110,7 +111,7 @@ def _of_agents(counts: Iterable[audit.Count]) -> list[audit.Count]:
 
 
 def _disk(call: Call) -> dict[str, Any]:
-    """The size of the space, and what is free; None where it is unknown."""
+    """Return the size of the space and the free disk space; None for an unknown value."""
     library = call.memory.library
     try:
         size: int | None = library.size(call.memory.name)
@@ -122,16 +123,18 @@ def _disk(call: Call) -> dict[str, Any]:
 
 OPERATIONS = (
     Tool(
-        name="console_me", title="Who is here", scope="read", handler=me, input=takes(),
-        description="Show who calls, and what the credential allows.",
+        name="console_me", title="Signed-in user", scope="read", handler=me, input=takes(),
+        description="Show the signed-in user and the permissions of the credential.",
     ),
     Tool(
         name="console_overview", title="Overview", scope="read", handler=overview,
-        description="Show what is remembered, what was recalled, and the state of the space.",
+        description="Show counts of memories, today's calls of agents, and the state of the space.",
         input=takes(as_of=TEXT),
     ),
 )  # fmt: skip
 ROUTES = (
-    Route("GET", "/api/console/me", "console_me", summary="Who is signed in"),
-    Route("GET", "/api/console/overview", "console_overview", summary="What there is"),
+    Route("GET", "/api/console/me", "console_me", summary="Show the signed-in user"),
+    Route(
+        "GET", "/api/console/overview", "console_overview", summary="Show an overview of the space"
+    ),
 )

@@ -18,7 +18,7 @@ from commonplace.dialects.rest import OpenApi, Rest
 from commonplace.dialects.tool_schemas import OBJECT, TEXT, gives
 
 PARTS = (overview, memories, inbox, history, imports, secrets, audit, graph)
-"""Each has `OPERATIONS` and `ROUTES`."""
+"""The modules of the console; each defines `OPERATIONS` and `ROUTES`."""
 OPERATIONS: tuple[Tool, ...] = tuple(tool for part in PARTS for tool in part.OPERATIONS)
 REST = Rest(
     roots=("/api/console",),
@@ -31,7 +31,7 @@ REST = Rest(
         statuses={
             400: "The request is not valid", 401: "No valid credential",
             403: "The credential lacks the scope", 404: "Not found",
-            409: "It was changed meanwhile", 413: "The request is too large",
+            409: "Another caller has changed it", 413: "The request is too large",
             415: "The body is not JSON", 429: "Too many requests", 503: "Try again",
             507: "The disk is full",
         },

@@ -1,4 +1,4 @@
-"""Shared by the console's routes: schemas, filters, and how a memory is shown."""
+"""Schemas, filters and the JSON format of memories, for all routes of the console."""
 
 from __future__ import annotations
 
@@ -44,12 +44,12 @@ def filters_of(
     until: str | None = None,
     ids: Sequence[str] | None = None,
 ) -> Filters:
-    """The filters of a listing or a search; an empty value is no condition."""
+    """Return the filters of a list or a search; an empty value means no condition."""
     states = STATES if state == ANY else (state,) if state else LIVE_STATES
-    named = [f"{PROJECT}{project}"] if project and project != NO_PROJECT else []
+    project_tags = [f"{PROJECT}{project}"] if project and project != NO_PROJECT else []
     return Filters(
         kinds=[kind] if kind else None,
-        tags_all=[*named, *([tag] if tag else [])],
+        tags_all=[*project_tags, *([tag] if tag else [])],
         project=Project("") if project == NO_PROJECT else None,
         origin=Origin(client=client) if client else None,
         trust=[trust] if trust else None,
@@ -58,15 +58,15 @@ def filters_of(
     )  # fmt: skip
 
 
-def whole(memory: Memory) -> dict[str, Any]:
-    """A memory with its whole text."""
+def full(memory: Memory) -> dict[str, Any]:
+    """Return a memory with its full text."""
     return {**_details(memory), "text": memory.text, "attrs": dict(memory.attrs)}
 
 
 def row(memory: Memory, query: str = "") -> dict[str, Any]:
-    """A memory in a list: an excerpt, in which every second piece is a word of the query."""
+    """Return a memory for lists: an excerpt, split at the words of the query."""
     excerpt = snippet(memory.text, query, EXCERPT_CHARS)
-    return {**_details(memory), "excerpt": marked(excerpt, query)}
+    return {**_details(memory), "excerpt": split_at_matches(excerpt, query)}
 
 
 def _details(memory: Memory) -> dict[str, Any]:
@@ -81,12 +81,12 @@ def _details(memory: Memory) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def marked(text: str, query: str) -> list[str]:
-    """The text in pieces: plain, a word of the query, plain, and so on."""
-    wanted = set(analyse_query(query)) if query else set()
+def split_at_matches(text: str, query: str) -> list[str]:
+    """Split a text at the words of the query; every second piece is a matching word."""
+    terms = set(analyse_query(query)) if query else set()
     pieces, at = [], 0
-    for start, stop, tokens in token_spans(text) if wanted else ():
-        if wanted.isdisjoint(tokens) or start < at:
+    for start, stop, tokens in token_spans(text) if terms else ():
+        if terms.isdisjoint(tokens) or start < at:
             continue
         pieces += [text[at:start], text[start:stop]]
         at = stop

@@ -61,16 +61,16 @@ CONVERSATION: tuple[Line, ...] = (
 )  # fmt: skip
 
 SPACES = "demo-"
-"""How the names of spaces with sample memories begin."""
+"""The prefix of the names of spaces with sample memories."""
 
 
 def is_demo(space: str) -> bool:
-    """Whether a space is for sample memories."""
+    """Return whether the name is that of a space with sample memories."""
     return space.startswith(SPACES)
 
 
 def fill(memory: Commonplace) -> dict[str, Memory]:
-    """Store all of it as one operation; returns the notes by their ref."""
+    """Store all sample memories in one operation; return the notes by their ref."""
     with memory.unit("a team's memories"):
         stored = {each.ref or "": each for each in memory.remember_many(NOTES)}
         memory.conversations.add("heron", *CONVERSATION)

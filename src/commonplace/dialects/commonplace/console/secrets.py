@@ -1,4 +1,4 @@
-"""Secrets in the console: those that are stored, and deleting them for good."""
+"""The secrets page of the console: find stored secrets, and delete them permanently."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
-from commonplace.dialects.commonplace.console.memories import PURGE, counted_holders
+from commonplace.dialects.commonplace.console.memories import PURGE, count_remaining_places
 from commonplace.dialects.contract import Call, Tool
 from commonplace.dialects.rest import Route
 from commonplace.dialects.tool_schemas import TEXT, array, takes
@@ -16,8 +16,8 @@ from commonplace.engine.maintenance import secret_scan
 SHOWN = 500
 
 
-def found(call: Call) -> dict[str, Any]:
-    """The secrets in all that is stored, each in a masked excerpt."""
+def find_secrets(call: Call) -> dict[str, Any]:
+    """Return all stored secrets, each in a masked excerpt."""
     with lease(call.memory) as space:
         all_found = secret_scan.scan(space)
     return {
@@ -28,25 +28,25 @@ def found(call: Call) -> dict[str, Any]:
 
 
 def purge(call: Call, *, ids: Sequence[str], confirm: str) -> dict[str, Any]:
-    """Delete memories with all their versions, and keep copies with the secrets masked."""
-    del confirm  # the schema requires the word
+    """Delete memories with all their versions, and store copies with masked secrets."""
+    del confirm  # the schema has already checked the value
     with lease(call.memory) as space:
         proof, copies = secret_scan.purge_secrets(space, ids, origin=call.memory.origin)
     return {
         "memories": proof.memories, "rows": proof.rows, "traces": proof.traces,
-        "stored": copies, "files": len(proof.copies), "held": counted_holders(proof),
+        "stored": copies, "files": len(proof.copies), "held": count_remaining_places(proof),
     }  # fmt: skip
 
 
 OPERATIONS = (
     Tool(
-        name="console_secrets", title="Secrets found", scope="admin", handler=found, input=takes(),
-        description="Find keys, tokens and passwords that are stored.",
-        stepwise=True,  # it reads everything, former versions too
+        name="console_secrets", title="Secrets found", scope="admin", handler=find_secrets,
+        input=takes(), description="Find stored keys, tokens and passwords.",
+        stepwise=True,  # the scan reads all memories and all earlier versions
     ),
     Tool(
         name="console_secrets_purge", title="Purge secrets", scope="admin", handler=purge,
-        description="Delete memories that hold secrets for good, and keep masked copies.",
+        description="Delete memories with secrets permanently, and store masked copies.",
         input=takes(
             ["ids", "confirm"], ids=array(TEXT, 200, minItems=1), confirm={"enum": [PURGE]}
         ),
@@ -55,6 +55,6 @@ OPERATIONS = (
 )  # fmt: skip
 _ROOT = "/api/console/secrets"
 ROUTES = (
-    Route("GET", _ROOT, "console_secrets", summary="Secrets that are stored"),
-    Route("POST", f"{_ROOT}/purge", "console_secrets_purge", summary="Delete them for good"),
+    Route("GET", _ROOT, "console_secrets", summary="List stored secrets"),
+    Route("POST", f"{_ROOT}/purge", "console_secrets_purge", summary="Delete secrets permanently"),
 )
