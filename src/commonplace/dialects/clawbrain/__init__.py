@@ -1,1 +1,1 @@
-"""ClawBrain: memories as Markdown files, ranked by a credit that feedback changes."""
+"""The ClawBrain dialect: memories as Markdown files, ranked by a credit that feedback changes."""

@@ -1,4 +1,4 @@
-"""Writes MEMORY.md, which agents read at the start of a session, within a token budget."""
+"""Write MEMORY.md within a token budget; agents read this file at the start of a session."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from commonplace.text.hidden import visible
 
 FILE = "MEMORY.md"
 EMPTY = "# Memory\n\nNothing is stored yet. Memories stored with memory_store will appear here.\n"
-ENTITY_SHARE = 0.7  # share of the token budget
-CONSIDERED = 1_000  # so many memories of each kind, by credit
+ENTITY_SHARE = 0.7  # fraction of the token budget
+CONSIDERED = 1_000  # maximum number of memories of each kind, by credit
 SECTIONS = ("People", "Projects", "Preferences", "Recent Episodes")
 
 
@@ -32,12 +32,12 @@ class Entry:
 
 
 def tokens(text: str) -> int:
-    """An estimate of the number of tokens."""
+    """Return an estimate of the number of tokens."""
     return math.ceil(len(text) / 4)
 
 
 def compose(entries: Sequence[Entry], budget: int) -> str:
-    """The content of the file: entries by score; those that exceed the budget are skipped."""
+    """Return the content of the file: the entries by score, as many as fit into the budget."""
     if not entries:
         return EMPTY
     frame = tokens("# Memory\n" + "".join(f"\n## {name}\n" for name in SECTIONS))
@@ -58,7 +58,7 @@ def compose(entries: Sequence[Entry], budget: int) -> str:
 
 
 def entries(memory: Commonplace, decay_rate: float) -> list[Entry]:
-    """The memories for the file. Untrusted (external) ones are left out: agents read the file."""
+    """Return the memories for the file, without external ones, because agents read the file."""
     at = datetime.now(UTC)
     found = []
     for kind in locations.KINDS:

@@ -1,7 +1,7 @@
-"""Commits the memory directory to git at the start and the end of each session.
+"""Commit the memory directory to git at the start and the end of each session.
 
-Errors are only logged. Programs that the repository configures (hooks, file monitors, signing) are
-not run.
+Errors are only logged. The commits do not run programs that the repository configures (hooks, file
+monitors, signing).
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ log = logging.getLogger(__name__)
 def commit(directory: Path, chosen: Strategy, reason: str) -> bool:
     """Commit all changes if the strategy allows it; return whether a commit was made.
 
-    With `auto` only a directory that is itself the root of a repository is committed.
+    With the strategy `auto`, the directory must itself be the root of a repository.
     """
     repository = directory / ".git"
     wanted = chosen.git_commits

@@ -1,4 +1,4 @@
-"""Finds facts that contradict or update known ones, by comparing their words."""
+"""Find facts that contradict or update known facts, by comparing their words."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 SIMILAR = 0.6
-SIGNIFICANT = 3  # equal first words make a fact an update of another
+SIGNIFICANT = 3  # a fact with the same first words is an update of the other fact
 
 _WORD = re.compile(r"[\w']+")
 _UPDATE = re.compile(
@@ -35,7 +35,7 @@ class Contradiction:
 
 
 def facts(text: str) -> list[str]:
-    """The bullet points of a text, except checkboxes."""
+    """Return the bullet points of a text, except checkboxes."""
     lines = (line.strip() for line in text.splitlines())
     return [
         line[2:].strip() for line in lines if line.startswith("- ") and not line.startswith("- [")

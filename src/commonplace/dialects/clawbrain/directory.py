@@ -1,7 +1,7 @@
 """File access within the memory directory.
 
-Every part of a path is opened by itself and must not be a symbolic link, so nothing outside the
-directory is read or written. Windows cannot open folders; there every part of the path is checked.
+Each part of a path is opened separately and must not be a symbolic link, so that nothing outside
+the directory is read or written. Windows cannot open folders; there each part is checked instead.
 Files are written under a temporary name, synced, and renamed.
 """
 
@@ -23,13 +23,13 @@ from commonplace.storage.database import new_id
 from commonplace.storage.directories import make_private
 from commonplace.storage.locking import try_lock
 
-STATE_FOLDER = ".commonplace"  # contains the lock file and the directory's id
+STATE_FOLDER = ".commonplace"  # the folder of the lock file and the directory's id
 _ID = f"{STATE_FOLDER}/id"
-FILE_BYTES = 4_200_000  # a million characters, and the frontmatter
+FILE_BYTES = 4_200_000  # room for a million characters and the frontmatter
 FOLDERS = ("entities", "episodes", "archive/entities", "archive/episodes")
 SECOND = 1_000_000_000
-_TEMPORARY = ".tmp-"  # suffix of a file that is not completely written
-_SWAPPED = ".swap-"  # suffix of a complete file: about to be renamed, or just displaced
+_TEMPORARY = ".tmp-"  # suffix of an incomplete file
+_SWAPPED = ".swap-"  # suffix of a complete file that is about to be renamed, or was replaced
 _NO_LINK = getattr(os, "O_NOFOLLOW", 0)
 _BYTES = getattr(os, "O_BINARY", 0)
 _FOLDER = os.O_RDONLY | getattr(os, "O_DIRECTORY", 0) | _NO_LINK
@@ -38,7 +38,7 @@ HAS_DIR_FD = os.open in os.supports_dir_fd and bool(_NO_LINK)
 
 
 class Stat(NamedTuple):
-    """The state of a file, by which a change is noticed."""
+    """The metadata of a file by which a change is detected."""
 
     size: int
     mtime: int
@@ -52,21 +52,21 @@ def _stat_of(found: os.stat_result) -> Stat:
 
 @dataclass(frozen=True, slots=True)
 class Scan:
-    """The files in the directory that may be memories, and their folders."""
+    """The result of a scan: the files that may be memories, and their folders."""
 
     files: dict[str, Stat]
     folders: tuple[str, ...]
 
 
 class _FolderByDescriptor:
-    """A folder by its descriptor, which stays valid if the folder is renamed."""
+    """A folder that is open as a descriptor, which stays valid if the folder is renamed."""
 
     def __init__(self, descriptor: int) -> None:
         self._descriptor = descriptor
 
     @classmethod
     def at(cls, path: Path) -> _FolderByDescriptor:
-        """The directory itself, which may be reached by links."""
+        """Return the directory itself, which may be reached by links."""
         return cls(os.open(path, os.O_RDONLY | getattr(os, "O_DIRECTORY", 0)))
 
     def inner(self, name: str) -> _FolderByDescriptor:
@@ -105,22 +105,22 @@ class _FolderByDescriptor:
 
 
 class _FolderByPath:
-    """A folder by its path, for systems that cannot open folders."""
+    """A folder that is accessed by its path, for systems that cannot open folders."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
 
     @classmethod
     def at(cls, path: Path) -> _FolderByPath:
-        """The directory itself, which may be reached by links."""
+        """Return the directory itself, which may be reached by links."""
         if not path.is_dir():
-            raise FileNotFoundError(errno.ENOENT, "There is no such directory.")
+            raise FileNotFoundError(errno.ENOENT, "The directory does not exist.")
         return cls(path)
 
     def inner(self, name: str) -> _FolderByPath:
         found = os.lstat(self._path / name)
         if not stat.S_ISDIR(found.st_mode) or _is_junction(found):
-            raise NotADirectoryError(errno.ENOTDIR, "It is not a folder.")
+            raise NotADirectoryError(errno.ENOTDIR, "A part of the path is not a folder.")
         return _FolderByPath(self._path / name)
 
     def make(self, name: str) -> None:
@@ -131,7 +131,7 @@ class _FolderByPath:
         with contextlib.suppress(FileNotFoundError):
             found = os.lstat(path)
             if stat.S_ISLNK(found.st_mode) or _is_junction(found):
-                raise OSError(errno.ELOOP, "It is a link.")
+                raise OSError(errno.ELOOP, "The file is a symbolic link.")
         return os.open(path, flags, mode)
 
     def stat(self, name: str) -> os.stat_result:
@@ -168,7 +168,7 @@ _Folder = _FolderByDescriptor | _FolderByPath
 
 
 def _is_junction(found: os.stat_result) -> bool:
-    """Whether it is a junction, which Windows does not report as a symbolic link."""
+    """Return whether a folder is a junction, which Windows does not report as a symbolic link."""
     return getattr(found, "st_reparse_tag", 0) == _JUNCTION
 
 
@@ -187,7 +187,7 @@ class Directory:
 
     @contextlib.contextmanager
     def _folder(self, parts: tuple[str, ...], *, create: bool = False) -> Iterator[_Folder]:
-        """Open a folder; OSError if it is missing or a link."""
+        """Open a folder; raise OSError if it is missing or a symbolic link."""
         if any(part in ("", ".", "..") or set(part) & set("/\\:\0") for part in parts):
             raise OSError(errno.EINVAL, "The path is not within the directory.")
         folder: _Folder = (_FolderByDescriptor if HAS_DIR_FD else _FolderByPath).at(self.path)
@@ -210,7 +210,7 @@ class Directory:
 
     @contextlib.contextmanager
     def _parent(self, path: str, *, create: bool = False) -> Iterator[tuple[_Folder, str]]:
-        """Open the folder of a file; yields it and the name of the file."""
+        """Open the folder of a file; yield the folder and the name of the file."""
         *folders, name = path.split("/")
         with self._folder(tuple(folders), create=create) as folder:
             yield folder, name
@@ -223,7 +223,7 @@ class Directory:
         return _sibling(path, name)
 
     def stat(self, path: str) -> Stat | None:
-        """The state of a file; None if there is no regular file."""
+        """Return the metadata of a regular file, or None if there is none."""
         try:
             with self._parent(path) as (folder, name):
                 found = folder.stat(name)
@@ -236,7 +236,7 @@ class Directory:
         return _stat_of(found) if stat.S_ISREG(found.st_mode) else None
 
     def exists(self, path: str) -> bool:
-        """Whether the path exists; links count."""
+        """Return whether the path exists, also as a broken symbolic link."""
         try:
             with self._parent(path) as (folder, name):
                 folder.stat(name)
@@ -245,21 +245,21 @@ class Directory:
         return True
 
     def read(self, path: str) -> tuple[bytes, Stat]:
-        """A regular file's content; OSError for anything else."""
+        """Return the content and metadata of a regular file; raise OSError for anything else."""
         with self._parent(path) as (folder, name):
             flags = os.O_RDONLY | _BYTES | getattr(os, "O_NONBLOCK", 0)
             descriptor = folder.open(name, flags)
         with os.fdopen(descriptor, "rb") as file:
             found = os.fstat(descriptor)
             if not stat.S_ISREG(found.st_mode):
-                raise OSError(errno.EINVAL, "It is not a regular file.")
+                raise OSError(errno.EINVAL, "The path is not a regular file.")
             data = file.read(FILE_BYTES + 1)
             if len(data) > FILE_BYTES:
-                raise OSError(errno.EFBIG, f"It is larger than {FILE_BYTES:,} bytes.")
+                raise OSError(errno.EFBIG, f"The file is larger than {FILE_BYTES:,} bytes.")
             return data, _stat_of(os.fstat(descriptor))
 
     def write(self, path: str, data: bytes) -> Stat:
-        """Create or replace a file; it is on disk when this returns."""
+        """Create or replace a file, and sync it to the disk."""
         with self._parent(path, create=True) as (folder, name):
             temporary, found = self._write_temporary(folder, data)
             try:
@@ -271,9 +271,9 @@ class Directory:
             return found
 
     def swap(self, path: str, data: bytes) -> tuple[Stat, str]:
-        """Create or replace a file; also return the path to which the old file was moved, if any.
+        """Create or replace a file; also return the path to which the old file was moved.
 
-        The old file is not deleted, since an editor may have saved it a moment ago.
+        The old file is not deleted, because an editor may have saved it a moment ago.
         """
         with self._parent(path, create=True) as (folder, name):
             temporary, found = self._write_temporary(folder, data)
@@ -288,13 +288,13 @@ class Directory:
             return found, _sibling(path, displaced) if displaced else ""
 
     def move_away(self, path: str) -> str:
-        """Rename a file to a hidden name, and return that path; empty if there is no file."""
+        """Rename a file to a hidden name; return the new path, or "" if there is no file."""
         with contextlib.suppress(FileNotFoundError):
             return self._rename(path, f"{_SWAPPED}{secrets.token_hex(8)}")
         return ""
 
     def _write_temporary(self, folder: _Folder, data: bytes) -> tuple[str, Stat]:
-        """Write a complete, synced file under a hidden name; return the name and its state."""
+        """Write and sync a file under a hidden name; return the name and the metadata."""
         mark = secrets.token_hex(8)
         temporary, complete = _TEMPORARY + mark, _SWAPPED + mark
         descriptor = folder.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | _BYTES)
@@ -302,7 +302,7 @@ class Directory:
             with os.fdopen(descriptor, "wb") as file:
                 file.write(data)
                 file.flush()
-                # One second back: an edit within the same clock tick must get another time.
+                # Set the time one second back: an edit in the same clock tick gets another time.
                 before = os.fstat(descriptor).st_mtime_ns - SECOND
                 if isinstance(folder, _FolderByDescriptor):
                     os.utime(descriptor, ns=(before, before))
@@ -318,30 +318,30 @@ class Directory:
         return complete, found
 
     def remove(self, path: str) -> None:
-        """Delete a file, if it is there."""
+        """Delete a file if it exists."""
         with contextlib.suppress(FileNotFoundError), self._parent(path) as (folder, name):
             folder.unlink(name)
 
     def set_aside(self, path: str, new_name: str = "") -> str:
-        """Rename a file so that it no longer belongs to a memory; return the new path."""
+        """Rename a file that cannot be imported, so that its path is free; return the new path."""
         name = new_name or path.rpartition("/")[2]
         return self._rename(path, f"{name}.conflict-{secrets.token_hex(4)}")
 
     def scan(self) -> Scan:
-        """All .md files in the folders of memories, except links and hidden files."""
+        """Scan the folders of memories for .md files; skip links and hidden files."""
         files: dict[str, Stat] = {}
         folders = []
         for top in FOLDERS:
             try:
                 with self._folder(tuple(top.split("/"))) as outer:
-                    inner = [entry.name for entry in _shown(outer) if _is_folder(entry)]
+                    inner = [entry.name for entry in _visible_entries(outer) if _is_folder(entry)]
             except OSError:
                 continue
             folders.append(top)
             for name in sorted(inner):
                 with contextlib.suppress(OSError), self._folder((*top.split("/"), name)) as folder:
                     folders.append(f"{top}/{name}")
-                    for entry in _shown(folder):
+                    for entry in _visible_entries(folder):
                         if entry.name.endswith(".md") and entry.is_file(follow_symlinks=False):
                             with contextlib.suppress(FileNotFoundError):
                                 found = _stat_of(folder.stat_entry(entry))
@@ -349,7 +349,7 @@ class Directory:
         return Scan(files, tuple(folders))
 
     def clean_up(self) -> list[str]:
-        """Remove incomplete files; return the paths of complete ones that a crash left behind."""
+        """Remove incomplete files; return the paths of complete temporary files after a crash."""
         left = []
         for path in ("", *self.scan().folders):
             with self._folder(tuple(path.split("/")) if path else ()) as folder:
@@ -361,7 +361,7 @@ class Directory:
         return left
 
     def id(self) -> str:
-        """The id of the directory, created on first use; a copy gets another."""
+        """Return the id of the directory; create it on first use, or if the directory is a copy."""
         known = self.stored_id() or new_id()
         if not self._marked():
             inode = self.write(_ID, f"{known}\n".encode()).inode
@@ -374,10 +374,11 @@ class Directory:
         return known
 
     def stored_id(self) -> str:
-        """The id of the directory; empty if it has none yet, is missing, or is a copy.
+        """Return the id of the directory, or "" if there is none or the directory is a copy.
 
-        The file holds its own inode, too. A copy with the same id, perhaps on another machine,
-        would share the records of its files with this one, and each would undo the other's edits.
+        The id file also contains its own inode, by which a copy is detected. A copy with the same
+        id would share the records of files with this directory, and each would undo the other's
+        edits.
         """
         known, mark, inode = self._id_file()
         return known if mark in ("", inode) else ""
@@ -387,7 +388,7 @@ class Directory:
         return bool(known) and mark == inode
 
     def _id_file(self) -> tuple[str, str, str]:
-        """The id, the inode that was written with it, and the inode of the file."""
+        """Return the id, the inode in the id file, and the actual inode of the id file."""
         try:
             data, found = self.read(_ID)
         except OSError:
@@ -415,7 +416,7 @@ _RENAME_EXCHANGE = 2
 
 @functools.cache
 def _renameat2() -> Any:
-    """The system call that exchanges two names atomically, or None."""
+    """Return the system call that exchanges two names atomically, or None."""
     try:
         call = ctypes.CDLL(None, use_errno=True).renameat2
     except (AttributeError, OSError):
@@ -432,7 +433,7 @@ def _exchange(folder: int, one: str, other: str) -> bool:
     return not call(folder, one.encode(), folder, other.encode(), _RENAME_EXCHANGE)
 
 
-def _shown(folder: _Folder) -> list[os.DirEntry[str]]:
+def _visible_entries(folder: _Folder) -> list[os.DirEntry[str]]:
     return [entry for entry in folder.entries() if not entry.name.startswith(".")]
 
 

@@ -1,4 +1,4 @@
-"""A memory as Markdown with frontmatter, and back.
+"""Convert a memory to Markdown with frontmatter, and back.
 
 The frontmatter is a small subset of YAML, parsed here: a value is a scalar, a list on one line, or
 a list of lines that begin with a dash. Lines with unknown keys are preserved unchanged.
@@ -22,7 +22,7 @@ _PLAIN = re.compile(r"[0-9TZtz.:+ -]+")
 
 
 class Unreadable(InvalidInput):
-    """The file cannot be parsed as a memory."""
+    """The file is not a valid memory."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +41,7 @@ class Document:
     """Frontmatter lines with unknown keys."""
 
     def render(self) -> bytes:
-        """The content of the file."""
+        """Return the content of the file."""
         tags = json.dumps(list(self.tags), ensure_ascii=False)
         lines = [
             FENCE,
@@ -62,27 +62,27 @@ class Document:
 
 
 def stamp(at: datetime) -> str:
-    """The format of times in files and responses: UTC, in seconds."""
+    """Format a time for files and responses: in UTC, in seconds."""
     return str(iso(at.replace(microsecond=0)))
 
 
 def created(memory: Memory) -> str:
-    """When a memory was created, by its file or else by its row."""
+    """Return the time of creation according to the file, or else to the row."""
     return _valid_time(memory, "created") or stamp(memory.created_at)
 
 
 def created_at(memory: Memory) -> datetime:
-    """`created` as a datetime."""
+    """Return `created` as a datetime."""
     return moment(created(memory), "created")
 
 
 def updated(memory: Memory) -> str:
-    """When its content last changed; changes of credit and usage are not included."""
+    """Return the time of the last change of the content, ignoring credit and usage."""
     return _valid_time(memory, "updated") or created(memory)
 
 
 def _valid_time(memory: Memory, field: str) -> str:
-    """A time from its attributes; empty if it is missing or invalid."""
+    """Return a time of the attributes, or an empty string if the time is missing or invalid."""
     value = memory.attrs.get(field)
     if isinstance(value, str) and _PLAIN.fullmatch(value):
         try:
@@ -93,8 +93,8 @@ def _valid_time(memory: Memory, field: str) -> str:
     return ""
 
 
-def _more(memory: Memory) -> tuple[str, ...]:
-    """Its unknown frontmatter lines; empty if they would not be parsed as such again."""
+def _unknown_lines(memory: Memory) -> tuple[str, ...]:
+    """Return the unknown frontmatter lines, or none if parsing would not preserve them."""
     value = memory.attrs.get("frontmatter")
     if not isinstance(value, list) or not all(isinstance(line, str) for line in value):
         return ()
@@ -107,7 +107,7 @@ def _more(memory: Memory) -> tuple[str, ...]:
 
 
 def of_memory(memory: Memory) -> Document | None:
-    """The file content of a memory; None for a memory without a file."""
+    """Return the document of a memory, or None for a memory without a file."""
     location = locations.of_memory(memory)
     if location is None:
         return None
@@ -120,7 +120,7 @@ def of_memory(memory: Memory) -> Document | None:
         updated=updated(memory),
         pinned=memory.pinned,
         content=memory.text,
-        more=_more(memory),
+        more=_unknown_lines(memory),
     )
 
 
@@ -199,7 +199,7 @@ def _scalar(value: str) -> str:
 
 
 def _list(value: str) -> tuple[str, ...]:
-    """Tags as a JSON list, as a list without quotes, or one on each line."""
+    """Parse tags: a JSON list, a list without quotes, or one tag on each line."""
     if value.startswith("\n"):
         tags = [_scalar(line) for line in value[1:].split("\n")]
     elif value.startswith("["):
@@ -225,7 +225,7 @@ def _time(value: str, field: str) -> str:
 
 
 def moment(value: str, field: str) -> datetime:
-    """Parse a time; without a zone it is UTC."""
+    """Parse a time; a time without a zone is in UTC."""
     try:
         at = datetime.fromisoformat(value)
         return (at if at.tzinfo else at.replace(tzinfo=UTC)).astimezone(UTC)

@@ -1,4 +1,4 @@
-"""Keeps each memory directory in sync with its space: one process at a time, by a file lock.
+"""Keep each memory directory in sync with its space; a file lock allows one process at a time.
 
 The process that holds the lock watches the directory and writes its files. Other processes only
 change rows, and wait until the lock holder has written the files. When the lock holder ends or
@@ -28,10 +28,10 @@ from commonplace.engine.maintenance import file_copies
 from commonplace.errors import NO_ROOM, CommonplaceError, NotFound, StorageUnavailable
 
 SESSION = "local-session"
-SMALL_FILES = 1_000  # a directory with at most so many files is scanned before every call
+SMALL_FILES = 1_000  # maximum number of files in a directory that is scanned before every call
 TICK_SECONDS = 0.1
 WRITE_WAIT_SECONDS = 10.0
-IMPORT_WAIT_SECONDS = 3.0  # how long to wait for the lock holder to import an edit
+IMPORT_WAIT_SECONDS = 3.0  # seconds to wait for the lock holder to import an edit
 HOUR = 3600.0
 
 log = logging.getLogger(__name__)
@@ -52,14 +52,14 @@ class SpaceFiles:
         self._folders: object = None
         self._maintained_at: float | None = None
         self._ignored: set[tuple[str, Stat | None]] = set()
-        """Changed files that the lock holder did not import in time; no longer waited for."""
+        """Changed files that the lock holder did not import in time; no call waits for them."""
         self._is_large = False
         self._briefing_error = ""
         self.briefing_stale = False
-        """Whether MEMORY.md has to be rewritten."""
+        """Whether MEMORY.md must be written again."""
 
     def problems(self) -> list[str]:
-        """Messages about files that could not be imported, and about MEMORY.md if not written."""
+        """Return the errors about files that could not be imported or written."""
         problems = sorted(self.mirror.problems.items())
         unwritten = [self._briefing_error] if self._briefing_error else []
         return [f"Ignored '{path}': {why}" for path, (_, why) in problems] + unwritten
@@ -99,7 +99,7 @@ class SpaceFiles:
         self._folders = self._folder_times()
 
     def _write_briefing(self, chosen: strategy.Strategy) -> None:
-        """Write MEMORY.md; a failure is reported, and does not fail the call."""
+        """Write MEMORY.md; report a failure without failing the call."""
         try:
             briefing.write(self.memory, self.directory, chosen)
             self._briefing_error = ""
@@ -122,7 +122,7 @@ class SpaceFiles:
     def before_call(self, path: str | None) -> None:
         """Import edited files before a call.
 
-        In a large directory only if a folder's time changed, or the file that the call names.
+        In a large directory, check only the folder times and the file that the call uses.
         """
         if not self.acquire():
             self._wait_for_import()
@@ -143,7 +143,7 @@ class SpaceFiles:
         while True:
             changed = self._changed_files()
             if changed <= self._ignored:
-                self._ignored = changed  # wait again for files that are changed once more
+                self._ignored = changed  # wait again for files that have changed again
                 return
             if self.acquire():
                 self.mirror.sync()
@@ -154,7 +154,7 @@ class SpaceFiles:
             time.sleep(0.02)
 
     def _changed_files(self) -> set[tuple[str, Stat | None]]:
-        """Files that differ from their records; empty for a new or a large directory."""
+        """Return the files that differ from their records; none for a new or a large directory."""
         root = self.directory.stored_id()
         if not root or self._is_large:
             return set()
@@ -169,7 +169,7 @@ class SpaceFiles:
         return changed | {(path, None) for path in known if path not in scanned}
 
     def after_call(self, head: int) -> None:
-        """Write the files of rows that changed since `head`, or wait until they are written."""
+        """Write the files of rows changed since `head`, or wait for the lock holder to do it."""
         if engine_call(self.memory, file_copies.head) == head and not self.briefing_stale:
             return
         if self.acquire():
@@ -182,7 +182,7 @@ class SpaceFiles:
                 if version > head:
                     raise StorageUnavailable(
                         f"The memory is stored, but its file could not be written ({why}).",
-                        hint="Do not store it again: the file is written as soon as possible.",
+                        hint="Do not store it again. The file is written as soon as possible.",
                     )
             return
         until = time.monotonic() + WRITE_WAIT_SECONDS
@@ -202,7 +202,7 @@ class SpaceFiles:
                 raise StorageUnavailable(
                     "The memory is stored, but the process that writes the files has not written"
                     f" its file within {WRITE_WAIT_SECONDS:.0f} seconds.",
-                    hint="Do not store it again: the file will be written.",
+                    hint="Do not store the memory again. The file will be written later.",
                 )
             time.sleep(0.02)
 
@@ -217,14 +217,14 @@ class SpaceFiles:
             strategy.apply(self.memory, strategy.read(self.directory))
         version = self._rows.version()
         if version != self._version:
-            self._version = version  # read before the push: the next tick sees later commits
+            self._version = version  # the next tick handles later commits
             self.mirror.push()
         if self._maintained_at is None or time.monotonic() - self._maintained_at > HOUR:
             self._maintained_at = time.monotonic()
             self.run_maintenance()
 
     def run_maintenance(self) -> None:
-        """Log the day's credit decay, and compact if the strategy turns that on."""
+        """Log the day's credit decay, and run a compaction if the strategy enables it."""
         lifecycle.log_decay(self.memory)
         chosen = strategy.read(self.directory)
         if not chosen.automatic_compaction:
@@ -235,7 +235,7 @@ class SpaceFiles:
             self._write_briefing(chosen)
 
     def watched_folders(self) -> list[str]:
-        """The folders to watch; symbolic links are left out."""
+        """Return the folders to watch, without symbolic links."""
         if self._lock_descriptor is None:
             return []
         paths = [self.directory.path / folder for folder in ("", *self.mirror.folders)]
@@ -261,7 +261,7 @@ class FileSync:
         self._library = setting.library
         self._space = setting.space
         self.environ = setting.environ if setting.space is not None else None
-        """The environment variables of the only client of a stdio server; None for other servers.
+        """The environment variables of the client of a stdio server; None for other servers.
         """
         self._spaces: dict[Path, SpaceFiles] = {}
         """The directories in use, by their path."""
@@ -285,14 +285,14 @@ class FileSync:
             files.release()
 
     def path(self, space: str, environ: Mapping[str, str] | None = None) -> Path:
-        """The memory directory of a space; over stdio the one that the client names."""
+        """Return the memory directory of a space; over stdio, the client's MEMORY_DIR."""
         environ = self.environ if environ is None else environ
         if own := (environ or {}).get("MEMORY_DIR"):
             return Path(own).expanduser().absolute()
         return self._library.path / "clawbrain" / space
 
     def space_files(self, space: str, environ: Mapping[str, str] | None = None) -> SpaceFiles:
-        """The directory of a space, opened on first use."""
+        """Return the directory of a space, opened on first use."""
         path = self.path(space, environ)
         with self._lock:
             files = self._spaces.get(path)
@@ -325,7 +325,7 @@ class FileSync:
                 continue
             try:
                 self._watch_folders(folders)
-            except (OSError, RuntimeError) as error:  # a folder was removed meanwhile
+            except (OSError, RuntimeError) as error:  # a folder was removed during the watch
                 log.warning("watching restarted", extra={"why": str(error)})
                 self._stop.wait(TICK_SECONDS)
 
@@ -335,8 +335,8 @@ class FileSync:
 
         logging.getLogger("watchfiles").setLevel(
             logging.WARNING
-        )  # the watcher would log every change
-        rescan = True  # earlier changes are not reported
+        )  # by default the watcher logs every change
+        rescan = True  # the watcher does not report earlier changes
         for changes in watch(
             *folders, recursive=False, watch_filter=None, stop_event=self._stop, debounce=60,
             step=15, rust_timeout=int(TICK_SECONDS * 1000), yield_on_timeout=True,
@@ -394,7 +394,7 @@ def pipe(setting: Setting) -> Iterator[None]:
 
 
 def space_files(call: Call) -> SpaceFiles | None:
-    """The directory of the caller's space; None if files are not synced."""
+    """Return the directory of the caller's space, or None if files are not synced."""
     sync = _running_syncs.get(call.memory.library)
     if sync is None:
         return None
@@ -402,18 +402,18 @@ def space_files(call: Call) -> SpaceFiles | None:
 
 
 def session(call: Call) -> str:
-    """The session that a call belongs to."""
+    """Return the id of the session to which a call belongs."""
     sync, environ = _running_syncs.get(call.memory.library), call.request_info.environ
     if environ is None and sync is not None:
         environ = sync.environ
-    if environ is not None:  # over stdio, all calls are of one session
+    if environ is not None:  # all calls over stdio belong to one session
         return environ.get("SESSION_ID") or SESSION
     return call.request_info.session or SESSION
 
 
 @contextlib.contextmanager
 def call_wrapper(call: Call, arguments: Mapping[str, Any]) -> Iterator[None]:
-    """Import edited files before a call, and wait for its own files after it."""
+    """Import edited files before a call, and write the call's files after it."""
     directory = space_files(call)
     if directory is None:
         yield
@@ -423,7 +423,7 @@ def call_wrapper(call: Call, arguments: Mapping[str, Any]) -> Iterator[None]:
         directory.before_call(_path_of(call, arguments.get("id")))
         head = engine_call(call.memory, file_copies.head)
     except OSError as error:
-        # On a full disk reads continue: rows are authoritative, and files are written later.
+        # A read succeeds on a full disk: rows are authoritative, and files are written later.
         if not (call.reads and error.errno in NO_ROOM):
             raise _unavailable(error) from error
     yield

@@ -18,13 +18,13 @@ from commonplace.engine.content import credit
 from commonplace.engine.model import TRUSTS, Memory, Origin
 from commonplace.platform.exclusive import exclusive
 
-MAX_PROMOTED_CREDIT = 0.69  # credit of a promoted episode: below the default threshold
+MAX_PROMOTED_CREDIT = 0.69  # the credit of an episode after promotion, below the default threshold
 MIN_FACT_CHARS = 10  # shorter bullet points are not promoted
 TAGS = checks.TAGS
 INTERVALS = {
     "consolidate": timedelta(days=1), "promote": timedelta(days=2), "prune": timedelta(days=7)
 }  # fmt: skip
-"""How often each step runs automatically, if the strategy turns that on."""
+"""The interval of each automatic step, if the strategy enables them."""
 SCHEDULED_RUN = "clawbrain-schedule"
 UPKEEP = Origin(client="commonplace", tool="clawbrain_upkeep")
 
@@ -58,7 +58,7 @@ def compact(
 def compact_if_due(
     memory: Commonplace, chosen: Strategy, used_paths: set[str], at: datetime | None = None
 ) -> CompactionReport | None:
-    """Run the steps that are due; None if none is."""
+    """Run the steps that are due; return None if no step is due."""
     moment = at or datetime.now(UTC)
     with exclusive(memory, "compact", UPKEEP):
         due = []
@@ -75,7 +75,7 @@ def compact_if_due(
 
 
 def may_be_pruned(one: Memory, score: float, chosen: Strategy, at: datetime) -> bool:
-    """Whether a memory is old, has little credit, and is not exempt."""
+    """Return whether a memory is old, has low credit, and is not exempt from pruning."""
     location = locations.of_memory(one)
     old = at - documents.created_at(one) > timedelta(days=chosen.prune_min_age_days)
     return (
@@ -88,13 +88,13 @@ def may_be_pruned(one: Memory, score: float, chosen: Strategy, at: datetime) -> 
 
 
 def overlap(one: set[str], other: set[str]) -> float:
-    """The share of the smaller set that is also in the other set."""
+    """Return the fraction of the smaller set that is also in the other set."""
     smaller = min(len(one), len(other))
     return len(one & other) / smaller if smaller else 0.0
 
 
 def clusters(episodes: Sequence[Memory], threshold: float) -> list[list[Memory]]:
-    """Groups of two or more episodes; each shares tags with the earlier ones of its group."""
+    """Return groups of two or more episodes; each one shares tags with an earlier one."""
     groups: list[tuple[set[str], list[Memory]]] = []
     for episode in episodes:
         tags = set(episode.tags)
@@ -110,9 +110,11 @@ def clusters(episodes: Sequence[Memory], threshold: float) -> list[list[Memory]]
 
 
 def log_decay(memory: Commonplace) -> None:
-    """Record once a day that credits decayed; the decay itself is computed when they are read."""
+    """Record the decay of credits once a day; the decay itself is computed when reading."""
     if _decayed(memory):
-        with exclusive(memory, "decay", UPKEEP):  # another server may record it now
+        with exclusive(
+            memory, "decay", UPKEEP
+        ):  # another server may record the decay at the same time
             if total := _decayed(memory):
                 records.log_action(
                     memory, "decay", [], f"The credits of {total} memories decayed by one day."
@@ -120,7 +122,7 @@ def log_decay(memory: Commonplace) -> None:
 
 
 def _decayed(memory: Commonplace) -> int:
-    """How many memories lost credit that is not recorded yet."""
+    """Return the number of memories whose loss of credit is not recorded yet."""
     at = datetime.now(UTC)
     last = records.last_at(memory, "decay")
     if last is not None and at - last < timedelta(days=1):
@@ -136,7 +138,7 @@ class _Compaction:
         self._strategy = chosen
         self._used_paths = used_paths
         self._rule = credit.Rule(chosen.alpha, chosen.decay_rate)
-        # Read everything before the first write, so that the shared index can be used.
+        # Read all memories before the first write; afterwards the shared index is unusable.
         self._live = {one.id: one for one in records.live(memory)}
         self._ids = {records.public_id(one) for one in self._live.values()}
 
@@ -257,7 +259,7 @@ class _Compaction:
         return records.rescore(self._memory, target, self._score(target) + gain, **changes)
 
     def prune(self) -> None:
-        """Archive old memories with little credit."""
+        """Archive old memories with low credit."""
         at = datetime.now(UTC)
         for one in list(self._live.values()):
             score = self._score(one)
@@ -278,7 +280,7 @@ class _Compaction:
 
 
 def is_lasting(fact: str) -> bool:
-    """Whether a fact is worth promoting: neither short, nor a question, nor a task."""
+    """Return whether a fact can be promoted: it is not short, a question or a task."""
     return (
         len(fact) > MIN_FACT_CHARS
         and "?" not in fact

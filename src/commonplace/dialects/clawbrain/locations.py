@@ -1,4 +1,4 @@
-"""The location of a memory, from which its id and the path of its file are made."""
+"""The location of a memory, which determines its id and the path of its file."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Location:
 
     @property
     def id(self) -> str:
-        """The id that the contract defines."""
+        """The id of the memory in the contract."""
         return f"{self.kind}-{self.category}-{self.name}"
 
     @property
@@ -44,7 +44,7 @@ class Location:
 
 
 def check(kind: str, category: str, name: str) -> Location:
-    """Return the location if its parts are valid and stay within the memory directory."""
+    """Return the location if its parts are valid; raise InvalidLocation otherwise."""
     if len(name) > NAME_CHARS or not _NAME.fullmatch(name):
         raise InvalidLocation(
             f"name must be kebab-case, such as alice-chen, and at most {NAME_CHARS} characters.",
@@ -71,7 +71,7 @@ def check(kind: str, category: str, name: str) -> Location:
 
 
 def of_path(path: str) -> Location:
-    """The location of a path; for an archived file, its location before."""
+    """Return the location of a path; for an archived file, the location before archiving."""
     parts = path.removeprefix(ARCHIVE).split("/")
     kinds = {folder: kind for kind, folder in _FOLDERS.items()}
     if len(parts) != 3 or parts[0] not in kinds or not parts[2].endswith(".md"):
@@ -82,7 +82,7 @@ def of_path(path: str) -> Location:
 
 
 def of_memory(memory: Memory) -> Location | None:
-    """The location of a memory; None for memories of other dialects."""
+    """Return the location of a memory, or None for memories of other dialects."""
     category, name = memory.attrs.get("category"), memory.attrs.get("name")
     if memory.kind not in KINDS or not isinstance(category, str) or not isinstance(name, str):
         return None
@@ -90,5 +90,5 @@ def of_memory(memory: Memory) -> Location | None:
         location = check(memory.kind, category, name)
     except InvalidLocation:
         return None
-    # A live memory without the id does not own the path.
+    # A live memory with another id does not own the path.
     return location if memory.state not in LIVE_STATES or memory.ref == location.id else None

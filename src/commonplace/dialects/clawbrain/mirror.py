@@ -1,8 +1,8 @@
 """Two-way sync of Markdown files and rows. Rows are authoritative; people may edit the files.
 
-The database records the state of each file when file and row were last equal. A side that differs
-from the record has changed; if both have, both versions are stored. A row newer than its record
-has to be written, so after a crash the same steps are repeated.
+The database records the state of each file at the time when file and row were last equal. A file or
+row that differs from the record has changed; if both have changed, both versions are stored. A row
+that is newer than its record must be written, so a crash only causes the same steps to be repeated.
 """
 
 from __future__ import annotations
@@ -37,17 +37,17 @@ log = logging.getLogger(__name__)
 
 
 def digest(data: bytes) -> bytes:
-    """The hash by which contents are compared."""
+    """Return the hash with which contents are compared."""
     return hashlib.sha256(data).digest()
 
 
 def recorded_stat(file: File) -> Stat:
-    """The state of a file in its record."""
+    """Return the recorded metadata of a file."""
     return Stat(file.size, file.mtime, file.inode)
 
 
 def path_of(memory: Memory | None) -> str:
-    """The path of a memory's file; empty for a memory that is removed or has no file."""
+    """Return the path of a memory's file, or an empty string if the memory has no file."""
     location = None if memory is None else locations.of_memory(memory)
     if memory is None or location is None:
         return ""
@@ -79,9 +79,9 @@ class Mirror:
         self.directory = directory
         self.lock = threading.RLock()
         self.problems: dict[str, tuple[Stat, str]] = {}
-        """Files that could not be imported: path to (state, reason)."""
+        """Files that could not be imported: (metadata, reason) by path."""
         self.failures: dict[int, tuple[int, str]] = {}
-        """Files that could not be written: memory number to (row version, reason)."""
+        """Files that could not be written: (row version, reason) by memory number."""
         self.folders: tuple[str, ...] = ()
         self._memory = memory
         self._directory_id = ""
@@ -110,17 +110,17 @@ class Mirror:
         """Import edited files, then write changed rows."""
         with self.lock:
             if self.directory.stored_id() != self._directory_id:
-                self.start()  # the directory was replaced: missing files are not deletions
+                self.start()  # the directory was replaced, so missing files do not mean deletions
                 return
             self.pull()
             self.push()
 
     def file_count(self) -> int:
-        """How many files there are."""
+        """Return the number of recorded files."""
         return len(self._paths)
 
     def used_paths(self) -> set[str]:
-        """The paths of all recorded files."""
+        """Return the paths of all recorded files."""
         return set(self._paths)
 
     # --- from files to rows ------------------------------------------------------------------
@@ -144,7 +144,7 @@ class Mirror:
                 self._import_deletion(num)
 
     def import_file(self, path: str) -> None:
-        """Import one file if it changed; if it is new or missing, import all."""
+        """Import one file if it has changed; if it is new or missing, import all files."""
         with self.lock:
             num, stat = self._paths.get(path), self.directory.stat(path)
             if stat is None or num is None:
@@ -154,7 +154,7 @@ class Mirror:
                 self._import(path, stat, {})
 
     def _scan(self) -> Scan:
-        """Scan the directory; twice if a file is missing, since it may be moving."""
+        """Scan the directory, and again if a file is missing, because a move may be in progress."""
         scan = self.directory.scan()
         if any(path not in scan.files for path in self._paths):
             return self.directory.scan()
@@ -170,7 +170,7 @@ class Mirror:
                 self.problems.pop(path, None)
                 return
             edited = _EditedFile(path, location, stat, digest(data), documents.parse(data))
-            # Files obey the same rules as clients.
+            # A file must not use reserved kinds and tags of other dialects, as a client must not.
             with write_policy.applied(reservations=by_others("clawbrain")):
                 if num is not None:
                     self._import_edited(edited, num)
@@ -178,7 +178,7 @@ class Mirror:
                     self._import_added(edited, missing)
             self.problems.pop(path, None)
         except FileNotFoundError:
-            return  # deleted meanwhile: the next scan handles it
+            return  # the file was deleted during the scan; the next scan handles it
         except (CommonplaceError, OSError) as error:
             why = str(error.strerror) if isinstance(error, OSError) else error.message
             field = "" if isinstance(error, OSError) or not error.field else f"{error.field}: "
@@ -207,7 +207,7 @@ class Mirror:
             self._save_record(replace(file, **edited.stat._asdict(), digest=edited.digest))
 
     def _is_own_write(self, memory: Memory, content: bytes, after: int = 0) -> bool:
-        """Whether the digest is that of a version of the row after a recorded one."""
+        """Return whether the content equals a version of the row that is newer than its record."""
         return any(
             version.memory.version > after
             and (own := documents.of_memory(version.memory)) is not None
@@ -245,9 +245,9 @@ class Mirror:
     def _moved_from(
         self, edited: _EditedFile, missing: dict[str, int]
     ) -> tuple[str, Memory] | None:
-        """The path and memory of the missing file with the same content or id, if there is one.
+        """Return the path and memory of a missing file with the same content or id, or None.
 
-        The inode only breaks ties: a new file often gets the inode of a deleted one.
+        The inode only breaks ties, because a new file often gets the inode of a deleted one.
         """
         for path, num in sorted(
             missing.items(), key=lambda at: self._files[at[1]].inode != edited.stat.inode
@@ -292,24 +292,24 @@ class Mirror:
         unwritten = replace(file, path="", **ABSENT._asdict(), rendered=b"", seq=0)
         changed = own is None or digest(own.render()) != file.rendered
         if changed or path_of(memory) != file.path:
-            self._written_head = 0  # the row changed too, or is moving: write it again
+            self._written_head = 0  # the row has changed or moved, so the file is written again
         elif memory.state in LIVE_STATES:
-            # Before the record, by which other processes see that the deletion is imported. The
+            # Archive before saving the record, by which other processes see the import. The
             # next push writes the file to the archive, as after memory_delete.
             with self._memory.unit("delete file", EDITOR):
                 records.archive(
                     self._memory, memory, self.used_paths(), missing=True, origin=EDITOR
                 )
-        else:  # deleted from the archive: it is not written again
+        else:  # deleted from the archive, so the file is not written again
             unwritten = replace(unwritten, rendered=file.rendered, seq=memory.version)
         self._save_record(unwritten)
 
     def _live_memory(self, location: Location) -> Memory | None:
-        """The live memory at a location."""
+        """Return the live memory at a location."""
         return lookup.find_live(self._memory, location.id)
 
     def _deleted_memory(self, location: Location) -> Memory | None:
-        """The memory that was archived because its file at this location was deleted."""
+        """Return the memory that was archived because its file at this location was deleted."""
         stem = f"{ARCHIVE}{location.path}".removesuffix(".md")
         if f"{stem}.md" not in self._paths:
             return None
@@ -337,7 +337,7 @@ class Mirror:
             )  # fmt: skip
 
     def _revise(self, memory: Memory, document: Document) -> Memory:
-        """Update the memory from its file; surrounding whitespace is not a change."""
+        """Update the memory from its file; ignore differences in surrounding whitespace."""
         attrs = dict(memory.attrs)
         if document.updated != documents.updated(memory):
             attrs["updated"] = document.updated
@@ -368,7 +368,8 @@ class Mirror:
                     break
             else:
                 raise Conflict(
-                    f"{location.id} has too many conflicts.", hint="Delete or merge some."
+                    f"{location.id} has too many conflicting versions.",
+                    hint="Delete or merge some of them.",
                 )
             tags = tuple(dict.fromkeys((*document.tags, "conflict")))
             self._create(second, replace(document, tags=tags))
@@ -377,13 +378,15 @@ class Mirror:
         log.warning("a file and its memory both changed; both versions are stored", extra=ids)
 
     def _record_synced(self, memory: Memory, edited: _EditedFile) -> None:
-        """Record that row and file are equal; a file with another id or category is rewritten."""
+        """Record that row and file are equal; rewrite a file with another id or category."""
         own, document = documents.of_memory(memory), edited.document
         assert own is not None
         fits = (own.id, own.type, own.category) == (document.id, document.type, document.category)
         former = self._files.get(memory.num)
         if former is not None and former.path not in ("", edited.path):
-            self._remove_unchanged(former)  # it was restored: remove the archived copy
+            self._remove_unchanged(
+                former
+            )  # the memory was restored, so the archived copy is removed
         rendered, seq = (digest(own.render()), memory.version) if fits else (b"", 0)
         if not fits:
             self._written_head = 0
@@ -392,7 +395,7 @@ class Mirror:
     # --- from rows to files ------------------------------------------------------------------
 
     def push(self) -> None:
-        """Write every outdated file; all are on disk when this returns."""
+        """Write every outdated file, and sync all of them to the disk."""
         with self.lock:
             for _ in range(MAX_PASSES):  # edits found while writing may need another pass
                 if not self._push():
@@ -410,7 +413,9 @@ class Mirror:
                 self._write(memory, changed)
                 self.failures.pop(memory.num, None)
             except OSError as error:
-                self._written_head = min(self._written_head, after)  # retry it in the next push
+                self._written_head = min(
+                    self._written_head, after
+                )  # the next push retries the write
                 why = str(error.strerror or error)
                 self.failures[memory.num] = (memory.version, f"{path_of(memory)}: {why}")
                 log.warning(
@@ -438,7 +443,7 @@ class Mirror:
             self._set_record(replace(file, seq=memory.version), changed)
             return
         if file is not None and file.path and self._import_if_changed(file):
-            # The file was edited meanwhile: import that first.
+            # The file was edited during the write, so the edit is imported first.
             newer = self._row(memory.num)
             if newer is not None and newer.version != memory.version:
                 self._write(newer, changed)
@@ -457,17 +462,17 @@ class Mirror:
             return False
         self.problems.pop(file.path, None)
         self._import(file.path, stat, {})
-        if file.path in self.problems:  # cannot be imported: keep it under another name
+        if file.path in self.problems:  # the file cannot be imported, so it is renamed
             self.directory.set_aside(file.path)
             del self.problems[file.path]
         return True
 
     def _writable_path(self, memory: Memory, path: str, data: bytes) -> str:
-        """The path to write to; a foreign file at that path is renamed first."""
+        """Return the path to write to; rename a file of another memory at this path first."""
         if self._paths.get(path) == memory.num or not self.directory.exists(path):
             return path
         if path in self._paths and path_of(self._row(self._paths[path])) != path:
-            return path  # its memory moves to another path in the same pass
+            return path  # the memory of this file moves to another path in the same pass
         with contextlib.suppress(OSError):
             if self.directory.read(path)[0] == data:
                 return path
@@ -480,19 +485,19 @@ class Mirror:
         return path
 
     def _remove_file_of(self, num: int) -> None:
-        """Remove the file of a removed memory, unless it was edited since."""
+        """Remove the file of a removed memory, unless the file was edited later."""
         file = self._files.pop(num)
         if file.path and self._paths.get(file.path) == num:
             del self._paths[file.path]
             self._remove_unchanged(file)
 
     def _remove_unchanged(self, file: File) -> None:
-        """Remove a file, unless it was edited since."""
+        """Remove a file, unless it was edited after its record."""
         if self.directory.stat(file.path) == recorded_stat(file):
             self._discard(self.directory.move_away(file.path), file, b"")
 
     def _discard(self, displaced: str, file: File | None, data: bytes) -> None:
-        """Delete a displaced file; an edit that is stored nowhere else is saved first."""
+        """Delete a replaced file; save an edit first that is stored nowhere else."""
         if not displaced:
             return
         found = self.directory.stat(displaced)
@@ -509,7 +514,7 @@ class Mirror:
         self.directory.remove(displaced)
 
     def _keep_displaced_edit(self, displaced: str, content: bytes) -> None:
-        """Store an edit that was saved at the moment in which its file was written."""
+        """Store an edit that an editor saved while the file was being replaced."""
         try:
             document = documents.parse(content)
             memory = self._memory.get(document.id, count=False)
@@ -548,7 +553,7 @@ _ARCHIVE_ATTRS = ("archived_as", "missing")
 
 
 def _id_of_path(path: str) -> str | None:
-    """The id of the memory at a path; None for an invalid path."""
+    """Return the id of the memory at a path, or None for an invalid path."""
     try:
         return locations.of_path(path).id
     except InvalidLocation:
@@ -556,7 +561,7 @@ def _id_of_path(path: str) -> str | None:
 
 
 def _same_content(own: Document, other: Document) -> bool:
-    """Whether row and file are equal; `updated` is not compared."""
+    """Return whether row and file are equal, except for `updated`."""
     return (
         own.content.strip() == other.content
         and own.tags == other.tags

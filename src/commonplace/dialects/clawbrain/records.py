@@ -1,4 +1,4 @@
-"""Finds, stores, archives and scores the memories of this dialect."""
+"""Find, store, archive and score the memories of this dialect."""
 
 from __future__ import annotations
 
@@ -19,30 +19,30 @@ LIFECYCLE = "lifecycle"
 
 
 def find(memory: Commonplace, identity: str) -> Memory:
-    """The live memory with this id, of any dialect."""
+    """Return the live memory with this id, of any dialect."""
     found = lookup.find_live(memory, identity)
     if found is not None:
         return found
     raise NotFound(
         f"There is no memory {ascii(identity)[1:-1][:80]}.",
-        hint="Use memory_search to find its id.", field="id",
+        hint="Use memory_search to find the id.", field="id",
     )  # fmt: skip
 
 
 def live(memory: Commonplace, kinds: Iterable[str] = KINDS) -> list[Memory]:
-    """All live memories of this dialect, oldest first."""
+    """Return all live memories of this dialect, oldest first."""
     found = lookup.every(memory, order="oldest", kinds=list(kinds))
     return [one for one in found if locations.of_memory(one) is not None]
 
 
 def public_id(memory: Memory) -> str:
-    """The id in responses: the contract's, or the UUID for memories of other dialects."""
+    """Return the contract's id of a memory, or the UUID for a memory of another dialect."""
     location = locations.of_memory(memory)
     return memory.id if location is None else location.id
 
 
 def new_attrs(location: Location, more: Mapping[str, Any] | None = None) -> dict[str, Any]:
-    """The attributes of a new memory."""
+    """Return the attributes of a new memory."""
     at = documents.stamp(datetime.now(UTC))
     return {
         "category": location.category, "name": location.name, "updated": at, "credited": now(),
@@ -70,14 +70,14 @@ def store(
 
 
 def release_id(memory: Commonplace, location: Location, origin: Origin | None = None) -> None:
-    """Remove the id from an archived memory; other dialects archive memories with their id."""
+    """Remove the ref from an archived memory, so that a new memory can use it."""
     former = lookup.find(memory, location.id)
     if former is not None and former.state not in LIVE_STATES:
         memory.revise(former.id, ref=None, origin=origin)
 
 
 def unused_archive_path(location: Location, used: Collection[str]) -> str:
-    """The path of a newly archived file; with a timestamp if the plain path is in use."""
+    """Return the archive path of a file; it has a timestamp if the plain path is in use."""
     path = ARCHIVE + location.path
     if path not in used:
         return path
@@ -86,7 +86,7 @@ def unused_archive_path(location: Location, used: Collection[str]) -> str:
 
 
 def archive_changes(memory: Memory, *, path: str, missing: bool = False) -> dict[str, Any]:
-    """The changes that archive a memory; its id can be used again."""
+    """Return the changes that archive a memory and free its id."""
     attrs = {**memory.attrs, "archived_as": path}
     if missing:
         attrs["missing"] = True
@@ -111,7 +111,7 @@ def archive(
 
 
 def rescore(memory: Commonplace, one: Memory, score: float, **changes: Any) -> Memory:
-    """Set a memory's credit; it decays from now on."""
+    """Set the credit of a memory; the decay starts now."""
     attrs = {**one.attrs, "credited": now(), **changes.pop("attrs", {})}
     return memory.revise(one.id, credit=min(1.0, max(0.0, score)), attrs=attrs, **changes)
 
@@ -122,6 +122,6 @@ def log_action(memory: Commonplace, action: str, targets: Iterable[str], details
 
 
 def last_at(memory: Commonplace, action: str, kind: str = LIFECYCLE) -> datetime | None:
-    """When an action was last recorded."""
+    """Return the time at which an action was last recorded, or None."""
     found = memory.events.all(kind=kind, subject=action, newest=True, limit=1)
     return found[0].at if found else None

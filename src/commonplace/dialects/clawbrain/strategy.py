@@ -1,7 +1,7 @@
-"""Reads STRATEGY.md, the settings for consolidating, promoting and pruning memories.
+"""Read STRATEGY.md, the settings for consolidating, promoting and pruning memories.
 
-Lines `key: value` take precedence over the sentences of the contract's template. All other text is
-ignored. Memories cannot change these settings; only this file can.
+Lines of the form `key: value` take precedence over the sentences of the contract's template. All
+other text is ignored. Only this file can change the settings; memories cannot.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from commonplace.engine.commonplace import Commonplace
 from commonplace.engine.content import credit
 
 FILE = "STRATEGY.md"
-MIN_PRUNE_AGE_DAYS = 14.0  # younger memories are never pruned
+MIN_PRUNE_AGE_DAYS = 14.0  # days; younger memories are never pruned
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +37,7 @@ class Strategy:
     automatic_compaction: bool = False
     git_commits: str = "auto"
     problems: tuple[str, ...] = ()
-    """Messages about ignored values."""
+    """Error messages about ignored values."""
 
 
 def _share(value: str) -> float | None:
@@ -77,7 +77,7 @@ KEYS: Mapping[str, tuple[Callable[[str], Any], str]] = {
         lambda v: v.lower() if v.lower() in ("auto", "on", "off") else None, "auto, on or off"
     ),
 }  # fmt: skip
-"""For each key a function that returns its value, or None or ValueError; and what is allowed."""
+"""By key: a parser that returns None or raises ValueError, and the allowed values as text."""
 SENTENCES: tuple[tuple[str, re.Pattern[str]], ...] = (
     ("consolidation_tag_overlap", re.compile(r">\s*(\d+(?:\.\d+)?%)\s+tag overlap", re.I)),
     ("promotion_threshold", re.compile(r"credit score\s*>\s*(\d*\.?\d+)", re.I)),
@@ -121,7 +121,7 @@ def _set(values: dict[str, Any], problems: list[str], key: str, value: str) -> N
 
 
 def read(directory: Directory | None) -> Strategy:
-    """The strategy of a directory; the default if there is no file."""
+    """Read the strategy of a directory; use the defaults if there is no file."""
     if directory is None:
         return Strategy()
     try:
@@ -143,7 +143,7 @@ def apply(memory: Commonplace, chosen: Strategy) -> None:
 
 
 def is_exempt(chosen: Strategy, kind: str, category: str) -> bool:
-    """Whether the strategy exempts such memories from pruning."""
+    """Return whether the strategy exempts this kind and category from pruning."""
     if kind == "episode":
         return "episodes" in chosen.skip_categories
     return category == "people" or category in chosen.skip_categories

@@ -50,20 +50,20 @@ SNIPPET_CHARS = 180
 MAX_RESULTS = 20
 MAX_REPORTED = 100
 QUERY_CHARS = 10_000
-WORDS = 32  # maximum words of a query whose words are searched one by one
-FACTS = 20  # so many new facts are checked for contradictions
-PEERS = 100  # how many memories each fact is compared with
+WORDS = 32  # a query with at most so many words is also searched word by word
+FACTS = 20  # maximum number of new facts that are checked for contradictions
+PEERS = 100  # maximum number of memories with which each fact is compared
 
 
 def succeed(tool: Tool, value: Any) -> Wire:
-    """The contract's result: indented JSON as text."""
+    """Return the contract's result: indented JSON as text."""
     del tool
     text = json_text(value, indent=2)
     return {"content": [{"type": "text", "text": text}], "isError": False}
 
 
 def fail(tool: Tool, error: CommonplaceError) -> Wire:
-    """The contract's error result: the message as text."""
+    """Return the contract's error result: the message as text."""
     del tool
     return {"content": [{"type": "text", "text": str(error)}], "isError": True}
 
@@ -108,7 +108,7 @@ def retrieve(call: Call, *, id: str) -> dict[str, Any]:
     """Return one memory, and count the access."""
     memory = records.find(call.memory, id)
     credit.record_turn(call.memory, file_sync.session(call), [memory.id])
-    call.memory.get(memory.id, count=True)  # after the first write: in the same transaction
+    call.memory.get(memory.id, count=True)  # read after the first write, in the same transaction
     usage = call.memory.usage(memory.id)
     location = locations.of_memory(memory)
     score = credit.credit_of(memory, credit.rule(call.memory))
@@ -128,7 +128,7 @@ def retrieve(call: Call, *, id: str) -> dict[str, Any]:
 
 
 def search(call: Call, *, query: str, limit: int, type: str | None = None) -> dict[str, Any]:
-    """Memories that contain the query in name, tags or content, by relevance and credit."""
+    """Search name, tags and content for the query; rank by relevance and credit."""
     most = max(1, min(MAX_RESULTS, limit))
     found, total = search_memories(call.memory, query, type, most)
     rule = credit.rule(call.memory)
@@ -153,9 +153,10 @@ def search(call: Call, *, query: str, limit: int, type: str | None = None) -> di
 def search_memories(
     memory: Commonplace, query: str, type: str | None, most: int
 ) -> tuple[list[tuple[Memory, tuple[TextField, ...]]], int]:
-    """The best matches with their matching fields, and the total.
+    """Return the best matches with their matching fields, and the total.
 
-    A match contains the whole query; if there is none or the query is long, all its words.
+    A match contains the whole query. If there is none or the query is long, a match contains all
+    words of the query.
     """
     asked = checks.optional(query, "query", max_chars=QUERY_CHARS).strip()
     words = list(dict.fromkeys(word[: checks.NAME_CHARS] for word in asked.split()))[:WORDS]
@@ -180,14 +181,14 @@ def _relevance(where: Sequence[TextField]) -> float:
 
 
 def _relevances(located: Located) -> Doubles:
-    """`_relevance` of many memories, with equal rounding."""
+    """Return `_relevance` of many memories, with the same rounding."""
     worth = np.array([RELEVANCE[location] for location in FIELDS])
     each = located.places.T
     return sum((worth[locations] for locations in each), np.zeros(each.shape[1])) / len(each)
 
 
 def _kind_filter(type: str | None) -> dict[str, Any]:
-    """The filter for the kinds of all dialects that are shown as a type."""
+    """Return the filter for all kinds, of all dialects, that are shown as this type."""
     episodes = [kind for kind, shown in SHOWN_AS.items() if shown == "episode"]
     if type == "episode":
         return {"kinds": ["episode", *episodes]}
@@ -195,7 +196,7 @@ def _kind_filter(type: str | None) -> dict[str, Any]:
 
 
 def snippet(text: str) -> str:
-    """The beginning of a text without its heading."""
+    """Return the beginning of a text without its heading."""
     text = text.strip()
     first, _, rest = text.partition("\n")
     shown = rest.lstrip() if first.startswith("#") and rest.strip() else text
@@ -206,7 +207,7 @@ def update(call: Call, *, id: str, content: str) -> dict[str, Any]:
     """Replace the content of a memory."""
     memory, location = _own_memory(call, id)
     checks.text(content, "content")
-    # Searching is slow, so it is done before taking the lock.
+    # The search is slow, so it runs before the lock is taken.
     found = _contradictions(call, memory, location, content) if location.kind == "entity" else []
     with exclusive(call.memory, "memory_update"):
         memory, location = _own_memory(call, id)
@@ -229,7 +230,7 @@ def update(call: Call, *, id: str, content: str) -> dict[str, Any]:
 def _contradictions(
     call: Call, memory: Memory, location: Location, content: str
 ) -> list[contradictions.Contradiction]:
-    """Facts of other entities of the category that the new facts contradict or update."""
+    """Return the facts of other entities of the category that new facts contradict or update."""
     old = set(contradictions.facts(memory.text))
     new = [fact for fact in contradictions.facts(content) if fact not in old][:FACTS]
     peers: dict[str, Memory] = {}
@@ -262,7 +263,7 @@ def delete(call: Call, *, id: str) -> dict[str, Any]:
 
 
 def _used_archive_paths(files: SpaceFiles | None, wanted: Sequence[Location] = ()) -> set[str]:
-    """Paths that cannot be used in the archive, because a file is there."""
+    """Return the archive paths at which a file already exists."""
     if files is None:
         return set()
     archived = {ARCHIVE + location.path for location in wanted}
@@ -270,7 +271,7 @@ def _used_archive_paths(files: SpaceFiles | None, wanted: Sequence[Location] = (
 
 
 def report(call: Call, *, top_n: int) -> dict[str, Any]:
-    """Statistics of the credits of all memories."""
+    """Return statistics of the credits of all memories."""
     files = file_sync.space_files(call)
     chosen = strategy.read(files.directory if files else None)
     rule, at = credit.rule(call.memory), datetime.now(UTC)
@@ -315,7 +316,7 @@ def compact(call: Call) -> dict[str, Any]:
 
 
 def _own_memory(call: Call, identity: str) -> tuple[Memory, Location]:
-    """A memory of this dialect and its location; InvalidInput for memories of others."""
+    """Return a memory of this dialect and its location; raise InvalidInput for other memories."""
     memory = records.find(call.memory, identity)
     location = locations.of_memory(memory)
     if location is None:
