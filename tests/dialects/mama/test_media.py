@@ -101,7 +101,7 @@ GOOD = [
 
 @pytest.mark.parametrize(("name", "data", "kind"), GOOD)
 def test_types_that_agree_are_accepted(name: str, data: bytes, kind: str | None) -> None:
-    assert media.checked(name, kind or "", data) == name.rpartition(".")[2]
+    assert media.check_upload(name, kind or "", data) == name.rpartition(".")[2]
 
 
 BAD = [

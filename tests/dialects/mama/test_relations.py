@@ -169,7 +169,7 @@ def test_recency_weighs_three_tenths(mama: Mama) -> None:
     [("one", 0.7), ("two words", 0.7), ("now three words", 0.6), ("a b c d", 0.6)],
 )
 def test_short_queries_must_match_better(query: str, threshold: float) -> None:
-    assert searching.adaptive(query) == threshold
+    assert searching.adaptive_threshold(query) == threshold
 
 
 def test_what_is_below_the_threshold_is_not_shown(mama: Mama) -> None:

@@ -235,7 +235,7 @@ def test_a_circle_of_delegations_is_refused(staffed: Web, model: FakeModel) -> N
     model.reply = reply
     beat(staffed, "!conductor start")
     found = staffed.get("/api/multi-agent/delegations").json()["delegations"]
-    assert len(found) == 1 and "back along the chain" in found[0]["result"]
+    assert len(found) == 1 and "earlier in the chain" in found[0]["result"]
 
 
 def test_a_delegation_that_was_cut_off_with_its_server_is_not_active(

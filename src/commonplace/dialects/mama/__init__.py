@@ -1,4 +1,4 @@
-"""MAMA: decisions with topics, outcomes and relations; checkpoints between sessions."""
+"""The MAMA dialect: decisions with topics, outcomes and relations; checkpoints of sessions."""
 
 from __future__ import annotations
 

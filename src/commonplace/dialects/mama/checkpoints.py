@@ -1,4 +1,4 @@
-"""A checkpoint: the state of a session, as a memory with a number."""
+"""Checkpoints: each stores the state of a session as a memory with a number."""
 
 from __future__ import annotations
 
@@ -27,17 +27,17 @@ class Checkpoint:
 
     @property
     def text(self) -> str:
-        """The text as it is stored, searched and embedded."""
+        """The text that is stored, searched and embedded."""
         return self.summary + (_NEXT + self.next_steps if self.next_steps else "")
 
     @property
     def attrs(self) -> dict[str, Any]:
-        """The attrs by which the fields are read back."""
+        """The attrs from which `read` restores the fields."""
         return {"summary_chars": len(self.summary), "open_files": list(self.open_files)}
 
 
 def read(memory: Memory) -> Checkpoint:
-    """A memory as a checkpoint; one of another contract has a summary only."""
+    """Return the checkpoint of a memory; a memory of another contract has a summary only."""
     chars, files = memory.attrs.get("summary_chars"), memory.attrs.get("open_files")
     known = [str(file) for file in files] if isinstance(files, list) else []
     if isinstance(chars, int) and memory.text.startswith(_NEXT, chars):
@@ -46,7 +46,7 @@ def read(memory: Memory) -> Checkpoint:
 
 
 def _summary(memory: Memory) -> str:
-    """The text; if another contract wrote JSON there, its title and description."""
+    """Return the text, or the title and description if another contract stored JSON."""
     if memory.text.startswith("{"):
         with contextlib.suppress(ValueError, RecursionError):
             described = json.loads(memory.text).get("description")
@@ -56,23 +56,23 @@ def _summary(memory: Memory) -> str:
 
 
 def number(memory: Memory) -> int:
-    """A checkpoint's number; for one of another contract, its row number."""
+    """Return the number of a checkpoint, or the row number for other contracts."""
     numbered = _NUMBERED.fullmatch(memory.ref or "")
     return int(numbered[1]) if numbered else memory.num
 
 
 def is_numbered(memory: Memory) -> bool:
-    """Whether it is a checkpoint of this contract."""
+    """Return whether a memory is a checkpoint of this contract."""
     return _NUMBERED.fullmatch(memory.ref or "") is not None
 
 
 def identity(memory: Memory) -> str:
-    """The id that search shows."""
+    """Return the id of a checkpoint in search results."""
     return memory.ref if memory.ref and is_numbered(memory) else memory.id
 
 
 def to_dict(memory: Memory, *, per_second: int) -> dict[str, Any]:
-    """A checkpoint as load_checkpoint shows it; times are in units of 1 / `per_second` seconds."""
+    """Return the fields of a checkpoint; times are in units of 1 / `per_second` seconds."""
     checkpoint = read(memory)
     return {
         "id": number(memory),
@@ -84,5 +84,5 @@ def to_dict(memory: Memory, *, per_second: int) -> dict[str, Any]:
 
 
 def status(memory: Memory) -> str:
-    """active or archived."""
+    """Return the status of a checkpoint: active or archived."""
     return "active" if memory.state in LIVE_STATES else "archived"

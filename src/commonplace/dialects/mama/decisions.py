@@ -1,7 +1,7 @@
-"""A decision: its fields in a memory's text, its id, and the references of its reasoning.
+"""Decisions: the fields in a memory's text, the id, and the references in the reasoning.
 
-The text has the fields with their labels. Topic and lengths are in the attrs, so that each field is
-read back verbatim. Outcome and topic are also tags, for other readers.
+The text contains the labelled fields. The attrs contain the topic and the lengths of the fields, so
+that each field is restored verbatim. Outcome and topic are also tags, for other dialects.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from commonplace.engine.model import LIVE_STATES, Memory
 
 KIND = "decision"
 STATES = ("active", "dying", "superseded")
-"""A superseded decision is still shown, as a part of its topic's history."""
+"""The states of decisions that are shown; superseded ones are the history of their topic."""
 
 OUTCOMES = {"SUCCESS": "SUCCESS", "FAILED": "FAILED", "FAILURE": "FAILED", "PARTIAL": "PARTIAL"}
 TOPIC_TAG, OUTCOME_TAG = "topic:", "outcome:"
@@ -48,7 +48,7 @@ class Decision:
 
     @property
     def lengths(self) -> dict[str, Any]:
-        """The attrs that say where the parts of a decision end in the stored text."""
+        """The attrs with the lengths of the fields in the stored text."""
         return {"topic": self.topic, "decision_chars": len(self.decision)}
 
 
@@ -60,19 +60,19 @@ def _head(topic: str) -> str:
 
 
 def is_visible(memory: Memory) -> bool:
-    """Whether this contract shows a memory: a live one, or a decision that was superseded."""
+    """Return whether a memory is shown: it is live, or a superseded decision."""
     return memory.state in (STATES if memory.kind == KIND else LIVE_STATES)
 
 
 def topic_of(memory: Memory) -> str | None:
-    """The topic of a decision; None for one that another contract stored."""
+    """Return the topic of a decision, or None if another contract stored it."""
     topic, chars = memory.attrs.get("topic"), memory.attrs.get("decision_chars")
     complete = memory.kind == KIND and isinstance(topic, str) and isinstance(chars, int)
     return str(topic) if complete else None
 
 
 def read(memory: Memory) -> Decision:
-    """A memory as a decision; of other memories the whole text is the decision."""
+    """Return the decision of a memory; for another contract, the whole text is the decision."""
     topic = topic_of(memory)
     if topic is None:
         return Decision(memory.title or memory.kind, memory.text, "")
@@ -80,25 +80,25 @@ def read(memory: Memory) -> Decision:
     end = len(head) + memory.attrs["decision_chars"]
     if text.startswith(head) and text.startswith(_REASONING, end):
         return Decision(topic, text[len(head) : end], text[end + len(_REASONING) :])
-    return Decision(topic, text, "")  # the text was rewritten
+    return Decision(topic, text, "")  # another dialect has changed the text
 
 
 def identity(memory: Memory) -> str:
-    """The id that this contract shows for a memory that is no checkpoint."""
+    """Return the contract's id of a memory other than a checkpoint."""
     if memory.kind == KIND and memory.ref is not None and memory.ref.startswith("decision_"):
         return memory.ref
     return memory.id
 
 
 def new_identity(topic: str) -> str:
-    """decision_<slug>_<milliseconds>_<four digits of base 36>."""
+    """Return a new id: decision_<slug>_<milliseconds>_<four digits of base 36>."""
     slug = re.sub(r"[^a-z0-9_]", "", re.sub(r"\s+", "_", topic.strip().lower()))[:SLUG_CHARS]
     salt = "".join(secrets.choice(_DIGITS) for _ in range(4))
     return f"decision_{slug or 'topic'}_{time.time_ns() // 1_000_000}_{salt}"
 
 
 def topic_tag(topic: str) -> str:
-    """The tag that all decisions of exactly this topic carry."""
+    """Return the tag of all decisions with exactly this topic."""
     whole = TOPIC_TAG + topic
     if len(whole) <= TAG_CHARS:
         return whole
@@ -106,12 +106,12 @@ def topic_tag(topic: str) -> str:
 
 
 def tags(topic: str, outcome: str | None = None) -> list[str]:
-    """The tags of a decision."""
+    """Return the tags of a decision."""
     return [topic_tag(topic), *([OUTCOME_TAG + outcome.lower()] if outcome else [])]
 
 
 def retagged(before: Iterable[str], outcome: str) -> list[str]:
-    """Tags with another outcome; all other tags stay."""
+    """Return the tags with the outcome tag replaced."""
     return [
         *(tag for tag in before if not tag.startswith(OUTCOME_TAG)),
         OUTCOME_TAG + outcome.lower(),
@@ -119,7 +119,7 @@ def retagged(before: Iterable[str], outcome: str) -> list[str]:
 
 
 def references(reasoning: str) -> list[tuple[str, str]]:
-    """The (relation, id) of every reference in a reasoning, each once, in their order."""
+    """Return the (relation, id) of each distinct reference in a reasoning, in order."""
     found: dict[tuple[str, str], None] = {}
     for edge in _EDGE.finditer(reasoning):
         relation = edge[1].lower()
@@ -132,6 +132,6 @@ def references(reasoning: str) -> list[tuple[str, str]]:
 
 
 def outcome_of(attrs: Mapping[str, Any]) -> str | None:
-    """The outcome, if there is one."""
+    """Return the outcome, or None if there is none."""
     outcome = attrs.get("outcome")
     return outcome if outcome in OUTCOMES.values() else None

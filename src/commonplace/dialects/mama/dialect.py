@@ -1,4 +1,4 @@
-"""The declaration of the dialect."""
+"""The declaration of the MAMA dialect."""
 
 from __future__ import annotations
 

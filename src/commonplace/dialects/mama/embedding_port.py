@@ -1,5 +1,6 @@
-"""The embedding server of the contract: on loopback, for hooks that compare the vectors of texts
-themselves.
+"""The embedding server of the contract, on loopback.
+
+Hooks use it to compare the vectors of texts.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ log = logging.getLogger(__name__)
 
 
 def _encoder(embedder: Embedder) -> Any:
-    """The encoder whose vectors are compared by their cosine: the built-in model has two."""
+    """Return the encoder for cosine similarity; the built-in model has two encoders."""
     return getattr(embedder, "english", embedder)
 
 
@@ -42,7 +43,9 @@ class _HttpError(Exception):
 
 class _Server(ThreadingHTTPServer):
     daemon_threads = True
-    allow_reuse_address = os.name == "posix"  # on Windows another process could take the port
+    allow_reuse_address = (
+        os.name == "posix"
+    )  # on Windows address reuse would let another process take the port
 
     def __init__(self, port: int, embedder: Embedder | None) -> None:
         self.embedder = embedder
@@ -51,7 +54,7 @@ class _Server(ThreadingHTTPServer):
         super().__init__((HOST, port), _Handler)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """Log a broken connection for debugging only."""
+        """Log a broken connection at the debug level."""
         del request, client_address
         log.debug("an embedding request failed", exc_info=True)
 
@@ -68,7 +71,7 @@ class _Handler(BaseHTTPRequestHandler):
         self._answer({"/embed": self._embed, "/embed/batch": self._batch})
 
     def log_message(self, format: str, *args: Any) -> None:
-        """Log no request, since it has texts of memories."""
+        """Do not log requests, because they contain texts of memories."""
 
     def version_string(self) -> str:
         return "commonplace"
@@ -87,14 +90,16 @@ class _Handler(BaseHTTPRequestHandler):
                 status, body = 500, {"error": error.message}
             except Exception:
                 log.exception("an embedding request failed")
-                status, body = 500, {"error": "Something went wrong."}
+                status, body = 500, {"error": "Internal error; see the server's log."}
         content = json.dumps(body).encode()
         self.send_response(status)
         self.send_header("content-type", "application/json")
         self.send_header("content-length", str(len(content)))
         self.send_header("x-content-type-options", "nosniff")
         if status != 200:
-            self.send_header("connection", "close")  # the body may not have been read
+            self.send_header(
+                "connection", "close"
+            )  # the request body may be unread, so the connection cannot be reused
             self.close_connection = True
         self.end_headers()
         self.wfile.write(content)
@@ -105,7 +110,7 @@ class _Handler(BaseHTTPRequestHandler):
             raise _HttpError(421, "Host name not allowed: use 127.0.0.1 or localhost.")
         sites = self.headers.get_all("sec-fetch-site", [])
         if "origin" in self.headers or any(site != "none" for site in sites):
-            raise _HttpError(403, "Requests from pages are not accepted.")
+            raise _HttpError(403, "Requests from web pages are not accepted.")
 
     def _health(self) -> dict[str, Any]:
         embedder = self.server.embedder
@@ -161,7 +166,7 @@ class _Handler(BaseHTTPRequestHandler):
 
 @contextlib.contextmanager
 def serving(port: str, embedder: Embedder | None) -> Iterator[int | None]:
-    """Answer on that port while the block runs; yields the port, or None if it is taken."""
+    """Serve the port during the block; yield the port, or None if it is in use."""
     try:
         server = _Server(_number(port), embedder)
     except (ValueError, OSError) as error:  # usually another server process already uses the port

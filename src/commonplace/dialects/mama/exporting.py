@@ -1,4 +1,4 @@
-"""The export of all decisions as JSON or CSV, in pieces that fit into a response of the gate."""
+"""Export all decisions as JSON or CSV, in pieces that fit into a response of the gate."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ _FORMULA = ("=", "+", "-", "@", "\t", "\r")
 
 
 def piece(call: Call, *, format: str, until: str, offset: int, skip: int) -> dict[str, Any]:
-    """A piece of the export: its text, and the offset and skip of the next piece.
+    """Return a piece of the export: its text, and the offset and skip of the next piece.
 
-    It begins at decision `offset`, without the decision's first `skip` characters. `until` is when
-    the export began, so that decisions saved meanwhile do not move the others.
+    The piece begins at decision `offset`, after the decision's first `skip` characters. `until` is
+    the start time of the export; decisions that are saved later would shift the offsets.
     """
     text = ""
     while True:
@@ -43,7 +43,7 @@ def piece(call: Call, *, format: str, until: str, offset: int, skip: int) -> dic
 
 
 def _row(memory: Memory, format: str, *, first: bool) -> str:
-    """A decision as a line of CSV without formulas, or as JSON with the comma before it."""
+    """Return a decision as a CSV line without formulas, or as JSON with a leading comma."""
     fields = presenting.fields(memory, MILLISECONDS)
     if format == "json":
         return ("" if first else ",") + as_json(fields)
@@ -52,25 +52,25 @@ def _row(memory: Memory, format: str, *, first: bool) -> str:
 
 
 def cell(value: Any) -> str:
-    """A value as text that a spreadsheet does not take for a formula."""
+    """Return a value as text that a spreadsheet does not interpret as a formula."""
     text = "" if value is None else str(value)
     return f"'{text}" if text.startswith(_FORMULA) else text
 
 
 def csv_line(values: list[str]) -> str:
-    """One line, ended as RFC 4180 says."""
+    """Return a CSV line with the line end of RFC 4180."""
     line = io.StringIO()
     csv.writer(line).writerow(values)
     return line.getvalue()
 
 
 def head(format: str, at: datetime) -> str:
-    """The text before the decisions."""
+    """Return the beginning of the export, before the decisions."""
     if format == "csv":
         return csv_line(list(COLUMNS))
     return f'{{"exported_at":{as_json(iso(at))},"decisions":['
 
 
 def tail(format: str) -> str:
-    """The text after the decisions."""
+    """Return the end of the export, after the decisions."""
     return "" if format == "csv" else "]}"

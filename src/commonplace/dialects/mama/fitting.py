@@ -1,6 +1,7 @@
-"""Cuts the long texts of lists, so that a list fits into a response.
+"""Truncate the long texts of a list, so that the list fits into a response.
 
-The room is divided evenly: a text that is shorter than its share leaves the rest to the others.
+The available bytes are divided evenly; a text that is shorter than its share leaves the remainder
+to other texts.
 """
 
 from __future__ import annotations
@@ -13,19 +14,19 @@ from commonplace.engine.checks import ATTRS_CHARS, TEXT_CHARS
 from commonplace.text.snippets import opening
 
 BYTES = 1_000_000
-"""The most bytes of all items of a list; less than a response may have."""
+"""The maximum size of all items of a list; smaller than the maximum response."""
 READ_BYTES = 8 * (TEXT_CHARS + ATTRS_CHARS)
-"""The most bytes of a response with one whole text, escaped twice."""
+"""The maximum size of a response with one whole text, escaped twice."""
 TEXTS = (
     "topic", "decision", "reasoning", "failure_reason", "edge_reason", "summary", "next_steps",
 )  # fmt: skip
 FILES = "open_files"
 CUT = "truncated"
-"""The field of an item that names the texts that were cut."""
+"""The field of an item with the names of the truncated texts."""
 
 
 def fitted(items: Sequence[dict[str, Any]], most: int = BYTES) -> list[dict[str, Any]]:
-    """The items, with their texts cut so that all have at most `most` bytes together."""
+    """Truncate the texts of the items, so that all together have at most `most` bytes."""
     sizes = [_size(each) for each in items]
     if sum(sizes) <= most:
         return list(items)
@@ -40,12 +41,12 @@ def fitted(items: Sequence[dict[str, Any]], most: int = BYTES) -> list[dict[str,
 
 
 def _size(value: Any) -> int:
-    """The bytes of a value in a tool's result, which is JSON within JSON."""
+    """Return the size of a value in a tool's result, which is JSON within JSON."""
     return len(as_json(as_json(value)).encode())
 
 
 def _share(sizes: Sequence[int], room: int) -> int:
-    """The most bytes that each text may have so that all fit."""
+    """Return the maximum size of each text at which all texts fit."""
     left = len(sizes)
     for size in sorted(sizes):
         if size * left > room:
@@ -56,7 +57,7 @@ def _share(sizes: Sequence[int], room: int) -> int:
 
 
 def _cut_files(item: dict[str, Any], share: int) -> dict[str, Any]:
-    """The item with as many files as fit into its share."""
+    """Return the item with as many of its files as fit into its share."""
     kept: list[str] = []
     room = share
     for file in item.get(FILES, ()):
@@ -75,7 +76,7 @@ def _cut(item: dict[str, Any], share: int) -> dict[str, Any]:
 
 
 def _within(text: str, share: int) -> str:
-    """As much of a text as fits into its share."""
+    """Truncate a text to its share."""
     if _size(text) <= share:
         return text
     least, most = 0, min(len(text), share)

@@ -1,4 +1,4 @@
-"""The graph of decisions and other memories, as nodes and edges."""
+"""The graph of decisions and other memories: nodes and edges."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ ALIKE, ALIKE_LEAST = 5, 0.5
 
 
 def decision_graph(call: Call, *, topic: str, cluster: bool) -> dict[str, Any]:
-    """The newest decisions as nodes with the edges between them, on request of similarity too."""
+    """Return the newest decisions and their edges; `cluster` adds edges of similarity."""
     memory = call.memory
     found, total = _of_topic(memory, topic) if topic else (_newest(memory), _count(memory))
     kept: dict[str, Memory] = {}
@@ -62,7 +62,7 @@ def decision_graph(call: Call, *, topic: str, cluster: bool) -> dict[str, Any]:
 
 
 def _newest(memory: Commonplace) -> Iterator[Memory]:
-    """Live memories and superseded decisions, the newest first."""
+    """Return live memories and superseded decisions, newest first."""
     live = lookup.every(memory, page=PAGE, without_kinds=[checkpoints.KIND])
     past = lookup.every(memory, page=PAGE, kinds=[decisions.KIND], states=["superseded"])
     return islice(heapq.merge(live, past, key=searching.newest_first), NODES)
@@ -83,14 +83,14 @@ def _of_topic(memory: Commonplace, topic: str) -> tuple[Iterable[Memory], int]:
         kinds=[decisions.KIND], tags_all=[decisions.topic_tag(topic)], states=decisions.STATES,
         limit=NODES,
     )  # fmt: skip
-    others = {each.id: each for each in _called(memory, topic)}
+    others = {each.id: each for each in _by_topic_name(memory, topic)}
     named = [each for each in others.values() if decisions.read(each).topic == topic]
     named.sort(key=searching.newest_first)
     return [*chain, *named][:NODES], total + len(named)
 
 
-def _called(memory: Commonplace, topic: str) -> Iterator[Memory]:
-    """Memories of other contracts with the topic in their title, or of the kind that it names."""
+def _by_topic_name(memory: Commonplace, topic: str) -> Iterator[Memory]:
+    """Yield memories of other contracts whose title contains the topic, or whose kind it is."""
     own = [checkpoints.KIND, decisions.KIND]
     if topic.strip() and len(topic) <= NAME_CHARS:
         others = Filters(without_kinds=own)
@@ -134,7 +134,7 @@ def _similar(memory: Commonplace, kept: dict[str, Memory]) -> Iterator[dict[str,
 
 
 def similar_to(memory: Commonplace, one: Memory) -> list[dict[str, Any]]:
-    """The memories that are most like one memory, without itself."""
+    """Return the memories most similar to a memory, without that memory."""
     decision = decisions.read(one)
     query = f"{decision.topic} {decision.decision}"[:2_000]
     found = searching.suggest(

@@ -1,4 +1,4 @@
-"""Imports an original MAMA database: at every start, the rows that are new in it."""
+"""Import an original MAMA database; every server start imports its new rows."""
 
 from __future__ import annotations
 
@@ -25,7 +25,9 @@ from commonplace.storage.sqlite.foreign import Row
 if TYPE_CHECKING:
     from commonplace.engine.commonplace import Commonplace
 
-SECONDS_BELOW = 1_577_836_800_000  # 2020 in milliseconds: a smaller time is in seconds
+SECONDS_BELOW = (
+    1_577_836_800_000  # the year 2020 in milliseconds; a smaller number is a time in seconds
+)
 
 TABLES = {
     "decisions": (
@@ -56,37 +58,37 @@ log = logging.getLogger(__name__)
 
 @dataclass(slots=True)
 class Imported:
-    """How many rows and links an import added."""
+    """The numbers of rows and links that an import added."""
 
     decisions: int = 0
     checkpoints: int = 0
     links: int = 0
     skipped: int = 0
-    """Rows that cannot be stored, such as one without text."""
+    """The number of rows that cannot be stored, such as rows without text."""
 
 
 def import_database(memory: Commonplace, path: Path, *, again: bool = False) -> Imported:
     """Import new rows with their ids and times; the source database is not changed.
 
-    A file that has not changed since it was imported is not read, unless `again`: what was imported
+    A file that has not changed since its last import is skipped, unless `again` is set: the import
     may have been undone.
     """
     imported = Imported()
     seen = foreign.fingerprint(path)
     subject = str(path)[-400:]
-    if not again and _already(memory, subject, seen):
+    if not again and _is_imported(memory, subject, seen):
         return imported
     found = foreign.read(path, TABLES)
     imported.decisions = _add(memory, found["decisions"], _decision, imported)
     imported.checkpoints = _add(memory, found["checkpoints"], _checkpoint, imported)
-    # nobody extends a chain before its links are imported
+    # no caller must extend a chain before its links are imported
     with exclusive(memory, "import links", ORIGIN):
         memory.events.record(EVENT, subject, {"fingerprint": seen})
         imported.links = _Linking(memory, found).run()
     return imported
 
 
-def _already(memory: Commonplace, subject: str, seen: str) -> bool:
+def _is_imported(memory: Commonplace, subject: str, seen: str) -> bool:
     after, last = 0, None
     while events := memory.events.all(kind=EVENT, subject=subject, limit=PAGE, after=after):
         after, last = events[-1].num, events[-1].payload
@@ -108,7 +110,7 @@ def _add(
         part = drafts[first : first + BATCH]
         try:
             added += _store(memory, part)
-        except (InvalidInput, Conflict):  # a row is invalid, or was stored meanwhile
+        except (InvalidInput, Conflict):  # a row is invalid, or another caller has stored it
             for each in part:
                 try:
                     added += _store(memory, [each])
@@ -126,7 +128,7 @@ def _store(memory: Commonplace, drafts: Sequence[Draft]) -> int:
 
 
 def _decision(row: Row) -> Draft:
-    """A row of decisions as a memory."""
+    """Return the draft of a memory from a row of decisions."""
     identity, topic, text = (_text(row.get(name)) for name in ("id", "topic", "decision"))
     if not identity or not (topic or text):
         raise InvalidInput("A decision needs an id and a text.")
@@ -148,7 +150,7 @@ def _decision(row: Row) -> Draft:
 
 
 def _checkpoint(row: Row) -> Draft:
-    """A row of checkpoints as a memory."""
+    """Return the draft of a memory from a row of checkpoints."""
     number, summary = row.get("id"), _text(row.get("summary"))
     if not isinstance(number, int) or not summary.strip():
         raise InvalidInput("A checkpoint needs an id and a summary.")
@@ -169,7 +171,7 @@ def _text(value: Any) -> str:
 
 
 def _when(value: Any) -> datetime | None:
-    """A time in milliseconds; MAMA has written some in seconds."""
+    """Parse a time in milliseconds; MAMA has stored some times in seconds."""
     if not isinstance(value, int | float) or isinstance(value, bool) or value <= 0:
         return None
     try:
@@ -179,7 +181,7 @@ def _when(value: Any) -> datetime | None:
 
 
 def _json_list(value: Any) -> list[Any]:
-    """A column that holds a JSON list; an empty list if it does not."""
+    """Parse a column with a JSON list; return an empty list if it has none."""
     with contextlib.suppress(TypeError, ValueError):
         found = json.loads(value)
         if isinstance(found, list):
@@ -188,7 +190,7 @@ def _json_list(value: Any) -> list[Any]:
 
 
 class _Linking:
-    """Adds the edges of a database as links, and joins the decisions of each topic in one chain."""
+    """Adds the edges of a database as links, and joins the decisions of each topic to one chain."""
 
     def __init__(self, memory: Commonplace, found: Mapping[str, list[Row]]) -> None:
         self._memory = memory
@@ -229,7 +231,7 @@ class _Linking:
         return self._added
 
     def _successions(self) -> Iterable[tuple[Memory, Memory, str]]:
-        """(newer, older, reason), as edges or either row say."""
+        """Return (newer, older, reason) of each succession that an edge or a row states."""
         reasons: dict[tuple[str, str], str] = {}
         for edge in self._found["decision_edges"]:
             if edge.get("relationship") == SUPERSEDES:
@@ -246,7 +248,7 @@ class _Linking:
                 yield self._by_ref[new], self._by_ref[old], reason
 
     def _follow(self, new: Memory, old: Memory, reason: str) -> None:
-        """Let one decision supersede another, unless a chain would fork or become a circle."""
+        """Mark a decision as superseded by another, unless a chain would fork or become a cycle."""
         if old.id in self._after or new.id in self._before or self._ends_in(old.id, new.id):
             return
         self._after[old.id], self._before[new.id] = new.id, old.id
@@ -258,7 +260,7 @@ class _Linking:
             self._memory.revise(old.id, state="superseded", origin=ORIGIN)
 
     def _ends_in(self, start: str, end: str) -> bool:
-        """Whether following a decision's predecessors leads to `end`."""
+        """Return whether `end` is among the predecessors of a decision."""
         here: str | None = start
         while here is not None and here != end:
             here = self._before.get(here)
@@ -294,13 +296,13 @@ class _Linking:
                 while root in self._before:
                     root = self._before[root]
                 self._follow(by_id[root], earlier, "Joined: both were saved on this topic")
-            # the decision that replaced it was not imported
+            # the decision that superseded it was not imported
             if ends and ends[-1].state == "superseded":
                 self._memory.revise(ends[-1].id, state="active", origin=ORIGIN)
 
 
 def import_at_start(memory: Commonplace, path: str) -> None:
-    """Import the file of MAMA_DB_PATH; one that is missing or unreadable is logged."""
+    """Import the file of MAMA_DB_PATH; log a missing or unreadable file."""
     file = Path(path).expanduser()
     if not file.is_file():
         log.info("MAMA_DB_PATH names no file; nothing is imported", extra={"file": str(file)})

@@ -1,4 +1,4 @@
-"""The operations of the HTTP routes, which run through the gate as tools do."""
+"""The operations of the HTTP routes; they run through the gate like tools."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def save_checkpoint(call: Call, *, summary: str, next_steps: str, open_files: Se
 
 
 def load_checkpoint(call: Call) -> Any:
-    """The latest checkpoint."""
+    """Return the latest checkpoint."""
     memory = searching.latest_checkpoint(call.memory)
     if memory is None:
         raise NotFound("No checkpoint found")
@@ -61,7 +61,7 @@ def load_checkpoint(call: Call) -> Any:
 
 
 def list_checkpoints(call: Call) -> Any:
-    """The checkpoints, newest first; as many as fit into a response."""
+    """Return the checkpoints, newest first, as many as fit into a response."""
     shown: list[dict[str, Any]] = []
     size = 0
     for memory in _all_checkpoints(call):
@@ -75,7 +75,7 @@ def list_checkpoints(call: Call) -> Any:
 
 def _all_checkpoints(call: Call) -> Iterator[Memory]:
     states = ["active", "dying", "archived"]
-    # Archived checkpoints of other contracts are not shown: there it means deleted.
+    # Archived checkpoints of other contracts are omitted, because they were deleted.
     for each in lookup.every(call.memory, page=PAGE, kinds=[checkpoints.KIND], states=states):
         if each.state in LIVE_STATES or checkpoints.is_numbered(each):
             yield each
@@ -87,7 +87,7 @@ def _checkpoint(memory: Memory) -> dict[str, Any]:
 
 
 def search_decisions(call: Call, *, query: str, limit: int) -> Any:
-    """Decisions that fit a query, and other memories in the shape of decisions."""
+    """Search decisions, and other memories in the format of decisions."""
     found = searching.suggest(
         call.memory, query, limit=min(limit, SEARCH_MOST), threshold=SEARCH_LEAST,
         without_kinds=[checkpoints.KIND],
@@ -99,7 +99,7 @@ def search_decisions(call: Call, *, query: str, limit: int) -> Any:
 
 
 def similar_decisions(call: Call, *, id: str) -> Any:
-    """The memories that are most like one memory."""
+    """Return the memories most similar to one memory."""
     similar = fitting.fitted(graph.similar_to(call.memory, saving.visible(call, id)))
     return {"id": id, "similar": similar, "count": len(similar)}
 
@@ -111,7 +111,7 @@ def update_outcome(call: Call, *, id: str, outcome: str, reason: str | None = No
 
 
 def auto_recall(call: Call, *, prompt: str, start: bool, tokens: int) -> Any:
-    """Relevant memories as a block to put before a prompt."""
+    """Return relevant memories as a text to insert before a prompt."""
     recalled = recalling.recall(call.memory, prompt, start=start, tokens=tokens)
     return {"success": True, "count": recalled.count, "prependContext": recalled.block}
 
@@ -125,9 +125,11 @@ def _operation(
     /,
     **properties: Schema,
 ) -> Tool:
-    """An operation; arguments without a default are required, except `reason`."""
+    """Return an operation; arguments without a default are required, except `reason`."""
     required = [
-        key for key, taken in properties.items() if "default" not in taken and key != "reason"
+        key
+        for key, parameters in properties.items()
+        if "default" not in parameters and key != "reason"
     ]
     return Tool(
         name=name, title=title, description=handler.__doc__ or "", scope=scope, handler=handler,

@@ -1,4 +1,4 @@
-"""Memories in this contract's shape; MCP has times in seconds, HTTP in milliseconds."""
+"""Memories in the contract's format; times are in seconds over MCP, in milliseconds over HTTP."""
 
 from __future__ import annotations
 
@@ -13,25 +13,25 @@ SECONDS, MILLISECONDS = 1, 1_000
 KINDS = {"checkpoint": "checkpoint", "*": "decision"}
 """The type under which a memory of each kind is shown, whichever contract stored it."""
 FOREIGN_CHARS = 10_000
-"""How much of another contract's memory a list shows, so that a single one cannot fill the
-response.
+"""The maximum length of another contract's memory in a list, so that a single one cannot fill
+the response.
 """
 
 
 def identity(memory: Memory) -> str:
-    """The id of any memory, as this contract shows it."""
+    """Return the contract's id of any memory."""
     if memory.kind == checkpoints.KIND:
         return checkpoints.identity(memory)
     return decisions.identity(memory)
 
 
 def moment(memory: Memory, per_second: int) -> int:
-    """When it was stored, in units of 1 / `per_second` seconds."""
+    """Return the time of storage in units of 1 / `per_second` seconds."""
     return microseconds(memory.created_at) * per_second // 1_000_000
 
 
 def item(memory: Memory, per_second: int) -> dict[str, Any]:
-    """A memory as a search result or in a list of recent ones."""
+    """Return the fields of a memory for search results and lists of recent memories."""
     shown_as = KINDS.get(memory.kind, KINDS["*"])
     if shown_as == "checkpoint":
         checkpoint = checkpoints.read(memory)
@@ -49,7 +49,7 @@ def item(memory: Memory, per_second: int) -> dict[str, Any]:
 
 
 def fields(memory: Memory, per_second: int) -> dict[str, Any]:
-    """The fields of a decision, as results, nodes and exports have them."""
+    """Return the fields of a decision for results, nodes and exports."""
     decision = decisions.read(memory)
     shown: dict[str, Any] = {
         "id": decisions.identity(memory),
@@ -66,7 +66,7 @@ def fields(memory: Memory, per_second: int) -> dict[str, Any]:
 
 
 def result(found: Found, per_second: int) -> dict[str, Any]:
-    """A search result with its scores."""
+    """Return the fields of a search result with its scores."""
     return {
         **item(found.memory, per_second),
         "similarity": round(found.similarity, 4),
@@ -80,13 +80,13 @@ def result(found: Found, per_second: int) -> dict[str, Any]:
 
 
 def relation(found: Found) -> dict[str, Any]:
-    """The memory that a result is related to, and why, if there is one."""
+    """Return the memory that a result is related to, with the reason; empty if there is none."""
     if found.related_to is None:
         return {}
     return {"related_to": identity(found.related_to), "edge_reason": found.reason}
 
 
 def similar(found: Found, per_second: int, *names: str) -> dict[str, Any]:
-    """The fields of a result as a decision, with its similarity; with names, only these fields."""
+    """Return the fields of a result as a decision, with its similarity; `names` selects fields."""
     shown = {**fields(found.memory, per_second), "similarity": round(found.similarity, 4)}
     return {name: shown[name] for name in names} if names else shown

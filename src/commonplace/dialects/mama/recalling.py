@@ -1,4 +1,4 @@
-"""Auto-recall: the memories that are relevant to a prompt, as one block of text."""
+"""Auto-recall: find the memories relevant to a prompt, and format them as one text."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ SHORTEST_PROMPT = 5
 RELEVANT = 3
 RECENT = 3
 THRESHOLD = 0.5
-WORDS = 0.5  # the share of the prompt's words that a memory must have if there is no vector
+WORDS = 0.5  # the fraction of the prompt's words that a memory must contain if there is no vector
 ASKED_CHARS = 600
 TOKENS = 1_000
 _WHOSE = {"stated": "stated by the user", "inferred": "inferred by an agent"}
@@ -25,16 +25,17 @@ _WHOSE = {"stated": "stated by the user", "inferred": "inferred by an agent"}
 
 @dataclass(frozen=True, slots=True)
 class Recalled:
-    """The block of text and the number of memories in it; empty if nothing is relevant."""
+    """The recalled text and the number of memories in it; empty if nothing is relevant."""
 
     block: str
     count: int
 
 
 def recall(memory: Commonplace, prompt: str, *, start: bool, tokens: int) -> Recalled:
-    """Recall what is relevant to a prompt; at the start of a session also the latest checkpoint.
+    """Recall memories relevant to a prompt.
 
-    If nothing is relevant, the start of a session shows the newest decisions.
+    At the start of a session, add the latest checkpoint, and the newest decisions if no memory is
+    relevant.
     """
     found = _relevant(memory, prompt.strip())
     items = [_item(each.memory, f"{each.similarity:.0%} similar") for each in found]
@@ -53,7 +54,7 @@ def recall(memory: Commonplace, prompt: str, *, start: bool, tokens: int) -> Rec
 
 
 def _relevant(memory: Commonplace, prompt: str) -> list[searching.Found]:
-    """Memories that fit the prompt; of a long prompt, its beginning or its end."""
+    """Return memories relevant to the prompt, or to the beginning or end of a long prompt."""
     if len(prompt) < SHORTEST_PROMPT:
         return []
     asked = (

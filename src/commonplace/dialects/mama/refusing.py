@@ -1,4 +1,4 @@
-"""The error body of the HTTP routes."""
+"""The body of HTTP errors."""
 
 from __future__ import annotations
 
@@ -6,6 +6,6 @@ from typing import Any
 
 
 def refusal(status: int, code: str, message: str, request: str) -> dict[str, Any]:
-    """The body of an HTTP error."""
+    """Return the body of an HTTP error."""
     del status, request
     return {"error": True, "code": code, "message": message}

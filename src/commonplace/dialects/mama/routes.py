@@ -23,7 +23,7 @@ from commonplace.dialects.rest import (
 from commonplace.engine.model import iso
 from commonplace.errors import CommonplaceError, InvalidInput, NotFound, StorageFull
 
-# The code of an internal failure, by operation.
+# The error code of an internal error, by operation.
 _FAILED = {
     "http_save": "SAVE_FAILED", "http_save_checkpoint": "SAVE_FAILED",
     "http_load_checkpoint": "LOAD_FAILED", "http_checkpoints": "LOAD_FAILED",
@@ -32,7 +32,7 @@ _FAILED = {
 }  # fmt: skip
 
 
-def _bad(code: str, message: str) -> Rejected:
+def _bad_request(code: str, message: str) -> Rejected:
     return Rejected(400, code, message)
 
 
@@ -52,14 +52,14 @@ async def _search(exchange: Exchange) -> dict[str, Any]:
     asked = exchange.request.query_params
     query = asked.get("query") or asked.get("q") or ""
     if not query.strip():
-        raise _bad("MISSING_QUERY", "Missing required parameter: q")
+        raise _bad_request("MISSING_QUERY", "Missing required parameter: q")
     return {"query": query, "limit": _limit(asked.get("limit"))}
 
 
 async def _prompt(exchange: Exchange) -> dict[str, Any]:
     body = await _object(exchange)
     if not isinstance(body.get("prompt"), str):
-        raise _bad("MISSING_FIELDS", "Missing required field: prompt")
+        raise _bad_request("MISSING_FIELDS", "Missing required field: prompt")
     return _present(body, ("prompt", "start", "tokens"))
 
 
@@ -67,7 +67,7 @@ async def _graph(exchange: Exchange) -> dict[str, Any]:
     asked = exchange.request.query_params
     cluster = (asked.get("cluster") or "false").strip().lower()
     if cluster not in ("true", "false"):
-        raise _bad("INVALID_REQUEST", "cluster must be true or false")
+        raise _bad_request("INVALID_REQUEST", "cluster must be true or false")
     return {"topic": asked.get("topic") or "", "cluster": cluster == "true"}
 
 
@@ -78,7 +78,7 @@ def _with_latency(exchange: Exchange, value: Any) -> dict[str, Any]:
 async def _similar(exchange: Exchange) -> dict[str, Any]:
     id = exchange.request.query_params.get("id") or ""
     if not id.strip():
-        raise _bad("MISSING_ID", "Missing required parameter: id")
+        raise _bad_request("MISSING_ID", "Missing required parameter: id")
     return {"id": id}
 
 
@@ -86,15 +86,15 @@ async def _outcome(exchange: Exchange) -> dict[str, Any]:
     body = await _object(exchange)
     fields = {name: body[name] for name in ("id", "outcome") if body.get(name)}
     if len(fields) < 2:
-        raise _bad("INVALID_REQUEST", "Missing required fields: id, outcome")
+        raise _bad_request("INVALID_REQUEST", "Missing required fields: id, outcome")
     return {**fields, **_present(body, ("reason",))}
 
 
 async def _export(exchange: Exchange) -> Reply:
-    """Every decision as a file, sent in pieces."""
+    """Send all decisions as a file, in pieces."""
     format = (exchange.request.query_params.get("format") or "json").lower()
     if format not in ("json", "csv"):
-        raise _bad("INVALID_REQUEST", "format must be csv or json")
+        raise _bad_request("INVALID_REQUEST", "format must be csv or json")
     at = datetime.now(UTC)
 
     async def piece(offset: int, skip: int) -> Any:
@@ -112,7 +112,9 @@ async def _export(exchange: Exchange) -> Reply:
 
     name = f"mama-decisions-{at.date().isoformat()}.{format}"
     return Reply(
-        parts(await piece(0, 0)),  # so that an error of the first piece has its status
+        parts(
+            await piece(0, 0)
+        ),  # read the first piece now, so that its error can set the HTTP status
         headers={"content-disposition": f'attachment; filename="{name}"'},
         media_type="text/csv; charset=utf-8" if format == "csv" else "application/json",
     )
@@ -122,7 +124,7 @@ async def _object(exchange: Exchange) -> dict[str, Any]:
     try:
         body: dict[str, Any] = await exchange.json(required=True)
     except InvalidInput as error:
-        raise _bad("INVALID_REQUEST", error.message) from None
+        raise _bad_request("INVALID_REQUEST", error.message) from None
     return body
 
 
@@ -132,7 +134,7 @@ async def _fields(
     body = await _object(exchange)
     if any(not body.get(name) or not str(body[name]).strip() for name in needed):
         fields = "field" if len(needed) == 1 else "fields"
-        raise _bad("MISSING_FIELDS", f"Missing required {fields}: {', '.join(needed)}")
+        raise _bad_request("MISSING_FIELDS", f"Missing required {fields}: {', '.join(needed)}")
     return _present(body, (*needed, *optional))
 
 
@@ -144,12 +146,12 @@ def _limit(value: str | None) -> int:
     if not value:
         return operations.SEARCH_LIMIT
     if not (value.isascii() and value.isdigit() and len(value) < 10) or int(value) < 1:
-        raise _bad("INVALID_REQUEST", "limit must be a whole number from 1")
+        raise _bad_request("INVALID_REQUEST", "limit must be a whole number from 1")
     return min(int(value), operations.SEARCH_MOST)
 
 
 def _fail(exchange: Exchange, error: CommonplaceError) -> Reply:
-    """An error with the contract's code and status."""
+    """Return an error response with the contract's code and status."""
     if exchange.route in platform.ROUTES:
         return failures.fail(exchange, error)
     operation = exchange.route.operation

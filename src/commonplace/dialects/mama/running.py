@@ -1,4 +1,4 @@
-"""What runs while the dialect is served: the import at the start, and the embedding port."""
+"""Background work of the dialect: the import at the start, and the embedding port."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ EMBEDDING_PORT = "3849"
 
 @contextlib.contextmanager
 def running(setting: Setting) -> Iterator[None]:
-    """Honour MAMA_DB_PATH and MAMA_EMBEDDING_PORT, and serve the platform."""
+    """Apply MAMA_DB_PATH and MAMA_EMBEDDING_PORT, and serve the platform."""
     _import(setting)
-    with platform(setting):  # from here on, the log is also a file
+    with platform(setting):  # write the log to a file, too
         usual = EMBEDDING_PORT if setting.space is None else ""  # a stdio server opens no port
         with _embedding_port(setting, usual):
             yield
@@ -24,7 +24,7 @@ def running(setting: Setting) -> Iterator[None]:
 
 @contextlib.contextmanager
 def pipe(setting: Setting) -> Iterator[None]:
-    """Honour MAMA_DB_PATH and MAMA_EMBEDDING_PORT of a client."""
+    """Apply MAMA_DB_PATH and MAMA_EMBEDDING_PORT of a stdio client."""
     _import(setting)
     with _embedding_port(setting, ""):
         yield

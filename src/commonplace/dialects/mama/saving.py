@@ -1,4 +1,4 @@
-"""Saving decisions and checkpoints, and setting the outcome of a decision."""
+"""Save decisions and checkpoints, and set the outcome of a decision."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ QUERY_CHARS = 2_000
 
 @dataclass(frozen=True, slots=True)
 class Saved:
-    """A decision that was saved, with similar ones and advice for its author."""
+    """A saved decision with similar decisions and advice for its author."""
 
     memory: Memory
     similar: list[searching.Found] = field(default_factory=list)
@@ -36,7 +36,7 @@ class Saved:
 def save_decision(
     call: Call, topic: str | None, decision: str | None, reasoning: str | None, confidence: float
 ) -> Saved:
-    """Store a decision that supersedes the last one of its topic, with the links that it states."""
+    """Store a decision, which supersedes the last one of its topic, with its stated links."""
     values = {"topic": topic, "decision": decision, "reasoning": reasoning}
     missing = [name for name, value in values.items() if not (value or "").strip()]
     if missing:
@@ -60,14 +60,14 @@ def save_decision(
     reason = f"Newer decision on {stated.topic}"[:500]
     new, old = engine_call(call.memory, chains.extend, draft, tag, call.memory.origin, reason)
     if old is not None and old.id not in [each.id for each in newest]:
-        # another decision was saved after the count
+        # another caller has saved a decision since the count
         earlier = call.memory.browse(**on_topic)[1] - 1
     _link(call, new, stated.reasoning)
     return Saved(new, similar, _advice(new, old, similar, earlier + 1, stated.topic))
 
 
 def _link(call: Call, new: Memory, reasoning: str) -> None:
-    """Add the links that a reasoning states; references to nothing are left out."""
+    """Add the links that a reasoning states; ignore references to missing decisions."""
     for relation, target in decisions.references(reasoning):
         other = lookup.find(call.memory, target)
         if other is not None and other.id != new.id and decisions.is_visible(other):
@@ -113,7 +113,7 @@ def save_checkpoint(
 
 @exclusively
 def update_outcome(call: Call, id: str, outcome: str, reason: str | None) -> tuple[str, str]:
-    """Set the outcome of a decision; its id and the outcome as it is stored."""
+    """Set the outcome of a decision; return its id and the stored outcome."""
     stored = decisions.OUTCOMES.get(outcome.strip().upper())
     if stored is None:
         raise InvalidInput(
@@ -129,20 +129,20 @@ def update_outcome(call: Call, id: str, outcome: str, reason: str | None) -> tup
 
 
 def need_decision(call: Call, id: str) -> Memory:
-    """The decision of an id; InvalidInput for a memory of another kind."""
+    """Return the decision with this id; raise InvalidInput for a memory of another kind."""
     memory = visible(call, id)
     if memory.kind != decisions.KIND:
         stored_by = f", stored by {memory.origin.tool}" if memory.origin.tool else ""
         raise InvalidInput(
             f"{id[:80]} is a memory of kind {memory.kind}{stored_by}, not a decision.",
-            hint="Only decisions have an outcome; change it with the tool that stored it.",
+            hint="Only decisions have an outcome. Change this memory with the tool that stored it.",
             field="id",
         )
     return memory
 
 
 def visible(call: Call, id: str) -> Memory:
-    """A memory that this contract shows; NotFound for any other."""
+    """Return a visible memory by its id; raise NotFound if there is none."""
     memory = lookup.find(call.memory, id) if id.strip() and len(id) <= 500 else None
     if memory is None or not decisions.is_visible(memory):
         raise NotFound(f"Decision not found: {id[:200]}", field="id")

@@ -1,7 +1,7 @@
-"""Finding decisions: by meaning and recency, each followed by the decisions it is linked with.
+"""Search decisions by meaning and recency; each result is followed by its linked decisions.
 
-Similarities are calibrated, so that the contract's thresholds mean the same with every model.
-Without a vector, a word in common counts as the contract says.
+Similarities are calibrated, so that the contract's thresholds have the same meaning for all models.
+For memories without a vector, common words are counted instead, as the contract defines.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ SHORT_WORDS = 3
 # thresholds for queries of one or two words, and of three or more
 SHORT_QUERY, LONG_QUERY = 0.7, 0.6
 TOPIC_SHARE = 0.35
-"""The weight of a topic against the whole text in a query of few words, measured with the queries
-of tests/dialects/mama/test_topics.py: it loses no right decision and adds no wrong one, and the
-contract's own example "authentication approach" gets .75 instead of .71.
+"""The weight of the topic relative to the whole text in a short query, measured with the queries of
+tests/dialects/mama/test_topics.py: no correct decision is lost and no wrong one is added, and the
+contract's own example "authentication approach" gets a similarity of .75 instead of .71.
 """
 BY_WORDS = 0.75
 ITS_TOPIC = 0.9
@@ -35,12 +35,12 @@ SUPERSEDES = "supersedes"
 CHAIN_RANK, CHAIN_SHARE = 0.8, 0.9
 DAY_SECONDS = 86_400
 CHECKPOINTS = 50  # page size when the latest checkpoint is searched
-READ_CHARS = 20_000  # characters of a memory that are compared with the query
+READ_CHARS = 20_000  # maximum length of a memory's text that is compared with the query
 
 
 @dataclass(frozen=True, slots=True)
 class Relation:
-    """How a kind of link ranks the memory at its other end, and what that is called."""
+    """The rank factor and the label of memories that are linked by a kind of link."""
 
     outward: str
     inward: str
@@ -60,7 +60,7 @@ EDGES = (SUPERSEDES, *RELATIONS)
 
 @dataclass(slots=True)
 class Found:
-    """A memory that was found, with its scores."""
+    """A search result: a memory with its scores."""
 
     memory: Memory
     similarity: float
@@ -84,11 +84,11 @@ def suggest(
     without_kinds: Sequence[str] = (),
     words: float = 0.0,
 ) -> list[Found]:
-    """The best matches, each followed by its relatives, at most `limit` in all.
+    """Return the best matches, each followed by its linked memories, at most `limit` in all.
 
-    `words` is the share of the query's words that a match without a vector must have.
+    `words` is the fraction of the query's words that a match without a vector must contain.
     """
-    least = max(LEAST, adaptive(query) if threshold is None else threshold)
+    least = max(LEAST, adaptive_threshold(query) if threshold is None else threshold)
     candidates = _candidates(memory, query, limit, kinds, without_kinds, words)
     if threshold is None and _is_short(query):
         _add_topics(memory, query, candidates, least)
@@ -102,8 +102,8 @@ def suggest(
     return _newest_first_in_chains(shown)
 
 
-def adaptive(query: str) -> float:
-    """The threshold for a query: higher for a short one."""
+def adaptive_threshold(query: str) -> float:
+    """Return the similarity threshold for a query; a short query has a higher one."""
     return SHORT_QUERY if _is_short(query) else LONG_QUERY
 
 
@@ -112,7 +112,7 @@ def _is_short(query: str) -> bool:
 
 
 def _add_topics(memory: Commonplace, query: str, candidates: Sequence[Found], least: float) -> None:
-    """Raise the similarity of decisions whose topic the query names in other words."""
+    """Raise the similarity of decisions whose topic is similar to the query."""
     topics: dict[str, list[Found]] = {}
     for found in candidates:
         topic = (decisions.topic_of(found.memory) or "").replace("_", " ").strip()
@@ -131,7 +131,7 @@ def _with_topic(similarity: float, likeness: float) -> float:
 
 
 def most_similar(memory: Commonplace, query: str, *, limit: int, least: float) -> list[Found]:
-    """Decisions by similarity alone, without recency and without relatives."""
+    """Return decisions by similarity only, without recency and linked memories."""
     found = _candidates(memory, query, limit, [decisions.KIND], (), 1.0)
     near = [each for each in found if each.similarity >= least]
     return sorted(near, key=lambda each: -each.similarity)[:limit]
@@ -165,7 +165,7 @@ def _candidates(
 
 
 def _similarity(hit: Hit, query: str, terms: set[str], words: float) -> float:
-    """The calibrated similarity; by words without a vector, or if all words of the query occur."""
+    """Return the calibrated similarity; without a vector, or if all words occur, by words."""
     topic = decisions.read(hit.memory).topic
     asked_for = ITS_TOPIC if topic.casefold() == query.strip().casefold() else 0.0
     held = terms & set(analyse(f"{hit.memory.title} {hit.memory.text[:READ_CHARS]}"))
@@ -195,7 +195,7 @@ def _expanded(
     kinds: Sequence[str] | None,
     without_kinds: Sequence[str],
 ) -> list[Found]:
-    """Each match followed by its relatives; a relative that is a match itself keeps its rank."""
+    """Return each match followed by its linked memories, which keep their own rank as matches."""
     first = {found.memory.id: found for found in primaries}
     shown: dict[str, Found] = {}
     earlier: dict[str, Found] = {}
@@ -227,14 +227,14 @@ def _wanted(memory: Memory, kinds: Sequence[str] | None, without_kinds: Sequence
 
 
 def _relate(one: Found, other: Found, reason: str) -> None:
-    """Note in the newer one of two linked matches that it refers to the older one."""
+    """Record in the newer of two linked matches that it refers to the older one."""
     newer, older = sorted((one, other), key=lambda each: newest_first(each.memory))
     if newer.related_to is None:
         newer.related_to, newer.reason = older.memory, reason
 
 
 def _relatives(memory: Commonplace, primary: Found, limit: int) -> list[Found]:
-    """The memories that a match is linked with: the chain of its topic first, then other links."""
+    """Return the memories linked to a match: first the chain of its topic, then other links."""
     primary.links = [link for link in memory.links.of(primary.memory.id) if link.kind in EDGES]
     chain = _chain(memory, primary, limit)
     stated = []
@@ -255,7 +255,7 @@ def _relatives(memory: Commonplace, primary: Found, limit: int) -> list[Found]:
 
 
 def _chain(memory: Commonplace, primary: Found, limit: int) -> list[Found]:
-    """The decisions before and after, nearest first."""
+    """Return the decisions before and after a match in its chain, nearest first."""
     met = {primary.memory.id}
     edge = [primary.memory.id]
     chain: list[Found] = []
@@ -285,7 +285,7 @@ def _visible(memory: Commonplace, identity: str) -> Memory | None:
 
 
 def _newest_first_in_chains(shown: Sequence[Found]) -> list[Found]:
-    """The results; the decisions of one topic exchange their places so that the newest is first."""
+    """Reorder the results, so that among decisions of one topic the newest is first."""
     ordered = list(shown)
     topics: dict[str, list[int]] = {}
     for at, found in enumerate(ordered):
@@ -299,7 +299,7 @@ def _newest_first_in_chains(shown: Sequence[Found]) -> list[Found]:
 
 
 def newest_first(memory: Memory) -> tuple[float, int]:
-    """The key that puts the newest first."""
+    """Return the sort key for the order newest first."""
     return (-memory.created_at.timestamp(), -memory.num)
 
 
@@ -310,7 +310,7 @@ def recent(
     kinds: Sequence[str] | None = None,
     without_kinds: Sequence[str] = (),
 ) -> list[Memory]:
-    """The newest memories, superseded decisions among them."""
+    """Return the newest memories, including superseded decisions."""
     live, _ = memory.browse(kinds=kinds, without_kinds=without_kinds, limit=limit)
     past: Iterable[Memory] = ()
     if kinds is None or decisions.KIND in kinds:
@@ -319,8 +319,11 @@ def recent(
 
 
 def latest_checkpoint(memory: Commonplace) -> Memory | None:
-    """The checkpoint to resume from: the newest that is not marked as done."""
-    offset, limit = 0, 1  # one is enough: the newest is usually not marked as done
+    """Return the checkpoint to resume from: the newest that is not marked as done."""
+    offset, limit = (
+        0,
+        1,
+    )  # a page of one is enough, because the newest one is usually not marked as done
     while True:
         page, _ = memory.browse(kinds=[checkpoints.KIND], offset=offset, limit=limit)
         for each in page:

@@ -21,7 +21,7 @@ from commonplace.errors import CommonplaceError
 
 CONFIDENCE = 0.5
 LIMIT, MOST = 10, 100
-# Editors' hooks call it before a tool changes code. Contracts are decisions on these topics.
+# Hooks of editors call this tool before code is changed. Decisions on these topics are contracts.
 EDITING = ("Edit", "Write", "apply_patch")
 CODE = (".js", ".ts", ".jsx", ".tsx", ".py", ".go", ".rs", ".java")
 CONTRACT_TOPICS = "contract_"
@@ -34,13 +34,13 @@ TYPES: dict[str, tuple[str, ...] | None] = {
 
 
 def succeed(tool: Tool, value: Any) -> Wire:
-    """A tool's result, in the contract's shape."""
+    """Return a tool's result in the contract's format."""
     del tool
     return {"content": [{"type": "text", "text": as_json(value)}]}
 
 
 def fail(tool: Tool, error: CommonplaceError) -> Wire:
-    """A failure as a tool's result, in the contract's shape."""
+    """Return an error as a tool's result in the contract's format."""
     del tool
     return {"content": [{"type": "text", "text": f"Error: {error}"}], "isError": True}
 
@@ -81,7 +81,7 @@ def save(
 
 
 def search(call: Call, *, query: str, type: str, limit: float) -> Any:
-    """The best matches, or without a query the newest memories."""
+    """Return the best matches, or without a query the newest memories."""
     most = max(1, min(int(limit), MOST))
     kinds = TYPES[type]
     if query.strip():
@@ -100,7 +100,7 @@ def update(call: Call, *, id: str, outcome: str, reason: str | None = None) -> A
 
 
 def load_checkpoint(call: Call) -> Any:
-    """The latest checkpoint."""
+    """Return the latest checkpoint."""
     memory = searching.latest_checkpoint(call.memory)
     if memory is None:
         return {"success": True, "checkpoint": None, "message": "No checkpoint found"}
@@ -117,7 +117,7 @@ def search_decisions_and_contracts(
     contractLimit: float,
     similarityThreshold: float,
 ) -> Any:
-    """Decisions that fit a query, and contracts that fit the file that is about to be changed."""
+    """Return decisions for a query, and contracts for the file that is about to change."""
     file = PurePosixPath(filePath.replace("\\", "/"))
     about = ""
     if toolName in EDITING and file.suffix in CODE:

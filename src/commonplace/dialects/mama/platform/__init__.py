@@ -1,4 +1,4 @@
-"""The parts of MAMA's contract without memory: jobs, settings, skills, media, channels, chat."""
+"""The parts of MAMA's contract besides memory: jobs, settings, skills, media, channels, chat."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Messages to Discord and Slack, reports, and screenshots: what goes out to other services."""
+"""Send messages, reports and screenshots to Discord and Slack."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def pieces(text: str, most: int) -> list[str]:
     return [*found, text] if text or not found else found
 
 
-def _outside(service_name: str, why: str) -> PlatformError:
+def _service_error(service_name: str, why: str) -> PlatformError:
     return PlatformError(502, "GATEWAY_ERROR", f"{service_name} {why}")
 
 
@@ -103,22 +103,22 @@ class Discord:
         self._client.close()
 
     def call(self, method: str, path: str, **request: Any) -> Any:
-        """Send one request; a Retry-After is obeyed a few times."""
+        """Send one request; retry a few times after the delay of Retry-After."""
         for attempt in range(TRIES + 1):
             try:
                 answer = self._client.request(method, self._url + path, **request)
             except httpx.HTTPError:
-                raise _outside("Discord", "cannot be reached.") from None
+                raise _service_error("Discord", "cannot be reached.") from None
             if answer.status_code == 429 and attempt < TRIES:
                 self._pause(min(_retry_after(answer), WAIT_SECONDS))
                 continue
             if answer.status_code >= 300:
-                raise _outside("Discord", f"answered {answer.status_code}.")
+                raise _service_error("Discord", f"answered {answer.status_code}.")
             return answer
         raise AssertionError("unreachable")
 
     def send(self, channel: str, text: str, file: Opened | None = None) -> None:
-        """Send a text in as many messages as it needs, or one with a file."""
+        """Send a text in as many messages as needed, or one message with a file."""
         path = f"/channels/{channel}/messages"
         quiet: dict[str, Any] = {"allowed_mentions": {"parse": []}}
         if file is not None:
@@ -134,13 +134,13 @@ class Discord:
 
 def _retry_after(answer: httpx.Response) -> float:
     try:
-        told = answer.json().get("retry_after")
+        seconds = answer.json().get("retry_after")
     except (ValueError, AttributeError):
-        told = None
-    if not isinstance(told, (int, float)) or isinstance(told, bool):
-        told = answer.headers.get("retry-after", "1")
+        seconds = None
+    if not isinstance(seconds, (int, float)) or isinstance(seconds, bool):
+        seconds = answer.headers.get("retry-after", "1")
     try:
-        return max(0.0, float(told))
+        return max(0.0, float(seconds))
     except ValueError:
         return 1.0
 
@@ -192,7 +192,7 @@ def discord_image(call: Call, *, channelId: str, imagePath: str, caption: str) -
     running, _, token = _discord(call, channelId)
     _refuse_other_than_image(imagePath)
     file = paths.read(running, imagePath, most=FILE_BYTES, temporary=True)
-    _refuse_other_than_image(file.name)  # a link may have another name than its target
+    _refuse_other_than_image(file.name)  # the target of a link may have another type
     with Discord(running, token) as discord:
         discord.send(channelId, caption, file)
     return {"success": True}
@@ -202,7 +202,7 @@ def discord_image(call: Call, *, channelId: str, imagePath: str, caption: str) -
 
 
 def _news(memory: Commonplace, since: datetime) -> str:
-    """Memories and runs since a time, newest first, as text for a model."""
+    """Return memories and runs since a time, newest first, as text for a model."""
     found, size = [], 0
     stored = (
         f"- [{one.kind}] {one.text}" for one in lookup.every(memory, page=200, created_since=since)
@@ -217,15 +217,15 @@ def _news(memory: Commonplace, since: datetime) -> str:
 
 
 def _runs(memory: Commonplace, since: datetime) -> Iterator[str]:
-    """The runs since a time, except heartbeats that had nothing to say."""
+    """Yield the runs since a time, except heartbeats without a result."""
     for run in records.page(memory, runs.KIND, limit=200):
-        told = run.attrs["output"] or run.attrs["error"] or ""
-        if run.created_at >= since and told.strip() != heartbeat.NOTHING:
-            yield f"- [run of {run.attrs['job']}: {run.attrs['status']}] {told}"
+        output = run.attrs["output"] or run.attrs["error"] or ""
+        if run.created_at >= since and output.strip() != heartbeat.NOTHING:
+            yield f"- [run of {run.attrs['job']}: {run.attrs['status']}] {output}"
 
 
 def report(call: Call, *, channelId: str, reportType: str) -> Any:
-    """Write a report of what is new, or of 30 days, and send it to a Discord channel."""
+    """Write a report of new memories, or of 30 days, and send it to a Discord channel."""
     if reportType not in ("delta", "full"):
         raise malformed("reportType must be delta or full.")
     running, _, token = _discord(call, channelId)
@@ -269,7 +269,7 @@ def screenshot(call: Call, *, channelId: str, htmlFile: str, caption: str) -> An
 
 
 def slack_client(running: Service, token: str) -> Any:
-    """The client of Slack's own library, for the address that the operator set."""
+    """Return a client of Slack's own library, for the configured address."""
     try:
         from slack_sdk import WebClient
         from slack_sdk.http_retry.builtin_handlers import RateLimitErrorRetryHandler
@@ -308,7 +308,7 @@ def slack_send(
     if filePath:
         _refuse_private_type(filePath.rpartition("/")[2])
         file = paths.read(running, filePath, most=FILE_BYTES, temporary=True)
-        _refuse_private_type(file.name)  # a link may have another name than its target
+        _refuse_private_type(file.name)  # the target of a link may have another type
     client = slack_client(running, token)
     from slack_sdk.errors import SlackClientError
 
@@ -323,25 +323,27 @@ def slack_send(
     except (SlackClientError, OSError) as error:
         why = getattr(getattr(error, "response", None), "get", lambda *_: None)("error")
         known = why if isinstance(why, str) and re.fullmatch(r"[a-z_]{1,60}", why) else ""
-        raise _outside("Slack", f"refused it ({known})." if known else "refused it.") from None
+        raise _service_error(
+            "Slack", f"refused it ({known})." if known else "refused it."
+        ) from None
     return {"success": True}
 
 
-# --- checks of the set-up ------------------------------------------------------------------------
+# --- checks of the configuration -----------------------------------------------------------------
 
 
 def check_setup(call: Call, *, what: str) -> Any:
-    """Try a stored secret with one real call."""
+    """Test a stored secret with one real request."""
     if what not in ("llm", "discord", "slack"):
         raise invalid_value("what must be llm, discord or slack.")
     running = service.of(call)
     tree = configuration.effective(call.memory, running)
     try:
         if what == "llm":
-            said = agents.answer(
+            answer = agents.answer(
                 running, "Answer with the one word: ready", agent="setup", seconds=60.0
             )
-            return {"ok": True, "message": f"The model answered: {_beginning(said, 100)}"}
+            return {"ok": True, "message": f"The model answered: {_beginning(answer, 100)}"}
         if what == "discord":
             if not tree["discord"]["token"]:
                 return {"ok": False, "message": "No token is set."}
@@ -362,10 +364,10 @@ def _check_slack(running: Service, token: str) -> dict[str, Any]:
     from slack_sdk.errors import SlackClientError
 
     try:
-        told = client.auth_test()
+        identity = client.auth_test()
     except (SlackClientError, OSError):
         return {"ok": False, "message": "Slack refused the token, or cannot be reached."}
-    return {"ok": True, "message": f"Signed in as {str(told.get('user'))[:100]}."}
+    return {"ok": True, "message": f"Signed in as {str(identity.get('user'))[:100]}."}
 
 
 _CHANNEL = {"channelId": TEXT}

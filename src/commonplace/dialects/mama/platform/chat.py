@@ -1,4 +1,4 @@
-"""Chat over a WebSocket: sessions, their history, and answers that outlive the browser."""
+"""Chat over a WebSocket: sessions, their history, and answers that are stored without a client."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ ATTACHMENTS = 10
 WAITING = 5
 HISTORY = 200
 UNSENT, UNSENT_CHARS = 500, 16_000_000
-"""How many messages may wait for a client that does not read, and their total length."""
+"""The maximum number and total length of messages that wait for a slow client."""
 REMEMBERED = 20
-"""Lines of a session that the model is shown."""
+"""The maximum number of a session's lines in a prompt."""
 PING_SECONDS, TYPING_SECONDS = 30.0, 10.0
 ANSWER_SECONDS = 600.0
 CLOSE_SECONDS = 5.0
@@ -44,7 +44,7 @@ Message = dict[str, Any]
 
 
 def refusal(error: CommonplaceError) -> tuple[Message, int]:
-    """The error message and close code for a refused socket."""
+    """Return the error message and close code for a refused socket."""
     if error.code == "RATE_LIMITED":
         return {"type": "error", "error": "too many connections"}, TOO_MANY
     if error.code in ("TOO_DEEP", "TOO_LARGE"):  # an error of one message; the socket stays open
@@ -60,7 +60,7 @@ def _failed(message: str) -> Message:
 
 
 def _find(memory: Commonplace, id: str) -> str:
-    """The conversation of a session by its id; empty if there is none."""
+    """Return the conversation name of a session, or an empty string if there is none."""
     for source in ("viewer", "mobile"):
         name = sessions.name_of(source, CHANNEL, id)
         if memory.conversations.history(name, limit=1):
@@ -69,16 +69,16 @@ def _find(memory: Commonplace, id: str) -> str:
 
 
 def open_chat(call: Call) -> Any:
-    """Allow a caller to open the chat."""
+    """Check that the caller may open the chat; the gate has authorised the call."""
     del call
     return {"clientId": uuid.uuid4().hex, "userId": "local"}
 
 
 def attach(call: Call, *, session: str, source: str) -> Any:
-    """A session with its history; a new one where the id is not known."""
+    """Return a session with its history; create a session if the id is unknown."""
     name = _find(call.memory, session) if session else ""
     if not name and (opened := _channels.get(session)) is not None:
-        name = opened.name  # nothing was said in it yet
+        name = opened.name  # the session has no messages yet
     id = session if name else uuid.uuid4().hex
     name = name or sessions.name_of(source, CHANNEL, id)
     lines = call.memory.conversations.history(name, limit=HISTORY)
@@ -97,13 +97,13 @@ def attach(call: Call, *, session: str, source: str) -> Any:
 
 
 def say(call: Call, *, name: str, content: str) -> Any:
-    """Store what the person said, before the model is asked."""
+    """Store the message of the user, before the model is called."""
     call.memory.conversations.add(name, Line(speaker="user", text=content))
     return {}
 
 
 def attachment(call: Call, *, filename: str) -> Any:
-    """Refuse a file that was not uploaded."""
+    """Check that a file was uploaded; raise an error otherwise."""
     media.find(call.memory, service.of(call), filename, (media.INBOUND,))
     return {}
 
@@ -117,7 +117,7 @@ def reply(
     tier: int,
     files: Sequence[Mapping[str, Any]],
 ) -> Any:
-    """Ask the agent, and store what it said."""
+    """Call the agent, and store its answer."""
     running = service.of(call)
     prompt, images = content, []
     for file in files:
@@ -145,7 +145,7 @@ def reply(
 
 @dataclass(eq=False)
 class Channel:
-    """An open session: its sockets and its queue of questions."""
+    """An open session with its sockets and its queue of messages."""
 
     name: str
     loop: asyncio.AbstractEventLoop
@@ -206,11 +206,11 @@ class _Client:
         self._tier = 3
 
     def send(self, message: Message) -> None:
-        """Queue a message to be sent; a client that does not read is disconnected.
+        """Queue a message; disconnect the client if it does not read its messages.
 
-        No message is lost: when it connects again, the history has every answer.
+        No message is lost: after reconnecting, the client gets every answer from the history.
         """
-        text = json.dumps(message)  # JSON in ASCII: one byte a character
+        text = json.dumps(message)  # the JSON is ASCII: one byte per character
         if self._out.qsize() >= UNSENT or self._unsent + len(text) > UNSENT_CHARS:
             self._slow.set()
             return
@@ -218,7 +218,7 @@ class _Client:
         self._out.put_nowait(text)
 
     async def run(self, let_in: Message) -> None:
-        """Answer messages until either side closes the socket."""
+        """Handle messages until either side closes the socket."""
         self.send({"type": "connected", **let_in})
         beside = [asyncio.create_task(self._write()), asyncio.create_task(self._ping())]
         reading, slow = asyncio.create_task(self._read()), asyncio.create_task(self._slow.wait())
@@ -234,7 +234,7 @@ class _Client:
                 await reading
 
     async def _disconnect(self) -> None:
-        """Close the socket of a client that does not read, without waiting for it."""
+        """Close the socket of a client that does not read, without waiting for the client."""
         with contextlib.suppress(TimeoutError, RuntimeError, WebSocketDisconnect):
             async with asyncio.timeout(CLOSE_SECONDS):
                 await self._socket.close(TOO_SLOW)
@@ -247,12 +247,12 @@ class _Client:
             try:
                 text = await self._socket.receive_text()
             except KeyError:
-                self._error("A message must be a JSON object as text.")
+                self._error("A message must be a text frame with a JSON object.")
                 continue
             if len(text.encode(errors="replace")) > FRAME_BYTES:
                 await self._socket.close(TOO_LARGE)
                 return
-            await self._received(text)
+            await self._on_text(text)
 
     async def _write(self) -> None:
         while True:
@@ -266,7 +266,7 @@ class _Client:
             await asyncio.sleep(PING_SECONDS)
             self.send({"type": "ping", "timestamp": _now()})
 
-    async def _received(self, text: str) -> None:
+    async def _on_text(self, text: str) -> None:
         try:
             message = json.loads(text)
         except (ValueError, RecursionError):
@@ -290,8 +290,8 @@ class _Client:
         except CommonplaceError as error:
             self._error(str(error))
 
-    def _error(self, told: str) -> None:
-        self.send(_failed(told))
+    def _error(self, message: str) -> None:
+        self.send(_failed(message))
 
     async def _attach(self, message: Message) -> None:
         given = message.get("sessionId")
@@ -342,17 +342,22 @@ class _Client:
             self._error(f"{WAITING} messages are already waiting. Wait for an answer.")
             return
         if channel.waiting:
-            self.send({"type": "queued", "message": "Another message is being answered."})
+            self.send(
+                {
+                    "type": "queued",
+                    "message": "Another message is being answered. Wait for its answer.",
+                }
+            )
         channel.waiting += 1
-        # Independent of this socket: if the browser is closed, the answer is still stored.
+        # The task is independent of the socket: the answer is stored even without a browser.
         task = asyncio.create_task(
             _answer(self, self._exchange, channel, self._session, content, self._tier, files)
         )
         _answers.add(task)
         task.add_done_callback(_answers.discard)
 
-    async def attached(self, files: list[Any]) -> list[Message]:
-        """The attachments that exist; an error is sent for each other one."""
+    async def existing_attachments(self, files: list[Any]) -> list[Message]:
+        """Return the attachments that exist; send an error for each missing one."""
         known = []
         for each in files:
             name = each.get("filename") if isinstance(each, dict) else None
@@ -379,27 +384,27 @@ async def _answer(
     tier: int,
     files: list[Any],
 ) -> None:
-    """Answer one message, after those that came before it."""
+    """Answer one message, after all earlier messages of the session."""
     try:
         async with channel.busy:
             begun = time.monotonic()
             typing = asyncio.create_task(_typing(channel, begun))
             try:
-                known = await client.attached(files)
-                if not content.strip() and not known:
+                found = await client.existing_attachments(files)
+                if not content.strip() and not found:
                     raise PlatformError(404, "NOT_FOUND", "No attachment was found.")
                 await exchange.perform(
                     {"name": channel.name, "content": content or "(attachment)"}, "chat_say"
                 )
-                given = {
+                arguments = {
                     "name": channel.name, "session": session, "content": content, "tier": tier,
-                    "files": known,
+                    "files": found,
                 }  # fmt: skip
-                told = await exchange.perform(given, "chat_reply")
+                result = await exchange.perform(arguments, "chat_reply")
             except CommonplaceError as error:
                 channel.tell({"type": "error", "error": str(error), "message": str(error)})
             else:
-                channel.tell({"type": "stream", "content": told["answer"], "sessionId": session})
+                channel.tell({"type": "stream", "content": result["answer"], "sessionId": session})
                 took = int((time.monotonic() - begun) * 1000)
                 channel.tell({"type": "stream_end", "sessionId": session, "duration": took})
             finally:

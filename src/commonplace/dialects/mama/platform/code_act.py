@@ -1,4 +1,4 @@
-"""Scripts of the operator's agents: JavaScript in a sandbox, with functions that only read."""
+"""Run JavaScript of the operator's agents in a sandbox, with read-only functions."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ PARAMETERS: Mapping[str, tuple[str, ...]] = {
     "os_list_bots": (),
     "os_get_config": ("section",),
 }
-"""The functions that scripts have, and their parameters in order."""
+"""The functions that scripts can call, with their parameters in order."""
 
 
 DESCRIPTIONS = {
@@ -40,23 +40,23 @@ DESCRIPTIONS = {
 }
 
 
-def _for_model(function: sandbox.Function) -> Callable[[Mapping[str, Any]], str]:
-    def call(given: Mapping[str, Any]) -> str:
+def _as_text(function: sandbox.Function) -> Callable[[Mapping[str, Any]], str]:
+    def call(arguments: Mapping[str, Any]) -> str:
         try:
-            return json.dumps(function([dict(given)]), ensure_ascii=False)
+            return json.dumps(function([dict(arguments)]), ensure_ascii=False)
         except sandbox.Unsuitable as error:
             return f"error: {error}"
 
     return call
 
 
-def named(name: str, given: Sequence[Any]) -> dict[str, Any]:
-    """Arguments by name: positional ones, or one object of them."""
+def named(name: str, arguments: Sequence[Any]) -> dict[str, Any]:
+    """Return arguments by name, from positional arguments or from one object."""
     parameters = PARAMETERS[name]
-    if len(given) == 1 and isinstance(given[0], dict):
-        given_by_name = given[0]
+    if len(arguments) == 1 and isinstance(arguments[0], dict):
+        given_by_name = arguments[0]
     else:
-        given_by_name = dict(zip(parameters, given, strict=False))
+        given_by_name = dict(zip(parameters, arguments, strict=False))
     return {key: value for key, value in given_by_name.items() if value is not None}
 
 
@@ -73,7 +73,7 @@ class Functions:
         self._calls = AgentCalls(running.setting, caller, "mama")
 
     def every(self) -> dict[str, sandbox.Function]:
-        """All functions by name."""
+        """Return all functions by name."""
         made: dict[str, Callable[..., Any]] = {
             "mama_search": lambda **given: self._tool("search", given),
             "mama_load_checkpoint": lambda **given: self._tool("load_checkpoint", given),
@@ -84,36 +84,36 @@ class Functions:
         return {name: self._callable(name, function) for name, function in made.items()}
 
     def abilities(self) -> list[Ability]:
-        """The functions that are not tools of the dialect, for a model."""
+        """Return, as abilities of a model, the functions that are not tools of the dialect."""
         made = []
         for name, function in self.every().items():
             if not name.startswith("mama_"):
                 properties = {each: {"type": "string"} for each in PARAMETERS[name]}
                 schema = {"type": "object", "properties": properties}
-                made.append(Ability(name, DESCRIPTIONS[name], schema, _for_model(function)))
+                made.append(Ability(name, DESCRIPTIONS[name], schema, _as_text(function)))
         return made
 
     def _callable(self, name: str, function: Callable[..., Any]) -> sandbox.Function:
-        def call(given: Sequence[Any]) -> Any:
+        def call(arguments: Sequence[Any]) -> Any:
             try:
-                return function(**named(name, given))
+                return function(**named(name, arguments))
             except PlatformError as error:
                 raise sandbox.Unsuitable(error.message) from None
             except TypeError:
-                told = f"{name} takes {', '.join(PARAMETERS[name]) or 'no arguments'}."
-                raise sandbox.Unsuitable(told) from None
+                message = f"{name} takes {', '.join(PARAMETERS[name]) or 'no arguments'}."
+                raise sandbox.Unsuitable(message) from None
 
         return call
 
-    def _tool(self, tool: str, given: Mapping[str, Any]) -> Any:
-        text = self._calls.of(tool)(given)
+    def _tool(self, tool: str, arguments: Mapping[str, Any]) -> Any:
+        text = self._calls.of(tool)(arguments)
         if text.startswith(("error: ", "Error: ")):
             raise sandbox.Unsuitable(text)
         return json.loads(text)
 
     def _read(self, path: str = "") -> dict[str, Any]:
         if not isinstance(path, str):
-            raise sandbox.Unsuitable("Read takes a path.")
+            raise sandbox.Unsuitable("Read needs the argument path.")
         data = paths.read(self._running, path, most=FILE_BYTES).data
         try:
             return {"content": data.decode()}
@@ -159,17 +159,17 @@ def run_code(call: Call, *, code: str, timeout: int) -> Any:
         ran = sandbox.run(code, functions, timeout / 1000, cache)
     finally:
         running.scripts.release()
-    told: dict[str, Any] = {"success": ran.success}
-    told |= {"result": ran.result} if ran.success else {"error": ran.error}
+    outcome: dict[str, Any] = {"success": ran.success}
+    outcome |= {"result": ran.result} if ran.success else {"error": ran.error}
     return {
-        **told,
+        **outcome,
         "duration": ran.milliseconds,
         "logs": ran.logs,
         "toolCalls": [{"name": name, "input": list(given)} for name, given in ran.calls],
     }
 
 
-async def _asked(exchange: Exchange) -> dict[str, Any]:
+async def _read_arguments(exchange: Exchange) -> dict[str, Any]:
     given = await read(exchange)
     timeout = given.get("timeout")
     if isinstance(timeout, int) and not isinstance(timeout, bool):
@@ -187,4 +187,4 @@ OPERATIONS = (
         stepwise=True,
     ),
 )  # fmt: skip
-ROUTES = (Route("POST", "/api/code-act", "run_code", read=_asked, body_bytes=2_000_000),)
+ROUTES = (Route("POST", "/api/code-act", "run_code", read=_read_arguments, body_bytes=2_000_000),)

@@ -1,7 +1,8 @@
-"""MAMA's configuration: a record of the space, secrets sealed apart, and a copy as config.yaml.
+"""MAMA's configuration: a record of the space, encrypted secrets, and a copy as config.yaml.
 
-The record holds what was set; defaults fill in the rest. A file that a person edited is read in
-when the configuration is asked for. Secrets are sealed in system.db and are never shown.
+The record contains the values that were set; other values have defaults. If a person edits the
+file, the next read of the configuration imports it. Secrets are encrypted in system.db and are
+never shown.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from commonplace.platform.exclusive import exclusive
 
 MASK = "***[redacted]***"
 SECRETS = "mama:secrets"
-"""The record that says which sealed secrets are valid."""
+"""The ref of the record that decides which encrypted secrets are valid."""
 
 MODEL = "claude-sonnet-4-6"
 
@@ -67,9 +68,9 @@ DEFAULTS: Mapping[str, Any] = {
 }  # fmt: skip
 SECTIONS = (*DEFAULTS, "scheduling")
 FIXED = ("database", "logging")
-"""Sections that are shown and cannot be set; nor can `agent.tools.mcp_config`."""
+"""Read-only sections; `agent.tools.mcp_config` is read-only, too."""
 MOST_MILLISECONDS = 2**31 - 1
-"""What a timer of MAMA itself can wait."""
+"""The longest interval of a timer in MAMA itself."""
 MOST_CHARS = 200_000
 NUMBERS: Mapping[str, tuple[int, int]] = {
     "version": (1, 1),
@@ -89,12 +90,12 @@ Tree = dict[str, Any]
 
 
 def is_secret(name: str) -> bool:
-    """Whether a key holds a secret."""
+    """Return whether a key holds a secret."""
     return name in ("token", "api_key") or name.endswith("_token")
 
 
 def leaves(tree: Mapping[str, Any], path: str = "") -> Iterator[tuple[str, Any]]:
-    """Every value of a tree that is not an object, with its path; a dot in a name is escaped."""
+    """Yield (path, value) of every value that is not an object; dots in names are escaped."""
     for name, value in tree.items():
         part = name.replace("%", "%25").replace(".", "%2E")
         where = f"{path}.{part}" if path else part
@@ -113,7 +114,7 @@ def put(tree: Tree, path: str, value: Any) -> None:
 
 
 def merged(base: Mapping[str, Any], over: Mapping[str, Any]) -> Tree:
-    """The first tree with the values of the second; lists and scalars replace."""
+    """Merge two trees; values and lists of the second tree replace those of the first."""
     result = {name: copy.deepcopy(value) for name, value in base.items()}
     for name, value in over.items():
         held = result.get(name)
@@ -125,7 +126,7 @@ def merged(base: Mapping[str, Any], over: Mapping[str, Any]) -> Tree:
 
 
 def masked(tree: Mapping[str, Any]) -> Tree:
-    """A tree with its secrets masked."""
+    """Return a tree with its secrets masked."""
     shown = merged({}, tree)
     for path, value in leaves(tree):
         if is_secret(path.rpartition(".")[2]):
@@ -134,7 +135,7 @@ def masked(tree: Mapping[str, Any]) -> Tree:
 
 
 def without_secrets(tree: Mapping[str, Any]) -> tuple[Tree, dict[str, str]]:
-    """A tree without its secrets, and the secrets by path; a mask is no secret."""
+    """Return a tree without its secrets, and the secrets by path; masks are dropped."""
     plain, secrets = merged({}, tree), {}
     for path, value in leaves(tree):
         if is_secret(path.rpartition(".")[2]):
@@ -146,25 +147,25 @@ def without_secrets(tree: Mapping[str, Any]) -> tuple[Tree, dict[str, str]]:
 # --- checks --------------------------------------------------------------------------------------
 
 
-def check(given: Mapping[str, Any]) -> None:
+def check(changes: Mapping[str, Any]) -> None:
     """Refuse a change with an unknown section, a wrong type or an invalid value."""
-    for section in given:
+    for section in changes:
         if section not in SECTIONS:
             raise invalid_value(f"Unknown section {section!r}. Allowed: {', '.join(SECTIONS)}.")
-    _check_types(given, {**DEFAULTS, "scheduling": {"jobs": []}}, "")
-    for path, value in leaves(given):
+    _check_types(changes, {**DEFAULTS, "scheduling": {"jobs": []}}, "")
+    for path, value in leaves(changes):
         if path in NUMBERS:
             least, most = NUMBERS[path]
             if not least <= value <= most:
                 raise invalid_value(f"{path} must be {least} to {most}.")
-    _check_secrets(given, "")
-    jobs = given.get("scheduling", {}).get("jobs", [])
+    _check_secrets(changes, "")
+    jobs = changes.get("scheduling", {}).get("jobs", [])
     if not all(isinstance(job, Mapping) for job in jobs):
         raise invalid_value("scheduling.jobs must be a list of objects.")
 
 
 def _check_secrets(value: Any, where: str, *, in_list: bool = False) -> None:
-    """Refuse a secret that could not be sealed: one that is not a string, or is in a list."""
+    """Refuse a secret that cannot be encrypted: it is not a string, or it is in a list."""
     if isinstance(value, list):
         for each in value:
             _check_secrets(each, where, in_list=True)
@@ -175,8 +176,8 @@ def _check_secrets(value: Any, where: str, *, in_list: bool = False) -> None:
             _check_secrets(inner, f"{where}.{name}" if where else name, in_list=in_list)
 
 
-def _check_types(given: Mapping[str, Any], model: Mapping[str, Any], path: str) -> None:
-    for name, value in given.items():
+def _check_types(changes: Mapping[str, Any], model: Mapping[str, Any], path: str) -> None:
+    for name, value in changes.items():
         where = f"{path}.{name}" if path else name
         if where.startswith(("roles.", "multi_agent.agents")):
             if not isinstance(value, Mapping):
@@ -189,16 +190,18 @@ def _check_types(given: Mapping[str, Any], model: Mapping[str, Any], path: str) 
             continue
         if name not in model:
             continue
-        usual = model[name]
-        if isinstance(usual, Mapping):
+        default = model[name]
+        if isinstance(default, Mapping):
             if not isinstance(value, Mapping):
                 raise invalid_value(f"{where} must be an object.")
-            _check_types(value, usual, where)
-        elif value is None and (usual is None or is_secret(name)):
+            _check_types(value, default, where)
+        elif value is None and (default is None or is_secret(name)):
             continue
-        elif type(value) is not type("" if usual is None else usual):
+        elif type(value) is not type("" if default is None else default):
             wanted = {bool: "true or false", int: "a whole number", str: "a text", list: "a list"}
-            raise invalid_value(f"{where} must be {wanted[type('' if usual is None else usual)]}.")
+            raise invalid_value(
+                f"{where} must be {wanted[type('' if default is None else default)]}."
+            )
 
 
 # --- reading and changing ------------------------------------------------------------------------
@@ -216,7 +219,7 @@ def _parsed(data: bytes) -> Tree:
     if not isinstance(tree, dict):
         raise ValueError("it is not a mapping")
     try:
-        tree = json.loads(json.dumps(tree))  # YAML can have dates, sets and cycles
+        tree = json.loads(json.dumps(tree))  # YAML can contain dates, sets and cycles
     except TypeError as error:
         raise ValueError("it holds a value that JSON cannot represent") from error
     known = {name: tree[name] for name in SECTIONS if tree.get(name) is not None}
@@ -238,17 +241,17 @@ FILE = StoredFile("config.yaml", _parsed, _rendered, {})
 
 
 def effective(memory: Commonplace, running: Service) -> Tree:
-    """The whole configuration: defaults, overridden by the stored settings, with secrets."""
+    """Return the whole configuration: defaults, stored settings and secrets."""
 
     def edited(tree: Tree) -> Tree:
         agents = tree.get("multi_agent", {}).get("agents", {})
         for id, agent in agents.items():
             agents[id] = members.without_invalid_fields(id, agent, running)
         plain, secrets = without_secrets(tree)
-        given = {path: value for path, value in secrets.items() if value}
-        if given:
+        new_secrets = {path: value for path, value in secrets.items() if value}
+        if new_secrets:
             with exclusive(memory, "read secrets of a file"):
-                _seal(memory, running, given)
+                _seal(memory, running, new_secrets)
         return plain
 
     tree = merged(DEFAULTS, FILE.load(memory, running, edited))
@@ -257,31 +260,33 @@ def effective(memory: Commonplace, running: Service) -> Tree:
     return tree
 
 
-# Secrets are stored in another database than the record. Both the secrets before a change and those
-# after it are sealed, under an id. A record of that id, stored in one unit with the configuration,
-# decides which of them are valid. So an interrupted change changes neither.
+# Secrets are stored in another database than the record. That store has an id and two versions of
+# the secrets: before and after a change. A record of the space, which is committed together with
+# the configuration, contains the id if the change is valid. An interrupted change has no effect.
 
 
 def _sealed(running: Service) -> sealed.SealedSettings:
     if running.setting.vault is None:
-        raise PlatformError(501, "NOT_CONFIGURED", "Secrets cannot be sealed here.")
+        raise PlatformError(
+            501, "NOT_CONFIGURED", "Secrets cannot be stored, because this server has no vault."
+        )
     return sealed.mama_secrets(running.setting.system, running.setting.vault())
 
 
 def _secrets(memory: Commonplace, running: Service) -> dict[str, str]:
     if running.setting.vault is None:
         return {}
-    held = _sealed(running).get(service.OWNER_SPACE) or {}
-    if "id" not in held:  # written by an older release
-        return held
+    stored = _sealed(running).get(service.OWNER_SPACE) or {}
+    if "id" not in stored:  # written by an older release
+        return stored
     chosen = records.find(memory, SECRETS, KIND)
-    after = chosen is not None and chosen.attrs["content"] == held["id"]
-    secrets: dict[str, str] = held["after" if after else "before"]
+    after = chosen is not None and chosen.attrs["content"] == stored["id"]
+    secrets: dict[str, str] = stored["after" if after else "before"]
     return secrets
 
 
 def _seal(memory: Commonplace, running: Service, new: Mapping[str, str]) -> None:
-    """Store secrets; an empty value deletes one, a mask keeps the stored one. In a unit."""
+    """Store secrets in the current transaction; "" deletes one, a mask keeps the stored one."""
     new = {path: value for path, value in new.items() if not _is_mask(value)}
     if not new:
         return
@@ -302,27 +307,27 @@ def _is_mask(value: str) -> bool:
     return value.startswith("***[") and value.endswith("]***")
 
 
-def change(memory: Commonplace, running: Service, given: Mapping[str, Any]) -> None:
-    """Merge a partial configuration, all of it or nothing."""
-    check(given)
-    given = {name: value for name, value in given.items() if name not in FIXED}
-    plain, secrets = without_secrets(given)
+def change(memory: Commonplace, running: Service, partial: Mapping[str, Any]) -> None:
+    """Merge a partial configuration; if any value is invalid, change nothing."""
+    check(partial)
+    partial = {name: value for name, value in partial.items() if name not in FIXED}
+    plain, secrets = without_secrets(partial)
     plain.get("agent", {}).get("tools", {}).pop("mcp_config", None)
     for path, value in secrets.items():
         if not isinstance(value, str) or len(value) > 1_000 or not value.isprintable():
             raise invalid_value(f"{path} must be printable text of at most 1000 characters.")
     with exclusive(memory, "change configuration"):
         effective(memory, running)  # import edits of the configuration file first
-        wanted = merged(FILE.load(memory, running), plain)
-        whole = merged(DEFAULTS, wanted)
-        members.check_model(whole["agent"], running.environ, "agent")
-        agents = members.agents_of(whole)
-        for id, changes in given.get("multi_agent", {}).get("agents", {}).items():
+        stored = merged(FILE.load(memory, running), plain)
+        full = merged(DEFAULTS, stored)
+        members.check_model(full["agent"], running.environ, "agent")
+        agents = members.agents_of(full)
+        for id, changes in partial.get("multi_agent", {}).get("agents", {}).items():
             members.check(changes, agents[id], running)
             members.check_permissions(changes, agents[id])
-        if len(json.dumps(wanted)) > MOST_CHARS:
+        if len(json.dumps(stored)) > MOST_CHARS:
             raise invalid_value(f"The configuration may have at most {MOST_CHARS:,} characters.")
-        FILE.save(memory, running, wanted)
+        FILE.save(memory, running, stored)
         _seal(memory, running, secrets)
 
 

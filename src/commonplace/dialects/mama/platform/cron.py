@@ -37,11 +37,11 @@ def _job(memory: Commonplace, id: str) -> Memory:
     return found
 
 
-def _shown(job: Memory) -> dict[str, Any]:
+def _job_to_dict(job: Memory) -> dict[str, Any]:
     attrs = job.attrs
     due = None
     if attrs["enabled"]:
-        # An invalid expression may be imported; such a job is never due.
+        # An imported expression may be invalid; such a job is never due.
         with contextlib.suppress(PlatformError):
             due = int(schedule.next_due(attrs["cron_expr"], datetime.now(UTC)).timestamp())
     return {
@@ -53,19 +53,19 @@ def _shown(job: Memory) -> dict[str, Any]:
 
 def list_jobs(call: Call) -> Any:
     """List all scheduled jobs, oldest first."""
-    return {"jobs": [_shown(job) for job in records.listing(call.memory, KIND)]}
+    return {"jobs": [_job_to_dict(job) for job in records.listing(call.memory, KIND)]}
 
 
 def get_job(call: Call, *, id: str) -> Any:
     """Get a scheduled job."""
-    return {"job": _shown(_job(call.memory, id))}
+    return {"job": _job_to_dict(_job(call.memory, id))}
 
 
 def create_job(call: Call, *, name: str, cron_expr: str, prompt: str, enabled: bool) -> Any:
     """Create a scheduled job."""
     schedule.check(cron_expr)
     job = add(call.memory, name, cron_expr, prompt, enabled)
-    call.memory.library.coordination.expect_work()  # so that a server starts the scheduler
+    call.memory.library.coordination.expect_work()  # a running server then starts the scheduler
     return {"id": job.ref, "created": True}
 
 
@@ -88,7 +88,7 @@ def update_job(call: Call, *, id: str, **changes: Any) -> Any:
 
 def delete_job(call: Call, *, id: str) -> Any:
     """Delete a scheduled job and its logs."""
-    with exclusive(call.memory, "delete job"):  # so that no run begins meanwhile
+    with exclusive(call.memory, "delete job"):  # no run must begin during the deletion
         job = _job(call.memory, id)
         for run in records.listing(call.memory, runs.KIND, f"job:{id}"):
             records.delete(call.memory, run)
@@ -97,13 +97,15 @@ def delete_job(call: Call, *, id: str) -> Any:
 
 
 def run_job(call: Call, *, id: str) -> Any:
-    """Run a job now; its result is in the job's log."""
+    """Run a job now; the result is stored in the job's log."""
     if not durable.installed():
         raise not_installed("DBOS")
     with exclusive(call.memory, "run job"):
         job = _job(call.memory, id)
         if runs.is_running(call.memory, id):
-            raise PlatformError(409, "JOB_RUNNING", "This job is still running.")
+            raise PlatformError(
+                409, "JOB_RUNNING", "This job is still running. Wait until it has ended."
+            )
         identity = begin(call.memory, job, runs.new_id("exec"))
     return {"execution_id": identity, "started": True}
 
@@ -113,12 +115,12 @@ def begin(memory: Commonplace, job: Memory, identity: str) -> str:
     assert job.ref is not None
     runs.begin(memory, identity, job.ref, job.attrs["prompt"], "cron")
     records.change(memory, job, last_run=int(time.time()))
-    runs.ask(memory, identity)
+    runs.request_execution(memory, identity)
     return identity
 
 
 def list_runs(call: Call, *, id: str, limit: int, offset: int) -> Any:
-    """The runs of a job, newest first."""
+    """Return the runs of a job, newest first."""
     _job(call.memory, id)
     found = records.page(call.memory, runs.KIND, f"job:{id}", limit=limit, offset=offset)
     return {"logs": [runs.to_dict(run) for run in found]}
@@ -127,18 +129,18 @@ def list_runs(call: Call, *, id: str, limit: int, offset: int) -> Any:
 class JobScheduler:
     """Starts the runs of jobs that are due, in the process that holds the lock.
 
-    Runs that were due while no server ran are skipped.
+    Runs that were due while no server was running are skipped.
     """
 
     def __init__(self, running: Service) -> None:
         self._watch = running.setting.library.watch(service.OWNER_SPACE)
         self._version: object = None
         self._due: dict[str, tuple[str, datetime]] = {}
-        """The expression of each enabled job, and when it is next due."""
+        """The expression and the next due time of each enabled job."""
         self._next: datetime | None = None
 
     def tick(self, memory: Commonplace) -> None:
-        """Start what is due; cheap while no row changed and nothing is due."""
+        """Start the runs that are due; this is cheap if no row has changed and no job is due."""
         version, now = self._watch.version(), datetime.now(UTC)
         if version != self._version:
             self._version = version
@@ -153,7 +155,7 @@ class JobScheduler:
         self._read(memory, now, again=True)
 
     def _read(self, memory: Commonplace, now: datetime, *, again: bool = False) -> None:
-        """Read the enabled jobs; one with an unchanged expression keeps its next time."""
+        """Read the enabled jobs; a job with an unchanged expression keeps its due time."""
         due = {}
         for job in records.listing(memory, KIND):
             attrs, former = job.attrs, self._due.get(job.ref or "")
@@ -166,12 +168,12 @@ class JobScheduler:
             try:
                 due[job.ref] = (expression, schedule.next_due(expression, now))
             except CommonplaceError:
-                continue  # the stored expression is invalid: imported, or from another release
+                continue  # the expression is invalid; it was imported, or another release stored it
         self._due = due
         self._next = min((at for _, at in due.values()), default=None)
 
     def _begin(self, memory: Commonplace, job: Memory, due: datetime) -> None:
-        """Start a run, once per job and time, unless the job is still running."""
+        """Start a run unless the job is still running; each due time starts one run only."""
         assert job.ref is not None
         identity = f"exec_{int(due.timestamp()) * 1000}_{job.ref[-6:]}"
         try:
@@ -179,11 +181,11 @@ class JobScheduler:
                 if not runs.is_running(memory, job.ref):
                     begin(memory, job, identity)
         except Conflict:
-            return  # another process has begun it
+            return  # another process has started the run
 
 
 def configured_jobs(memory: Commonplace, running: Service) -> None:
-    """Store jobs of the configuration whose name is new."""
+    """Store the jobs of the configuration that have a new name."""
     tree = configuration.effective(memory, running)
     jobs = tree.get("scheduling", {}).get("jobs", [])
     held = {job.attrs["name"] for job in records.listing(memory, KIND)} if jobs else set()
@@ -193,7 +195,7 @@ def configured_jobs(memory: Commonplace, running: Service) -> None:
 
 
 def _configured(job: Mapping[str, Any]) -> dict[str, Any] | None:
-    """A job of the configuration file; None if it is invalid."""
+    """Return a job of the configuration file, or None if it is invalid."""
     name, prompt = job.get("name") or job.get("id"), job.get("prompt")
     expression = job.get("cron_expr") or job.get("cron") or job.get("cronExpr")
     if not all(isinstance(each, str) and each.strip() for each in (name, prompt, expression)):

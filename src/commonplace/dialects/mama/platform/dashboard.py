@@ -1,4 +1,4 @@
-"""What the dashboard shows: gateways, agent, memory, sessions, server."""
+"""The data of the dashboard: gateways, agent, memory, sessions, server."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ from commonplace.engine.content.memories import tally
 from commonplace.engine.model import iso
 
 TOPICS, CHANNELS = 5, 10
-ANSWER_SECONDS = 0.2  # time to send the response before the restart
+ANSWER_SECONDS = 0.2  # seconds for sending the response before the restart
 STARTED_MS = time.time_ns() // 1_000_000
 
 
 def status(call: Call) -> Any:
-    """Gateways, memory statistics and a summary of the configuration."""
+    """Return gateways, memory statistics and a summary of the configuration."""
     tree = configuration.effective(call.memory, service.of(call))
     agent, beat = tree["agent"], tree["heartbeat"]
     return {
@@ -48,17 +48,17 @@ def status(call: Call) -> Any:
 
 
 def _gateways(tree: dict[str, Any]) -> dict[str, Any]:
-    def told(name: str, secret: str, more: str, value: Any) -> dict[str, Any]:
+    def gateway(name: str, secret: str, more: str, value: Any) -> dict[str, Any]:
         gateway = tree[name]
         return {"configured": bool(gateway[secret]), "enabled": gateway["enabled"], more: value}
 
     return {
-        "discord": told(
+        "discord": gateway(
             "discord", "token", "channel", tree["discord"]["default_channel_id"] or None
         ),
-        "slack": told("slack", "bot_token", "channel", None),
-        "telegram": told("telegram", "token", "chats", []),
-        "chatwork": told("chatwork", "api_token", "rooms", []),
+        "slack": gateway("slack", "bot_token", "channel", None),
+        "telegram": gateway("telegram", "token", "chats", []),
+        "chatwork": gateway("chatwork", "api_token", "rooms", []),
     }
 
 
@@ -96,7 +96,7 @@ def _sessions(memory: Commonplace) -> dict[str, Any]:
 
 
 def restart(call: Call) -> Any:
-    """Restart the server, after this request is answered."""
+    """Restart the server after this request has been answered."""
     again = service.of(call).setting.restart
     if again is None:
         raise PlatformError(501, "NOT_CONFIGURED", "This server cannot restart itself.")

@@ -1,4 +1,4 @@
-"""Errors of these routes: their codes, their statuses and their two shapes."""
+"""Errors of the platform's routes: their codes, HTTP statuses and two formats."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ TEXT_SHAPED = tuple(
 
 STATUSES = {
     400: "Missing, malformed or invalid", 401: "Not signed in", 403: "Not permitted",
-    404: "Not found", 405: "Another method is needed", 409: "It runs already", 413: "Too large",
-    415: "Another type is needed", 429: "Too many", 501: "A library is not installed",
+    404: "Not found", 405: "Wrong method", 409: "Already running", 413: "Too large",
+    415: "The content type is not supported", 429: "Too many", 501: "A library is not installed",
     502: "The other service refused it", 503: "The other service is not set up", 507: "No room",
 }  # fmt: skip
 SCHEMA = {
@@ -32,7 +32,7 @@ SCHEMA = {
         "message": {"type": "string"}, "details": {"type": "object"},
     },
 }  # fmt: skip
-"""What every error looks like, for the OpenAPI document."""
+"""The schema of all errors, for the OpenAPI document."""
 
 
 class PlatformError(CommonplaceError):
@@ -49,32 +49,32 @@ class PlatformError(CommonplaceError):
 
 
 def missing(*names: str) -> PlatformError:
-    """The error for missing required fields."""
-    told = f"Missing required field{'s' * (len(names) > 1)}: {', '.join(names)}"
-    return PlatformError(400, "BAD_REQUEST", told, details={"missing": list(names)})
+    """Return the error for missing required fields."""
+    message = f"Missing required field{'s' * (len(names) > 1)}: {', '.join(names)}"
+    return PlatformError(400, "BAD_REQUEST", message, details={"missing": list(names)})
 
 
 def malformed(message: str) -> PlatformError:
-    """The error for a field that cannot be parsed."""
+    """Return the error for a field that cannot be parsed."""
     return PlatformError(400, "BAD_REQUEST", message)
 
 
 def invalid_value(message: str) -> PlatformError:
-    """The error for an invalid value."""
+    """Return the error for an invalid value."""
     return PlatformError(400, "VALIDATION_ERROR", message)
 
 
 def not_found(what: str) -> PlatformError:
-    """The error for something that does not exist."""
+    """Return the error for something that does not exist."""
     return PlatformError(404, "NOT_FOUND", f"{what} not found")
 
 
 def not_installed(package: str, extra: str = "platform") -> PlatformError:
-    """The error for a missing library that a route needs."""
+    """Return the error for a missing library that a route needs."""
     from commonplace import DISTRIBUTION
 
-    told = f"{package} is not installed (pip install '{DISTRIBUTION}[{extra}]')."
-    return PlatformError(501, "NOT_CONFIGURED", told)
+    message = f"{package} is not installed (pip install '{DISTRIBUTION}[{extra}]')."
+    return PlatformError(501, "NOT_CONFIGURED", message)
 
 
 def _status(error: CommonplaceError) -> tuple[int, str]:
@@ -96,9 +96,9 @@ def _status(error: CommonplaceError) -> tuple[int, str]:
 
 
 def fail(exchange: Exchange, error: CommonplaceError) -> Reply:
-    """The answer to a request that failed, in the shape of its route."""
+    """Return the error response of a request, in the format of its route."""
     status, code = _status(error)
-    message = "Something went wrong." if code == "INTERNAL_ERROR" else str(error)
+    message = "Internal error; see the server's log." if code == "INTERNAL_ERROR" else str(error)
     text = exchange.route.path.startswith(TEXT_SHAPED)
     body: dict[str, Any] = {
         "error": message if text else True, "code": code, "message": message

@@ -1,9 +1,9 @@
-"""Small files of the platform: a record of the space each, and a copy for people below DATA/mama.
+"""Small files of the platform: each is a record of the space with an editable copy below DATA/mama.
 
-The record is the truth. What this machine last wrote or read is noted in `.copies`: a file that
-differs from its note was edited by a person, and is read in when it is asked for. A file that is as
-noted but not what the record says (after a restore, or a change by a server on another machine) is
-written again.
+The record is authoritative. `.copies` stores the digest of each file that this machine last wrote
+or read. A file with another digest was edited by a person; the next read imports it. A file that
+has this digest but differs from the record (after a restore, or a change by a server on another
+machine) is written again.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 KIND = "mama_file"
 MOST_BYTES = 500_000
 COPIES = 20
-"""How many former copies a record knows, for a machine that has no note of its own."""
+"""The number of digests in a record, for a machine that has no digest of its own."""
 NOTES = ".copies"
 LOCK_SECONDS = 10.0
 _NO_LINK = getattr(os, "O_NOFOLLOW", 0)
@@ -51,27 +51,29 @@ def put(path: Path, data: bytes) -> None:
 
 
 def write(memory: Commonplace, path: Path, data: bytes) -> None:
-    """Write a copy atomically, readable by its owner only, once its record is committed. A copy
-    without its record would be taken for an edit by a person.
+    """Write a copy atomically, readable by its owner only, after its record is committed.
+
+    A copy without a record would look like an edit by a person.
+
     """
 
-    after_commit(memory, lambda: _tried(path, lambda: put(path, data)))
+    after_commit(memory, lambda: _try_to_write(path, lambda: put(path, data)))
 
 
 def remove(memory: Commonplace, path: Path) -> None:
-    """Delete a copy once its record is deleted."""
-    after_commit(memory, lambda: _tried(path, lambda: path.unlink(missing_ok=True)))
+    """Delete a copy after the deletion of its record is committed."""
+    after_commit(memory, lambda: _try_to_write(path, lambda: path.unlink(missing_ok=True)))
 
 
-def _tried(path: Path, act: Callable[[], None]) -> None:
+def _try_to_write(path: Path, act: Callable[[], None]) -> None:
     try:
         act()
-    except OSError as error:  # the record is stored, and it is authoritative
+    except OSError as error:  # only the copy is missing; the record is authoritative
         log.warning("a copy was not written", extra={"file": path.name, "why": str(error.errno)})
 
 
 def read(path: Path, most: int = MOST_BYTES) -> bytes | None:
-    """Read a regular file of limited size; None for anything else, also for a link."""
+    """Read a regular file of limited size; return None for anything else, such as a link."""
     try:
         with open_regular(path) as file:
             data = file.read(most + 1)
@@ -81,14 +83,14 @@ def read(path: Path, most: int = MOST_BYTES) -> bytes | None:
 
 
 class NotRegularError(OSError):
-    """A pipe, a socket or a device, where a regular file is needed."""
+    """The path is a pipe, a socket or a device, but a regular file is needed."""
 
 
 def open_regular(path: Path) -> BinaryIO:
-    """Open a regular file, without following a link; OSError for anything else."""
+    """Open a regular file without following links; raise OSError for anything else."""
 
     def opened(name: str, flags: int) -> int:
-        # A pipe must not block; a file that is replaced meanwhile must not be a link.
+        # Opening a pipe must not block, and a link must not be followed.
         return os.open(name, flags | _NO_LINK | getattr(os, "O_NONBLOCK", 0))
 
     file = open(path, "rb", opener=opened)  # noqa: SIM115 - the caller closes it
@@ -100,13 +102,13 @@ def open_regular(path: Path) -> BinaryIO:
 
 @contextlib.contextmanager
 def _locked(running: Service, *, make: bool = False) -> Iterator[None]:
-    """Hold a lock during the block, so that a file and its note are written together."""
+    """Hold a lock during the block, so that a file and its digest are written together."""
     folder = running.folder / NOTES
-    if not make and not folder.exists():  # nothing was written yet
+    if not make and not folder.exists():  # no file has been written yet
         yield
         return
     with contextlib.ExitStack() as stack:
-        # Without the lock (a read-only disk, or another process hangs) files are only read.
+        # If the lock fails (a read-only disk, or another process hangs), files are only read.
         with contextlib.suppress(OSError, Busy):
             stack.enter_context(file_lock(folder / "lock", LOCK_SECONDS))
         yield
@@ -136,21 +138,21 @@ class StoredFile:
     def load(
         self, memory: Commonplace, running: Service, edited: Callable[[Any], Any] = lambda it: it
     ) -> Any:
-        """The value; `edited` converts a file that a person changed to the value to store."""
-        # In this order: the record is never older than a file that we have written.
+        """Return the value; `edited` converts an edited file to the value to store."""
+        # Read the file first, so that the record is never older than a file of this server.
         with _locked(running):
-            data, noted = read(running.folder / self.path), self._noted(running)
+            data, digests = read(running.folder / self.path), self._stored_digests(running)
         record = records.find(memory, self.ref, KIND)
         copies: list[str] = [] if record is None else record.attrs["copies"]
-        if data is not None and _digest(data) not in (copies if noted is None else noted):
+        if data is not None and _digest(data) not in (copies if digests is None else digests):
             try:
                 self._store(memory, edited(self.parse(data)), _digest(data))
             except (ValueError, RecursionError, InvalidInput, PlatformError) as error:
-                # An invalid file must not make every route fail that reads it.
+                # An invalid file must not break the routes that read it.
                 log.warning("a file was not read", extra={"file": self.path, "why": str(error)})
             else:
-                note = partial(self._note, running, _digest(data))
-                after_commit(memory, lambda: _tried(self._note_file(running), note))
+                note = partial(self._store_digests, running, _digest(data))
+                after_commit(memory, lambda: _try_to_write(self._digest_file(running), note))
                 record = records.find(memory, self.ref, KIND)
         elif record is not None and self._is_outdated(running, data, copies):
             self._copy(memory, running, self.render(record.attrs["content"]), data)
@@ -167,17 +169,17 @@ class StoredFile:
         record = records.find(memory, self.ref, KIND)
         if record is not None:
             records.delete(memory, record)
-        path, note = running.folder / self.path, self._note_file(running)
+        path, note = running.folder / self.path, self._digest_file(running)
 
         def act() -> None:
             with _locked(running):
                 path.unlink(missing_ok=True)
                 note.unlink(missing_ok=True)
 
-        after_commit(memory, lambda: _tried(path, act))
+        after_commit(memory, lambda: _try_to_write(path, act))
 
     def _is_outdated(self, running: Service, data: bytes | None, copies: list[str]) -> bool:
-        """Whether a file is missing, or differs from its record though nobody edited it."""
+        """Return whether a file is missing, or is an older copy of the record."""
         if data is None:
             return not os.path.lexists(running.folder / self.path)
         return _digest(data) not in copies[-1:]
@@ -185,8 +187,11 @@ class StoredFile:
     def _copy(
         self, memory: Commonplace, running: Service, data: bytes, before: bytes | None
     ) -> None:
-        """Write the copy once the record is stored; it is noted first, so that a kill between the
-        two does not make either file look edited."""
+        """Write the copy after the record is committed.
+
+        The digest is stored first, so that a crash between the two writes does not make a file look
+        edited.
+        """
         if not data or data == before:
             return
         path, new = running.folder / self.path, _digest(data)
@@ -194,21 +199,21 @@ class StoredFile:
 
         def act() -> None:
             with _locked(running, make=True):
-                self._note(running, *former, new)
+                self._store_digests(running, *former, new)
                 put(path, data)
-                self._note(running, new)
+                self._store_digests(running, new)
 
-        after_commit(memory, lambda: _tried(path, act))
+        after_commit(memory, lambda: _try_to_write(path, act))
 
-    def _note(self, running: Service, *digests: str) -> None:
-        put(self._note_file(running), " ".join(digests).encode())
+    def _store_digests(self, running: Service, *digests: str) -> None:
+        put(self._digest_file(running), " ".join(digests).encode())
 
-    def _noted(self, running: Service) -> list[str] | None:
-        """The digest of the file when this machine last wrote or read it; None if it never did."""
-        data = read(self._note_file(running), most=10_000)
+    def _stored_digests(self, running: Service) -> list[str] | None:
+        """Return the digests of the file that this machine last wrote or read, or None."""
+        data = read(self._digest_file(running), most=10_000)
         return None if data is None else data.decode("ascii", "replace").split()
 
-    def _note_file(self, running: Service) -> Path:
+    def _digest_file(self, running: Service) -> Path:
         return running.folder / NOTES / hashlib.sha256(self.path.encode()).hexdigest()[:32]
 
     def _store(self, memory: Commonplace, value: Any, digest: str) -> None:

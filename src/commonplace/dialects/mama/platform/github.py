@@ -1,4 +1,4 @@
-"""Reading public repositories: their trees and their files. Only the operator sets the address."""
+"""Read public GitHub repositories. Only the operator can set the address of the API."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class Place:
 
 
 def place_of(url: str) -> Place:
-    """The directory that a GitHub URL names."""
+    """Return the directory that a GitHub URL names."""
     found = _URL.fullmatch(url.strip())
     if found is None or {found[1], found[2]} & {".", ".."} or ".." in (found[3] or ""):
         raise malformed("url must be https://github.com/<owner>/<repo>[/tree/<branch>[/<dir>]].")
@@ -98,7 +98,7 @@ class Repositories:
             raise _refused("GitHub's response is not valid.") from None
 
     def folders(self, repository: str) -> list[str]:
-        """The names of the directories at the top of a repository."""
+        """Return the names of the directories at the top of a repository."""
         found = self._json(f"/repos/{repository}/contents")
         if not isinstance(found, list):
             raise _refused("GitHub's response is not valid.")
@@ -107,7 +107,7 @@ class Repositories:
         return [name for name in names if isinstance(name, str) and not name.startswith(".")]
 
     def files(self, place: Place) -> Iterator[tuple[str, bytes]]:
-        """(path below the directory, content) of every file in it; links are skipped."""
+        """Yield (path, content) of every file in a directory, without links."""
         tree = self._json(
             f"/repos/{place.repository}/git/trees/{quote(place.branch, safe='')}?recursive=1"
         )
@@ -115,13 +115,15 @@ class Repositories:
         if not isinstance(entries, list):
             raise _refused("GitHub's response is not valid.")
         prefix = f"{place.folder}/" if place.folder else ""
-        wanted = [path for each in entries if (path := _blob(each, prefix))]
-        if not wanted:
-            raise PlatformError(404, "NOT_FOUND", "There are no files in that directory.")
-        if len(wanted) > FILES:
+        blobs = [path for each in entries if (path := _blob(each, prefix))]
+        if not blobs:
+            raise PlatformError(
+                404, "NOT_FOUND", "This directory of the repository contains no files."
+            )
+        if len(blobs) > FILES:
             raise PlatformError(413, "TOO_LARGE", f"A skill may have at most {FILES} files.")
         size = 0
-        for path in wanted:
+        for path in blobs:
             address = f"{self._raw.rstrip('/')}/{place.repository}/{place.branch}/{quote(path)}"
             data = self._get(address, FILE_BYTES)
             size += len(data)
@@ -133,7 +135,7 @@ class Repositories:
 
 
 def _blob(entry: Any, prefix: str) -> str:
-    """The path of a file in a tree below a prefix; empty for anything else."""
+    """Return the path of a tree entry below a prefix, or "" if it is not a file there."""
     if not isinstance(entry, dict) or entry.get("type") != "blob" or entry.get("mode") == LINK:
         return ""
     path = entry.get("path")

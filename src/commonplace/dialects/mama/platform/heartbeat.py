@@ -1,4 +1,4 @@
-"""The heartbeat: a prompt that is run at an interval, or on request."""
+"""The heartbeat: a prompt that runs at an interval, or on request."""
 
 from __future__ import annotations
 
@@ -37,14 +37,14 @@ ANSWERS = (
 
 
 def _text(data: bytes) -> str:
-    return data.decode("utf-8-sig")  # a UnicodeDecodeError is a ValueError
+    return data.decode("utf-8-sig")  # raises UnicodeDecodeError, which is a ValueError
 
 
 FILE = StoredFile("HEARTBEAT.md", _text, str.encode, "")
 
 
 def status(call: Call) -> Any:
-    """The state of the heartbeat: whether a job is enabled, and the last execution."""
+    """Return the state of the heartbeat: whether a job is enabled, and the last execution."""
     jobs = records.listing(call.memory, cron.KIND)
     active = sum(job.attrs["enabled"] for job in jobs)
     newest = records.page(call.memory, runs.KIND, f"job:{JOB}", limit=1)
@@ -73,12 +73,12 @@ def begin(memory: Commonplace, prompt: str) -> str:
     """Store a heartbeat's run, and request its execution."""
     identity = runs.new_id("heartbeat")
     runs.begin(memory, identity, JOB, prompt, AGENT)
-    runs.ask(memory, identity)
+    runs.request_execution(memory, identity)
     return identity
 
 
 def is_quiet(start: int, end: int, hour: int) -> bool:
-    """Whether an hour lies in the quiet hours, which may go over midnight."""
+    """Return whether an hour is within the quiet hours, which may include midnight."""
     return start <= hour < end if start <= end else hour >= start or hour < end
 
 
@@ -108,7 +108,7 @@ class HeartbeatScheduler:
         self._last: datetime | None = None
 
     def tick(self, memory: Commonplace) -> None:
-        """Start what is due; cheap while no row changed and nothing is due."""
+        """Start a heartbeat if it is due; this is cheap if no row has changed."""
         version = self._watch.version()
         if version != self._version:
             self._version = version

@@ -26,7 +26,7 @@ MOST_BYTES = 1024 * 1024
 
 
 def file_of(running: Service) -> Path:
-    """The path of the log file."""
+    """Return the path of the log file."""
     return running.folder / "logs" / "daemon.log"
 
 
@@ -42,7 +42,7 @@ class _PrivateFile(RotatingFileHandler):
         return open(self.baseFilename, self.mode, encoding="utf-8", opener=private)
 
     def handleError(self, record: logging.LogRecord) -> None:
-        """Drop a record that a full disk has no room for; anything else is reported as usual."""
+        """Drop a record if the disk is full; report other errors as usual."""
         error = sys.exc_info()[1]
         if not (isinstance(error, OSError) and error.errno in NO_ROOM):
             super().handleError(record)
@@ -63,7 +63,7 @@ def log_to_file(running: Service) -> Iterator[None]:
 
 
 def daemon_log(call: Call, *, tail: int, since: int | None = None) -> Any:
-    """The last lines of the log, or nothing if it has not changed since a time."""
+    """Return the last lines of the log, or none if the log has not changed since a time."""
     path = file_of(service.of(call))
     try:
         with path.open("rb") as file:
@@ -92,14 +92,14 @@ def daemon_log(call: Call, *, tail: int, since: int | None = None) -> Any:
     }
 
 
-async def _asked(exchange: Exchange) -> dict[str, Any]:
-    given = await read(exchange)
-    if isinstance(given.get("tail"), int):
-        given["tail"] = max(1, min(given["tail"], MOST_LINES))
-    return given
+async def _read_arguments(exchange: Exchange) -> dict[str, Any]:
+    arguments = await read(exchange)
+    if isinstance(arguments.get("tail"), int):
+        arguments["tail"] = max(1, min(arguments["tail"], MOST_LINES))
+    return arguments
 
 
-def _shown(exchange: Exchange, value: Any) -> Any:
+def _not_modified_if_none(exchange: Exchange, value: Any) -> Any:
     del exchange
     return Reply(None, 304) if value is None else value
 
@@ -110,4 +110,8 @@ OPERATIONS = (
         {"tail": integer(1, MOST_LINES, TAIL), "since": integer(0)},
     ),
 )  # fmt: skip
-ROUTES = (Route("GET", "/api/logs/daemon", "daemon_log", read=_asked, show=_shown),)
+ROUTES = (
+    Route(
+        "GET", "/api/logs/daemon", "daemon_log", read=_read_arguments, show=_not_modified_if_none
+    ),
+)

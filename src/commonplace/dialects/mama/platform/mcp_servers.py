@@ -1,4 +1,4 @@
-"""MCP servers that mcp-config.json names. They are listed; nothing here starts one."""
+"""The MCP servers in mcp-config.json. They are listed, but never started."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ FILE = StoredFile("mcp-config.json", _parsed, _rendered, {SERVERS: {}})
 
 
 def list_servers(call: Call) -> Any:
-    """List MCP servers, without their commands, addresses and environment."""
+    """List MCP servers without their commands, addresses and environment variables."""
     tree = FILE.load(call.memory, service.of(call))
     return {
         "servers": [

@@ -1,4 +1,4 @@
-"""Uploaded files: their type by name and content, images made smaller, and safe to serve."""
+"""Uploaded files: check their type by name and content, shrink images, and serve them safely."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ ALSO = {
     "json": ("text/plain",), "zip": ("application/x-zip-compressed",), "jpg": ("image/jpg",),
     "jpeg": ("image/jpg",), "html": ("text/plain",), "htm": ("text/plain",),
 }  # fmt: skip
-"""Other media types that browsers send for such files."""
+"""Alternative media types that browsers send, by extension."""
 BEGINS = {
     "jpg": b"\xff\xd8\xff", "jpeg": b"\xff\xd8\xff", "png": b"\x89PNG\r\n\x1a\n", "gif": b"GIF8",
     "webp": b"RIFF", "pdf": b"%PDF-", "doc": b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1",
@@ -63,7 +63,7 @@ BEGINS = {
 }  # fmt: skip
 INSIDE = {"docx": "word/", "xlsx": "xl/", "pptx": "ppt/"}
 ATTACHED = ("svg", "html", "htm", "xml")
-"""Types that could run as a script: they are sent as downloads only."""
+"""Types that could run as a script; such files are served as downloads only."""
 SHRUNK = ("jpg", "jpeg", "png", "webp")
 PICTURES = (*SHRUNK, "gif")
 _UNSAFE = re.compile(r"[^A-Za-z0-9_-]")
@@ -71,12 +71,12 @@ _PLAIN = re.compile(r"[^/\\\0]{1,200}")
 
 
 def extension_of(name: str) -> str:
-    """The extension in small letters."""
+    """Return the lowercase extension of a file name."""
     return PurePosixPath(name.replace("\\", "/")).suffix.lower().lstrip(".")
 
 
 def fits(extension: str, data: bytes) -> bool:
-    """Whether the content matches the file name's extension."""
+    """Return whether the content matches the file name's extension."""
     begins = BEGINS.get(extension)
     if begins is not None:
         if not data.startswith(begins):
@@ -101,7 +101,7 @@ def fits(extension: str, data: bytes) -> bool:
 
 
 def _holds(data: bytes, folder: str) -> bool:
-    """Whether an archive has something in a folder; nothing is unpacked."""
+    """Return whether a ZIP archive has an entry in a folder, without unpacking it."""
     try:
         with zipfile.ZipFile(io.BytesIO(data)) as archive:
             return any(name.startswith(folder) for name in archive.namelist())
@@ -109,23 +109,27 @@ def _holds(data: bytes, folder: str) -> bool:
         return False
 
 
-def checked(filename: str, content_type: str, data: bytes) -> str:
-    """The extension of an upload whose name, type and content agree."""
+def check_upload(filename: str, content_type: str, data: bytes) -> str:
+    """Return the extension of an upload; refuse one whose name, type and content disagree."""
     extension = extension_of(filename)
-    given = content_type.partition(";")[0].strip().lower()
-    known = TYPES.get(extension)
-    if known is None:
+    declared = content_type.partition(";")[0].strip().lower()
+    types = TYPES.get(extension)
+    if types is None:
         raise PlatformError(415, "UNSUPPORTED_TYPE", "Files of this type are not accepted.")
-    generic = given in ("", "application/octet-stream")
-    if not generic and given != known and given not in ALSO.get(extension, ()):
-        raise PlatformError(415, "UNSUPPORTED_TYPE", "The type does not fit the file's name.")
+    generic = declared in ("", "application/octet-stream")
+    if not generic and declared != types and declared not in ALSO.get(extension, ()):
+        raise PlatformError(
+            415, "UNSUPPORTED_TYPE", "The content type does not match the file's extension."
+        )
     if not fits(extension, data):
-        raise PlatformError(415, "UNSUPPORTED_TYPE", "The content does not fit the file's name.")
+        raise PlatformError(
+            415, "UNSUPPORTED_TYPE", "The content does not match the file's extension."
+        )
     return extension
 
 
-def reduced(extension: str, data: bytes) -> bytes:
-    """A large image made smaller, within a limit of pixels; other files unchanged."""
+def shrink_image(extension: str, data: bytes) -> bytes:
+    """Shrink a large image to the limit of pixels; return other files unchanged."""
     if extension not in PICTURES:
         return data
     if find_spec("PIL") is None:
@@ -133,7 +137,7 @@ def reduced(extension: str, data: bytes) -> bytes:
     try:
         if extension in SHRUNK and len(data) > LARGE_IMAGE:
             return images.smaller(data)
-        images.check(data)  # a small file can unpack to gigabytes
+        images.check(data)  # a small file can decompress to gigabytes
         return data
     except images.TooManyPixels as error:
         raise PlatformError(413, "TOO_LARGE", error.message) from None
@@ -161,7 +165,9 @@ def store(
         except Conflict:
             at += 1
             continue
-        if len(masked_so_far()) > masked:  # the copy must be masked like the stored text
+        if (
+            len(masked_so_far()) > masked
+        ):  # secrets must be masked in the copy as in the stored text
             data = memory.artifacts.read(f"mama/{folder}/{name}")[1].content
         files.write(memory, running.folder / folder / name, data)
         return name, len(data)
@@ -173,7 +179,7 @@ def find(
     name: str,
     folders: tuple[str, ...] = (OUTBOUND, INBOUND),
 ) -> bytes:
-    """Find a file by its name, first among those that agents made."""
+    """Find a file by its name; files that agents created come first."""
     if not _PLAIN.fullmatch(name) or name in (".", ".."):
         raise not_found("File")
     for folder in folders:
@@ -190,15 +196,15 @@ def find(
 
 
 class _Upload:
-    """The content of an upload, while its request is served."""
+    """The content of an upload during its request."""
 
     def __init__(self, data: bytes) -> None:
         self.data = data
 
 
 _uploads: WeakValueDictionary[str, _Upload] = WeakValueDictionary()
-"""By the digest of the content. An operation gets the digest: as text of its arguments, 20 MB would
-be copied several times."""
+"""Uploads by the digest of their content. An operation gets the digest as its argument, because the
+content of up to 20 MB would be copied several times."""
 
 
 def upload(call: Call, *, filename: str, content_type: str, sha256: str) -> Any:
@@ -212,8 +218,8 @@ def upload(call: Call, *, filename: str, content_type: str, sha256: str) -> Any:
     content = found.data
     if len(content) > MOST_BYTES:
         raise PlatformError(413, "TOO_LARGE", f"A file may have at most {MOST_BYTES:,} bytes.")
-    extension = checked(filename, content_type, content)
-    content = reduced(extension, content)
+    extension = check_upload(filename, content_type, content)
+    content = shrink_image(extension, content)
     name, size = store(call.memory, service.of(call), INBOUND, filename, content)
     return {
         "success": True,
@@ -225,7 +231,7 @@ def upload(call: Call, *, filename: str, content_type: str, sha256: str) -> Any:
 
 
 def read_media(call: Call, *, filename: str) -> Any:
-    """An uploaded file, or one that an agent made."""
+    """Return an uploaded file, or a file that an agent created."""
     data = find(call.memory, service.of(call), filename)
     return {"name": filename, "data": binary.encode(data)}
 
@@ -247,11 +253,11 @@ async def _upload(exchange: Exchange) -> Reply:
                     "sha256": digest,
                 }  # fmt: skip
     reply = Reply(await exchange.perform(given))
-    del held  # the operation above looks it up, so it is removed only now
+    del held  # the operation has looked up the upload, so it can be removed now
     return reply
 
 
-async def _served(exchange: Exchange, *, download: bool) -> Reply:
+async def _file_reply(exchange: Exchange, *, download: bool) -> Reply:
     value = await exchange.perform(await exchange.given())
     data = await asyncio.to_thread(binary.decode, value["data"])
     name: str = value["name"]
@@ -269,11 +275,11 @@ async def _served(exchange: Exchange, *, download: bool) -> Reply:
 
 
 async def _inline(exchange: Exchange) -> Reply:
-    return await _served(exchange, download=False)
+    return await _file_reply(exchange, download=False)
 
 
 async def _download(exchange: Exchange) -> Reply:
-    return await _served(exchange, download=True)
+    return await _file_reply(exchange, download=True)
 
 
 _FILE = {"type": "object", "required": ["file"], "properties": {"file": {"type": "string"}}}

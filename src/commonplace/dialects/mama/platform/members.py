@@ -1,4 +1,4 @@
-"""An agent of the team: its fields, and their allowed values."""
+"""The agents of the team: their fields, and the allowed values."""
 
 from __future__ import annotations
 
@@ -31,21 +31,21 @@ TOOLS = {
     2: ("mama_save", "mama_update"),
     1: ("discord_send", "slack_send", "playground_create"),
 }
-"""The tools that each tier adds to those of the tiers below it, from the lowest tier."""
+"""The tools that each tier adds to the tools of lower tiers, lowest tier first."""
 SECRETS = ("bot_token", "slack_bot_token", "slack_app_token")
 ORIGINAL_FOLDER = "~/.mama/"
-"""The directory in which MAMA itself keeps its files."""
+"""The directory in which MAMA itself stores its files."""
 ID = re.compile(r"[A-Za-z0-9_-]{1,64}")
 _TEXTS = {"name": 100, "display_name": 100}
 
 
 def tools_of(tier: int) -> tuple[str, ...]:
-    """The tools that an agent of a tier may have."""
+    """Return the tools that an agent of a tier may have."""
     return tuple(name for level, names in TOOLS.items() if level >= tier for name in names)
 
 
 def agents_of(tree: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
-    """The agents of a configuration by their ids, each with every field."""
+    """Return the agents of a configuration by their ids, each with every field."""
     found = tree["multi_agent"]["agents"]
     return {
         name: {**AGENT, "name": name, "display_name": name, **agent}
@@ -55,36 +55,36 @@ def agents_of(tree: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
 
 
 def check_model(agent: Mapping[str, Any], environ: Mapping[str, str], where: str) -> None:
-    """Refuse a backend, a model or an effort that do not match."""
+    """Refuse a backend, a model and an effort that do not match."""
     backend, model, effort = agent["backend"], agent["model"], agent.get("effort")
     if backend not in BACKENDS:
         raise invalid_value(f"{where}.backend must be one of {', '.join(BACKENDS)}.")
     free = backend == "codex-mcp" and environ.get("COMMONPLACE_LLM_OPENAI_URL")
     if model and not free and not str(model).startswith(BACKENDS[backend][1]):
-        raise invalid_value(f"{where}.model does not fit the backend {backend}.")
+        raise invalid_value(f"{where}.model does not belong to the backend {backend}.")
     if effort is not None:
         if effort not in EFFORTS:
             raise invalid_value(f"{where}.effort must be one of {', '.join(EFFORTS)}.")
         if backend != "claude" or (effort == "max" and model != "claude-opus-4-6"):
-            raise invalid_value(f"{where}.effort {effort} does not fit the model {model}.")
+            raise invalid_value(f"{where}.effort {effort} is not supported by the model {model}.")
 
 
 def without_invalid_fields(id: str, agent: Mapping[str, Any], running: Service) -> dict[str, Any]:
-    """An agent that a person wrote into the file, without its invalid fields."""
+    """Return an agent of an edited configuration file without its invalid fields."""
     persona = agent.get("persona_file")
     if isinstance(persona, str) and persona.startswith(ORIGINAL_FOLDER):
         agent = {**agent, "persona_file": persona.removeprefix(ORIGINAL_FOLDER)}
     together = {name: agent[name] for name in ("backend", "model", "effort") if name in agent}
     others = [{name: value} for name, value in agent.items() if name not in together]
-    kept: dict[str, Any] = {}
+    valid: dict[str, Any] = {}
     for fields in (together, *others):
         try:
-            check(fields, {**AGENT, "name": id, **kept, **fields}, running)
+            check(fields, {**AGENT, "name": id, **valid, **fields}, running)
         except PlatformError as error:
             log.warning("fields were not read", extra={"agent": id, "why": error.message})
         else:
-            kept |= fields
-    return kept
+            valid |= fields
+    return valid
 
 
 def check(changes: Mapping[str, Any], agent: Mapping[str, Any], running: Service) -> None:
@@ -117,7 +117,7 @@ def _check_persona(given: str | None, running: Service) -> None:
     allowed = (running.folder / "personas", running.folder / "workspace")
     path = (running.folder / given.replace("\0", "")).resolve()
     if "\0" in given or not any(path.is_relative_to(root.resolve()) for root in allowed):
-        raise invalid_value("persona_file must lie in personas or in the workspace.")
+        raise invalid_value("persona_file must be in the folder personas or in the workspace.")
 
 
 def _check_lists(changes: Mapping[str, Any]) -> None:
@@ -134,9 +134,9 @@ def _check_lists(changes: Mapping[str, Any]) -> None:
 
 
 def check_permissions(changes: Mapping[str, Any], agent: Mapping[str, Any]) -> None:
-    """Refuse to permit an agent tools that its tier does not have.
+    """Refuse permissions for tools that the agent's tier does not have.
 
-    A file of MAMA itself may name such tools: the agent does not get them.
+    A file of MAMA itself may contain such permissions; they have no effect.
     """
     permissions = changes.get("tool_permissions") or {}
     beyond = set(permissions.get("allowed", ())) - {*tools_of(agent["tier"]), "*"}

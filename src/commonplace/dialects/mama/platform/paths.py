@@ -1,4 +1,4 @@
-"""Paths that callers name: regular files inside an allowed directory, opened once."""
+"""Read files by paths from callers: regular files inside an allowed directory, opened once."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ TEMPORARY = Path("/tmp")  # noqa: S108
 
 @dataclass(frozen=True, slots=True)
 class Opened:
-    """A file that a caller named, with its content when it was opened."""
+    """A file with its content at the time when it was opened."""
 
     name: str
     path: Path
@@ -42,25 +42,27 @@ class Opened:
 
 
 def workspace(running: Service) -> Path:
-    """The directory whose files agents may read and send."""
+    """Return the directory whose files agents may read and send."""
     return running.folder / "workspace"
 
 
-def read(running: Service, given: str, *, most: int, temporary: bool = False) -> Opened:
-    """The file at a path; relative ones lie in the workspace.
+def read(running: Service, requested: str, *, most: int, temporary: bool = False) -> Opened:
+    """Read the file at a path; a relative path is relative to the workspace.
 
-    Links are followed, but their targets must be in the workspace too. With `temporary`, files of
-    this server's own user in the system's temporary directory may be read as well.
+    Links are followed, but their targets must be in the workspace, too. With `temporary`, files of
+    the server's user in the system's temporary directory are allowed as well.
     """
-    if not given or "\0" in given or given.startswith("~") or _DRIVE.match(given):
+    if not requested or "\0" in requested or requested.startswith("~") or _DRIVE.match(requested):
         raise malformed("The path is not valid.")
     root = workspace(running)
     try:
-        real = Path(os.path.realpath(root / given))
+        real = Path(os.path.realpath(root / requested))
         inside = real.is_relative_to(os.path.realpath(root))
         if inside and not real.exists():
             _restore(running, real.relative_to(os.path.realpath(root)).as_posix())
-        data = os.path.realpath(running.setting.library.path)  # may itself be temporary
+        data = os.path.realpath(
+            running.setting.library.path
+        )  # the workspace itself may be in the temporary directory
         shared = temporary and real.is_relative_to(os.path.realpath(TEMPORARY))
         shared = shared and not real.is_relative_to(data)
         if not inside and not shared:
@@ -75,7 +77,7 @@ def read(running: Service, given: str, *, most: int, temporary: bool = False) ->
 
 
 def _restore(running: Service, path: str) -> None:
-    """Write the copy of a stored file that is missing in the workspace of this machine."""
+    """Write the copy of a stored file if this machine's workspace has none."""
     memory = Commonplace(space=OWNER_SPACE, library=running.setting.library)
     if not running.setting.library.exists(OWNER_SPACE):
         return
@@ -90,7 +92,7 @@ def _restore(running: Service, path: str) -> None:
 def _opened(real: Path, most: int, *, own: bool) -> Opened:
     with open_regular(real) as file:
         found = os.fstat(file.fileno())
-        # A directory on the way may have become a link since the path was resolved.
+        # A directory in the path may have become a link after the path was resolved.
         moved = os.path.realpath(real) != str(real) or not os.path.samestat(found, real.stat())
         if moved or (own and hasattr(os, "getuid") and found.st_uid != os.getuid()):
             raise malformed("The path is outside the workspace.")

@@ -1,4 +1,4 @@
-"""Pages that agents make: HTML in the workspace, served so that it cannot act as the person."""
+"""HTML pages that agents create; they are served in a sandbox, without the user's session."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def _page(slug: str) -> StoredFile:
 
 
 def _entry(found: Any) -> dict[str, Any] | None:
-    """An entry of the index as it is shown; None if it is malformed."""
+    """Return the fields of an index entry, or None if the entry is malformed."""
     names = ("name", "slug", "description", "created_at")
     if not isinstance(found, dict) or not _SLUG.fullmatch(str(found.get("slug", ""))):
         return None
@@ -54,13 +54,13 @@ def _entry(found: Any) -> dict[str, Any] | None:
 
 
 def listed(memory: Commonplace, running: Service) -> list[dict[str, Any]]:
-    """The playgrounds that have a page file, including those that the index does not list."""
+    """Return the playgrounds that have a page file, even if the index omits them."""
     index = [entry for each in INDEX.load(memory, running) if (entry := _entry(each))]
-    held = {entry["slug"] for entry in index}
+    index_entries = {entry["slug"] for entry in index}
     folder = running.folder / FOLDER
     if folder.is_dir():
         for file in sorted(folder.glob("*.html")):
-            if file.stem not in held and _SLUG.fullmatch(file.stem):
+            if file.stem not in index_entries and _SLUG.fullmatch(file.stem):
                 at = datetime.fromtimestamp(file.lstat().st_mtime, UTC)
                 index.append(
                     {"name": file.stem, "slug": file.stem, "description": "", "created_at": iso(at)}
@@ -87,7 +87,7 @@ def create(
 
 
 def create_playground(call: Call, *, name: str, html: str, description: str) -> Any:
-    """Create a page that the person can open, or replace the one of that name."""
+    """Create a page that the user can open; replace a page with the same name."""
     slug = create(call.memory, service.of(call), name, html, description)
     return {"success": True, "slug": slug, "url": f"/playgrounds/{slug}.html"}
 
@@ -98,7 +98,7 @@ def list_playgrounds(call: Call) -> Any:
 
 
 def delete_playground(call: Call, *, slug: str) -> Any:
-    """Delete a playground; a missing one counts as deleted."""
+    """Delete a playground; succeed even if it is missing."""
     if not _SLUG.fullmatch(slug):
         raise malformed("slug must be 1 to 64 small letters, digits or -.")
     running = service.of(call)
@@ -112,7 +112,7 @@ def delete_playground(call: Call, *, slug: str) -> Any:
 
 
 def read_playground(call: Call, *, file: str) -> Any:
-    """The page of a playground."""
+    """Return the page of a playground."""
     slug, _, ending = file.rpartition(".")
     if ending != "html" or not _SLUG.fullmatch(slug):
         raise not_found("Playground")
@@ -143,7 +143,7 @@ def list_workspace_skills(call: Call) -> Any:
 
 
 def _skill_text(running: Service, name: str) -> str:
-    """The text of a skill in the workspace; empty if it is missing or unreadable."""
+    """Return the text of a skill in the workspace, or "" if it cannot be read."""
     if not _SKILL.fullmatch(name):
         return ""
     try:
@@ -153,7 +153,7 @@ def _skill_text(running: Service, name: str) -> str:
 
 
 def read_workspace_skill(call: Call, *, name: str) -> Any:
-    """The text of a skill in the workspace."""
+    """Return the text of a skill in the workspace."""
     if not _SKILL.fullmatch(name):
         raise malformed("name must be letters, digits, - or _.")
     text = _skill_text(service.of(call), name)

@@ -1,4 +1,4 @@
-"""What runs while the platform is served: jobs, the heartbeat, their runs."""
+"""Background work of the platform: jobs, the heartbeat, and their runs."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ log = logging.getLogger(__name__)
 
 @contextlib.contextmanager
 def running(setting: Setting) -> Iterator[None]:
-    """Serve the platform; over stdio, only to let its tools find their settings."""
+    """Serve the platform; over stdio, only provide the settings for its tools."""
     with contextlib.ExitStack() as stack:
         here = stack.enter_context(service.serving(setting))
         if setting.space is None:
@@ -33,17 +33,17 @@ def running(setting: Setting) -> Iterator[None]:
                 clock.tick(memory)
                 beat.tick(memory)
 
-            def followed(memory: Commonplace, run: Memory, answer: str) -> None:
+            def act_on_run(memory: Commonplace, run: Memory, answer: str) -> None:
                 if run.attrs["job"] == heartbeat.JOB:
                     heartbeat.act_on_answer(here, memory, answer)
 
-            work = runs.Runs(here, tick, followed)
+            work = runs.Runs(here, tick, act_on_run)
             stack.enter_context(durable.executing(setting.library, runs.KIND, work))
         yield
 
 
 def _prepare(here: service.Service) -> None:
-    """Store the jobs of the configuration, and start the scheduler if there is any job."""
+    """Store the jobs of the configuration; start the scheduler if there are jobs."""
     memory = agents.memory_of(here)
     if not here.setting.library.exists(service.OWNER_SPACE) and not here.folder.exists():
         return

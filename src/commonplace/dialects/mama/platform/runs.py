@@ -1,4 +1,4 @@
-"""Runs of a prompt: a record that says how it went, and the agent that carries it out."""
+"""Runs of a prompt: each is a record with the result, which an agent produces."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ OUTPUT_CHARS = 20_000
 AT_ONCE = 4
 LONGEST_SECONDS = 600.0
 KEPT = 1_000
-"""Runs of a job that are kept, the newest ones."""
+"""The maximum number of stored runs of a job; older ones are deleted."""
 ORIGIN = Origin(client="commonplace", tool="schedule")
 _BASE36 = string.digits + string.ascii_lowercase
 
 
 def new_id(prefix: str) -> str:
-    """An id with the time in milliseconds, as the contract writes them."""
+    """Return a new id with the time in milliseconds, in the contract's format."""
     return f"{prefix}_{time.time_ns() // 1_000_000}_{_random()}"
 
 
@@ -51,13 +51,13 @@ def begin(memory: Commonplace, identity: str, job: str, prompt: str, agent: str)
     return records.add(memory, KIND, identity, f"run of {job}", attrs, f"job:{job}")
 
 
-def ask(memory: Commonplace, identity: str) -> None:
-    """Request that the process which holds the lock executes a run."""
+def request_execution(memory: Commonplace, identity: str) -> None:
+    """Request the execution of a run by the process that holds the lock."""
     durable.ask(memory.library, memory.name, durable.named(KIND, identity))
 
 
 def is_running(memory: Commonplace, job: str) -> bool:
-    """Whether a run of a job is unfinished."""
+    """Return whether a run of a job is unfinished."""
     newest = records.page(memory, KIND, f"job:{job}", limit=AT_ONCE)
     return any(run.attrs["status"] == "running" for run in newest)
 
@@ -96,7 +96,7 @@ class Runs:
         return records.find(self._memory(), identity.partition("~")[2], KIND)
 
     def steps(self, space: str, identity: str) -> int | None:
-        """One step, if there is such a run."""
+        """Return the number of steps, which is one, or None if there is no such run."""
         if space != service.OWNER_SPACE or not self._running.setting.library.exists(space):
             return None
         return None if self._run(identity) is None else 1
@@ -125,13 +125,13 @@ class Runs:
         """Do nothing: a run has no cleanup."""
 
     def failed(self, space: str, identity: str) -> None:
-        """Mark a run as failed that this server cannot execute."""
+        """Mark a run as failed because this server cannot execute it."""
         del space
-        told = "The server could not carry it out; its log says why."
-        finish(self._memory(), identity.partition("~")[2], None, told)
+        message = "The server could not execute the run; see the server's log."
+        finish(self._memory(), identity.partition("~")[2], None, message)
 
     def unfinished(self, given_up: Callable[[], bool]) -> Iterator[tuple[str, str, int]]:
-        """Runs that have not ended."""
+        """Yield runs that have not ended."""
         memory = self._memory()
         if given_up() or not self._running.setting.library.exists(service.OWNER_SPACE):
             return
@@ -143,12 +143,12 @@ class Runs:
                 yield service.OWNER_SPACE, durable.named(KIND, run.ref), 0
 
     def tick(self) -> None:
-        """Begin the runs of jobs that are due."""
+        """Start the runs of jobs that are due."""
         if self._running.setting.library.exists(service.OWNER_SPACE):
             self._clock(self._memory())
 
 
 def to_dict(run: Memory) -> dict[str, Any]:
-    """A run as the logs of a job show it."""
+    """Return the fields of a run for the log of its job."""
     names = ("started_at", "finished_at", "status", "output", "error")
     return {"id": run.ref, **{name: run.attrs[name] for name in names}}

@@ -1,4 +1,4 @@
-"""When a job is due: cron expressions in local time, as people write them."""
+"""Compute when a job is due, from cron expressions in local time."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from zoneinfo import ZoneInfo
 from commonplace.dialects.mama.platform.failures import invalid_value, not_installed
 
 _NAMED = re.compile(r"@(?:yearly|annually|monthly|weekly|daily|midnight|hourly)")
-# croniter's random fields, which would differ on each reading
+# random fields of croniter; they would differ each time they are parsed
 _RANDOM = re.compile(r"(?:^|\s)[hr](?:[(/\s]|$)", re.I)
 
 
 @cache
 def local_zone() -> tzinfo:
-    """The time zone of this machine with its rules; if it is unknown, the present offset."""
+    """Return the time zone of this machine, or its current offset if the zone is unknown."""
     name = os.environ.get("TZ", "").lstrip(":")
     if not name:
         try:
@@ -44,15 +44,15 @@ def _fields(expression: str) -> list[str]:
 
 
 def check(expression: str) -> None:
-    """Refuse an expression that cannot be read, or that is never due."""
+    """Refuse an expression that is invalid or never due."""
     next_due(expression, datetime.now(UTC))
 
 
 def next_due(expression: str, after: datetime, zone: tzinfo | None = None) -> datetime:
-    """The next moment at which an expression is due, in UTC.
+    """Return the next time at which an expression is due, in UTC.
 
-    An hour that the clock repeats counts once for a job at a fixed hour; one that it skips is due
-    at its end.
+    When the clock is set back, a job at a fixed hour runs once in the repeated hour. When the clock
+    is set forward, a job in the skipped hour runs at its end.
     """
     try:
         from croniter import croniter
@@ -73,5 +73,5 @@ def next_due(expression: str, after: datetime, zone: tzinfo | None = None) -> da
 
 
 def _is_repeated(moment: datetime) -> bool:
-    """Whether the clock shows this time for the second time."""
+    """Return whether a local time is the second of two equal ones, after a clock change."""
     return moment.fold == 1 and moment.replace(fold=0).utcoffset() != moment.utcoffset()

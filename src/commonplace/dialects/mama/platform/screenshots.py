@@ -1,4 +1,4 @@
-"""Screenshots of HTML files, by a browser without scripts and network."""
+"""Take screenshots of HTML files with a browser, without scripts and network."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ MILLISECONDS = 30_000
 
 
 def take_screenshot(running: Service, page: Opened) -> Opened:
-    """Take a screenshot of a page; it is stored in the workspace's `temp`."""
+    """Take a screenshot of a page, and store it in the folder `temp` of the workspace."""
     try:
         from playwright.sync_api import Error, sync_playwright
     except ImportError:

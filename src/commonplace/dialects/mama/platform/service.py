@@ -1,8 +1,8 @@
-"""Shared by the platform's routes: their settings, who may call them, how they are declared.
+"""Shared code of the platform's routes: settings, access checks, and the declaration of operations.
 
-All of it belongs to the operator of this installation: it is kept in one space, and a credential of
-another one is refused everywhere. Some operations are for the operator alone, because they run
-prompts, send something out, install, or show logs.
+The platform belongs to the operator of this installation: its data is in one space, and credentials
+of other spaces are refused. Some operations are for the operator only, because they run prompts,
+send messages, install skills, or show logs.
 """
 
 from __future__ import annotations
@@ -33,22 +33,22 @@ if TYPE_CHECKING:
 OWNER_SPACE = "default"
 TOKENS = ("MAMA_AUTH_TOKEN", "MAMA_SERVER_TOKEN")
 SCRIPTS = 2
-"""Scripts that run at once."""
+"""The maximum number of scripts that run at the same time."""
 UPLOADS = 10
-"""Uploads a minute from one address."""
+"""The maximum number of uploads per minute from one address."""
 MINUTE = 60.0
 ADDRESSES = 10_000
-"""Addresses whose uploads are counted."""
+"""The maximum number of addresses for which uploads are counted."""
 RESPONSE_BYTES = 16 * 1024 * 1024
 """Response limit for the longest answers of the contract: 100 runs of a job, or a script."""
 OBJECT_BODY = {"required": True, "content": {"application/json": {"schema": {"type": "object"}}}}
 """The schema of a body with any fields, for the OpenAPI document."""
 Level = Literal["read", "write", "operator"]
-"""Who may call: whoever may read or write the space, or the operator alone."""
+"""The level of an operation: callers who may read or write the space, or only the operator."""
 
 
 class UploadLimit:
-    """Uploads of each address in the last minute."""
+    """Counts the uploads of each address in the last minute."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
@@ -56,18 +56,18 @@ class UploadLimit:
         self._made: OrderedDict[str, deque[float]] = OrderedDict()
 
     def take(self, address: str) -> int:
-        """Count an upload and return 0; or return the seconds to wait, and count nothing."""
+        """Count an upload and return 0, or return the seconds to wait without counting."""
         with self._lock:
             now = self._clock()
-            made = self._made.setdefault(address, deque())
+            times = self._made.setdefault(address, deque())
             self._made.move_to_end(address)
-            while made and made[0] <= now - MINUTE:
-                made.popleft()
-            if len(made) >= UPLOADS:
-                return max(1, math.ceil(made[0] + MINUTE - now))
-            made.append(now)
+            while times and times[0] <= now - MINUTE:
+                times.popleft()
+            if len(times) >= UPLOADS:
+                return max(1, math.ceil(times[0] + MINUTE - now))
+            times.append(now)
             if len(self._made) > ADDRESSES:
-                self._made.popitem(last=False)  # forget the address that was idle longest
+                self._made.popitem(last=False)  # remove the address that has been idle longest
             return 0
 
 
@@ -80,7 +80,7 @@ class Service:
     scripts: threading.BoundedSemaphore = field(
         default_factory=lambda: threading.BoundedSemaphore(SCRIPTS)
     )
-    """Limits how many scripts run at once."""
+    """Limits the number of scripts that run at the same time."""
 
     @property
     def environ(self) -> Mapping[str, str]:
@@ -103,7 +103,7 @@ _services: WeakKeyDictionary[Library, Service] = WeakKeyDictionary()
 
 @contextmanager
 def serving(setting: Setting) -> Iterator[Service]:
-    """Let the routes of a library's server find its settings."""
+    """Register the settings of a library's server for its routes during the block."""
     service = _services[setting.library] = Service(setting)
     try:
         yield service
@@ -112,10 +112,12 @@ def serving(setting: Setting) -> Iterator[Service]:
 
 
 def of(call: Call) -> Service:
-    """The platform that serves a call."""
+    """Return the platform that serves a call."""
     found = _services.get(call.memory.library)
     if found is None:
-        raise PlatformError(501, "NOT_CONFIGURED", "Start the server to use this.")
+        raise PlatformError(
+            501, "NOT_CONFIGURED", "The platform is not running. Start the server to use it."
+        )
     return found
 
 
@@ -126,20 +128,22 @@ def check_owner(call: Call) -> None:
 
 
 def check_operator(call: Call) -> None:
-    """Refuse whoever is not the operator.
+    """Refuse callers other than the operator.
 
-    If a token is set in the environment, the operator is who sends it, or has a credential with the
-    scope `admin`; otherwise, any caller on this machine.
+    If the environment has a token, the operator is a caller with this token, or with a credential
+    that has the scope `admin`. Otherwise, the operator is any caller on this machine.
     """
     check_owner(call)
     caller = call.caller
     if of(call).has_token:
         if not caller.credential:
-            error = PlatformError(401, "UNAUTHORIZED", "This needs the server's token.")
+            error = PlatformError(401, "UNAUTHORIZED", "This operation needs the server's token.")
             error.headers["www-authenticate"] = 'Bearer realm="MAMA"'
             raise error
     elif caller.credential and not _is_local(call.request_info.address):
-        raise NotPermitted(f"Only the operator may use this. Set {TOKENS[0]} to use it remotely.")
+        raise NotPermitted(
+            f"Only the operator may use this operation. Set {TOKENS[0]} to use it remotely."
+        )
 
 
 def _is_local(address: str) -> bool:
@@ -162,7 +166,7 @@ def operation(
     open_world: bool = False,
     response_bytes: int = RESPONSE_BYTES,
 ) -> Tool:
-    """An operation of the platform; its handler runs only for those who may call it."""
+    """Return an operation of the platform; it checks the caller before running the handler."""
     check = check_operator if level == "operator" else check_owner
 
     @functools.wraps(handler)
@@ -180,13 +184,15 @@ def operation(
 
 
 async def read(exchange: Exchange) -> dict[str, Any]:
-    """The arguments from path, query and body; required ones must be present."""
+    """Return the arguments from path, query and body; required ones must be present."""
     try:
         found = await exchange.given()
     except InvalidInput as error:
         raise malformed(error.message) from None
-    given = {name: value for name, value in found.items() if value is not None}
-    needed = [name for name in exchange.input.get("required", ()) if given.get(name) in (None, "")]
+    arguments = {name: value for name, value in found.items() if value is not None}
+    needed = [
+        name for name in exchange.input.get("required", ()) if arguments.get(name) in (None, "")
+    ]
     if needed:
         raise missing(*needed)
-    return given
+    return arguments

@@ -12,16 +12,16 @@ from commonplace.engine.commonplace import Commonplace
 PREFIX = "mama"
 SOURCES = ("viewer", "mobile", "discord", "telegram", "slack", "cron")
 LISTED = ("viewer", "discord", "telegram", "slack")
-"""The groups of the list; sessions on a phone are listed with the viewer's."""
+"""The groups of the list, by source; mobile sessions are in the viewer's group."""
 
 
 def name_of(source: str, channel: str, id: str) -> str:
-    """The name of a session's conversation."""
+    """Return the name of a session's conversation."""
     return f"{PREFIX}:{source}:{channel}:{id}"
 
 
 def every(memory: Commonplace) -> list[dict[str, Any]]:
-    """All sessions, the one that was last active first."""
+    """Return all sessions, the last active one first."""
     found = []
     for name, count in memory.conversations.names():
         parts = name.split(":", 3)
@@ -51,7 +51,7 @@ def _milliseconds(at: Any) -> int:
 
 
 def list_sessions(call: Call) -> Any:
-    """List sessions by where they come from, newest first."""
+    """List sessions by their source, newest first."""
     groups: dict[str, list[dict[str, Any]]] = {name: [] for name in LISTED}
     for session in every(call.memory):
         source = "viewer" if session["source"] == "mobile" else session["source"]
@@ -61,7 +61,7 @@ def list_sessions(call: Call) -> Any:
 
 
 def last_active(call: Call) -> Any:
-    """The session that was last active, or null."""
+    """Return the session that was last active, or null."""
     found = every(call.memory)
     return {"session": found[0] if found else None}
 

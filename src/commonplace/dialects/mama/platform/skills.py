@@ -1,4 +1,4 @@
-"""Skills: texts that agents may read. They are data: nothing of a skill is ever run."""
+"""Skills: texts that agents can read. Skills are data; no part of a skill is ever executed."""
 
 from __future__ import annotations
 
@@ -56,12 +56,12 @@ class Skill:
 
     @property
     def key(self) -> str:
-        """The skill's name in the state file."""
+        """The key of the skill in the state file."""
         return f"{self.source}/{self.id}"
 
     @property
     def folder(self) -> str:
-        """The folder of its files, below DATA/mama."""
+        """The folder of the skill's files, below DATA/mama."""
         return f"skills/{self.source}/{self.id}"
 
     @property
@@ -70,12 +70,12 @@ class Skill:
         return f"mama/{self.folder}/"
 
     def text(self, name: str = TEXTS[0]) -> StoredFile:
-        """The skill's text."""
+        """Return the stored file with the skill's text."""
         return StoredFile(f"{self.folder}/{name}", bytes.decode, str.encode, "")
 
 
 def named(source: str, name: str) -> Skill:
-    """A skill by its name and source, which are checked."""
+    """Return the skill with this source and name; refuse invalid ones."""
     if source not in SOURCES:
         raise malformed(f"source must be one of {', '.join(SOURCES)}.")
     if not _NAME.fullmatch(name) or ".." in name:
@@ -83,15 +83,15 @@ def named(source: str, name: str) -> Skill:
     return Skill(source, name)
 
 
-# --- what is installed ---------------------------------------------------------------------------
+# --- installed skills ----------------------------------------------------------------------------
 
 
 def content(memory: Commonplace, running: Service, skill: Skill) -> str:
-    """The text of a skill; empty if there is none."""
+    """Return the text of a skill, or an empty string if there is none."""
     for name in TEXTS:
         if text := skill.text(name).load(memory, running):
             return str(text)
-    if skill.source == "mama":  # a single file counts as a skill, too
+    if skill.source == "mama":  # a skill can also be a single file
         data = files.read(running.folder / "skills" / f"{skill.id}.md")
         if data is not None:
             return data.decode("utf-8", "replace")
@@ -99,7 +99,7 @@ def content(memory: Commonplace, running: Service, skill: Skill) -> str:
 
 
 def installed(memory: Commonplace, running: Service) -> Iterator[tuple[Skill, str]]:
-    """Every skill with its text, by source and name."""
+    """Yield every skill with its text, by source and name."""
     found: dict[str, Skill] = {}
     for record in files.records.listing(memory, files.KIND):
         parts = (record.ref or "").removeprefix("mama:").split("/")
@@ -126,7 +126,7 @@ def _entries(folder: Path) -> list[Path]:
 
 
 def described(skill: Skill, text: str) -> tuple[str, str]:
-    """Name and description, from the frontmatter, the first heading, or the id."""
+    """Return name and description, from the frontmatter, the first heading, or the id."""
     fields = _frontmatter(text)
     name, description = fields.get("name"), fields.get("description")
     body = _FRONTMATTER.sub("", text, count=1)
@@ -154,7 +154,7 @@ def _frontmatter(text: str) -> dict[str, Any]:
 
 
 def is_enabled(state: dict[str, Any], skill: Skill, text: str) -> bool:
-    """Whether agents see a skill: the state file decides, then the text's frontmatter."""
+    """Return whether a skill is enabled, according to the state file or else the frontmatter."""
     entry = state.get(skill.key)
     if isinstance(entry, dict) and isinstance(entry.get("enabled"), bool):
         return bool(entry["enabled"])
@@ -162,7 +162,7 @@ def is_enabled(state: dict[str, Any], skill: Skill, text: str) -> bool:
 
 
 def to_dict(skill: Skill, text: str, state: dict[str, Any]) -> dict[str, Any]:
-    """A skill as lists show it."""
+    """Return the fields of a skill for lists."""
     name, description = described(skill, text)
     return {
         "id": skill.id, "name": name, "description": description, "source": skill.source,
@@ -171,7 +171,7 @@ def to_dict(skill: Skill, text: str, state: dict[str, Any]) -> dict[str, Any]:
 
 
 def listed(memory: Commonplace, running: Service) -> list[dict[str, Any]]:
-    """Every installed skill as lists show it."""
+    """Return the fields of every installed skill for lists."""
     state = STATE.load(memory, running)
     return [to_dict(skill, text, state) for skill, text in installed(memory, running)]
 
@@ -179,7 +179,7 @@ def listed(memory: Commonplace, running: Service) -> list[dict[str, Any]]:
 def store(
     memory: Commonplace, running: Service, skill: Skill, text: str, more: dict[str, bytes]
 ) -> None:
-    """Store a skill's text and other files, replacing earlier ones."""
+    """Store the text and the other files of a skill; replace earlier ones."""
     for artifact in memory.artifacts.all(prefix=skill.artifacts):
         if artifact.path is not None and artifact.path.removeprefix(skill.artifacts) not in more:
             memory.artifacts.delete(artifact.path)
@@ -211,7 +211,7 @@ def remove(memory: Commonplace, running: Service, skill: Skill) -> None:
 def _merge_servers(
     memory: Commonplace, running: Service, skill: Skill, offered: dict[str, Any]
 ) -> None:
-    """Add a skill's MCP servers to the list; existing ones stay, and none is started."""
+    """Add a skill's MCP servers to mcp-config.json without starting them; keep existing ones."""
     tree = mcp_servers.FILE.load(memory, running)
     held = tree.get(mcp_servers.SERVERS, {})
     kept = {
@@ -242,11 +242,11 @@ def _set_state(
 # --- the catalog ---------------------------------------------------------------------------------
 
 _catalogs: dict[str, tuple[float, list[str]]] = {}
-"""Cache by GitHub's address: when the catalog was read, and the names in it."""
+"""Cache of the catalog by GitHub's address: the time of reading, and the names."""
 
 
 def catalog(running: Service) -> tuple[list[str], str]:
-    """The names that can be installed, and an error message if they may be out of date."""
+    """Return the names of installable skills, and an error message if they may be outdated."""
     address = running.environ.get("COMMONPLACE_GITHUB_API_URL") or github.API
     at, names = _catalogs.get(address, (0.0, []))
     if at and time.monotonic() - at < CATALOG_SECONDS:
@@ -286,7 +286,7 @@ def _checked_source(source: str) -> str:
 
 
 def show_catalog(call: Call, *, source: str) -> Any:
-    """The skills that can be installed."""
+    """Return the skills that can be installed."""
     if _checked_source(source) not in ("all", "cowork"):
         return {"skills": []}
     running = service.of(call)
@@ -296,7 +296,7 @@ def show_catalog(call: Call, *, source: str) -> Any:
 
 
 def search_skills(call: Call, *, q: str, source: str) -> Any:
-    """Installed skills and those of the catalog that contain the query, each once."""
+    """Search installed skills and the catalog; return each skill once."""
     _checked_source(source)
     running = service.of(call)
     found = listed(call.memory, running)
@@ -315,7 +315,7 @@ def search_skills(call: Call, *, q: str, source: str) -> Any:
 
 
 def create_skill(call: Call, *, name: str, content: str, source: str) -> Any:
-    """Create a skill, or replace the one of that name."""
+    """Create a skill, or replace the skill with this name."""
     skill, running = named(source, name), service.of(call)
     with exclusive(call.memory, "create skill"):
         store(call.memory, running, skill, content, _other_files(call.memory, skill))
@@ -331,7 +331,7 @@ def _other_files(memory: Commonplace, skill: Skill) -> dict[str, bytes]:
     }
 
 
-def _held(call: Call, skill: Skill) -> str:
+def _existing_text(call: Call, skill: Skill) -> str:
     text = content(call.memory, service.of(call), skill)
     if not text:
         raise not_found("Skill")
@@ -341,7 +341,7 @@ def _held(call: Call, skill: Skill) -> str:
 def write_skill(call: Call, *, name: str, content: str, source: str) -> Any:
     """Change the text of a skill."""
     with exclusive(call.memory, "write skill"):
-        _held(call, named(source, name))
+        _existing_text(call, named(source, name))
         return create_skill(call, name=name, content=content, source=source)
 
 
@@ -349,7 +349,7 @@ def toggle_skill(call: Call, *, name: str, enabled: bool, source: str) -> Any:
     """Enable or disable a skill."""
     skill = named(source, name)
     with exclusive(call.memory, "toggle skill"):
-        text = _held(call, skill)
+        text = _existing_text(call, skill)
         _set_state(call.memory, service.of(call), skill, text, enabled=enabled)
     return {"updated": True}
 
@@ -358,26 +358,26 @@ def delete_skill(call: Call, *, name: str, source: str) -> Any:
     """Uninstall a skill."""
     skill = named(source, name)
     with exclusive(call.memory, "delete skill"):
-        _held(call, skill)
+        _existing_text(call, skill)
         remove(call.memory, service.of(call), skill)
     return {"deleted": True}
 
 
 def read_skill(call: Call, *, name: str, source: str) -> Any:
-    """The text of a skill."""
-    return {"content": _held(call, named(source, name))}
+    """Return the text of a skill."""
+    return {"content": _existing_text(call, named(source, name))}
 
 
 def install_skill(call: Call, *, source: str, name: str) -> Any:
-    """Install a skill of the catalog, or reinstall one from the URL that it came from."""
+    """Install a skill of the catalog, or reinstall a skill from its URL."""
     skill, running = named(source, name), service.of(call)
     if source == "mama":
-        raise malformed("Skills of the source mama are created, not installed.")
+        raise malformed("Skills of the source mama cannot be installed. Create the skill instead.")
     if source == "external":
         entry = STATE.load(call.memory, running).get(skill.key)
         url = entry.get("repoUrl") if isinstance(entry, dict) else None
         if not isinstance(url, str):
-            raise malformed("The URL of this skill is not known: install it by its URL.")
+            raise malformed("The URL of this skill is unknown. Install the skill by its URL.")
         return _install(call, skill, github.place_of(url), url)
     names, why = catalog(running)
     if name not in names:
@@ -393,13 +393,13 @@ def install_url(call: Call, *, url: str) -> Any:
 
 
 def _install(call: Call, skill: Skill, place: github.Place, url: str = "") -> dict[str, Any]:
-    """Fetch all files first; then store them, all or none."""
+    """Fetch all files of a skill, then store them in one transaction."""
     running = service.of(call)
     with github.Repositories(running) as repositories:
         found = dict(repositories.files(place))
     texts = [name for name in TEXTS if name in found]
     if not texts:
-        raise PlatformError(502, "GATEWAY_ERROR", "There is no SKILL.md or README.md.")
+        raise PlatformError(502, "GATEWAY_ERROR", "The directory has no SKILL.md or README.md.")
     try:
         text = found[texts[0]].decode("utf-8-sig")
     except UnicodeDecodeError:
@@ -421,7 +421,7 @@ def _servers(data: bytes | None) -> dict[str, Any]:
 
 
 async def _read(exchange: Exchange) -> dict[str, Any]:
-    """The arguments of a request; the source may be in the query."""
+    """Read the arguments of a request; the source may be in the query."""
     given = await read(exchange)
     source = exchange.request.query_params.get("source")
     return {"source": source, **given} if source else given

@@ -1,4 +1,4 @@
-"""The team: agents of the configuration, and what they delegate to each other."""
+"""The team: the agents of the configuration, and their delegations."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ from commonplace.platform.exclusive import exclusive
 DELEGATION = "mama_delegation"
 RECENT = 20
 KEPT = 1_000
-"""Delegations that are kept, the newest ones."""
+"""The maximum number of stored delegations; older ones are deleted."""
 LONGEST_SECONDS = 900.0
 SHOWN = (
     "fromAgentId", "toAgentId", "task", "status", "startedAt", "completedAt", "duration", "error",
 )  # fmt: skip
 
 
-def _shown(id: str, agent: Mapping[str, Any]) -> dict[str, Any]:
+def _agent_to_dict(id: str, agent: Mapping[str, Any]) -> dict[str, Any]:
     known = {name: agent.get(name) for name in members.AGENT}
     for name in members.SECRETS:
         known[name] = configuration.MASK if agent.get(name) else None
@@ -36,12 +36,12 @@ def _shown(id: str, agent: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def delegations(memory: Commonplace, limit: int) -> list[Memory]:
-    """The newest delegations."""
-    return [_ended(each) for each in records.page(memory, DELEGATION, limit=limit)]
+    """Return the newest delegations."""
+    return [_with_timeout(each) for each in records.page(memory, DELEGATION, limit=limit)]
 
 
-def _ended(record: Memory) -> Memory:
-    """Whether a delegation has ended; one that is active for too long ended with its server."""
+def _with_timeout(record: Memory) -> Memory:
+    """Return a delegation, marked as failed if it has been active for too long."""
     attrs, latest = record.attrs, record.created_at + timedelta(seconds=LONGEST_SECONDS)
     if attrs["status"] != "active" or datetime.now(UTC) < latest:
         return record
@@ -50,7 +50,7 @@ def _ended(record: Memory) -> Memory:
 
 
 def team_status(call: Call) -> Any:
-    """The state of the team: its agents, recent delegations and chains under way."""
+    """Return the state of the team: agents, recent delegations and active chains."""
     tree = configuration.effective(call.memory, service.of(call))
     enabled = tree["multi_agent"]["enabled"]
     recent = delegations(call.memory, RECENT)
@@ -85,11 +85,11 @@ def _state(id: str, agent: Mapping[str, Any], busy: set[str]) -> str:
 def list_agents(call: Call) -> Any:
     """List the configured agents; tokens are masked."""
     tree = configuration.effective(call.memory, service.of(call))
-    return {"agents": [_shown(id, agent) for id, agent in members.agents_of(tree).items()]}
+    return {"agents": [_agent_to_dict(id, agent) for id, agent in members.agents_of(tree).items()]}
 
 
 def list_delegations(call: Call, *, limit: int) -> Any:
-    """The newest delegations, newest first."""
+    """Return recent delegations, newest first."""
     found = [
         {
             "id": each.ref, "description": each.attrs["task"], "category": "delegation",
@@ -103,7 +103,7 @@ def list_delegations(call: Call, *, limit: int) -> Any:
 
 
 def update_agent(call: Call, *, id: str, changes: Mapping[str, Any]) -> Any:
-    """Change an agent; it takes effect at its next prompt."""
+    """Change an agent; the change takes effect with the next prompt."""
     if not members.ID.fullmatch(id):
         raise PlatformError(400, "INVALID_AGENT_ID", "The id must be letters, digits, - or _.")
     running = service.of(call)

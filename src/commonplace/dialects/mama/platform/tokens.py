@@ -1,4 +1,4 @@
-"""The cost of language models: sums over the events of their runs."""
+"""The cost of language models, summed over the events of their runs."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ DAYS, MOST_DAYS = 30, 90
 
 
 class Sums:
-    """Tokens, cost and runs, added up."""
+    """Totals of tokens, cost and runs."""
 
     def __init__(self) -> None:
         self._numbers = {"input_tokens": 0, "output_tokens": 0, "cache_read_tokens": 0}
@@ -33,7 +33,7 @@ class Sums:
         self._unpriced = 0
 
     def add(self, event: Event) -> None:
-        """Add a run; one whose price is not known is counted as such."""
+        """Add a run; count runs with an unknown price separately."""
         spent = event.payload or {}
         for name in self._numbers:
             value = spent.get(name)
@@ -50,7 +50,7 @@ class Sums:
         return sum(self._numbers.values())
 
     def to_dict(self) -> dict[str, Any]:
-        """The sums under the contract's names."""
+        """Return the totals with the contract's names."""
         return {
             **self._numbers,
             "cost_usd": float(round(self._cost, 6)),
@@ -60,7 +60,7 @@ class Sums:
 
 
 def spent_since(memory: Commonplace, since: datetime) -> Iterator[Event]:
-    """The runs since a moment, newest first."""
+    """Yield the runs since a time, newest first."""
     for kind in EVENTS:
         limit = PAGE
         while True:
@@ -79,7 +79,7 @@ def _sums_by(memory: Commonplace, since: datetime, by: Callable[[Event], str]) -
 
 
 def summary(call: Call) -> Any:
-    """Token totals of the last 24 hours, 7 and 30 days."""
+    """Return token totals of the last 24 hours, 7 and 30 days."""
     now = datetime.now(UTC)
     spans = {"today": timedelta(days=1), "week": timedelta(days=7), "month": timedelta(days=30)}
     sums = {name: Sums() for name in spans}
@@ -91,7 +91,7 @@ def summary(call: Call) -> Any:
 
 
 def by_agent(call: Call) -> Any:
-    """Token totals of each agent over 30 days, most tokens first."""
+    """Return token totals of each agent over 30 days, most tokens first."""
     names: dict[str, str] = {}
 
     def agent(event: Event) -> str:
@@ -107,7 +107,7 @@ def by_agent(call: Call) -> Any:
 
 
 def _name(memory: Commonplace, event: Event) -> str:
-    """An orchestrator's agent by its slug, a being by its name."""
+    """Return the name of an event's agent: the slug of an agent, or the name of a being."""
     found = lookup.find(memory, event.subject)
     if found is None:
         return "unknown"
@@ -117,7 +117,7 @@ def _name(memory: Commonplace, event: Event) -> str:
 
 
 def daily(call: Call, *, days: int) -> Any:
-    """Token totals of each day with runs, oldest first; days are local."""
+    """Return token totals of each day with runs, oldest first; days are local."""
     today = datetime.now(local_zone()).replace(hour=0, minute=0, second=0, microsecond=0)
     since = (today - timedelta(days=days - 1)).astimezone(UTC)
     sums = _sums_by(
