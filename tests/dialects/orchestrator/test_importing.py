@@ -269,7 +269,7 @@ def test_what_is_empty_is_left_out_and_told(workspace: Workspace, tmp_path: Path
         "mempalace_drawers",
     )
     report = importing.import_palace(workspace.memory, folder / importing.CHROMA)
-    assert report.drawers.left_out == ["empty: it is empty"]
+    assert report.drawers.left_out == ["empty: the text is empty"]
 
 
 EXPORT = """# wing0 / room0

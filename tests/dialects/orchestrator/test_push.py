@@ -244,7 +244,7 @@ def test_under_a_key_it_is_sent_once_at_most(pushed: Workspace, service: Service
     title, message = "Hello", "The harbour closes – soon."
     # As if the process ended before there was an answer to keep.
     assert pushing.send(pushed.memory, "anna", title, message, "cut off")[0]
-    with pytest.raises(Conflict, match="not sent twice"):
+    with pytest.raises(Conflict, match="not sent again"):
         pushing.send(pushed.memory, "anna", title, message, "cut off")
     assert len(service.requests) == 3
 

@@ -243,7 +243,7 @@ def test_a_cancel_in_the_midst_of_a_steps_end_is_not_lost(workspace: Workspace) 
         target=workspace.do, args=("cancel_execution",), kwargs={"execution_id": execution}
     )
     with exclusive(workspace.memory, "a step's end"):
-        there = workflows.executed(workspace.memory, execution)
+        there = workflows.get_execution(workspace.memory, execution)
         cancelled.start()
         cancelled.join(timeout=0.3)
         assert cancelled.is_alive()
@@ -436,7 +436,7 @@ def test_killed_at_every_boundary_and_inside_every_step_each_effect_is_there_onc
         assert [one["status"] for one in status["steps"]] == [
             "failed" if n == 7 else "completed" for n in range(10)
         ]
-        said = workflows.executed(workspace.memory, execution).attrs["context"]["said"]
+        said = workflows.get_execution(workspace.memory, execution).attrs["context"]["said"]
         assert said == "start" + "".join(f"+{n}" for n in range(10) if n != 7)
         happened = [event.kind for event in workspace.memory.events.all(subject=execution)]
         assert happened.count("workflow.step.completed") == 10

@@ -1,8 +1,8 @@
-"""How a function becomes a tool, and how its answers and failures are returned.
+"""Turn functions into tools, and return their answers and errors in the contract's format.
 
 A tool's parameters, defaults and required arguments are those of its function. The keys of its
-answer are declared with empty values (`""`, `0`, `[]`), so that every answer has all of them. A
-tool whose answer has `info` or `error` reports bad input there, as the contract says.
+answer are declared with empty values (`""`, `0`, `[]`), so that every answer has all keys. A tool
+whose answer has the key `info` or `error` reports invalid input there, as the contract defines.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ Answer = dict[str, Any]
 
 
 class Unsuccessful(CommonplaceError):
-    """The request was valid but did not succeed; `answer` has the keys that are known."""
+    """A valid request has failed; `answer` contains the known keys of the answer."""
 
     code = "UNSUCCESSFUL"
 
@@ -52,25 +52,25 @@ def tool(
     lists: bool = True,
     **options: Any,
 ) -> Callable[[Function], Function]:
-    """Make a tool of a function, with options of `Tool`; without `lists`, one for REST only."""
+    """Return a decorator that makes a function a tool; without `lists`, for REST only."""
 
     def mark(function: Function) -> Function:
         required, properties = _parameters(function)
         own_caption = CAPTION in properties
 
-        def handler(call: Call, **given: Any) -> Answer:
+        def handler(call: Call, **arguments: Any) -> Answer:
             if not own_caption:
-                given.pop(CAPTION, None)
-            if any(_is_blank(given.get(name)) for name in required):
+                arguments.pop(CAPTION, None)
+            if any(_is_blank(arguments.get(name)) for name in required):
                 raise InvalidInput(required_message(required))
-            return {**answer_of(output), **function(call, **given)}
+            return {**answer_of(output), **function(call, **arguments)}
 
         output = object_of(
             list(gives), **{name: {"type": _type_of(value)} for name, value in gives.items()}
         )
         if not own_caption and lists:
             properties[CAPTION] = _CAPTION
-        made = Tool(
+        declared = Tool(
             name=function.__name__,
             title=function.__name__.replace("_", " ").capitalize(),
             description=inspect.getdoc(function) or "",
@@ -80,14 +80,14 @@ def tool(
             output=output,
             **options,
         )
-        function.__dict__["tool" if lists else "operation"] = made
+        function.__dict__["tool" if lists else "operation"] = declared
         return function
 
     return mark
 
 
 def operation(scope: Scope, gives: Mapping[str, Any]) -> Callable[[Function], Function]:
-    """Make an operation of a function: for REST routes, not listed as an MCP tool."""
+    """Return a decorator that makes a function an operation of a REST route."""
     return tool(scope, gives, lists=False)
 
 
@@ -97,7 +97,7 @@ def _parameters(function: Function) -> tuple[list[str], dict[str, Any]]:
     properties: dict[str, Any] = {}
     for name, parameter in inspect.signature(function).parameters.items():
         if parameter.kind is not inspect.Parameter.KEYWORD_ONLY:
-            continue  # the positional parameter `call`
+            continue  # skip the positional parameter `call`
         properties[name] = _schema(hints[name])
         if parameter.default is inspect.Parameter.empty:
             required.append(name)
@@ -107,7 +107,7 @@ def _parameters(function: Function) -> tuple[list[str], dict[str, Any]]:
 
 
 def _schema(hint: Any) -> dict[str, Any]:
-    """The schema of an annotation: a type, and maybe a description or parts of a schema."""
+    """Return the schema of an annotation: a type, optionally with a description or a schema."""
     schema: dict[str, Any] = {}
     if get_origin(hint) is Annotated:
         hint, *notes = get_args(hint)
@@ -125,7 +125,7 @@ def _is_blank(value: Any) -> bool:
 
 
 def required_message(names: Sequence[str]) -> str:
-    """The message when a required parameter is missing or empty."""
+    """Return the error message for missing or empty required parameters."""
     if len(names) == 1:
         return f"{names[0]} is required"
     if len(names) == 2:
@@ -134,12 +134,12 @@ def required_message(names: Sequence[str]) -> str:
 
 
 def answer_of(output: Any) -> Answer:
-    """An answer with empty values."""
+    """Return an answer with an empty value for each key."""
     return {name: type(_EMPTY[schema["type"]])() for name, schema in output["properties"].items()}
 
 
 def tools_defined_in(*modules: ModuleType) -> tuple[tuple[Tool, ...], tuple[Tool, ...]]:
-    """(tools, operations) that are defined in some modules, in the order of their lines."""
+    """Return (tools, operations) of some modules, in the order of their definition."""
     marks = [
         member.__dict__
         for module in modules
@@ -153,7 +153,7 @@ def tools_defined_in(*modules: ModuleType) -> tuple[tuple[Tool, ...], tuple[Tool
 
 
 def fail(tool: Tool, error: CommonplaceError) -> Wire:
-    """A failure, in the key that the tool's contract has for it."""
+    """Return an error result; the message is in the key that the contract defines."""
     answer = answer_of(tool.output)
     text = _message(tool, error)
     known = isinstance(error, InvalidInput | NotFound | Conflict | Unsuccessful)
@@ -161,7 +161,9 @@ def fail(tool: Tool, error: CommonplaceError) -> Wire:
         answer |= error.answer
     if "info" in answer and known:
         answer["info"] = text
-    elif "info" not in answer and "error" in answer:  # the tool failed; it is not a protocol error
+    elif (
+        "info" not in answer and "error" in answer
+    ):  # the tool has failed; this is not an error of the protocol
         answer["error"] = text
     else:
         return {"content": [{"type": "text", "text": text}], "isError": True}
@@ -176,12 +178,12 @@ def _message(tool: Tool, error: CommonplaceError) -> str:
     required = tool.input.get("required", [])
     if error.field in required and error.message.startswith(f"{error.field} is required"):
         return required_message(required)
-    # The contract's own messages have no full stop and get no hint.
+    # Messages of the contract have no full stop and no hint.
     return str(error) if error.message.endswith(".") else error.message
 
 
 def refuse(status: int, code: str, message: str, request: str) -> dict[str, Any] | str:
-    """The body of a refused request: plain text where the contract says so."""
+    """Return the body of an HTTP error, as JSON or as plain text, as the contract defines."""
     if status == 401:
         missing = message.startswith("No token")
         return "missing authorization" if missing else "invalid token"
@@ -189,10 +191,10 @@ def refuse(status: int, code: str, message: str, request: str) -> dict[str, Any]
 
 
 def stamp(at: datetime | None) -> str:
-    """A moment as RFC 3339, in seconds."""
+    """Format a time as RFC 3339, in seconds."""
     return "" if at is None else f"{at.astimezone(UTC):%Y-%m-%dT%H:%M:%SZ}"
 
 
 def clamped(value: int, default: int, most: int) -> int:
-    """A number of results: the default for 0, and at most the maximum."""
+    """Return the number of results: the default for 0, and at most `most`."""
     return min(value, most) if value > 0 else default

@@ -12,9 +12,9 @@ from commonplace.engine.model import Artifact, Origin
 from commonplace.errors import Conflict, InvalidInput, NotFound
 
 CONTENT_BYTES = 512 * 1024
-READ_BYTES = 16 * CONTENT_BYTES  # the answer has the content twice, once escaped twice
+READ_BYTES = 16 * CONTENT_BYTES  # an answer contains the content twice, in one place escaped twice
 OUTCOMES = ("approved", "changes_requested", "commented")
-MINE = "agent_slug"  # marks artifacts of this dialect, in their attrs
+MINE = "agent_slug"  # the attr that marks artifacts of this dialect
 
 AgentId = Annotated[str, "The id of the agent that does it."]
 AgentSlug = Annotated[str, "Its slug; one of the two is required."]
@@ -37,12 +37,12 @@ def create_artifact(
     agent = workspaces.get_agent(call.memory, agent_id, agent_slug)
     conversation = workspaces.conversation_id_of(call, conversation_id)
     attrs = {MINE: agent.slug, "conversation_id": conversation}
-    made = call.memory.artifacts.create(
+    artifact = call.memory.artifacts.create(
         content, title=title, media_type=content_type or "text/markdown", attrs=attrs,
         origin=_by_agent(call, agent.slug),
     )  # fmt: skip
-    _announce(call, made, agent.slug, f"created “{title}”, version 1")
-    return {"artifact_id": made.id, "version": 1, "info": "artifact created"}
+    _announce(call, artifact, agent.slug, f"created “{title}”, version 1")
+    return {"artifact_id": artifact.id, "version": 1, "info": "artifact created"}
 
 
 @tool(
@@ -161,7 +161,7 @@ def _found(call: Call, identity: str) -> Artifact:
 
 
 def _own(call: Call, identity: str) -> Artifact:
-    """An artifact of this dialect; a Conflict for another one."""
+    """Return an artifact of this dialect; raise Conflict for another dialect's artifact."""
     artifact = _found(call, identity)
     if MINE not in artifact.attrs:
         raise Conflict("this artifact belongs to another dialect; change it there")

@@ -1,7 +1,7 @@
-"""The type of a text: decision, preference, milestone, problem or emotional.
+"""Classify a text as decision, preference, milestone, problem or emotional.
 
-Each type has patterns; segments of a text are scored by how many patterns occur in them. A problem
-that was solved is a milestone.
+Each type has patterns. The score of a segment is the number of patterns that occur in it. A solved
+problem is a milestone.
 """
 
 from __future__ import annotations
@@ -89,13 +89,13 @@ class Classified:
 
 
 def classify(text: str, least: float = TOOL_CONFIDENCE) -> list[Classified]:
-    """The type of each segment that has one."""
+    """Return the segments that have a type, with the type."""
     found = (_segment(segment) for segment in segments(text))
     return [one for one in found if one is not None and one.confidence >= least]
 
 
 def segments(text: str) -> list[str]:
-    """A text split by speakers, by paragraphs, or, if it is one long block, by lines."""
+    """Split a text by speakers, by paragraphs, or, if it is one long paragraph, by lines."""
     lines = text.splitlines()
     if sum(bool(_SPEAKER.match(line)) for line in lines) >= SPEAKERS:
         return _by_speaker(lines)
@@ -118,7 +118,7 @@ def _by_speaker(lines: list[str]) -> list[str]:
 
 
 def prose_of(segment: str) -> str:
-    """The segment without code; unchanged if it is all code."""
+    """Return the segment without its code; a segment of code only stays unchanged."""
     lines = _FENCED.sub("", segment).splitlines()
     prose = "\n".join(line for line in lines if not _CODE_LINE.match(line)).strip()
     return prose or segment
@@ -141,7 +141,7 @@ def _segment(segment: str) -> Classified | None:
 
 
 def _resolved(best: str, prose: str, scores: dict[str, int]) -> str:
-    """A solved problem has the type of its outcome."""
+    """Return the final type: a solved problem gets the type of its outcome."""
     if best != "problem":
         return best
     glad = len(_GLAD.findall(prose)) > len(_SAD.findall(prose))

@@ -1,4 +1,4 @@
-"""The declaration of the dialect."""
+"""The declaration of the orchestrator dialect."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The Memory Palace: drawers, which are verbatim texts in a room of a wing, and the tools for them.
+"""The Memory Palace and its tools: verbatim texts (drawers), sorted into rooms of wings.
 
 Each drawer is a memory of the space.
 """
@@ -52,11 +52,11 @@ L1_DRAWERS = 15
 L1_SNIPPET_CHARS = 200
 L1_CHARS = 2_000
 PROMPT_CHARS = 14_000
-"""How long the text before a message to an agent may be."""
+"""The maximum length of the wake-up text, which precedes a message to an agent."""
 ELSEWHERE = "shared"
-"""The wing in which memories of other dialects are shown, each in the room of its kind."""
+"""The wing that contains memories of other dialects; their kind is the room."""
 
-# The palace's type for memories of other dialects, by their kind.
+# The type of memories of other dialects in the palace, by kind.
 KINDS: Mapping[str, str] = {
     "decision": "decision",
     "preference": "preference",
@@ -66,7 +66,7 @@ KINDS: Mapping[str, str] = {
     "diary": "diary",
     "*": "general",
 }
-_FILLER = frozenset(  # shorter phrases are already rejected by their length
+_FILLER = frozenset(  # shorter phrases are rejected because of their length
     {"thanks a lot", "thank you so much", "thank you very much", "sounds good", "good morning",
      "good night", "good evening", "good afternoon", "no problem", "you're welcome", "of course",
      "see you later", "sounds good to me", "that's great", "very nice", "makes sense"}
@@ -74,41 +74,41 @@ _FILLER = frozenset(  # shorter phrases are already rejected by their length
 
 
 def is_noise(content: str) -> bool:
-    """Whether a text is too short or too trivial to keep."""
+    """Return whether a text is too short or too trivial to store."""
     said = content.strip()
     return len(said) < LEAST_CHARS or said.lower().strip(" .!?,") in _FILLER
 
 
 def drawer_id(wing: str, room: str, content: str) -> str:
-    """The id of a drawer, from its address and text."""
+    """Return the id of a drawer, a hash of wing, room and text."""
     return f"drawer_{wing}_{room}_{hashlib.sha256(content.encode()).hexdigest()[:16]}"
 
 
 def address_tags(wing: str, room: str) -> list[str]:
-    """The tags of drawers in a room of a wing."""
+    """Return the tags of drawers in a room of a wing."""
     return [_tag("wing", wing), _tag("room", room)]
 
 
 def _tag(sort: str, name: str) -> str:
     tag = f"{sort}:{name}"
-    if len(tag) > 100:  # longer than a tag may be
+    if len(tag) > 100:  # a longer name is hashed, because tags have a maximum length
         tag = f"{sort}:{hashlib.sha256(name.encode()).hexdigest()[:32]}"
     return tag
 
 
 def wing_of_agent(name: str) -> str:
-    """The wing of an agent's diary."""
+    """Return the wing of an agent's diary."""
     return "wing_" + name.strip().lower().replace(" ", "_").replace("'", "")
 
 
 def counts(memory: Commonplace) -> list[tuple[tuple[str, str, str], int]]:
-    """((wing, room, hall), how many drawers)."""
+    """Return the number of drawers of each (wing, room, hall)."""
     found = engine_call(memory, memories.tally, ["wing", "room", "hall"], OWN)
     return [((wing, room, hall), count) for (wing, room, hall), count in found.items()]
 
 
 def presented(found: Memory, similarity: float) -> dict[str, Any]:
-    """A drawer, or another dialect's memory in the shape of one."""
+    """Return the fields of a drawer, or of another dialect's memory as a drawer."""
     attrs = found.attrs
     own = found.kind in OWN
     return {
@@ -128,7 +128,7 @@ def presented(found: Memory, similarity: float) -> dict[str, Any]:
 def search(
     memory: Commonplace, query: str, *, limit: int, wing: str = "", room: str = ""
 ) -> list[dict[str, Any]]:
-    """The most similar live memories, of all or of a wing or room."""
+    """Return the most similar live memories, optionally of a wing or a room."""
     tags = [_tag(sort, name) for sort, name in (("wing", wing), ("room", room)) if name]
     conditions: dict[str, Any] = {"tags_all": tags}
     if tags:
@@ -141,18 +141,18 @@ def search(
 
 
 def _search_other_dialects(memory: Commonplace, query: str, limit: int, room: str) -> Sequence[Hit]:
-    """Memories of other dialects; of one kind, if a room is given."""
+    """Search memories of other dialects; a room restricts the search to one kind."""
     if not room:
         return by_meaning(memory, query, limit=limit, without_kinds=OWN)
     try:
         kind = checks.kind(room)
-    except InvalidInput:  # not a valid kind, so no such room exists
+    except InvalidInput:  # the name is not a valid kind, so there is no such room
         return []
     return [] if kind in OWN else by_meaning(memory, query, limit=limit, kinds=[kind])
 
 
 def by_meaning(memory: Commonplace, query: str, *, limit: int, **conditions: Any) -> Hits:
-    """The most similar memories; by words without a model that knows the script."""
+    """Search by meaning, or by words if no embedding model knows the query's script."""
     from commonplace.engine.finding.recall import MEANING_ONLY
 
     hits = memory.recall(query, limit=limit, weighting=MEANING_ONLY, minimum=0, **conditions)
@@ -162,7 +162,7 @@ def by_meaning(memory: Commonplace, query: str, *, limit: int, **conditions: Any
 
 
 def put(memory: Commonplace, wing: str, room: str, content: str, **about: str) -> tuple[str, str]:
-    """Store a drawer once; return its id and type. Similar drawers gain importance."""
+    """Store a drawer unless it exists; return its id and type. Similar ones gain importance."""
     for name, value in (("wing", wing), ("room", room)):
         if len(value) > NAME_CHARS:
             raise InvalidInput(f"{name} exceeds max length of {NAME_CHARS}")
@@ -182,7 +182,7 @@ def put(memory: Commonplace, wing: str, room: str, content: str, **about: str) -
     near = by_meaning(memory, content, limit=NEIGHBOURS, kinds=OWN, count=False)
     try:
         _store(memory, identity, wing, room, content, DRAWER, importance, memory_type, about)
-    except Conflict:  # another call has stored it since
+    except Conflict:  # another call has stored the same text
         return identity, memory_type
     for hit in near:
         if hit.similarity > NEAR:
@@ -193,7 +193,7 @@ def put(memory: Commonplace, wing: str, room: str, content: str, **about: str) -
 
 
 def write_diary(memory: Commonplace, agent: str, entry: str, topic: str) -> str:
-    """Store an entry of an agent's diary; return its id. The same text twice is a Conflict."""
+    """Store a diary entry of an agent and return its id; raise Conflict for a repeated text."""
     _check_length("entry", entry, CONTENT_CHARS)
     if len(agent) > NAME_CHARS or len(topic) > NAME_CHARS:
         raise InvalidInput(f"agent_name and topic may have at most {NAME_CHARS} characters")
@@ -204,7 +204,7 @@ def write_diary(memory: Commonplace, agent: str, entry: str, topic: str) -> str:
         if lookup.find(memory, identity) is None:
             _store(memory, identity, wing, DIARY, entry, DIARY, USUAL, DIARY, about)
             return identity
-    except Conflict:  # another call has stored it since
+    except Conflict:  # another call has stored the same text
         pass
     raise Conflict(WRITTEN_BEFORE)
 
@@ -235,7 +235,7 @@ def _store(
 
 @contextlib.contextmanager
 def _within_limit(memory: Commonplace) -> Iterator[None]:
-    """Add a drawer unless there are too many: checked before, and again under the write lock."""
+    """Check the limit of drawers before the block, and again after it under the write lock."""
     _check_count(memory, MOST_DRAWERS - 1)
     yield
     _check_count(memory, MOST_DRAWERS)
@@ -252,23 +252,23 @@ def _check_length(name: str, text: str, most: int) -> None:
 
 
 def delete(memory: Commonplace, identity: str) -> None:
-    """Archive a drawer; 'commonplace restore' brings it back."""
+    """Archive a drawer; 'commonplace restore' restores it."""
     found = lookup.find(memory, identity)
     if found is None or (found.kind in OWN and found.state not in LIVE_STATES):
         raise NotFound("drawer not found")
     if found.kind not in OWN:
-        raise Conflict(f"this is a {found.kind} of another dialect; change it there")
+        raise Conflict(f"this is a {found.kind} of another dialect; use that dialect to change it")
     memory.forget(found.id)
 
 
 def identity_of(memory: Commonplace) -> str:
-    """The workspace's description of itself; empty if there is none."""
+    """Return the identity text of the workspace, or an empty string if there is none."""
     found = lookup.find_live(memory, IDENTITY_REF)
     return found.text if found is not None else ""
 
 
 def set_identity(memory: Commonplace, content: str) -> None:
-    """Replace the workspace's description of itself."""
+    """Replace the identity text of the workspace."""
     _check_length("content", content, IDENTITY_CHARS)
     with exclusive(memory, "set identity"):
         found = lookup.find(memory, IDENTITY_REF)
@@ -285,7 +285,7 @@ def set_identity(memory: Commonplace, content: str) -> None:
 
 
 def wake_up(memory: Commonplace) -> str:
-    """The identity (L0) and the most important drawers (L1) for a model; empty if none."""
+    """Return the identity (L0) and the most important drawers (L1) as text for a model."""
     identity = identity_of(memory)
     parts = [f"## Identity\n{neutral(cut(identity, L0_CHARS))}" if identity else ""]
     best, _ = memory.browse(kinds=OWN, order="importance", limit=L1_DRAWERS)
@@ -293,17 +293,17 @@ def wake_up(memory: Commonplace) -> str:
     for drawer in best:
         snippet = " ".join(cut(drawer.text, L1_SNIPPET_CHARS).split())
         by_room[str(drawer.attrs.get("room", ""))].append(f"- {neutral(snippet)}")
-    parts.append(_within("## Essential memories", by_room, L1_CHARS))
+    parts.append(_fit_entries("## Essential memories", by_room, L1_CHARS))
     return "\n\n".join(part for part in parts if part)
 
 
-def _within(heading: str, by_room: Mapping[str, Sequence[str]], chars: int) -> str:
+def _fit_entries(heading: str, by_room: Mapping[str, Sequence[str]], chars: int) -> str:
     text = heading
     for room, lines in by_room.items():
-        begun = f"{text}\n[{neutral(room)}]"
-        if len(begun) + len(lines[0]) + 1 > chars:
+        started = f"{text}\n[{neutral(room)}]"
+        if len(started) + len(lines[0]) + 1 > chars:
             break
-        text = begun
+        text = started
         for line in lines:
             if len(text) + len(line) + 1 > chars:
                 return text
@@ -312,7 +312,7 @@ def _within(heading: str, by_room: Mapping[str, Sequence[str]], chars: int) -> s
 
 
 def cut(text: str, chars: int) -> str:
-    """The text, cut to a number of characters with three dots if it is longer."""
+    """Truncate a text to a number of characters, with three dots at the end."""
     return text if len(text) <= chars else text[:chars] + "..."
 
 

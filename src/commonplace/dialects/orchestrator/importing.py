@@ -1,7 +1,7 @@
-"""Import of a MemPalace: its Chroma store with its knowledge graph, or its export.
+"""Import a MemPalace: its Chroma store with its knowledge graph, or its export.
 
-Every drawer keeps its id, so that a second import, or one after a crash, adds only what is missing.
-The source is only read, piece by piece.
+Every drawer keeps its id, so that a second import, or one after a crash, adds missing drawers only.
+The source is read piece by piece and is never changed.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ class Found:
 
 @dataclass
 class Counts:
-    """How many rows were found, added, unchanged, and why others were skipped."""
+    """The numbers of found, added and unchanged rows, and the reasons for skipped rows."""
 
     found: int = 0
     added: int = 0
@@ -94,10 +94,10 @@ def import_palace(
     progress: Progress | None = None,
     origin: Origin | None = None,
 ) -> Report:
-    """Import a MemPalace's directory, its Chroma file, or its export.
+    """Import the directory of a MemPalace, its Chroma file, or its export.
 
-    It is stored in batches, so that others can write meanwhile and a crash costs one batch; undo
-    reverts all batches of an import together.
+    Each batch is one transaction, so that other callers can write between batches and a crash loses
+    one batch only. Undo reverts all batches of an import together.
     """
     home = source if source.is_dir() else source.parent
     chroma = home / CHROMA if source.is_dir() else source
@@ -136,7 +136,7 @@ Thing = TypeVar("Thing")
 
 
 def _segments(copy: foreign.Copy, file: Path) -> set[Any]:
-    """The ids of the segments of a Chroma store that hold drawers."""
+    """Return the ids of the segments of a Chroma store that hold drawers."""
     collections = list(copy.rows("collections", _CHROMA_TABLES["collections"]))
     if not collections and next(copy.rows("embeddings", ("id",)), None) is None:
         raise InvalidInput(f"{file} is not a Chroma store.", hint=f"Give the {CHROMA} of a palace.")
@@ -146,14 +146,14 @@ def _segments(copy: foreign.Copy, file: Path) -> set[Any]:
 
 
 def chroma_drawers(copy: foreign.Copy, segments: Container[Any]) -> Iterator[Found]:
-    """The drawers of a Chroma store, in the order in which they were filed."""
+    """Yield the drawers of a Chroma store, in the order in which they were filed."""
     metadata = itertools.groupby(
         copy.rows("embedding_metadata", _CHROMA_TABLES["embedding_metadata"], "id"),
         key=lambda row: row["id"],
     )
     at, rows = next(metadata, (None, iter(())))
     for drawer in copy.rows("embeddings", _CHROMA_TABLES["embeddings"], "id"):
-        while at is not None and at < drawer["id"]:  # both are sorted by id
+        while at is not None and at < drawer["id"]:  # both queries are sorted by id
             at, rows = next(metadata, (None, iter(())))
         if drawer["segment_id"] not in segments:
             continue
@@ -167,7 +167,7 @@ def _value(row: Mapping[str, Any]) -> Any:
 
 
 def exported_drawers(folder: Path) -> Iterator[Found]:
-    """The drawers of an export: a Markdown file for each room, in a folder for each wing."""
+    """Yield the drawers of an export: a Markdown file for each room, in a folder for each wing."""
     for file in sorted(folder.glob("*/*.md")):
         text = file.read_text(encoding="utf-8")
         heading = _HEADING.match(text)
@@ -184,7 +184,7 @@ def exported_drawers(folder: Path) -> Iterator[Found]:
 
 
 def graph_triples(copy: foreign.Copy) -> Iterator[dict[str, Any]]:
-    """The triples of a knowledge graph, with the names of their entities."""
+    """Yield the triples of a knowledge graph, with the names of their entities."""
     entities = copy.rows("entities", _GRAPH_TABLES["entities"])
     names = {row["id"]: row["name"] for row in entities}
     for row in copy.rows("triples", _GRAPH_TABLES["triples"]):
@@ -193,7 +193,7 @@ def graph_triples(copy: foreign.Copy) -> Iterator[dict[str, Any]]:
 
 
 def found_drawers(source: Path) -> Iterator[Found]:
-    """The drawers of a MemPalace, of its Chroma file or its export."""
+    """Yield the drawers of a MemPalace, from its Chroma file or its export."""
     chroma = source / CHROMA if source.is_dir() else source
     if not chroma.is_file():
         yield from exported_drawers(source)
@@ -236,7 +236,7 @@ class _Import:
         drafts: dict[str, Draft] = {}
         for each in batch:
             if not each.content.strip():
-                counts.left_out.append(f"{each.id}: it is empty")
+                counts.left_out.append(f"{each.id}: the text is empty")
             elif each.id in drafts:
                 counts.unchanged += 1
             else:
@@ -254,7 +254,7 @@ class _Import:
                 _store_triple(self._memory, triple, counts)
 
     def store_identity(self, file: Path) -> bool:
-        """Store the palace's identity, unless the workspace has one; return whether it did."""
+        """Store the palace's identity unless the workspace has one; return whether it did so."""
         if not file.is_file() or drawers.identity_of(self._memory):
             return False
         text = file.read_text(encoding="utf-8", errors="replace").strip()[: drawers.IDENTITY_CHARS]
@@ -301,7 +301,7 @@ def _number(value: Any) -> float | None:
 
 
 def _moment(value: Any) -> datetime | None:
-    """A date; None if it cannot be read."""
+    """Parse a date; return None if it is invalid."""
     if not isinstance(value, str):
         return None
     try:
@@ -316,11 +316,11 @@ def _moment(value: Any) -> datetime | None:
 def _store_triple(memory: Commonplace, triple: Mapping[str, Any], counts: Counts) -> None:
     names = [str(triple[part] or "") for part in ("subject", "predicate", "object")]
     if not all(name.strip() for name in names):
-        counts.left_out.append(f"{triple['id']}: a part of it is empty")
+        counts.left_out.append(f"{triple['id']}: subject, predicate or object is empty")
         return
     start, end = _moment(triple["valid_from"]), _moment(triple["valid_to"])
     if start is not None and end is not None and end < start:
-        counts.left_out.append(f"{triple['id']}: it ends before it begins")
+        counts.left_out.append(f"{triple['id']}: the end is before the start")
         return
     subject, predicate, object_ = names
     known = memory.facts.query(subject, role="subject", predicate=predicate, limit=checks.LIMIT)
@@ -346,7 +346,7 @@ def _is_same(
     start: datetime | None,
     end: datetime | None,
 ) -> bool:
-    """Whether a fact is the triple: imported before, or added here with the same words."""
+    """Return whether a fact equals the triple, by its id or by its words and dates."""
     if fact.attrs.get("mempalace") == triple["id"]:
         return True
     same = key(fact.object) == key(object_) and fact.valid_to == end

@@ -1,4 +1,4 @@
-"""The knowledge graph: facts with the time for which they are true."""
+"""The knowledge graph: facts with the time for which they are valid."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _ROLES: dict[str, Role] = {"both": "any", "outgoing": "subject", "incoming": "ob
 
 
 def to_dict(fact: Fact, direction: str = "") -> dict[str, Any]:
-    """A triple; an unknown date is empty."""
+    """Return the fields of a triple; an unknown date is an empty string."""
     return {
         "subject": fact.subject,
         "predicate": fact.predicate,
@@ -35,7 +35,7 @@ def to_dict(fact: Fact, direction: str = "") -> dict[str, Any]:
 
 
 def day(at: datetime | None) -> str:
-    """A date, with its time only if it has one."""
+    """Format a time as a date, with the time of day unless it is midnight."""
     if at is None:
         return ""
     if (at.hour, at.minute, at.second, at.microsecond) == (0, 0, 0, 0):
@@ -59,7 +59,7 @@ def memory_kg_query(
 def about(
     memory: Commonplace, entity: str, as_of: str = "", direction: str = "both"
 ) -> list[dict[str, Any]]:
-    """The facts of a person or thing, the newest first."""
+    """Return the facts about a person or thing, newest first."""
     role = _ROLES.get(direction)
     if role is None:
         raise InvalidInput("direction must be outgoing, incoming or both")
@@ -120,7 +120,7 @@ def memory_kg_invalidate(
 
 
 def _today(memory: Commonplace, subject: str, predicate: str, object: str) -> datetime:
-    """The start of today as the end of a fact; or now, if the fact began today."""
+    """Return the end of a fact that ends today: the start of the day, or now if it began today."""
     at = datetime.now(UTC)
     day = at.replace(hour=0, minute=0, second=0, microsecond=0)
     facts = memory.facts.query(

@@ -1,7 +1,7 @@
-"""Decay and pruning of drawers that nobody reads.
+"""Decay and prune drawers that nobody reads.
 
-Importance falls by a constant factor each day. It is written once a week, since every change stores
-a version of the drawer. Pruning archives drawers and deletes nothing.
+Importance falls by a constant factor each day. The new value is stored once a week, because every
+change stores a version of the drawer. Pruning archives drawers and deletes none.
 """
 
 from __future__ import annotations
@@ -44,14 +44,14 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """How many drawers one daily run changed."""
+    """The numbers of drawers that a daily run changed."""
 
     decayed: int = 0
     pruned: int = 0
 
 
 def decayed(importance: float, days: int) -> float:
-    """An importance (0 to 5) after some days of decay."""
+    """Return the importance (0 to 5) after some days of decay."""
     return max(min(importance, FLOOR), importance * DAILY**days)
 
 
@@ -78,7 +78,7 @@ def _fade(memory: Commonplace, at: datetime) -> int:
         before = drawer.importance * drawers.SCALE
         after = decayed(before, days)
         if days >= STEP_DAYS and after < before:
-            with contextlib.suppress(Conflict):  # the drawer was changed since it was read
+            with contextlib.suppress(Conflict):  # another caller has changed the drawer
                 memory.revise(
                     drawer.id,
                     importance=after / drawers.SCALE,
@@ -90,7 +90,7 @@ def _fade(memory: Commonplace, at: datetime) -> int:
 
 
 def _days_due(memory: Commonplace, drawer: Memory, at: datetime) -> int:
-    """The days of decay that are not yet written."""
+    """Return the number of days whose decay is not stored yet."""
     read = memory.usage(drawer.id).last_access
     if read is not None and at - read < timedelta(days=UNREAD_DAYS):
         return 0
@@ -101,7 +101,7 @@ def _days_due(memory: Commonplace, drawer: Memory, at: datetime) -> int:
 
 
 def _prune(memory: Commonplace) -> int:
-    """Archive the least important drawers, except for the best SPARED of them."""
+    """Archive the least important drawers, except for the best SPARED ones."""
     faint = [
         drawer
         for drawer in list(lookup.every(memory, order="oldest", kinds=drawers.OWN))
@@ -117,7 +117,7 @@ def _prune(memory: Commonplace) -> int:
 
 @contextlib.contextmanager
 def running(setting: Setting) -> Iterator[None]:
-    """Run the daily upkeep of all spaces in the background."""
+    """Run the daily decay and pruning of all spaces in the background."""
     stop = threading.Event()
 
     def upkeep() -> None:

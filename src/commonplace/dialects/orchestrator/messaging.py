@@ -1,4 +1,4 @@
-"""The history of agents, and messages from one agent to another."""
+"""The history of agents, and messages between agents."""
 
 from __future__ import annotations
 
@@ -39,7 +39,9 @@ TRUNCATED = "\n[truncated]"
 SECONDS = 300.0
 RECENT = 20
 RECENT_CHARS = 500
-LONGEST_RUN = timedelta(minutes=30)  # a message that runs longer than this ended with its process
+LONGEST_RUN = timedelta(
+    minutes=30
+)  # a message that is active for longer must have ended with its process
 
 
 @tool("write", {"created": False, "info": ""})
@@ -82,9 +84,9 @@ def send_message_to_agent(
     if runtime is None:
         raise InvalidInput("agent messaging not configured on this server")
     message = message.strip()
-    agent = _addressee(call, agent_slug)
+    agent = _recipient(call, agent_slug)
     key = f"message:{call.retry_key}" if call.retry_key else ""
-    record = _begun(call, agent, message, conversation, key)
+    record = _begin_message(call, agent, message, conversation, key)
     answer: Answer = {"agent_slug": agent.slug, "message_id": record.id}
     if record.attrs["status"] == COMPLETED:
         return {**answer, "success": True, "response": record.attrs["response"]}
@@ -97,9 +99,9 @@ def send_message_to_agent(
     try:
         response = runtime.converse(ask)
     except CommonplaceError as error:
-        _ended(call.memory, record, begun, status=FAILED, error=error.message)
+        _finish_message(call.memory, record, begun, status=FAILED, error=error.message)
         raise Unsuccessful(error.message, **answer) from error
-    _ended(call.memory, record, begun, status=COMPLETED, response=capped(response))
+    _finish_message(call.memory, record, begun, status=COMPLETED, response=capped(response))
     return {**answer, "success": True, "response": response}
 
 
@@ -107,13 +109,13 @@ def send_message_to_agent(
 def message_agent(
     call: Call, *, agent_slug: str, message: str, conversation_id: str = ""
 ) -> Answer:
-    """Send a message of the caller to an agent and get its response."""
+    """Send a message of the caller to an agent and return its response."""
     return send_message_to_agent(
         call, agent_slug=agent_slug, message=message, conversation_id=conversation_id
     )
 
 
-def _addressee(call: Call, slug: str) -> Agent:
+def _recipient(call: Call, slug: str) -> Agent:
     everybody = workspaces.agents(call.memory)
     agent = next((each for each in everybody if each.slug == slug.strip()), None)
     if agent is None:
@@ -124,16 +126,16 @@ def _addressee(call: Call, slug: str) -> Agent:
     return agent
 
 
-def _begun(call: Call, agent: Agent, message: str, conversation: str, key: str) -> Memory:
-    """The message's record, committed before the agent runs, so that agents it asks see it."""
+def _begin_message(call: Call, agent: Agent, message: str, conversation: str, key: str) -> Memory:
+    """Store the record of a message; it is committed before the agent runs."""
     memory = call.memory
     with exclusive(memory, "send message to agent"):
-        there = records.find(memory, key, KIND) if key else None
-        if there is not None and there.attrs["status"] == FAILED:
-            again = {**there.attrs, "status": RUNNING, "error": ""}
-            return memory.revise(there.id, attrs=again, tags=(RUNNING,))
-        if there is not None:
-            return there
+        existing = records.find(memory, key, KIND) if key else None
+        if existing is not None and existing.attrs["status"] == FAILED:
+            retried = {**existing.attrs, "status": RUNNING, "error": ""}
+            return memory.revise(existing.id, attrs=retried, tags=(RUNNING,))
+        if existing is not None:
+            return existing
         since = datetime.now(UTC) - LONGEST_RUN
         depths = (
             record.attrs["depth"]
@@ -153,13 +155,13 @@ def _begun(call: Call, agent: Agent, message: str, conversation: str, key: str) 
         return records.add(memory, KIND, key or None, f"message to {agent.slug}", attrs, RUNNING)
 
 
-def _ended(memory: Commonplace, record: Memory, begun: float, **attrs: Any) -> None:
+def _finish_message(memory: Commonplace, record: Memory, begun: float, **attrs: Any) -> None:
     took = int((time.monotonic() - begun) * 1000)
     memory.revise(record.id, attrs={**record.attrs, **attrs, "duration_ms": took}, tags=())
 
 
 def capped(response: str) -> str:
-    """The response, cut to the length that is stored."""
+    """Truncate a response to the maximum stored length."""
     data = response.encode()
     if len(data) <= RESPONSE_BYTES:
         return response
@@ -167,7 +169,7 @@ def capped(response: str) -> str:
 
 
 def prompt_for(memory: Commonplace, message: str, conversation: str) -> str:
-    """The prompt for an agent: the wake-up text, the last messages, then the message."""
+    """Return the prompt for an agent: the wake-up text, the last messages, then the message."""
     known = drawers.wake_up(memory)
     room = drawers.PROMPT_CHARS - len(known)
     parts = [known, _recent(memory, conversation, room) if conversation else "", message]
@@ -189,7 +191,7 @@ def _recent(memory: Commonplace, conversation: str, chars: int) -> str:
 
 @operation("read", {"history": [], "calls": []})
 def show_history(call: Call, *, agent_slug: str = "", limit: int = PAGE, before: int = 0) -> Answer:
-    """The notable events and the calls of one agent or of all, the newest first."""
+    """Return the events and calls of one agent or of all agents, newest first."""
     most = clamped(limit, PAGE, MOST_PAGE)
     slugs = {agent.id: agent.slug for agent in workspaces.agents(call.memory)}
     subject = workspaces.get_agent(call.memory, slug=agent_slug).id if agent_slug else None
@@ -206,7 +208,7 @@ def show_history(call: Call, *, agent_slug: str = "", limit: int = PAGE, before:
 
 
 def _calls(call: Call, slug: str, limit: int, before: int) -> list[dict[str, Any]]:
-    """The calls in the audit."""
+    """Return the audited calls of one agent or of all agents."""
     found: list[dict[str, Any]] = []
     with lease(call.memory) as space:
         last = before or None
@@ -216,14 +218,14 @@ def _calls(call: Call, slug: str, limit: int, before: int) -> list[dict[str, Any
                 break
             last = page[-1].num
             found += [
-                _call_shown(each)
+                _call_to_dict(each)
                 for each in page
                 if not slug or each.session.partition(":")[2] == slug
             ]
     return found[:limit]
 
 
-def _call_shown(each: audit.Call) -> dict[str, Any]:
+def _call_to_dict(each: audit.Call) -> dict[str, Any]:
     return {
         "id": each.num,
         "tool_name": each.tool,

@@ -1,7 +1,7 @@
-"""Push notifications to a user's devices: Web Push to registered browsers, and ntfy.
+"""Send push notifications to a user's devices: Web Push to registered browsers, and ntfy.
 
-A browser registers an address that this server then sends to, so it must be public and https; its
-name is resolved once, and the request goes to the address that was resolved and checked.
+A browser registers the URL to which this server sends, so the URL must be public and https. Its
+name is resolved once, and the request goes to the resolved and checked address.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 KIND, SENDING = "push_subscription", "push_notification"
 SECONDS = 10.0
 LIVES_SECONDS = 86_400
-PAYLOAD_BYTES = 3_900  # fits into an encrypted record of 4,096 bytes
+PAYLOAD_BYTES = 3_900  # maximum payload of an encrypted record of 4,096 bytes
 ANSWER_BYTES = 65_536
 SECRET_BYTES = 16
 MOST_SUBSCRIPTIONS = 20
@@ -46,16 +46,16 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Pusher:
-    """How notifications are sent, as the operator has configured it."""
+    """The operator's configuration of push notifications."""
 
     vapid_key: str = ""
     vapid_subject: str = "mailto:admin@localhost"
     ntfy_url: str = ""
     ntfy_token: str = ""
     local: bool = False
-    """Whether a browser may register a local address, for trials."""
+    """Whether a browser may register a local address, for tests."""
     fetcher: Fetcher | None = None
-    """Sends requests to browsers' push services; the default fetcher if None."""
+    """Sends requests to push services; None for the default fetcher."""
 
     def __repr__(self) -> str:
         return f"Pusher(web push: {bool(self.vapid_key)}, ntfy: {bool(self.ntfy_url)})"
@@ -65,7 +65,7 @@ _pushers: WeakKeyDictionary[Library, Pusher] = WeakKeyDictionary()
 
 
 def of(library: Library) -> Pusher | None:
-    """The pusher of a library's workspaces; None if notifications are not configured."""
+    """Return the pusher of a library's workspaces, or None if notifications are not configured."""
     return _pushers.get(library)
 
 
@@ -78,7 +78,7 @@ def put(library: Library, pusher: Pusher | None) -> None:
 
 
 def configured(environ: Mapping[str, str]) -> Pusher | None:
-    """The pusher that the settings give; a setting that cannot work is logged and ignored."""
+    """Return the pusher of the settings; log and ignore invalid settings."""
     key, ntfy = environ.get("COMMONPLACE_VAPID_KEY", ""), environ.get("COMMONPLACE_NTFY_URL", "")
     subject = environ.get("COMMONPLACE_VAPID_SUBJECT") or "mailto:admin@localhost"
     if key and (why := _unusable(key, subject)):
@@ -102,7 +102,7 @@ def configured(environ: Mapping[str, str]) -> Pusher | None:
 
 
 def _unusable(key: str, subject: str) -> str:
-    """Why a VAPID key cannot be used; empty if it can."""
+    """Return the reason why a VAPID key cannot be used, or an empty string."""
     if find_spec("pywebpush") is None:
         return f"it needs pywebpush (pip install '{DISTRIBUTION}[push]')"
     from py_vapid import Vapid02, VapidException
@@ -131,7 +131,7 @@ def _is_topic(address: str) -> bool:
 
 @operation("read", {"public_key": ""})
 def show_push_key(call: Call) -> Answer:
-    """The public key that a browser subscribes with."""
+    """Return the public key with which a browser subscribes."""
     from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
     pusher = of(call.memory.library)
@@ -152,9 +152,7 @@ def register_subscription(
     keys: Annotated[Any, {"type": "object"}],
     expirationTime: Annotated[Any, {"type": ["number", "null"]}] = None,
 ) -> Answer:
-    """Register a browser of the caller by its PushSubscription; registering it again changes the
-    record.
-    """
+    """Register a browser of the caller by its PushSubscription, or update its record."""
     del expirationTime
     memory, user = call.memory, call.caller.user
     pusher = of(memory.library)
@@ -178,7 +176,7 @@ def register_subscription(
 
 @operation("write", {"forgotten": False})
 def forget_subscription(call: Call, *, endpoint: str) -> Answer:
-    """Send no more notifications to a browser of the caller."""
+    """Delete the subscription of a browser of the caller."""
     if not endpoint:
         raise InvalidInput("endpoint is required")
     mine = subscriptions(call.memory, call.caller.user)
@@ -189,7 +187,7 @@ def forget_subscription(call: Call, *, endpoint: str) -> Answer:
 
 
 def _check_keys(point: str, secret: str) -> None:
-    """Refuse keys that no message can be encrypted with."""
+    """Refuse keys with which messages cannot be encrypted."""
     from cryptography.hazmat.primitives.asymmetric import ec
 
     try:
@@ -209,7 +207,7 @@ def _decoded(text: str) -> bytes:
 
 
 def subscriptions(memory: Commonplace, user: str) -> list[Memory]:
-    """The browsers of a user that can still be reached."""
+    """Return the subscriptions of a user that have not expired."""
     return [
         record
         for record in records.listing(memory, KIND)
@@ -218,7 +216,7 @@ def subscriptions(memory: Commonplace, user: str) -> list[Memory]:
 
 
 def check_address(endpoint: str, *, local: bool) -> None:
-    """Refuse an address that is not public and https; names are resolved when sending."""
+    """Refuse a URL that is not public and https; host names are resolved when sending."""
     from commonplace.platform import fetching
 
     if local and endpoint.startswith("http://"):
@@ -253,9 +251,10 @@ def send_push_notification(
 def send(
     memory: Commonplace, user: str, title: str, message: str, key: str = ""
 ) -> tuple[bool, str]:
-    """(whether a service accepted it, a message for the caller). Holds no lock while it sends.
+    """Send a notification; return (whether a service accepted it, a message for the caller).
 
-    Under a key it is sent once at most: after a crash nobody knows whether it has arrived.
+    No lock is held while sending. With an idempotency key, the notification is sent at most once,
+    because after a crash it is unknown whether it has arrived.
     """
     pusher = of(memory.library)
     if pusher is None:
@@ -277,15 +276,15 @@ def send(
 
 
 def _begin_sending(memory: Commonplace, key: str) -> Memory:
-    """The record that a notification is being sent; a Conflict if it may have been sent."""
+    """Store a record that sending has begun; raise Conflict if it may have been sent."""
     ref = f"push:{key}"
     with exclusive(memory, "send push notification"):
-        there = records.find(memory, ref, SENDING)
-        if there is None:
+        existing = records.find(memory, ref, SENDING)
+        if existing is None:
             return records.add(memory, SENDING, ref, "a notification", {"status": "sending"})
-        if there.attrs["status"] == "failed":
-            return records.change(memory, there, status="sending")
-    raise Conflict("the notification may have been sent before a crash, and is not sent twice")
+        if existing.attrs["status"] == "failed":
+            return records.change(memory, existing, status="sending")
+    raise Conflict("the notification may have been sent before a crash, so it is not sent again")
 
 
 def _to_browser(memory: Commonplace, pusher: Pusher, record: Memory, payload: bytes) -> bool:
@@ -316,7 +315,7 @@ def _to_browser(memory: Commonplace, pusher: Pusher, record: Memory, payload: by
 
 
 def _post(pusher: Pusher, endpoint: str, body: bytes, headers: Mapping[str, str]) -> int:
-    """The status that a push service answers with."""
+    """Send a request to a push service; return the response status."""
     from commonplace.platform.fetching import Fetcher
 
     if pusher.local and endpoint.startswith("http://"):
@@ -344,7 +343,7 @@ def _to_ntfy(pusher: Pusher, title: str, message: str) -> bool:
 
 
 async def _status(url: str, body: bytes, headers: Mapping[str, str]) -> int:
-    """The response status of an address that the operator has configured."""
+    """Send a request to an address of the operator; return the response status."""
     import httpx
 
     async with (

@@ -1,4 +1,4 @@
-"""The palace's map of wings and rooms, computed from the number of drawers in each."""
+"""The wings and rooms of the palace, computed from the number of drawers in each room."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ NOT_A_NODE = ("", "general")
 
 @dataclass
 class Room:
-    """A room, with all wings that have one of its name."""
+    """A room name, with all wings that have such a room."""
 
     name: str
     wings: set[str] = field(default_factory=set)
@@ -24,7 +24,7 @@ class Room:
     count: int = 0
 
     def as_dict(self) -> dict[str, Any]:
-        """The room as JSON, as tunnels are listed."""
+        """Return the room as a dict, for lists of tunnels."""
         return {
             "room": self.name,
             "wings": sorted(self.wings),
@@ -34,11 +34,11 @@ class Room:
 
 
 Counts = Iterable[tuple[tuple[str, str, str], int]]
-"""((wing, room, hall), how many drawers)."""
+"""Pairs of ((wing, room, hall), number of drawers)."""
 
 
 def by_wing(counts: Counts) -> list[dict[str, Any]]:
-    """Wings, sorted by the number of drawers."""
+    """Return the wings, sorted by the number of drawers."""
     found: dict[str, int] = defaultdict(int)
     for (wing, _, _), count in counts:
         found[wing] += count
@@ -46,7 +46,7 @@ def by_wing(counts: Counts) -> list[dict[str, Any]]:
 
 
 def by_room(counts: Counts, wing: str = "") -> list[dict[str, Any]]:
-    """Rooms of one wing or of all, sorted by the number of drawers."""
+    """Return the rooms of one wing or of all wings, sorted by the number of drawers."""
     found: dict[tuple[str, str], int] = defaultdict(int)
     for (where, room, _), count in counts:
         if wing in ("", where):
@@ -60,7 +60,7 @@ def _most_first(item: tuple[Any, int]) -> tuple[int, Any]:
 
 
 def graph(counts: Counts) -> dict[str, Room]:
-    """Rooms by name, without unnamed and general ones."""
+    """Return the rooms by name, without unnamed and general rooms."""
     rooms: dict[str, Room] = {}
     for (wing, name, hall), count in counts:
         if name in NOT_A_NODE:
@@ -74,7 +74,7 @@ def graph(counts: Counts) -> dict[str, Room]:
 
 
 def traverse(rooms: dict[str, Room], start: str, hops: int) -> list[dict[str, Any]]:
-    """Rooms within some hops; a hop leads to a room in the same wing."""
+    """Return the rooms within some hops; a hop leads to a room in the same wing."""
     if start not in rooms:
         raise NotFound(f'graph: room "{start}" not found')
     of_wing: dict[str, list[str]] = defaultdict(list)
@@ -82,17 +82,17 @@ def traverse(rooms: dict[str, Room], start: str, hops: int) -> list[dict[str, An
         for wing in room.wings:
             of_wing[wing].append(room.name)
     reached: dict[str, tuple[int, set[str]]] = {start: (0, set())}
-    waiting = deque([start])
-    while waiting:
-        here = waiting.popleft()
-        hop = reached[here][0] + 1
+    queue = deque([start])
+    while queue:
+        current = queue.popleft()
+        hop = reached[current][0] + 1
         if hop > hops:
             continue
-        for wing in rooms[here].wings:
+        for wing in rooms[current].wings:
             for name in of_wing[wing]:
                 if name not in reached:
                     reached[name] = (hop, set())
-                    waiting.append(name)
+                    queue.append(name)
                 if reached[name][0] == hop:
                     reached[name][1].add(wing)
     ordered = sorted(reached.items(), key=lambda at: (at[1][0], -rooms[at[0]].count, at[0]))
@@ -103,14 +103,14 @@ def traverse(rooms: dict[str, Room], start: str, hops: int) -> list[dict[str, An
 
 
 def tunnels(rooms: dict[str, Room], *wings: str) -> list[Room]:
-    """Rooms that are in at least two wings, and in each of the given ones."""
+    """Return the rooms that exist in at least two wings, and in all given wings."""
     wanted = {wing for wing in wings if wing}
     found = [room for room in rooms.values() if len(room.wings) > 1 and wanted <= room.wings]
     return sorted(found, key=lambda room: (-room.count, room.name))
 
 
 def stats(rooms: dict[str, Room]) -> dict[str, Any]:
-    """Numbers of rooms, tunnels and edges."""
+    """Return the numbers of rooms, tunnels and edges."""
     per_wing: dict[str, int] = defaultdict(int)
     for room in rooms.values():
         for wing in room.wings:

@@ -1,4 +1,4 @@
-"""The workspace over HTTP: `/v1/workspaces/…`."""
+"""The REST routes of workspaces: `/v1/workspaces/…`."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _HERE = _ROOT + "/{workspace}"
 
 
 async def _in_workspace(exchange: Exchange) -> dict[str, Any]:
-    """The arguments; NotFound if the path names another workspace than the caller's."""
+    """Return the arguments; raise NotFound if the path has another caller's workspace."""
     arguments = await exchange.given()
     workspace = arguments.pop("workspace", None)
     if workspace not in (None, OWN, exchange.caller.space):

@@ -1,4 +1,4 @@
-"""Starts the palace's upkeep, agents, workflows and push while the dialect is served."""
+"""Run the palace's decay, agents, workflows and push notifications with the server."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from commonplace.platform import durable
 
 @contextlib.contextmanager
 def running(setting: Setting) -> Iterator[None]:
-    """Run all of these while the block runs."""
+    """Run all background work of the dialect during the block."""
     library = setting.library
     manual = setting.environ.get(workflows.SETTING) == "manual"
     executions = workflows.Executions(library, manual=manual)

@@ -1,4 +1,4 @@
-"""The runtime of agents: a language model with this server's tools, or a replacement."""
+"""The runtime of agents: a language model with this server's tools, or another runtime."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ ORIGIN = Origin(client="commonplace", tool="agent")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ask:
-    """A prompt for an agent, and the user it acts for."""
+    """A prompt for an agent, and the user on whose behalf it acts."""
 
     agent: Agent
     prompt: str
@@ -34,21 +34,21 @@ class Ask:
     seconds: float
     conversation_id: str = ""
     key: str = ""
-    """The idempotency key of the run, so that a second run repeats no effect."""
+    """The idempotency key of the run, so that a retry repeats no effect."""
 
 
 class Runtime(Protocol):
-    """Runs agents."""
+    """The interface of a runtime, which runs agents."""
 
     def converse(self, ask: Ask) -> str:
-        """The agent's answer, or a CommonplaceError. No lock is held meanwhile."""
+        """Run an agent and return its answer, without a lock; raise CommonplaceError on failure."""
 
 
 _runtimes: WeakKeyDictionary[Library, Runtime] = WeakKeyDictionary()
 
 
 def of(library: Library) -> Runtime | None:
-    """The runtime of a library's workspaces; None if there is none."""
+    """Return the runtime of a library's workspaces, or None if there is none."""
     return _runtimes.get(library)
 
 
@@ -61,7 +61,7 @@ def put(library: Library, runtime: Runtime | None) -> None:
 
 
 def configured(setting: Setting) -> Runtime | None:
-    """A language model, if the operator has configured one."""
+    """Return a runtime with the operator's language model, or None without a model."""
     access = llm.of_operator(setting.environ)
     if access is None or setting.perform is None:
         return None
@@ -69,14 +69,14 @@ def configured(setting: Setting) -> Runtime | None:
 
 
 class ModelRuntime:
-    """Runs agents by a language model that calls this server's tools."""
+    """Runs agents with a language model that calls this server's tools."""
 
     def __init__(self, access: llm.Access, setting: Setting) -> None:
         self._access = access
         self._setting = setting
 
     def converse(self, ask: Ask) -> str:
-        """The model's answer after its tool calls."""
+        """Run the model with its tools, and return its answer."""
         from commonplace.dialects.orchestrator.dialect import TOOLS
 
         abilities = calls_of(ask, self._setting).abilities(TOOLS)
@@ -87,13 +87,13 @@ class ModelRuntime:
         )  # fmt: skip
 
     def _record(self, ask: Ask, spent: llm.Spent) -> None:
-        """Record what a run has cost."""
+        """Record the cost of a run."""
         memory = Commonplace(space=ask.space, origin=ORIGIN, library=self._setting.library)
         memory.events.record(SPENT, ask.agent.id, spent.as_dict())
 
 
 def calls_of(ask: Ask, setting: Setting) -> AgentCalls:
-    """The tool calls of an agent, in its workspace and conversation."""
+    """Return the caller of tools for an agent, in its workspace and conversation."""
     active, credential = ask.conversation_id, f"agent:{ask.agent.slug}"
     caller = Caller(
         space=ask.space, user=ask.user, scopes=FULL, credential=credential,

@@ -1,7 +1,7 @@
-"""Workflows: steps that agents carry out in sequence, each with the output of earlier ones.
+"""Workflows: agents carry out steps in sequence; a step can use the output of earlier steps.
 
-A definition, an execution and each of its steps are records of the space. A step's output is
-stored in the unit that marks the step as done: a step that a crash repeats changes nothing.
+A definition, an execution and each of its steps are records of the space. A step's output is stored
+in the transaction that marks the step as done, so repeating a step after a crash changes nothing.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ log = logging.getLogger(__name__)
 
 
 def parsed(steps: object) -> list[dict[str, Any]]:
-    """Steps as they are stored, from JSON text or a list."""
+    """Parse steps from JSON text or a list."""
     if isinstance(steps, str):
         if len(steps.encode()) > STEPS_BYTES:
             raise InvalidInput("steps exceeds maximum allowed size")
@@ -134,7 +134,7 @@ def list_workflows(
 
 @operation("read", {"workflows": []})
 def all_workflows(call: Call) -> Answer:
-    """All workflow definitions."""
+    """Return all workflow definitions."""
     return list_workflows(call)
 
 
@@ -184,7 +184,7 @@ def trigger_workflow(
         "turn": 0, "started_at": "",
     }  # fmt: skip
     execution = records.add(memory, EXECUTION, None, name, attrs)
-    # Requested before the commit: the process that runs workflows waits until the row is stored.
+    # Request it before the commit: the process that runs workflows waits for the row.
     durable.ask(memory.library, memory.name, execution.id)
     info = f'workflow "{name}" triggered, execution {execution.id} started'
     return {"execution_id": execution.id, "info": info}
@@ -201,8 +201,8 @@ def _context(given: object) -> dict[str, str]:
     return given
 
 
-def executed(memory: Commonplace, identity: str) -> Memory:
-    """An execution of this workspace."""
+def get_execution(memory: Commonplace, identity: str) -> Memory:
+    """Return an execution of this workspace by its id; raise NotFound if there is none."""
     return records.get(memory, identity, EXECUTION, "workflow execution not found")
 
 
@@ -219,13 +219,13 @@ def check_workflow_status(
 
 @operation("read", {})
 def show_execution(call: Call, *, execution_id: str) -> Answer:
-    """The progress of an execution."""
+    """Return the progress of an execution."""
     return status(call.memory, execution_id)
 
 
 @operation("read", {"executions": []})
 def list_executions(call: Call, *, waiting: bool = False, limit: int = PAGE) -> Answer:
-    """Executions, the newest first; with `waiting`, those with a step that waits for approval."""
+    """Return executions, newest first; with `waiting`, only those that wait for approval."""
     found = records.listing(call.memory, EXECUTION)
     shown = (_execution(call.memory, each) for each in reversed(found))
     chosen = (each for each in shown if each["waits_for"] or not waiting)
@@ -233,7 +233,7 @@ def list_executions(call: Call, *, waiting: bool = False, limit: int = PAGE) -> 
 
 
 def _execution(memory: Commonplace, execution: Memory) -> dict[str, Any]:
-    """An execution in a list; `waits_for` is the step that must be approved, or None."""
+    """Return the fields of an execution; `waits_for` is the step to approve, or None."""
     attrs = execution.attrs
     step = None
     if attrs["status"] not in OVER:
@@ -254,7 +254,7 @@ def _execution(memory: Commonplace, execution: Memory) -> dict[str, Any]:
 
 @operation("write", {})
 def approve_execution(call: Call, *, execution_id: str) -> Answer:
-    """Approve the step that an execution waits at."""
+    """Approve the step at which an execution waits."""
     approve(call.memory, execution_id)
     return status(call.memory, execution_id)
 
@@ -267,8 +267,8 @@ def cancel_execution(call: Call, *, execution_id: str) -> Answer:
 
 
 def status(memory: Commonplace, identity: str) -> dict[str, Any]:
-    """The progress of an execution; steps that have not begun are left out."""
-    execution = executed(memory, identity)
+    """Return the progress of an execution, without steps that have not begun."""
+    execution = get_execution(memory, identity)
     attrs = execution.attrs
     steps = []
     for index in range(len(attrs["steps"])):
@@ -283,9 +283,9 @@ def status(memory: Commonplace, identity: str) -> dict[str, Any]:
 
 
 def approve(memory: Commonplace, identity: str) -> None:
-    """Approve the step that an execution waits at."""
+    """Approve the step at which an execution waits."""
     with exclusive(memory, "approve workflow"):
-        execution = executed(memory, identity)
+        execution = get_execution(memory, identity)
         step = _record(memory, execution.id, execution.attrs["current_step"])
         over = execution.attrs["status"] in OVER
         if over or step is None or step.attrs["status"] != "waiting_approval":
@@ -293,7 +293,7 @@ def approve(memory: Commonplace, identity: str) -> None:
         waited = (datetime.now(UTC) - step.updated_at).total_seconds()
         records.change(memory, step, status="approved")
         turn = execution.attrs["turn"] + 1
-        # waiting for approval does not count as running time
+        # the time of waiting for approval does not count as running time
         waited += execution.attrs.get("waited", 0.0)
         records.change(memory, execution, turn=turn, waited=waited)
         durable.ask(memory.library, memory.name, execution.id, turn)
@@ -302,7 +302,7 @@ def approve(memory: Commonplace, identity: str) -> None:
 def cancel(memory: Commonplace, identity: str) -> None:
     """Cancel an execution; the output of a running step is discarded."""
     with exclusive(memory, "cancel workflow"):
-        execution = executed(memory, identity)
+        execution = get_execution(memory, identity)
         if execution.attrs["status"] in OVER:
             raise Conflict(f"the execution is {execution.attrs['status']} already")
         records.change(memory, execution, status="cancelled", error="cancelled")
@@ -310,7 +310,7 @@ def cancel(memory: Commonplace, identity: str) -> None:
 
 
 def filled(template: str, context: Mapping[str, str]) -> str:
-    """The template with values for known names; unknown ones stay unchanged."""
+    """Replace known names in the template by their values; leave unknown names unchanged."""
     return _PLACEHOLDER.sub(lambda match: context.get(match[1], match[0]), template)
 
 
@@ -332,17 +332,17 @@ class Executions:
         return Commonplace(space=space, origin=ORIGIN, library=self._library)
 
     def steps(self, space: str, identity: str) -> int | None:
-        """The number of steps of an execution."""
+        """Return the number of steps of an execution."""
         if not self._library.exists(space):
             return None
         record = records.find(self._memory(space), identity, EXECUTION)
         return None if record is None else len(record.attrs["steps"])
 
     def step(self, space: str, identity: str, index: int) -> bool:
-        """Run a step unless it is done; return whether to continue with the next."""
+        """Run a step unless it is done; return whether to continue with the next step."""
         memory = self._memory(space)
         with exclusive(memory, "workflow step"):
-            execution = executed(memory, identity)
+            execution = get_execution(memory, identity)
             if execution.attrs["status"] in OVER:
                 return False
             if execution.attrs["status"] == "pending":
@@ -355,20 +355,20 @@ class Executions:
                 memory.events.record(
                     "workflow.started", identity, {"name": execution.attrs["name"]}
                 )
-            step = self._begun(memory, execution, index)
+            step = self._begin_step(memory, execution, index)
             if step.attrs["status"] in ("completed", "failed"):
-                return True  # reached only if the failed step is skipped
+                return True  # reached only if a failed step was skipped
             if step.attrs["status"] == "waiting_approval":
                 return False
         return self._run(memory, execution, step)
 
-    def _begun(self, memory: Commonplace, execution: Memory, index: int) -> Memory:
-        """The step's record, which is created when the step begins."""
-        there = _record(memory, execution.id, index)
-        if there is not None:
-            if there.attrs["status"] == "approved":
-                return records.change(memory, there, status="running")
-            return there
+    def _begin_step(self, memory: Commonplace, execution: Memory, index: int) -> Memory:
+        """Return the record of a step; create it when the step begins."""
+        existing = _record(memory, execution.id, index)
+        if existing is not None:
+            if existing.attrs["status"] == "approved":
+                return records.change(memory, existing, status="running")
+            return existing
         step = execution.attrs["steps"][index]
         event = {"step_index": index, "step_name": step["name"]}
         attrs = {
@@ -389,7 +389,7 @@ class Executions:
         error = record.attrs["error"]
         attempt = record.attrs["attempts"]
         while attempt < tries:
-            attempt += 1  # stored after a failure: an attempt that a crash ended does not count
+            attempt += 1  # stored after a failure; an attempt that a crash ended is not counted
             try:
                 output = self._ask(memory, execution, step, record.attrs["step_index"])
             except CommonplaceError as failed:
@@ -398,7 +398,7 @@ class Executions:
                 continue
             return self._finish(memory, execution, record, begun, attempt, output, "")
         return self._finish(
-            memory, execution, record, begun, attempt, "", error or "no try was left"
+            memory, execution, record, begun, attempt, "", error or "no retries are left"
         )
 
     def _ask(
@@ -434,11 +434,11 @@ class Executions:
         output: str,
         error: str,
     ) -> bool:
-        """Store a step's output and status in one unit; return whether to continue."""
+        """Store a step's output and status in one transaction; return whether to continue."""
         index = record.attrs["step_index"]
         step = before.attrs["steps"][index]
         with exclusive(memory, "workflow step"):
-            execution = executed(memory, before.id)
+            execution = get_execution(memory, before.id)
             if execution.attrs["status"] in OVER:
                 return False
             records.change(
@@ -460,17 +460,17 @@ class Executions:
         return True
 
     def failed(self, space: str, identity: str) -> None:
-        """Fail an execution because of an error in this server."""
+        """Mark an execution as failed because of an internal error."""
         memory = self._memory(space)
         with exclusive(memory, "workflow end"):
-            execution = executed(memory, identity)
+            execution = get_execution(memory, identity)
             if execution.attrs["status"] not in OVER:
                 why = "internal server error; see the log"
                 records.change(memory, execution, status="failed", error=why)
                 memory.events.record("workflow.failed", identity, {"error": why})
 
     def unfinished(self, given_up: Callable[[], bool]) -> Iterator[tuple[str, str, int]]:
-        """Executions that have not ended and do not wait for approval."""
+        """Yield the executions that have not ended and do not wait for approval."""
         for space in self._library.spaces():
             if given_up():
                 return
@@ -478,7 +478,7 @@ class Executions:
             try:
                 counted = engine_call(memory, tally, ["status"], [EXECUTION], [STATE])
                 if all(status in OVER for (status,) in counted):
-                    continue  # all are finished: no need to load the space's index
+                    continue  # all executions have ended, so the space's index need not be loaded
                 for execution in records.listing(memory, EXECUTION):
                     if execution.attrs["status"] in OVER:
                         continue
@@ -497,7 +497,7 @@ class Executions:
         """Mark an execution as completed if all of its steps are done."""
         memory = self._memory(space)
         with exclusive(memory, "workflow end"):
-            execution = executed(memory, identity)
+            execution = get_execution(memory, identity)
             attrs = execution.attrs
             if attrs["status"] not in OVER and attrs["current_step"] >= len(attrs["steps"]):
                 records.change(memory, execution, status="completed")

@@ -43,7 +43,7 @@ Title = Annotated[str, {"type": "string", "maxLength": 500}]
 records = Records(RESERVED)
 
 _AGENT = ("slug", "name", "role", "system_prompt", "model")
-# namespace of the UUIDs of the default agents
+# the namespace for the UUIDs of default agents
 _NAMESPACE = uuid.UUID("0a1f5c52-8d0b-5c53-9a43-7d1f5a0f2c11")
 _SLUG = re.compile(r"[a-z0-9](?:[a-z0-9_-]{0,62}[a-z0-9])?")
 _FIRST_AGENTS = (
@@ -67,16 +67,16 @@ class Agent:
 
     @classmethod
     def of(cls, record: Memory) -> Agent:
-        """The agent that a record describes."""
+        """Return the agent that a record describes."""
         attrs = {name: record.attrs[name] for name in _AGENT}
         return cls(id=record.id, created_at=record.created_at, **attrs)
 
     def brief(self) -> dict[str, str]:
-        """The agent as the workspace's list shows it."""
+        """Return the short fields of an agent for lists."""
         return {"id": self.id, "name": self.name, "role": self.role, "slug": self.slug}
 
     def as_dict(self) -> dict[str, str]:
-        """All fields."""
+        """Return all fields of the agent."""
         return {
             **self.brief(),
             "system_prompt": self.system_prompt,
@@ -89,18 +89,18 @@ class Agent:
 
 
 def ensure_workspace(memory: Commonplace, *, identity: str = "", name: str = "") -> Memory:
-    """The workspace's record; the first call creates it, with the first agents."""
-    there = records.find(memory, WORKSPACE_REF, WORKSPACE)
-    if there is not None:
-        return there
+    """Return the record of the workspace; create it with the default agents if missing."""
+    existing = records.find(memory, WORKSPACE_REF, WORKSPACE)
+    if existing is not None:
+        return existing
     attrs = {"id": identity or memory.name, "name": name or identity or memory.name}
     try:
         record = records.add(memory, WORKSPACE, WORKSPACE_REF, attrs["name"], attrs)
-    except Conflict:  # another call created it first
-        there = records.find(memory, WORKSPACE_REF, WORKSPACE)
-        if there is None:
+    except Conflict:  # another call has created the record
+        existing = records.find(memory, WORKSPACE_REF, WORKSPACE)
+        if existing is None:
             raise
-        return there
+        return existing
     for agent in _first_agents(memory):
         attrs = {name: getattr(agent, name) for name in _AGENT}
         records.add(memory, AGENT, f"agent:{agent.slug}", agent.name, attrs, id=agent.id)
@@ -108,7 +108,7 @@ def ensure_workspace(memory: Commonplace, *, identity: str = "", name: str = "")
 
 
 def _first_agents(memory: Commonplace) -> list[Agent]:
-    """The agents of a new workspace; they are listed before anything is stored."""
+    """Return the default agents of a workspace, which exist even before they are stored."""
     now = datetime.now(UTC)
     return [
         Agent(
@@ -120,7 +120,7 @@ def _first_agents(memory: Commonplace) -> list[Agent]:
 
 
 def info(memory: Commonplace) -> dict[str, Any]:
-    """The workspace; reading it stores nothing."""
+    """Return the fields of the workspace without storing anything."""
     there = records.find(memory, WORKSPACE_REF, WORKSPACE)
     if there is not None:
         return to_dict(there)
@@ -130,13 +130,13 @@ def info(memory: Commonplace) -> dict[str, Any]:
 
 
 def to_dict(record: Memory) -> dict[str, Any]:
-    """A stored workspace."""
+    """Return the fields of a stored workspace."""
     attrs = record.attrs
     return {"id": attrs["id"], "name": attrs["name"], "created_at": stamp(record.created_at)}
 
 
 def all_workspaces(memory: Commonplace) -> list[dict[str, Any]]:
-    """Every space of the library that is a workspace."""
+    """Return every space of the library that is a workspace."""
     spaces = memory.library.spaces()
     found = (records.find(memory.at(space), WORKSPACE_REF) for space in spaces)
     return [to_dict(record) for record in found if record is not None]
@@ -152,7 +152,7 @@ def get_workspace_info(
 
 @operation("read", {})
 def show_workspace(call: Call) -> Answer:
-    """The workspace with its agents."""
+    """Return the workspace with its agents."""
     return {**info(call.memory), "agents": [agent.brief() for agent in agents(call.memory)]}
 
 
@@ -167,7 +167,7 @@ def create_workspace(call: Call, *, id: Name, name: Name = "") -> Answer:
 
 @operation("read", {"workspaces": []})
 def list_workspaces(call: Call) -> Answer:
-    """The caller's workspace; for an administrator, all workspaces."""
+    """Return the caller's workspace; for an administrator, all workspaces."""
     if "admin" not in call.caller.scopes:
         return {"workspaces": [info(call.memory)]}
     return {"workspaces": all_workspaces(call.memory)}
@@ -175,7 +175,7 @@ def list_workspaces(call: Call) -> Answer:
 
 @operation("read", {"wake_up": ""})
 def show_wake_up(call: Call) -> Answer:
-    """The text that an agent is given first."""
+    """Return the wake-up text of agents."""
     return {"wake_up": drawers.wake_up(call.memory)}
 
 
@@ -183,7 +183,7 @@ def show_wake_up(call: Call) -> Answer:
 
 
 def agents(memory: Commonplace) -> list[Agent]:
-    """All agents, the oldest first."""
+    """Return all agents, oldest first."""
     if records.find(memory, WORKSPACE_REF, WORKSPACE) is None:
         return _first_agents(memory)
     return [Agent.of(record) for record in records.listing(memory, AGENT)]
@@ -198,7 +198,7 @@ def add_agent(
     system_prompt: str = "",
     model: str = "",
 ) -> Agent:
-    """A new agent; a slug that is taken is a Conflict."""
+    """Store a new agent; raise Conflict if the slug is in use."""
     ensure_workspace(memory)
     slug = slug or re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")[:64]
     if not _SLUG.fullmatch(slug):
@@ -216,7 +216,7 @@ def add_agent(
 
 
 def get_agent(memory: Commonplace, identity: str = "", slug: str = "") -> Agent:
-    """The agent of an id or a slug; NotFound if this workspace has none."""
+    """Return the agent with this id or slug; raise NotFound if there is none."""
     if not identity and not slug:
         raise InvalidInput("agent_id or agent_slug is required")
     record = records.find(memory, identity or f"agent:{slug}", AGENT)
@@ -230,14 +230,14 @@ def get_agent(memory: Commonplace, identity: str = "", slug: str = "") -> Agent:
 
 
 def calling_agent(call: Call) -> str:
-    """The slug of the agent that calls, with which its session's id ends; empty for none."""
+    """Return the slug of the calling agent, the end of its session id, or "" for none."""
     _, colon, slug = call.request_info.session.partition(":")
     return slug if colon else ""
 
 
 @operation("read", {"agents": []})
 def list_agents(call: Call) -> Answer:
-    """All agents."""
+    """Return all agents."""
     return {"agents": [agent.as_dict() for agent in agents(call.memory)]}
 
 
@@ -251,7 +251,7 @@ def create_agent(
     system_prompt: str = "",
     model: Name = "",
 ) -> Answer:
-    """A new agent."""
+    """Create an agent."""
     agent = add_agent(
         call.memory, name, slug=slug, role=role, system_prompt=system_prompt, model=model
     )
@@ -264,12 +264,12 @@ def create_agent(
 def add_person(memory: Commonplace, identity: str, about: Mapping[str, str]) -> Memory:
     """Create or change a user's profile in this workspace."""
     if not identity.strip() or ":" in identity:
-        raise InvalidInput("a user's id must have no colon and not be empty", field="id")
+        raise InvalidInput("a user's id must not be empty and must not contain a colon", field="id")
     ensure_workspace(memory)
     known = {name: value for name, value in about.items() if value}
     unknown = known.keys() - {*PROFILE, *DEFAULT_PREFERENCES}
     if unknown:
-        raise InvalidInput(f"a profile has no {min(unknown)}", field=min(unknown))
+        raise InvalidInput(f"a profile has no field {min(unknown)}", field=min(unknown))
     with exclusive(memory, "add person"):
         there = records.find(memory, f"person:{identity}", PERSON)
         if there is not None:
@@ -279,14 +279,14 @@ def add_person(memory: Commonplace, identity: str, about: Mapping[str, str]) -> 
 
 
 def profiles(memory: Commonplace) -> list[dict[str, Any]]:
-    """The profiles of all users."""
+    """Return the profiles of all users."""
     return [profile(one.attrs, one.created_at) for one in records.listing(memory, PERSON)]
 
 
 def profile(
     attrs: Mapping[str, Any], created_at: datetime, *, preferences: bool = True
 ) -> dict[str, Any]:
-    """A profile as it is shown."""
+    """Return the fields of a profile."""
     shown: dict[str, Any] = {"id": attrs["id"]}
     shown |= {name: attrs.get(name, "") for name in PROFILE}
     shown["created_at"] = stamp(created_at)
@@ -305,7 +305,7 @@ def get_user_profile(
     if record is None:
         if call.caller.credential:
             raise NotFound("user not found")
-        # The person at this machine has a profile from the first call on.
+        # The local user always has a profile.
         if "write" not in call.caller.scopes:
             about = {"id": identity, **DEFAULT_PREFERENCES}
             return profile(about, datetime.now(UTC), preferences=include_preferences)
@@ -315,7 +315,7 @@ def get_user_profile(
 
 @operation("read", {"users": []})
 def list_users(call: Call) -> Answer:
-    """All users who have a profile here."""
+    """Return the profiles of all users."""
     return {"users": profiles(call.memory)}
 
 
@@ -348,7 +348,7 @@ def create_user(
 def add_conversation(
     memory: Commonplace, title: str, *, type: str = "swarm", agent_slug: str = ""
 ) -> dict[str, Any]:
-    """A new conversation: with all agents, or with one."""
+    """Create a conversation with all agents, or with one agent."""
     if type not in TYPES:
         raise InvalidInput(f"type must be {' or '.join(TYPES)}", field="type")
     if type == "agent" and not agent_slug:
@@ -356,29 +356,29 @@ def add_conversation(
     agent = get_agent(memory, slug=agent_slug).id if agent_slug else ""
     attrs = {"title": title, "type": type, "agent_id": agent}
     record = records.add(memory, CONVERSATION, None, title, attrs)
-    return _conversation_shown(record, record.created_at)
+    return _conversation_to_dict(record, record.created_at)
 
 
 def get_conversation(memory: Commonplace, identity: str) -> Memory:
-    """A conversation of this workspace."""
+    """Return a conversation of this workspace; raise NotFound if there is none."""
     missing = "conversation not found in this workspace"
     return records.get(memory, identity, CONVERSATION, missing)
 
 
 def conversations(memory: Commonplace) -> list[dict[str, Any]]:
-    """All conversations, the one with the latest message first."""
+    """Return all conversations; the one with the newest message is first."""
     found = []
     for record in records.listing(memory, CONVERSATION):
         last = memory.conversations.history(record.id, limit=1)
         updated = max(
             record.updated_at, *(line.memory.created_at for line in last), record.created_at
         )
-        found.append((updated, _conversation_shown(record, updated)))
+        found.append((updated, _conversation_to_dict(record, updated)))
     found.sort(key=lambda each: each[0], reverse=True)
     return [each for _, each in found]
 
 
-def _conversation_shown(record: Memory, updated: datetime) -> dict[str, Any]:
+def _conversation_to_dict(record: Memory, updated: datetime) -> dict[str, Any]:
     return {
         "id": record.id,
         **{name: record.attrs[name] for name in ("title", "type", "agent_id")},
@@ -387,10 +387,10 @@ def _conversation_shown(record: Memory, updated: datetime) -> dict[str, Any]:
     }
 
 
-def conversation_id_of(call: Call, given: str) -> str:
-    """The conversation that a call names, or the one in which it is made; empty for none."""
-    if given:
-        return get_conversation(call.memory, given).id
+def conversation_id_of(call: Call, argument: str) -> str:
+    """Return the conversation of the argument or of the session, or "" for none."""
+    if argument:
+        return get_conversation(call.memory, argument).id
     active = call.request_info.headers.get(CONVERSATION_HEADER, "")
     record = records.find(call.memory, active, CONVERSATION) if active else None
     return record.id if record is not None else ""
@@ -415,7 +415,7 @@ def append_message(
 
 
 def message_shown(message: Message, chars: int | None = None) -> dict[str, Any]:
-    """A message, its text cut to some characters."""
+    """Return the fields of a message, with a truncated text."""
     speaker, text = message.speaker, message.memory.text
     if chars is not None and len(text) > chars:
         text = text[:chars] + "..."
@@ -458,13 +458,13 @@ def search_past_messages(
 def create_conversation(
     call: Call, *, title: Title, type: Name = "swarm", agent_slug: Name = ""
 ) -> Answer:
-    """A new conversation."""
+    """Create a conversation."""
     return add_conversation(call.memory, title, type=type, agent_slug=agent_slug)
 
 
 @operation("read", {"conversations": []})
 def all_conversations(call: Call) -> Answer:
-    """All conversations."""
+    """Return all conversations."""
     return {"conversations": conversations(call.memory)}
 
 
@@ -472,7 +472,7 @@ def all_conversations(call: Call) -> Answer:
 def add_message(
     call: Call, *, conversation_id: Name, text: str, role: Name = "user", agent_slug: Name = ""
 ) -> Answer:
-    """A new message of a conversation."""
+    """Add a message to a conversation."""
     if role not in SPEAKERS:
         raise InvalidInput(f"role must be one of {', '.join(SPEAKERS)}", field="role")
     speaker = get_agent(call.memory, slug=agent_slug).slug if role == "agent" else role
@@ -481,7 +481,7 @@ def add_message(
 
 @operation("read", {"messages": []})
 def list_messages(call: Call, *, conversation_id: Name, limit: int = PAGE) -> Answer:
-    """The newest messages of a conversation, the oldest of them first."""
+    """Return the newest messages of a conversation in chronological order."""
     record = get_conversation(call.memory, conversation_id)
     lines = call.memory.conversations.history(record.id, limit=clamped(limit, PAGE, MOST_PAGE))
     return {"messages": [message_shown(line) for line in lines]}
