@@ -580,7 +580,7 @@ def test_no_trait_too_many_is_created_by_sixteen_at_once(
     with ThreadPoolExecutor(16) as pool:
         told = Counter(pool.map(create, range(16)))
     assert told["created"] == 5
-    assert told["There are 5 traits already."] + told["This trait already exists."] == 11
+    assert told["There are already 5 traits."] + told["This trait already exists."] == 11
     assert len({each.text for each in tools.memory.browse(kinds=["personality_trait"])[0]}) == 5
 
 

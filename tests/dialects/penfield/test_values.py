@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from commonplace.dialects import registry
 from commonplace.dialects.penfield import fusion, personas, tags
 from commonplace.dialects.penfield.artifacts import check_path, content_type
-from commonplace.dialects.penfield.chunks import MOST, chunked
+from commonplace.dialects.penfield.chunks import MOST, split_text
 from commonplace.dialects.penfield.contexts import references
 from commonplace.dialects.penfield.failures import BadPath, Invalid, check_weights
 from commonplace.dialects.penfield.fusion import RECALL, SEMANTIC, Ranks, Weights
@@ -102,7 +102,7 @@ def test_the_extension_decides_the_type(path: str, expected: str) -> None:
      ("c++", None), ("é", None), ("", None), ("   ", None)],
 )  # fmt: skip
 def test_tags_are_written_one_way_or_refused(given: str, kept: str | None) -> None:
-    assert tags.normal(given) == kept
+    assert tags.normalise(given) == kept
 
 
 def test_equal_tags_are_kept_once_in_their_order() -> None:
@@ -163,7 +163,7 @@ def test_weights_add_up_to_one_within_a_hundredth(parts: tuple[float, ...], soun
 
 @given(st.text(alphabet="ab. \n#é", max_size=3_000))
 def test_chunks_are_short_and_lose_no_word(text: str) -> None:
-    found = chunked(text)
+    found = split_text(text)
     assert all(0 < len(chunk.text) <= MOST for chunk in found)
     assert all(text[chunk.start : chunk.stop] == chunk.text for chunk in found)
     held = {at for chunk in found for at in range(chunk.start, chunk.stop)}
@@ -173,7 +173,7 @@ def test_chunks_are_short_and_lose_no_word(text: str) -> None:
 
 def test_chunks_end_with_sentences_and_share_some_words() -> None:
     text = " ".join(f"Sentence number {i} tells of the harbour." for i in range(40))
-    found = chunked(text)
+    found = split_text(text)
     assert len(found) > 3
     assert all(chunk.text.rstrip().endswith(".") for chunk in found)
     for before, after in itertools.pairwise(found):
@@ -182,7 +182,7 @@ def test_chunks_end_with_sentences_and_share_some_words() -> None:
 
 def test_a_heading_begins_a_chunk() -> None:
     text = "# One\n" + "Words of the first part. " * 5 + "\n# Two\n" + "Words of the second. " * 5
-    assert [chunk.text[:5] for chunk in chunked(text)] == ["# One", "# Two"]
+    assert [chunk.text[:5] for chunk in split_text(text)] == ["# One", "# Two"]
 
 
 # --- the rest ------------------------------------------------------------------------------------

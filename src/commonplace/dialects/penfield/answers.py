@@ -1,4 +1,4 @@
-"""Requests and answers that are not plain JSON objects, and the shape of answers and errors."""
+"""Requests and responses other than plain JSON objects, and the format of responses and errors."""
 
 from __future__ import annotations
 
@@ -23,21 +23,21 @@ _TOP_LEVEL = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
 class _Required(Invalid, rest="VAL_FIELD_REQUIRED"):
-    """A field that is missing."""
+    """A required field is missing."""
 
 
 async def relationship_list(exchange: Exchange) -> dict[str, Any]:
-    """The arguments of a request whose body is the list of relationships."""
+    """Return the arguments of a request whose body is a list of relationships."""
     return {"relationships": await exchange.json(list)}
 
 
 async def open_session(exchange: Exchange) -> Reply:
-    """Tokens for an API key."""
+    """Exchange an API key for tokens."""
     return _session(exchange, await exchange.open_session())
 
 
 async def renew_session(exchange: Exchange) -> Reply:
-    """Tokens for a refresh token."""
+    """Exchange a refresh token for new tokens."""
     token = (await exchange.json()).get("refresh_token")
     if not isinstance(token, str):
         wrong = _Required if token is None else Invalid
@@ -69,12 +69,14 @@ async def upload(exchange: Exchange) -> Reply:
         if not isinstance(file, UploadFile):
             raise InvalidInput("file is required.", field="file")
         data = await file.read()
-        given: dict[str, Any] = {"filename": file.filename or ""}
+        arguments: dict[str, Any] = {"filename": file.filename or ""}
     if isinstance(about, str) and about.strip():
-        given["metadata"] = await _metadata(exchange, about)
-    exchange.arguments |= given  # without the file's content, which error messages must not contain
+        arguments["metadata"] = await _metadata(exchange, about)
+    exchange.arguments |= (
+        arguments  # the arguments without the file's content, which error messages must not contain
+    )
     encoded = await asyncio.to_thread(binary.encode, data)
-    value = await exchange.perform({**given, "data": encoded})
+    value = await exchange.perform({**arguments, "data": encoded})
     return Reply(succeed(exchange, value), exchange.route.status)
 
 
@@ -89,7 +91,7 @@ async def _metadata(exchange: Exchange, text: str) -> dict[str, Any]:
 
 
 async def download(exchange: Exchange) -> Reply:
-    """A file to be saved and never shown: it may be a page that somebody else wrote."""
+    """Send a file as a download, never inline, because it may be an untrusted page."""
     exchange.arguments |= await exchange.given()
     value = await exchange.perform(exchange.arguments)
     data = await asyncio.to_thread(binary.decode, value["data"])
@@ -108,12 +110,12 @@ async def download(exchange: Exchange) -> Reply:
 
 
 def succeed(exchange: Exchange, data: Any) -> dict[str, Any]:
-    """The envelope of a success."""
+    """Return the body of a successful response."""
     return {"status": "success", "data": data, "meta": meta(exchange.request_id)}
 
 
 def fail(exchange: Exchange, error: CommonplaceError) -> Reply:
-    """A failure as a REST error."""
+    """Return the REST error response for an error."""
     _, code, status = codes_of(error)
     details: dict[str, Any] = dict(error.details) if isinstance(error, Failure) else {}
     if isinstance(error, TooManyCalls):
@@ -129,7 +131,7 @@ def fail(exchange: Exchange, error: CommonplaceError) -> Reply:
 def _argument_error(
     taken: Schema, arguments: Mapping[str, Any], error: CommonplaceError
 ) -> tuple[str, dict[str, Any]]:
-    """The contract's code and details for an argument that its schema does not allow."""
+    """Return the contract's error code and details for an invalid argument."""
     field = error.field or ""
     top = _TOP_LEVEL.match(field)
     schema = taken["properties"].get(top[0]) if top else None

@@ -1,4 +1,4 @@
-"""Files under paths. A path is a column of a row, never a name on the disk."""
+"""Artifacts: files with a path. The path is a column of a row, never a name on the disk."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ OTHER = "application/octet-stream"
 
 
 def check_path(path: str) -> str:
-    """The path, if it is valid for an artifact; otherwise BadPath with the reason."""
+    """Return the path if it is valid for an artifact; raise BadPath otherwise."""
     if _PATH.fullmatch(path) and ".." not in path.split("/"):
         return path
     segments = path[1:].split("/")
@@ -49,7 +49,7 @@ def check_path(path: str) -> str:
 
 
 def content_type(path: str) -> str:
-    """The type by the file's extension."""
+    """Return the media type of a file by its extension."""
     name = path.rpartition("/")[2]
     _, dot, extension = name.rpartition(".")
     return _TYPES.get(extension.lower(), OTHER) if dot else OTHER
@@ -61,25 +61,29 @@ def _missing(path: str) -> Missing:
 
 @exclusively
 def save_artifact(call: Call, *, content: str, path: str) -> dict[str, Any]:
-    """`save_artifact`, POST /artifacts: a new file; none is ever overwritten."""
+    """`save_artifact`, POST /artifacts: store a new file; existing files are not overwritten."""
     check_path(path)
     size = len(content.encode())
     if size > LARGEST:
         raise TooBig(
-            f"The content has {size:,} bytes; at most {LARGEST:,} fit.",
+            f"The content has {size:,} bytes; the maximum is {LARGEST:,}.",
             field="content",
             details={"field": "content", "max_length": LARGEST, "actual_length": size},
         )
     parts = path.split("/")
     files = call.memory.artifacts
-    for above in ("/".join(parts[:end]) for end in range(2, len(parts))):
+    for parent in ("/".join(parts[:end]) for end in range(2, len(parts))):
         with contextlib.suppress(NotFound):
-            files.get(above)
-            raise BadPath(f"{above} is a file, so nothing can be below it.", field="path")
+            files.get(parent)
+            raise BadPath(f"{parent} is a file, so it cannot contain other files.", field="path")
     if files.all(prefix=f"{path}/"):
-        raise BadPath(f"{path} is a directory.", hint="Name a file in it.", field="path")
+        raise BadPath(
+            f"{path} is a directory.",
+            hint="Give the path of a file in this directory.",
+            field="path",
+        )
     try:
-        made = files.create(
+        artifact = files.create(
             content, path=path, title=parts[-1], media_type=content_type(path),
             attrs={"size": size},
         )  # fmt: skip
@@ -93,10 +97,10 @@ def save_artifact(call: Call, *, content: str, path: str) -> dict[str, Any]:
         "success": True,
         "message": f"Artifact saved to {path}",
         "path": path,
-        "artifact_id": made.id,
-        "content_type": made.media_type,
+        "artifact_id": artifact.id,
+        "content_type": artifact.media_type,
         "size": size,
-        "storage_path": f"artifacts/{made.id}",
+        "storage_path": f"artifacts/{artifact.id}",
     }
 
 
@@ -119,7 +123,7 @@ def retrieve_artifact(call: Call, *, path: str) -> dict[str, Any]:
 def list_artifacts(
     call: Call, *, path_prefix: str = "/", name_pattern: str | None = None
 ) -> dict[str, Any]:
-    """`list_artifacts`, GET /artifacts/list: one level of a directory."""
+    """`list_artifacts`, GET /artifacts/list: list one level of a directory."""
     if not _PREFIX.fullmatch(path_prefix):
         check_path(path_prefix.rstrip("/") or path_prefix)
         raise BadPath("The prefix is not a directory.", field="path_prefix")
@@ -146,7 +150,7 @@ def list_artifacts(
 
 
 def _size(call: Call, artifact: Artifact) -> int:
-    """The size in the attrs; of another contract's artifact, that of its content."""
+    """Return the size of an artifact, from its attrs or else from its content."""
     size = artifact.attrs.get("size")
     if isinstance(size, int) and artifact.version == 1:
         return size

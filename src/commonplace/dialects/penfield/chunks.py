@@ -1,4 +1,4 @@
-"""Cutting a document's text into chunks."""
+"""Split the text of a document into chunks."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ _SENTENCE = re.compile(r"""[.!?…]["'”’)\]]{0,2}\s|[。！？]|\n""")
 
 @dataclass(frozen=True, slots=True)
 class Chunk:
-    """A stretch of a document: text[start:stop]."""
+    """A part of a document: text[start:stop]."""
 
     start: int
     stop: int
     text: str
 
 
-def chunked(text: str) -> list[Chunk]:
-    """Chunks of about 400 characters, at most 450, that share about 50 with the one before.
+def split_text(text: str) -> list[Chunk]:
+    """Split a text into chunks of about 400, at most 450 characters, which overlap by about 50.
 
-    Cut before a heading, else after a paragraph, a sentence, or a word. Chunks on both sides of a
-    heading share nothing. Chunks that would hold no character but blanks are left out.
+    A chunk ends before a heading, or else after a paragraph, a sentence, or a word. Chunks on both
+    sides of a heading do not overlap. Blank chunks are omitted.
     """
     headings = [found.start() for found in _HEADING.finditer(text)]
     found: list[Chunk] = []
@@ -44,7 +44,7 @@ def chunked(text: str) -> list[Chunk]:
 
 
 def _border(text: str, start: int) -> int:
-    """The end of a chunk: after the last paragraph, sentence or word that is not too early."""
+    """Return the end of a chunk: after a paragraph, a sentence or a word."""
     window = text[start : start + MOST]
     for pattern, least in ((_PARAGRAPH, TARGET // 2), (_SENTENCE, TARGET // 2)):
         ends = [found.end() for found in pattern.finditer(window) if found.end() >= least]
@@ -55,7 +55,7 @@ def _border(text: str, start: int) -> int:
 
 
 def _shared_start(text: str, start: int, stop: int, shared: int) -> int:
-    """The start of the next chunk: at a word a little before `stop`, but after `start`."""
+    """Return the start of the next chunk: a word shortly before `stop`, but after `start`."""
     at = max(start + 1, stop - shared)
     blank = text.find(" ", at, stop)
     return blank + 1 if blank >= 0 and blank + 1 < stop else at

@@ -1,4 +1,4 @@
-"""Checkpoints: the state of some work, with the memories that belong to it."""
+"""Checkpoints: the state of work in progress, with the related memories."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from commonplace.engine.model import LIVE_STATES, Memory
 from commonplace.errors import CommonplaceError, NotFound
 from commonplace.platform import lookup
 
-SEARCHED_CHARS = 200  # characters of the description that are used to search related memories
+SEARCHED_CHARS = 200  # maximum length of the query for related memories, from the description
 RELATED, LEAST = 30, 0.25
 RECENT = 20
 TOP = 10
@@ -40,7 +40,7 @@ _IS_ID = re.compile(_UUID, re.IGNORECASE)
 
 
 def references(description: str) -> tuple[list[str], list[str]]:
-    """(ids, phrases) that a description refers to, each once, in their order."""
+    """Return the distinct (ids, phrases) to which a description refers, in order."""
     ids = [found.lower() for found in _BY_ID.findall(description)]
     phrases = [one or other for one, other in _BY_PHRASE.findall(description)]
     said = [phrase.strip() for phrase in phrases if phrase.strip()]
@@ -48,7 +48,7 @@ def references(description: str) -> tuple[list[str], list[str]]:
 
 
 def save_context(call: Call, *, name: str, description: str | None = None) -> dict[str, Any]:
-    """`save_context`: a checkpoint under a name that is not taken."""
+    """`save_context`: store a checkpoint under an unused name."""
     described = description or ""
     require_text(name, "name")
     check_not_reserved(name, "name")
@@ -98,7 +98,7 @@ def save_context(call: Call, *, name: str, description: str | None = None) -> di
 
 
 def _related(call: Call, query: str) -> list[str]:
-    """The ids of memories that match a query; if the search fails, of the newest ones."""
+    """Return the ids of memories that match a query, or of the newest if the search fails."""
     filters = Filters(without_kinds=PROTECTED)
     try:
         search = Search(query=query, limit=RELATED, min_score=LEAST, filters=filters)
@@ -109,7 +109,7 @@ def _related(call: Call, query: str) -> list[str]:
 
 
 def by_phrase(call: Call, phrase: str) -> Memory | None:
-    """The best match for a phrase that contains it, or else any memory that contains it."""
+    """Return the best match that contains a phrase, or else any memory that contains it."""
     wanted = phrase.casefold()
     filters = Filters(without_kinds=PROTECTED)
     search = Search(query=phrase, limit=TOP, filters=filters)
@@ -121,13 +121,13 @@ def by_phrase(call: Call, phrase: str) -> Memory | None:
 
 
 def find(call: Call, name: str) -> Memory | None:
-    """The live checkpoint of exactly this name."""
+    """Return the live checkpoint with exactly this name, or None."""
     memory = lookup.find_live(call.memory, f"{CONTEXT_REF}{name}")
     return memory if memory is not None and is_context(memory) else None
 
 
 def restore_context(call: Call, *, name: str, limit: int) -> dict[str, Any]:
-    """`restore_context`: a checkpoint by name or id, or the personality briefing."""
+    """`restore_context`: return a checkpoint by name or id, or the personality briefing."""
     if is_reserved(name):
         return {
             "success": True,
@@ -164,7 +164,7 @@ def restore_context(call: Call, *, name: str, limit: int) -> dict[str, Any]:
 
 
 def _current(call: Call, identity: str) -> Memory | None:
-    """The memory of an id, or the one that replaced it; None if that was deleted."""
+    """Return the memory with this id or its replacement, or None if it was deleted."""
     met: set[str] = set()
     while identity not in met:
         met.add(identity)
@@ -180,14 +180,14 @@ def _current(call: Call, identity: str) -> Memory | None:
 
 
 def attached_to(context: Memory) -> list[str]:
-    """The ids of the memories of a checkpoint."""
+    """Return the ids of the memories attached to a checkpoint."""
     ids = context.attrs.get("memory_ids")
     found = ids if isinstance(ids, list) else []
     return [one for one in found if isinstance(one, str) and _IS_ID.fullmatch(one)]
 
 
 def description_of(context: Memory) -> str:
-    """The description of a checkpoint."""
+    """Return the description of a checkpoint."""
     described = (checkpoint_of(context.text) or {}).get("description")
     return described if isinstance(described, str) else ""
 
@@ -200,7 +200,7 @@ def list_contexts(
     include_descriptions: bool,
     name_pattern: str | None = None,
 ) -> dict[str, Any]:
-    """`list_contexts`: the newest first."""
+    """`list_contexts`: list checkpoints, newest first."""
     wanted = (name_pattern or "").casefold()
     found = [
         memory

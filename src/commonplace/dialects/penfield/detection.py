@@ -1,4 +1,4 @@
-"""What type a text is, and how important: rules over words, first match wins."""
+"""Detect the type and the importance of a text by rules over words; the first match wins."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ _RULES: tuple[tuple[re.Pattern[str], str], ...] = (
     (_RELATIONSHIP, "relationship"),
     (_CONVERSATION, "conversation"),
 )
-# A bracket at the start, such as [Decision], says what the writer meant.
+# A bracket at the start, such as [Decision], states the type.
 _HINTS = {
     "fact": "fact", "note": "fact", "decision": "insight", "insight": "insight",
     "pattern": "insight", "lesson": "insight", "conversation": "conversation",
@@ -84,7 +84,7 @@ _LONG, _SHORT = 400, 40
 
 
 def checkpoint_of(content: str) -> dict[str, object] | None:
-    """The checkpoint that a content is: a JSON object with a `checkpoint_name`."""
+    """Return the checkpoint in a content, a JSON object with `checkpoint_name`, or None."""
     if not content.lstrip().startswith("{") or '"checkpoint_name"' not in content:
         return None
     try:
@@ -97,7 +97,7 @@ def checkpoint_of(content: str) -> dict[str, object] | None:
 
 
 def detect_type(content: str) -> str:
-    """The type of a text; never a protected one."""
+    """Return the type of a text; protected types are never returned."""
     if checkpoint_of(content) is not None:
         return "checkpoint"
     hint = _HINT.match(content)
@@ -111,7 +111,7 @@ def detect_type(content: str) -> str:
 
 
 def rate_importance(content: str, memory_type: str) -> float:
-    """The estimated importance of a text of a type, from .1 to .95."""
+    """Estimate the importance of a text from its type and its words, from .1 to .95."""
     value = _BASE.get(memory_type, 0.5)
     seen = content[:_LOOKED_AT]
     if _WEIGHTY.search(seen):

@@ -1,4 +1,4 @@
-"""The declaration of the dialect."""
+"""The declaration of the Penfield dialect."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ DIALECT = Dialect(
             ignored=_IGNORED,
             offline=True,
             devices=True,
-            access_seconds=86_400,  # its clients refresh when less than 4 hours are left
+            access_seconds=86_400,  # clients refresh a token when it is valid for less than 4 hours
         ),
     },
     fail=fail,

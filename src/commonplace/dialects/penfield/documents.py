@@ -1,4 +1,4 @@
-"""Documents: uploaded files, and the memories that their chunks are."""
+"""Documents: uploaded files; each chunk of their text is a memory."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 from commonplace.dialects import binary
 from commonplace.dialects.contract import Call
-from commonplace.dialects.penfield.chunks import chunked
+from commonplace.dialects.penfield.chunks import split_text
 from commonplace.dialects.penfield.failures import (
     Invalid,
     NoDocument,
@@ -32,7 +32,7 @@ NAME_CHARS = 255
 
 
 def to_dict(artifact: Artifact) -> dict[str, Any]:
-    """A document as this contract shows it."""
+    """Return the fields of a document."""
     about = artifact.attrs["document"]
     return {
         "id": identity_of(artifact),
@@ -50,27 +50,27 @@ def to_dict(artifact: Artifact) -> dict[str, Any]:
 
 
 def identity_of(artifact: Artifact) -> str:
-    """A document's id, with which its path ends."""
+    """Return the id of a document, which is the end of its path."""
     return (artifact.path or "").removeprefix(DOCUMENT_PATH)
 
 
 def safe_name(name: str) -> str:
-    """The last part of a file's path, without characters that cannot be printed."""
+    """Return the file name of a path, without unprintable characters."""
     last = name.replace("\\", "/").rpartition("/")[2]
-    kept = "".join(sign for sign in last if sign.isprintable()).strip()
-    if not kept or kept in (".", "..") or len(kept) > NAME_CHARS:
+    printable = "".join(sign for sign in last if sign.isprintable()).strip()
+    if not printable or printable in (".", "..") or len(printable) > NAME_CHARS:
         raise Invalid(f"A file needs a name of 1 to {NAME_CHARS} characters.", field="file")
-    return kept
+    return printable
 
 
 def all_of(call: Call) -> list[Artifact]:
-    """Every document, the newest first."""
+    """Return all documents, newest first."""
     found = call.memory.artifacts.all(prefix=DOCUMENT_PATH)
     return sorted(found, key=lambda one: (one.created_at, one.id), reverse=True)
 
 
 def document_of(call: Call, identity: str) -> Artifact:
-    """The document of an id."""
+    """Return the document with this id; raise NoDocument if there is none."""
     try:
         return call.memory.artifacts.get(DOCUMENT_PATH + identity.lower())
     except NotFound:
@@ -80,20 +80,21 @@ def document_of(call: Call, identity: str) -> Artifact:
 def upload_document(
     call: Call, *, filename: str, data: str, metadata: Mapping[str, Any] | None = None
 ) -> dict[str, Any]:
-    """POST /documents/upload: the file is kept, and each chunk of its text is a memory."""
+    """POST /documents/upload: store the file, and each chunk of its text as a memory."""
     name = safe_name(filename)
     raw = binary.decode(data)
     if len(raw) > LARGEST:
         raise TooBig(
-            f"The file has {len(raw):,} bytes; at most {LARGEST:,} fit.",
+            f"The file has {len(raw):,} bytes; the maximum is {LARGEST:,}.",
             field="file",
             details={"field": "file", "max_length": LARGEST, "actual_length": len(raw)},
         )
     digest = hashlib.sha256(raw).hexdigest()
     if (same := _duplicate(call, digest)) is not None:
         return same
-    text, media_type = text_of(name, raw)  # slow, so before the lock is taken
-    chunks = chunked(text)
+    # Extracting the text is slow, so it is done before the lock is taken.
+    text, media_type = text_of(name, raw)
+    chunks = split_text(text)
     about = {
         "size": len(raw),
         "sha256": digest,
@@ -121,7 +122,9 @@ def upload_document(
         for at, chunk in enumerate(chunks)
     ]
     with exclusive(call.memory, "upload document"):
-        if (same := _duplicate(call, digest)) is not None:  # uploaded meanwhile
+        if (
+            same := _duplicate(call, digest)
+        ) is not None:  # another call has uploaded the same file
             return same
         call.memory.remember_many(drafts)
         return to_dict(
@@ -136,7 +139,7 @@ def upload_document(
 
 
 def _duplicate(call: Call, digest: str) -> dict[str, Any] | None:
-    """The document with the same bytes, as the upload of a duplicate answers."""
+    """Return the response for the upload of an existing file, or None if the file is new."""
     for one in all_of(call):
         if one.attrs["document"]["sha256"] == digest:
             again = to_dict(one)
@@ -146,7 +149,7 @@ def _duplicate(call: Call, digest: str) -> dict[str, Any] | None:
 
 
 def chunks_of(call: Call, artifact: Artifact) -> list[Memory]:
-    """The live memories that are its chunks, in their order."""
+    """Return the live memories of a document's chunks, in order."""
     refs = (
         f"{CHUNK_REF}{identity_of(artifact)}:{at}"
         for at in range(artifact.attrs["document"]["chunks"])
@@ -170,7 +173,7 @@ def read_document(call: Call, *, id: str, include_chunks: bool) -> dict[str, Any
 
 
 def download_document(call: Call, *, id: str) -> dict[str, Any]:
-    """GET /documents/{id}/download: the file as it was sent."""
+    """GET /documents/{id}/download: return the original file."""
     artifact = document_of(call, id)
     _, version = call.memory.artifacts.read(artifact.id)
     return {
@@ -182,7 +185,7 @@ def download_document(call: Call, *, id: str) -> dict[str, Any]:
 
 @exclusively
 def delete_document(call: Call, *, id: str) -> None:
-    """DELETE /documents/{id}: the file and its chunks."""
+    """DELETE /documents/{id}: delete the file and its chunks."""
     artifact = document_of(call, id)
     chunks = {memory.id for memory in chunks_of(call, artifact)}
     for link in call.memory.links.of():
@@ -193,6 +196,8 @@ def delete_document(call: Call, *, id: str) -> None:
 
 
 def reprocess_document(call: Call, *, id: str) -> None:
-    """POST /documents/{id}/reprocess, which the contract does not offer yet."""
+    """POST /documents/{id}/reprocess: not implemented, neither in the contract itself."""
     document_of(call, id)
-    raise NotImplementedYet("Reprocessing is not implemented.", hint="Delete it and upload again.")
+    raise NotImplementedYet(
+        "Reprocessing is not implemented.", hint="Delete the document and upload it again."
+    )

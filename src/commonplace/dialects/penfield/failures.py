@@ -1,4 +1,4 @@
-"""Every failure in the contract's two shapes: a tool's result, and a REST error."""
+"""Errors in the contract's two formats: the result of a tool, and a REST error."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ VERSION = "2.0.0"
 
 
 class Failure(CommonplaceError):
-    """A failure of this contract: its code over MCP, its code and status over REST."""
+    """An error of this contract, with its code over MCP, and its code and status over REST."""
 
     tool_code: ClassVar[str] = "VALIDATION_ERROR"
     rest_code: ClassVar[str] = "VAL_VALIDATION_FAILED"
@@ -40,78 +40,78 @@ class Failure(CommonplaceError):
 
 
 class Invalid(Failure, InvalidInput, rest="VAL_FIELD_INVALID"):
-    """A value that the contract does not accept."""
+    """A value is not valid."""
 
 
 class UnknownValue(Invalid, rest="VAL_ENUM_INVALID"):
-    """A value that is not one of the known ones."""
+    """A value is not one of the allowed values."""
 
 
 class BadPath(Invalid, tool="INVALID_PATH", status=400):
-    """A path that an artifact cannot have."""
+    """A path is not valid for an artifact."""
 
 
 class TooBig(Invalid, rest="VAL_FIELD_TOO_LONG", status=413):
-    """A file that is larger than its limit."""
+    """A file is larger than the limit."""
 
 
 class Missing(Failure, NotFound, tool="NOT_FOUND", rest="RES_NOT_FOUND", status=404):
-    """A relationship, trait, checkpoint or artifact that is not in this space."""
+    """A relationship, trait, checkpoint or artifact does not exist in this space."""
 
 
 class NoMemory(Missing, rest="RES_MEMORY_NOT_FOUND"):
-    """A memory that is not in this space."""
+    """A memory does not exist in this space."""
 
 
 class NoDocument(Missing, rest="RES_DOCUMENT_NOT_FOUND"):
-    """A document that is not in this space."""
+    """A document does not exist in this space."""
 
 
 class AlreadyExists(
     Failure, Conflict, tool="ALREADY_EXISTS", rest="RES_ALREADY_EXISTS", status=409
 ):
-    """A thing that exists already, or a step that was taken already."""
+    """An object already exists, or an action was already carried out."""
 
 
 class NameTaken(AlreadyExists, tool="DUPLICATE_NAME"):
-    """A checkpoint with a name that another checkpoint has."""
+    """Another checkpoint already has this name."""
 
 
 class AlreadyRelated(AlreadyExists, rest="RES_RELATIONSHIP_EXISTS"):
-    """A relationship that exists already."""
+    """The relationship already exists."""
 
 
 class Protected(Failure, InvalidInput, tool="FORBIDDEN", rest="AUTH_FORBIDDEN", status=403):
-    """A memory that other endpoints or contracts manage."""
+    """The memory can only be changed by other endpoints or dialects."""
 
 
 class Forbidden(
     Failure, NotPermitted, tool="FORBIDDEN", rest="AUTH_INSUFFICIENT_PERMISSIONS", status=403
 ):
-    """A credential without the permission."""
+    """The credential does not have the permission."""
 
 
 class Deprecated(Failure, tool="DEPRECATED", rest="NOT_IMPLEMENTED", status=501):
-    """A tool for old clients only."""
+    """The tool is deprecated."""
 
     code = "DEPRECATED"
 
 
 class NotImplementedYet(Failure, tool="NOT_IMPLEMENTED", rest="NOT_IMPLEMENTED", status=501):
-    """An endpoint that the contract itself does not offer yet."""
+    """The endpoint is not implemented in the contract itself."""
 
     code = "NOT_IMPLEMENTED"
 
 
 def require_text(value: str, field: str) -> str:
-    """Return a text that is not blank; otherwise raise Invalid."""
+    """Return the text; raise Invalid if it is blank."""
     if not value.strip():
         raise Invalid(f"{field} must not be blank.", field=field)
     return value
 
 
 def check_weights(field: str, *weights: float) -> None:
-    """Raise Invalid for weights that do not add up to 1, give or take a hundredth."""
+    """Raise Invalid if the weights do not add up to 1, within a hundredth."""
     if abs(sum(weights) - 1.0) > 0.01 + 1e-9:
         raise Invalid(
             f"The weights must add up to 1.0, not {sum(weights):g}.",
@@ -120,7 +120,7 @@ def check_weights(field: str, *weights: float) -> None:
         )
 
 
-# Codes of other failures: over MCP, over REST, and the status.
+# Codes of other errors: (code over MCP, code over REST, status).
 _OTHERS: dict[str, tuple[str, str, int]] = {
     "INVALID_INPUT": ("VALIDATION_ERROR", "VAL_VALIDATION_FAILED", 422),
     "NOT_FOUND": ("NOT_FOUND", "RES_NOT_FOUND", 404),
@@ -138,7 +138,7 @@ _OTHERS: dict[str, tuple[str, str, int]] = {
     "EMBEDDING_UNAVAILABLE": ("UNAVAILABLE", "SYS_BAD_GATEWAY", 502),
 }
 _INTERNAL = ("INTERNAL_ERROR", "SYS_INTERNAL_ERROR", 500)
-# REST codes of requests that are refused before the gate, by status.
+# REST error codes of requests that the server refuses before the gate, by status.
 _BEFORE_THE_GATE = {
     400: "VAL_VALIDATION_FAILED", 401: "AUTH_TOKEN_INVALID", 403: "AUTH_FORBIDDEN",
     404: "RES_NOT_FOUND", 405: "VAL_VALIDATION_FAILED", 408: "VAL_VALIDATION_FAILED",
@@ -148,7 +148,7 @@ _BEFORE_THE_GATE = {
 
 
 def codes_of(error: CommonplaceError) -> tuple[str, str, int]:
-    """(code over MCP, code over REST, status) of any failure."""
+    """Return (code over MCP, code over REST, status) of any error."""
     if _is_bad_path(error):
         return BadPath.tool_code, BadPath.rest_code, BadPath.status
     if isinstance(error, Failure):
@@ -157,15 +157,16 @@ def codes_of(error: CommonplaceError) -> tuple[str, str, int]:
 
 
 def _is_bad_path(error: CommonplaceError) -> bool:
-    """Whether a path was refused before the path rules saw it: it has a NUL character, is not a
-    string, or is too long.
+    """Return whether the schema refused a path, before `check_path` was called.
+
+    Such a path has a NUL character, is not a string, or is too long.
     """
-    given = type(error) is InvalidInput and "is required" not in error.message
-    return given and error.field in ("path", "path_prefix")
+    value = type(error) is InvalidInput and "is required" not in error.message
+    return value and error.field in ("path", "path_prefix")
 
 
 def fail(tool: Tool, error: CommonplaceError) -> Wire:
-    """A failure as a tool's result."""
+    """Return the error result of a tool."""
     body: dict[str, Any]
     if isinstance(error, Forbidden):
         body = {"error": "Forbidden", "status_code": 403}
@@ -184,14 +185,14 @@ def fail(tool: Tool, error: CommonplaceError) -> Wire:
 
 
 def stamp(at: datetime | None) -> str | None:
-    """A time in ISO 8601 with milliseconds, in UTC; None stays None."""
+    """Format a time as ISO 8601 in UTC with milliseconds; return None for None."""
     if at is None:
         return None
     return at.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 def meta(request: str) -> dict[str, Any]:
-    """The metadata of every answer."""
+    """Return the metadata of a response."""
     return {"timestamp": stamp(datetime.now(UTC)), "version": VERSION, "request_id": request}
 
 
@@ -202,7 +203,7 @@ def error_body(
     details: Mapping[str, Any] | None = None,
     field_errors: Mapping[str, list[str]] | None = None,
 ) -> dict[str, Any]:
-    """The body of a REST error."""
+    """Return the body of a REST error."""
     return {
         "status": "error",
         "error": {
@@ -217,12 +218,12 @@ def error_body(
 
 _MESSAGES = {
     404: "There is no such endpoint; see GET /api/v2/openapi.json.",
-    405: "This endpoint has another method; see GET /api/v2/openapi.json.",
+    405: "This method is not allowed for this endpoint; see GET /api/v2/openapi.json.",
 }
 
 
 def refuse(status: int, code: str, message: str, request: str) -> dict[str, Any]:
-    """The error body of a request that is refused before the gate."""
+    """Return the error body of a request that the server refuses before the gate."""
     rest_code = _BEFORE_THE_GATE.get(status, "SYS_INTERNAL_ERROR")
     if code == "TOKEN_EXPIRED":
         rest_code = _OTHERS[code][1]

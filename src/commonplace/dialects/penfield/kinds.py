@@ -1,4 +1,4 @@
-"""The types of memories and relationships, and how memories of other contracts are shown."""
+"""The types of memories and relationships, and the types of other contracts' memories."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ RELATIONS = (
 )  # fmt: skip
 
 DIRECT, UPLOADED = "direct_input", "document_upload"
-# The documented source types. A memory can be stored with any other, too.
+# The documented source types. Other source types are accepted, too.
 SOURCE_TYPES = (
     DIRECT, UPLOADED, "web_scrape", "api_import", "conversation", "reflection", "checkpoint",
     "checkpoint_recall",
 )  # fmt: skip
 
-# What other contracts store, by kind; anything not named here is shown as a fact.
+# The types of other contracts' memories, by kind; the default is fact.
 SHOWN: Mapping[str, str] = {
     CHUNK: "reference",
     "note": "fact",
@@ -61,12 +61,12 @@ SHOWN: Mapping[str, str] = {
 
 
 def type_of(kind: str) -> str:
-    """The type that a memory of any kind is shown as."""
+    """Return the contract's type for a kind of memory."""
     return kind if kind in TYPES else SHOWN.get(kind, SHOWN["*"])
 
 
 def of_types(types: Collection[str]) -> dict[str, Any]:
-    """The engine's conditions for memories that are shown as one of these types."""
+    """Return the engine's filters for memories of these types."""
     known = {*TYPES, *SHOWN} - {"*"}
     if SHOWN["*"] in types:
         return {"without_kinds": sorted(kind for kind in known if type_of(kind) not in types)}
@@ -74,18 +74,18 @@ def of_types(types: Collection[str]) -> dict[str, Any]:
 
 
 def is_context(memory: Memory) -> bool:
-    """Whether it is a checkpoint of this contract; others store checkpoints too."""
+    """Return whether a memory is a checkpoint of this contract, not of another one."""
     return memory.kind == "checkpoint" and "checkpoint_name" in memory.attrs
 
 
 def is_own(memory: Memory) -> bool:
-    """Whether this contract may change it."""
+    """Return whether this contract may change a memory."""
     return memory.kind in OWN and (memory.kind != "checkpoint" or is_context(memory))
 
 
 def source_of(memory: Memory) -> str:
-    """The source type of a memory's text."""
+    """Return the source type of a memory."""
     if memory.kind == CHUNK:
         return UPLOADED
-    given = memory.attrs.get("source_type") if memory.kind in TYPES else None
-    return given if isinstance(given, str) else DIRECT
+    stored = memory.attrs.get("source_type") if memory.kind in TYPES else None
+    return stored if isinstance(stored, str) else DIRECT

@@ -1,4 +1,4 @@
-"""Memories as this contract shows them: reading, storing, changing, deleting and listing."""
+"""Read, store, change, delete and list memories in the contract's format."""
 
 from __future__ import annotations
 
@@ -51,12 +51,12 @@ MOST_PER_PAGE = 100
 
 
 def readable(call: Call, identity: str, *, count: bool = False) -> Memory:
-    """A live memory, or one that was replaced; NoMemory for any other id."""
+    """Return a live or a replaced memory by its id; raise NoMemory if there is none."""
     memory = lookup.find(call.memory, identity)
     hidden = (
         memory is None
         or (memory.state not in (*LIVE_STATES, "superseded") and "lifecycle" not in memory.attrs)
-        # it was found by its ref, which is not an id in this contract
+        # the memory was found by its ref, which is not an id in this contract
         or memory.id != identity.lower()
     )
     if memory is None or hidden:
@@ -65,7 +65,7 @@ def readable(call: Call, identity: str, *, count: bool = False) -> Memory:
 
 
 def changeable(call: Call, identity: str) -> Memory:
-    """A memory that this contract may change; otherwise Protected with the reason."""
+    """Return a memory that this contract may change; raise Protected otherwise."""
     memory = readable(call, identity)
     if memory.kind in PROTECTED:
         raise _protected("change", memory.kind, "id")
@@ -73,7 +73,7 @@ def changeable(call: Call, identity: str) -> Memory:
         by = f" (stored with {memory.origin.tool})" if memory.origin.tool else ""
         raise Protected(
             f"This memory is a {memory.kind!r} of another contract{by}.",
-            hint="Change it with the tools that stored it; it can be read and linked here.",
+            hint="Change the memory with the tools that stored it. Here it can be read and linked.",
             field="id",
         )
     return memory
@@ -87,7 +87,7 @@ def _protected(action: str, kind: str, field: str) -> Protected:
 
 
 def to_dict(call: Call, memory: Memory, links: Sequence[Link] = ()) -> dict[str, Any]:
-    """A memory as this contract shows it."""
+    """Return all fields of a memory."""
     from commonplace.dialects.penfield.relationships import link_to_dict
 
     related = [link_to_dict(link) for link in links]
@@ -99,8 +99,8 @@ def to_dict(call: Call, memory: Memory, links: Sequence[Link] = ()) -> dict[str,
 
 
 def memories_to_dicts(call: Call, memories: Sequence[Memory]) -> list[dict[str, Any]]:
-    """Memories as a list shows them: without relationships, and with long texts cut."""
-    waiting = engine_call(call.memory, upkeep.waiting, [memory.id for memory in memories])
+    """Return the fields of memories for lists, without relationships, with truncated texts."""
+    embedding_errors = engine_call(call.memory, upkeep.waiting, [memory.id for memory in memories])
     found = []
     for memory in memories:
         usage = call.memory.usage(memory.id)
@@ -117,7 +117,7 @@ def memories_to_dicts(call: Call, memories: Sequence[Memory]) -> list[dict[str, 
                 "updated_at": stamp(memory.updated_at),
                 "metadata": metadata_of(memory),
                 "lifecycle_state": lifecycle_of(memory),
-                "embedding_status": _embedding_status(waiting.get(memory.id)),
+                "embedding_status": _embedding_status(embedding_errors.get(memory.id)),
                 "trust": memory.trust,
                 "relationships": [],
             }
@@ -126,7 +126,7 @@ def memories_to_dicts(call: Call, memories: Sequence[Memory]) -> list[dict[str, 
 
 
 def brief(memory: Memory, most: int = CONTENT_CHARS) -> dict[str, Any]:
-    """The main fields of a memory, with a limited part of its text."""
+    """Return the main fields of a memory, with a limited part of its text."""
     return {
         "id": memory.id,
         "content": opening(memory.text, most),
@@ -137,8 +137,9 @@ def brief(memory: Memory, most: int = CONTENT_CHARS) -> dict[str, Any]:
 
 
 def _embedding_status(waiting: str | None) -> str:
-    """The embedding status of a memory: `waiting` is None if it has its vectors, else the last
-    error or "".
+    """Return the embedding status of a memory.
+
+    `waiting` is None if the memory has its vectors; otherwise it is the last error or "".
     """
     if waiting is None:
         return "completed"
@@ -146,13 +147,13 @@ def _embedding_status(waiting: str | None) -> str:
 
 
 def metadata_of(memory: Memory) -> dict[str, Any]:
-    """The metadata it was stored with; none for memories of other contracts."""
+    """Return the metadata of a memory; memories of other contracts have none."""
     found = memory.attrs.get("metadata") if is_own(memory) else None
     return dict(found) if isinstance(found, Mapping) else {}
 
 
 def lifecycle_of(memory: Memory) -> str:
-    """active, superseded, corrected, contradicted or archived."""
+    """Return the state: active, superseded, corrected, contradicted or archived."""
     if memory.state in LIVE_STATES:
         return "active"
     found = memory.attrs.get("lifecycle")
@@ -198,7 +199,7 @@ def create(
 
 
 def context_fields(content: str, attrs: dict[str, Any]) -> dict[str, Any]:
-    """The fields that make a stored text a checkpoint that can be restored by its name."""
+    """Return the fields by which a checkpoint can be restored by its name."""
     read = checkpoint_of(content)
     if read is None:
         raise Invalid(
@@ -218,22 +219,22 @@ def context_fields(content: str, attrs: dict[str, Any]) -> dict[str, Any]:
 
 
 def is_reserved(name: str) -> bool:
-    """Whether restore_context gives the personality briefing for this name."""
+    """Return whether the name stands for the personality briefing in restore_context."""
     return name.strip().lower() == AWAKENING
 
 
 def check_not_reserved(name: str, field: str) -> None:
-    """Refuse a name by which a checkpoint could not be restored."""
+    """Refuse the reserved name, under which a checkpoint could not be restored."""
     if is_reserved(name):
         raise Invalid(
-            f"The name '{AWAKENING}' is that of the personality briefing.",
+            f"The name '{AWAKENING}' is reserved for the personality briefing.",
             hint="Choose another name.",
             field=field,
         )
 
 
 def name_taken(name: str) -> NameTaken:
-    """The error for the name of another checkpoint."""
+    """Return the error for a name that another checkpoint has."""
     return NameTaken(
         f"Context name '{name}' already exists. Use a unique name.",
         field="name",
@@ -243,7 +244,7 @@ def name_taken(name: str) -> NameTaken:
 
 @contextlib.contextmanager
 def unique_name(fields: Mapping[str, Any]) -> Iterator[None]:
-    """Raise NameTaken if a checkpoint that is stored in the block has the name of another."""
+    """Raise NameTaken if the block stores a checkpoint with the name of another one."""
     try:
         yield
     except Conflict as error:
@@ -264,7 +265,7 @@ def change(
     tags: Sequence[str] | None = None,
     **numbers: float | None,
 ) -> dict[str, Any]:
-    """Change the given fields of a memory; the history keeps the old ones."""
+    """Change the given fields of a memory; the old values stay in the history."""
     memory = changeable(call, identity)
     if memory_type in PROTECTED:
         raise _protected("create", memory_type, "memory_type")
@@ -272,7 +273,7 @@ def change(
     if content is not None and content != memory.text:
         changes["text"] = require_text(content, "content")
         if memory.trust == "stated":
-            changes["trust"] = "inferred"  # the words are no longer the user's own
+            changes["trust"] = "inferred"  # the text is no longer the user's own wording
     if memory_type is not None and memory_type != type_of(memory.kind):
         changes["kind"] = memory_type
     if tags is not None:
@@ -296,7 +297,7 @@ def change(
 
 
 def store(call: Call, **details: Any) -> dict[str, Any]:
-    """`store`: a new memory, its type detected."""
+    """`store`: store a memory; its type is detected."""
     return {"success": True, **to_dict(call, create(call, **details))}
 
 
@@ -323,12 +324,12 @@ def replace_memory(call: Call, *, id: str, **changes: Any) -> dict[str, Any]:
 
 @exclusively
 def delete_memory(call: Call, *, id: str) -> None:
-    """DELETE /memories/{id}: with its relationships. Undo and history keep them."""
+    """DELETE /memories/{id}: delete a memory and its relationships; undo can restore them."""
     memory = changeable(call, id)
     for link in call.memory.links.of(memory.id):
         call.memory.links.remove(link.id)
     attrs = {name: value for name, value in memory.attrs.items() if name != "lifecycle"}
-    # The name of a checkpoint can be used again; a chunk is found by its ref.
+    # Free the name of a checkpoint for reuse; keep the ref of a chunk, by which it is found.
     ref = memory.ref if memory.kind == CHUNK else None
     call.memory.revise(memory.id, state="archived", ref=ref, attrs=attrs)
 
@@ -338,23 +339,23 @@ def delete_memory(call: Call, *, id: str) -> None:
 
 @dataclass(frozen=True)
 class Window:
-    """The items of a page; a page has at most a hundred."""
+    """A page of a list; a page has at most a hundred items."""
 
     page: int
     per_page: int
 
     @property
     def size(self) -> int:
-        """How many items the page can have."""
+        """The maximum number of items on the page."""
         return min(self.per_page, MOST_PER_PAGE)
 
     @property
     def first(self) -> int:
-        """How many items come before the page."""
+        """The number of items before the page."""
         return (self.page - 1) * self.size
 
     def answer(self, items: list[dict[str, Any]], total: int) -> dict[str, Any]:
-        """The page in the contract's shape."""
+        """Return the page in the contract's format."""
         pages = -(-total // self.size)
         return {
             "items": items,
@@ -369,7 +370,7 @@ class Window:
         }
 
     def of(self, found: Sequence[Any], show: Callable[[Any], dict[str, Any]]) -> dict[str, Any]:
-        """The part of a complete list that is on this page."""
+        """Return the items of a complete list that are on this page."""
         items = [show(one) for one in found[self.first : self.first + self.size]]
         return self.answer(items, len(found))
 
@@ -423,7 +424,7 @@ def list_memories(
 def _ascending(
     call: Call, field: str, window: Window, conditions: dict[str, Any]
 ) -> tuple[list[Memory], int]:
-    """A page in ascending order, which the engine does not have for this field."""
+    """Return a page in ascending order, which the engine does not support for this field."""
     order = {"updated_at": "updated"}.get(field, field)
     _, total = call.memory.browse(order=order, limit=1, **conditions)
     stop = total - window.first
@@ -447,7 +448,7 @@ def _with_inactive(call: Call, conditions: dict[str, Any], field: str, down: boo
 def moments(
     since: str | None, until: str | None, first: str = "start_date", last: str = "end_date"
 ) -> tuple[str | None, str | None]:
-    """Return two dates; raise Invalid if the first lies after the second."""
+    """Return two dates; raise Invalid if the first is after the second."""
     start, end = checks.when(since or None, first), checks.when(until or None, last)
     if start is not None and end is not None and start > end:
         raise Invalid(f"{first} must not be after {last}.", field=first)
@@ -455,7 +456,7 @@ def moments(
 
 
 def _span(time_range: str, now: datetime) -> tuple[datetime, datetime]:
-    """The first and the last moment of a range such as `today`; days are UTC days."""
+    """Return the start and the end of a range such as `today`; days are in UTC."""
     midnight = now.replace(hour=0, minute=0, second=0, microsecond=0)
     if time_range == "today":
         return midnight, now
@@ -475,7 +476,7 @@ def filters_for(
     source: str | None = None,
     user: str | None = None,
 ) -> Filters:
-    """The memories that a search may find."""
+    """Return the filters of a search."""
     start, end = moments(since, until)
     conditions: dict[str, Any] = of_types(types) if types else {}
     if source == "document":

@@ -1,4 +1,4 @@
-"""The personas that can be chosen, and the tiers that include them."""
+"""The available personas, and the tiers that include them."""
 
 from __future__ import annotations
 
@@ -112,12 +112,12 @@ BY_ID = {persona.id: persona for persona in PERSONAS}
 
 
 def _includes(tier: str, other: str) -> bool:
-    """Whether a tier has everything that another one has."""
+    """Return whether a tier includes another tier."""
     return TIERS.index(tier) >= TIERS.index(other)
 
 
 def to_dict(persona: Persona, tier: str = HERE) -> dict[str, Any]:
-    """A persona as the contract shows it."""
+    """Return the fields of a persona."""
     needed = persona.tier_required
     accessible = _includes(tier, needed)
     locked = None if accessible else f"Upgrade to {needed} to unlock this persona."
@@ -125,7 +125,7 @@ def to_dict(persona: Persona, tier: str = HERE) -> dict[str, Any]:
 
 
 def listing(tier: str = HERE) -> dict[str, Any]:
-    """All personas, those of the tier first."""
+    """Return all personas; the available ones are first."""
     found = [to_dict(persona, tier) for persona in PERSONAS]
     return {
         "current_tier": tier,

@@ -43,7 +43,7 @@ _IGNORED = frozenset().union(_PLAIN.split(), *STOP_WORDS.values())
 
 @dataclass(frozen=True, slots=True)
 class Aged:
-    """A memory with its age, reads and relationships."""
+    """A memory with its age, its number of reads and its relationships."""
 
     memory: Memory
     hours: float
@@ -52,7 +52,7 @@ class Aged:
 
 
 def score(one: Aged, weights: Sequence[float]) -> float:
-    """Recency, access, importance and relationships, by their weights."""
+    """Return the weighted sum of recency, access, importance and relationships."""
     from commonplace.engine.finding.ranking import recency_exponential
 
     parts = (
@@ -65,7 +65,7 @@ def score(one: Aged, weights: Sequence[float]) -> float:
 
 
 def topics(texts: Iterable[str], *, least: int = 4, most: int = TOPICS) -> list[str]:
-    """The words that occur in most of the texts, the most frequent first."""
+    """Return the words that occur in the most texts, most frequent first."""
     counts: Counter[str] = Counter()
     for text in texts:
         words = {word.lower() for word in _WORD.findall(text[:10_000]) if len(word) >= least}
@@ -75,7 +75,7 @@ def topics(texts: Iterable[str], *, least: int = 4, most: int = TOPICS) -> list[
 
 
 def clusters(aged: Sequence[Aged]) -> list[dict[str, Any]]:
-    """Groups of memories: those of the last day, and those of each type."""
+    """Group memories: those of the last day, and those of each type."""
     found = []
     fresh = sum(one.hours <= 24 for one in aged)
     if fresh:
@@ -88,7 +88,7 @@ def clusters(aged: Sequence[Aged]) -> list[dict[str, Any]]:
 
 
 def patterns(aged: Sequence[Aged]) -> list[dict[str, Any]]:
-    """Memories that are read often, and tags that recur."""
+    """Return patterns: memories that are read often, and frequent tags."""
     found = []
     often = sum(one.accesses > OFTEN for one in aged)
     if often:
@@ -109,7 +109,7 @@ def _counted(key: str, found: Iterable[tuple[str, int, str]]) -> list[dict[str, 
 
 
 def _words(memory: Memory) -> str:
-    """A memory's text; of a checkpoint, its name and description."""
+    """Return the text of a memory, or the name and description of a checkpoint."""
     read = checkpoint_of(memory.text) if is_context(memory) else None
     return memory.text if read is None else f"{memory.title} {read.get('description', '')}"
 
@@ -130,7 +130,7 @@ def analyse(
     importance_weight: float = 0.2,
     relationship_weight: float = 0.1,
 ) -> dict[str, Any]:
-    """POST /analysis/reflect: analyse the memories of a window of time; dates override it."""
+    """POST /analysis/reflect: analyse the memories of a time window, or between two dates."""
     weights = (recency_weight, access_weight, importance_weight, relationship_weight)
     check_weights("recency_weight", *weights)
     now = datetime.now(UTC)
@@ -220,7 +220,7 @@ def summarize(
     include_relationships: bool,
     memory_ids: Sequence[str] | None = None,
 ) -> dict[str, Any]:
-    """POST /analysis/summarize: the given memories, or those of the last 24 hours."""
+    """POST /analysis/summarize: summarize given memories, or those of the last 24 hours."""
     if memory_ids:
         found = [readable(call, identity) for identity in dict.fromkeys(memory_ids)]
     else:

@@ -39,7 +39,7 @@ BULK = 100
 
 
 def link_to_dict(link: Link) -> dict[str, Any]:
-    """A relationship as this contract shows it."""
+    """Return the fields of a relationship."""
     attrs = link.attrs
     direction = attrs.get("direction_type")
     return {
@@ -71,7 +71,7 @@ def relate(
     evidence: Mapping[str, Any] | None = None,
     traversal_properties: Mapping[str, Any] | None = None,
 ) -> list[Link]:
-    """Relate two memories; with an inverse type in both directions."""
+    """Relate two memories; an inverse type adds a relationship in the other direction."""
     one, other = _live(call, from_id, "from_id"), _live(call, to_id, "to_id")
     if one.id == other.id:
         raise Invalid("A memory cannot be related to itself.", field="to_id")
@@ -79,7 +79,7 @@ def relate(
         raise Invalid("INVERSE_PAIRED needs an inverse_type.", field="inverse_type")
     if inverse_type is not None and direction_type != PAIRED:
         raise Invalid("inverse_type is for INVERSE_PAIRED only.", field="inverse_type")
-    given = {
+    properties = {
         "confidence": confidence,
         "direction_type": direction_type,
         "evidence": dict(evidence or {}),
@@ -88,27 +88,27 @@ def relate(
     ways = [(one.id, other.id, relationship_type, inverse_type)]
     if inverse_type is not None:
         ways.append((other.id, one.id, inverse_type, relationship_type))
-    made = []
+    links = []
     for source, target, kind, inverse in ways:
-        attrs = {**given, "inverse_type": inverse}
+        attrs = {**properties, "inverse_type": inverse}
         attrs = {name: value for name, value in attrs.items() if value not in (None, {})}
         try:
-            made.append(call.memory.links.add(source, target, kind, weight=strength, attrs=attrs))
+            links.append(call.memory.links.add(source, target, kind, weight=strength, attrs=attrs))
         except Conflict:
             raise AlreadyRelated(
                 f"The relationship '{kind}' between these memories already exists",
                 hint="Change it, or remove it first.",
                 details={"from_id": source, "to_id": target, "relationship_type": kind},
             ) from None
-    return made
+    return links
 
 
 def _live(call: Call, identity: str, field: str) -> Memory:
     memory = readable(call, identity)
     if memory.state not in LIVE_STATES:
         raise Invalid(
-            f"The memory is {lifecycle_of(memory)}; only a live one can be related.",
-            hint="Use its newest version; see its history.",
+            f"The memory is {lifecycle_of(memory)}; only a live memory can be related.",
+            hint="Use the newest version; see the history of the memory.",
             field=field,
         )
     return memory
@@ -125,7 +125,7 @@ def walk(
     min_strength: float | None = None,
     most: int = MOST_PATHS,
 ) -> dict[str, Any]:
-    """Simple paths from a memory; a path's score is its strengths' product, halved each step."""
+    """Return simple paths from a memory; a path's score is halved at each step."""
     start = readable(call, start_memory_id)
     found = call.memory.links.traverse(
         start.id,
@@ -175,7 +175,7 @@ def explore(
     max_depth: int,
     relationship_types: Sequence[str] | None = None,
 ) -> dict[str, Any]:
-    """`explore`: the paths from a memory, and the memories along them."""
+    """`explore`: return the paths from a memory, and the memories on these paths."""
     walked = walk(
         call,
         start_memory_id=start_memory,
@@ -190,7 +190,8 @@ def explore(
     while True:
         memories = [brief(known[each], chars - 1) for each in walked["visited_chunks"]]
         answer = {"success": True, **walked, "memories": memories}
-        written = as_json(answer)  # a tool's result holds the answer twice: as a value and as text
+        # The result of a tool contains the answer twice: as a value and as text.
+        written = as_json(answer)
         if len(written.encode()) + len(as_json(written).encode()) <= SHOWN_BYTES:
             return answer
         if chars > BRIEFEST:
@@ -200,7 +201,7 @@ def explore(
 
 
 def _without_farthest(walked: dict[str, Any]) -> dict[str, Any]:
-    """The walk without the last quarter of its paths, which are the longest and the weakest."""
+    """Return the walk without the last quarter of its paths, the longest and weakest ones."""
     paths = walked["paths"][: len(walked["paths"]) * 3 // 4]
     visited = [walked["visited_chunks"][0], *(node for path in paths for node in path["nodes"])]
     return {
@@ -213,7 +214,7 @@ def _without_farthest(walked: dict[str, Any]) -> dict[str, Any]:
 
 
 def disconnect(call: Call, *, from_memory: str, to_memory: str) -> dict[str, Any]:
-    """`disconnect`: for callers with the permission to delete."""
+    """`disconnect`: remove relationships; the caller needs the permission to delete."""
     if not call.caller.scopes & {"delete", "admin"}:
         raise Forbidden("Forbidden")
     count = _remove_between(call, from_memory, to_memory)
@@ -227,7 +228,9 @@ def _remove_between(call: Call, from_id: str, to_id: str) -> int:
     leaving = call.memory.links.of(one.id, direction="out")
     between = [link for link in leaving if link.target == other.id]
     if not between:
-        raise Missing("Relationship not found", hint="It may go in the other direction.")
+        raise Missing(
+            "Relationship not found", hint="The relationship may have the other direction."
+        )
     for link in between:
         call.memory.links.remove(link.id)
     return len(between)
@@ -263,7 +266,7 @@ def list_relationships(
     memory_id: str | None = None,
     relationship_type: str | None = None,
 ) -> dict[str, Any]:
-    """GET /relationships: a page of them, oldest first."""
+    """GET /relationships: list a page of relationships, oldest first."""
     kinds = [relationship_type] if relationship_type else None
     try:
         links = call.memory.links.of(memory_id or from_id or to_id, kinds=kinds)
@@ -314,10 +317,10 @@ def delete_between(call: Call, *, from_id: str, to_id: str) -> None:
 def create_relationships(
     call: Call, *, relationships: Sequence[Mapping[str, Any]]
 ) -> dict[str, Any]:
-    """POST /relationships/bulk: all of them, or none."""
-    made = [link for one in relationships for link in relate(call, **one)]
+    """POST /relationships/bulk: create all relationships, or none."""
+    links = [link for one in relationships for link in relate(call, **one)]
     return {
-        "created": [link_to_dict(link) for link in made],
+        "created": [link_to_dict(link) for link in links],
         "updated": [],
         "deleted": [],
         "errors": [],
@@ -325,7 +328,7 @@ def create_relationships(
 
 
 def traverse(call: Call, **details: Any) -> dict[str, Any]:
-    """POST /relationships/traverse: as many paths as fit into an answer."""
+    """POST /relationships/traverse: return as many paths as fit into a response."""
     walked = walk(call, **details)
     while len(as_json(walked).encode()) > SHOWN_BYTES:
         walked = _without_farthest(walked)
@@ -336,7 +339,7 @@ def traverse(call: Call, **details: Any) -> dict[str, Any]:
 
 
 def contradiction_to_dict(link: Link) -> dict[str, Any]:
-    """A contradiction: a relationship with its status."""
+    """Return the fields of a contradiction, a relationship with a status."""
     about = link.attrs.get("contradiction") or {}
     return {
         "id": link.id,
@@ -397,7 +400,7 @@ def resolve_contradiction(
         raise Missing("Contradiction not found", field="id")
     about = dict(link.attrs.get("contradiction") or {"type": "direct"})
     if about.get("status", "unresolved") != "unresolved":
-        raise AlreadyExists(f"The contradiction is {about['status']} already.", field="id")
+        raise AlreadyExists(f"The contradiction is already {about['status']}.", field="id")
     about |= {"resolution": resolution, "reason": reason, "status": "resolved"}
     if resolution == "keep_both":
         about["status"] = "accepted"
@@ -405,7 +408,7 @@ def resolve_contradiction(
         if new_content is None:
             raise Invalid("create_new needs new_content.", field="new_content")
         one, other = changeable(call, link.source), changeable(call, link.target)
-        _retire(call, other)  # first, so that the new memory does not contradict it as well
+        _retire(call, other)  # first, so that the new memory does not inherit the contradiction
         new, _ = succeed(call, one, new_content, "contradicted", reason or "")
         _link_as_replaced(call, other, new)
         about["new_memory_id"] = new.id
@@ -423,7 +426,7 @@ def resolve_contradiction(
 
 
 def _retire(call: Call, memory: Memory) -> None:
-    """Mark a memory as contradicted, so that it is no longer found."""
+    """Mark a memory as contradicted; searches no longer find it."""
     attrs = {**memory.attrs, "lifecycle": "contradicted"}
     call.memory.revise(memory.id, state="superseded", attrs=attrs)
 

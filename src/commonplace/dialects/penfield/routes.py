@@ -54,7 +54,7 @@ from commonplace.engine.model import moment
 
 ROOT = "/api/v2"
 MIB = 1024 * 1024
-LARGE = 48 * MIB  # an artifact, a document, or a page of long memories, as JSON
+LARGE = 48 * MIB  # the size of an artifact, a document, or a page of long memories as JSON
 
 _WHOLE = {"type": "integer"}
 _NUMBER = {"type": "number"}
@@ -114,12 +114,12 @@ _RELATE_MANY = {**array(_RELATE, relationships.BULK), "minItems": 1}
 
 
 def open_session(call: Call) -> dict[str, Any]:
-    """POST /auth/token: only for the audit; the server makes the tokens."""
+    """POST /auth/token: do nothing but create an audit entry; the server issues the tokens."""
     return {"tenant": call.caller.space}
 
 
 def renew_session(call: Call) -> dict[str, Any]:
-    """POST /auth/refresh: only for the audit; the server makes the tokens."""
+    """POST /auth/refresh: do nothing but create an audit entry; the server issues the tokens."""
     return {"tenant": call.caller.space}
 
 
@@ -140,7 +140,7 @@ def _paged(item: Schema) -> Schema:
 
 
 def _body(media_type: str, schema: Schema) -> dict[str, Any]:
-    """The OpenAPI description of a body."""
+    """Return the OpenAPI description of a body."""
     return {"required": True, "content": {media_type: {"schema": schema}}}
 
 
@@ -162,7 +162,7 @@ def _endpoint(
     large: bool = False,
     **route: Any,
 ) -> tuple[Tool, Route]:
-    """An operation and its route.
+    """Return an operation and its route.
 
     `{id}` in a path adds a required UUID and the status 404. By default GET needs the scope `read`,
     other methods `write`, and a DELETE without data answers 204.
@@ -488,8 +488,8 @@ REST = Rest(
         envelope=lambda data: gives(status=choice(["success"]), data=data, meta=_ENVELOPE),
         statuses={
             400: "Malformed", 401: "Not signed in", 403: "Not permitted", 404: "Not found",
-            405: "Another method is needed", 413: "Too large",
-            415: "Another content type is needed", 422: "Not valid", 429: "Too many requests",
+            405: "The method is not allowed", 413: "Too large",
+            415: "The content type is not supported", 422: "Not valid", 429: "Too many requests",
             503: "Not available",
         },
         other_statuses={409: "Exists already", 501: "Not implemented", 507: "No room"},

@@ -15,18 +15,18 @@ DESCRIPTION_CHARS = 8_000
 
 
 def chars(most: int, least: int = 0) -> Schema:
-    """The schema of a text with a maximum length."""
+    """Return the schema of a text with a maximum length."""
     return {"type": "string", "maxLength": most, **({"minLength": least} if least else {})}
 
 
 def choice(values: Iterable[str], default: str | None = None) -> Schema:
-    """The schema of one of these texts."""
+    """Return the schema of an enumeration."""
     taken = {"type": "string", "enum": list(values)}
     return taken if default is None else {**taken, "default": default}
 
 
 def share(default: float) -> Schema:
-    """The schema of a number from 0 to 1."""
+    """Return the schema of a number from 0 to 1."""
     return {**SHARE, "default": default}
 
 
@@ -35,7 +35,7 @@ OFF: Schema = {**FLAG, "default": False}
 UUID: Schema = {"type": "string", "format": "uuid"}
 CONTENT = chars(CONTENT_CHARS, 1)
 QUERY = chars(QUERY_CHARS, 1)
-PATH = chars(5_000)  # longer than a valid path, so that the path rules give the error message
+PATH = chars(5_000)  # longer than a valid path, so that `check_path` produces the error message
 TAGS: Schema = {"type": "array", "items": chars(1_000), "maxItems": 100}
 TYPE = choice(TYPES)
 RELATION = choice(RELATIONS)

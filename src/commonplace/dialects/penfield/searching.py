@@ -1,4 +1,4 @@
-"""Searching: hybrid with the contract's weights, by meaning only, and citations for ChatGPT."""
+"""Hybrid search with the contract's weights, search by meaning, and citations for ChatGPT."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ MOST_CANDIDATES = 1_000
 GRAPH_PATHS = 200
 NEIGHBOURS = 2
 CHUNK_REF = "penfield:chunk:"
-DOCUMENT_PATH = "penfield:document:"  # no path that an artifact can be saved under
+DOCUMENT_PATH = "penfield:document:"  # not a valid path of an artifact
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,7 +61,7 @@ class Search:
 
 @dataclass(slots=True)
 class Found:
-    """A memory that a search found, with its ranks and scores."""
+    """A search result: a memory with its ranks and scores."""
 
     memory: Memory
     ranks: Ranks
@@ -84,12 +84,12 @@ class Results:
 
 
 def hybrid(call: Call, search: Search, *, count: bool = True) -> Results:
-    """Find the best memories by words, meaning and links."""
+    """Search memories by words, meaning and links."""
     from commonplace.engine.finding.recall import Weighting
 
     weights = search.weights
     words, meaning = weights.bm25, weights.vector
-    if words + meaning <= 0:  # only links count, but they are followed from search results
+    if words + meaning <= 0:  # only links count, but they start from results by words and meaning
         words = meaning = 0.5
     wanted = max(CANDIDATES, 3 * search.limit, search.seed_limit)
     hits = call.memory.recall(
@@ -104,7 +104,7 @@ def hybrid(call: Call, search: Search, *, count: bool = True) -> Results:
         minimum=0,
     )  # fmt: skip
     pool: dict[str, Found] = {}
-    # Without an embedder, or in a script that the model does not know, only words count.
+    # Without an embedder, or if the model does not know the script, only words count.
     has_meaning = any(hit.why.dense_rank is not None for hit in hits)
     for hit in hits:
         near = hit.why.dense_rank if hit.why.similarity >= fusion.RELATED else None
@@ -135,9 +135,9 @@ def hybrid(call: Call, search: Search, *, count: bool = True) -> Results:
 def _expand(
     call: Call, search: Search, pool: dict[str, Found]
 ) -> tuple[list[str], dict[str, Link]]:
-    """Give a graph value to memories that the best results are linked with, and add new ones.
+    """Rate the memories that are linked to the best results, and add missing ones to the pool.
 
-    Returns the results from which links were followed, and these links.
+    Return the ids of the results from which links were followed, and these links.
     """
     scores = {
         key: one.base or fusion.fused_score(one.ranks, Weights(0.5, 0.5, 0.0))
@@ -156,17 +156,17 @@ def _expand(
                     continue
                 pool[end] = Found(memory, Ranks(None, None, 0.0))
             edges |= {link.id: link for link in path.links}
-            # The engine halves the weight at every step; the contract halves it from the second on.
+            # The engine halves the weight at every step, the contract from the second step on.
             value = scores[seed] * path.score * 2
             pool[end].graph_value = max(pool[end].graph_value, value)
     return seeds, edges
 
 
-# --- shapes -------------------------------------------------------------------------------------
+# --- formats ------------------------------------------------------------------------------------
 
 
-def _hybrid_item(call: Call, one: Found, query: str, around: int) -> dict[str, Any]:
-    """A result as hybrid search shows it."""
+def _hybrid_item(call: Call, one: Found, query: str, neighbours: int) -> dict[str, Any]:
+    """Return the fields of a result of hybrid search."""
     memory = one.memory
     links = call.memory.links.of(memory.id)
     breakdown = {
@@ -177,7 +177,7 @@ def _hybrid_item(call: Call, one: Found, query: str, around: int) -> dict[str, A
         "rank_bm25": one.ranks.bm25,
         "rank_vector": one.ranks.vector,
     }
-    shown = _item(call, memory, query, one.score, breakdown, around)
+    shown = _item(call, memory, query, one.score, breakdown, neighbours)
     shown["metadata"] |= {
         "highlight": snippet(memory.text, query, 80),
         "graph_context": {
@@ -193,9 +193,9 @@ def _hybrid_item(call: Call, one: Found, query: str, around: int) -> dict[str, A
 
 
 def _item(
-    call: Call, memory: Memory, query: str, score: float, breakdown: dict[str, Any], around: int
+    call: Call, memory: Memory, query: str, score: float, breakdown: dict[str, Any], neighbours: int
 ) -> dict[str, Any]:
-    """A result as every search shows it; a chunk with `around` chunks on each side."""
+    """Return the common fields of a result; a chunk gets `neighbours` chunks on each side."""
     return {
         "id": memory.id,
         "content": snippet(memory.text, query, CONTENT_CHARS),
@@ -207,18 +207,18 @@ def _item(
         "source_type": source_of(memory),
         "trust": memory.trust,
         "created_at": stamp(memory.created_at),
-        **(in_context(call, memory, around) if memory.kind == CHUNK else {}),
+        **(in_context(call, memory, neighbours) if memory.kind == CHUNK else {}),
     }
 
 
-def in_context(call: Call, memory: Memory, around: int) -> dict[str, Any]:
-    """The text of a chunk with that of the chunks before and after it."""
+def in_context(call: Call, memory: Memory, neighbours: int) -> dict[str, Any]:
+    """Return the text of a chunk together with the texts of the chunks before and after it."""
     attrs = memory.attrs
     document, index, total = attrs.get("document"), attrs.get("chunk"), attrs.get("chunks")
     if not isinstance(document, str) or not isinstance(index, int) or not isinstance(total, int):
         return {}
     text, reached = "", -1
-    for at in range(max(0, index - around), min(total, index + around + 1)):
+    for at in range(max(0, index - neighbours), min(total, index + neighbours + 1)):
         one = memory if at == index else lookup.find(call.memory, f"{CHUNK_REF}{document}:{at}")
         if one is None:
             continue
@@ -231,12 +231,12 @@ def in_context(call: Call, memory: Memory, around: int) -> dict[str, Any]:
     return {"content_with_context": text, "chunk_index": index, "total_chunks": total}
 
 
-def _answer(call: Call, search: Search, around: int) -> dict[str, Any]:
-    """Search, and answer as hybrid search does; chunks come with their neighbours."""
+def _answer(call: Call, search: Search, neighbours: int) -> dict[str, Any]:
+    """Run a hybrid search; return its results, with the neighbours of chunks."""
     began = time.perf_counter()
     results = hybrid(call, search)
     query, weights = search.query, search.weights
-    shown = [_hybrid_item(call, one, query, around) for one in results.found]
+    shown = [_hybrid_item(call, one, query, neighbours) for one in results.found]
     nodes = list(dict.fromkeys([
         *results.seeds,
         *(end for link in results.edges.values() for end in (link.source, link.target)),
@@ -282,12 +282,12 @@ def _answer(call: Call, search: Search, around: int) -> dict[str, Any]:
 
 
 def title_of(memory: Memory) -> str:
-    """The title, or the first line of the text; at most 80 characters."""
+    """Return the title, or the first line of the text; at most 80 characters."""
     return (memory.title or memory.text.strip().partition("\n")[0].strip())[:80]
 
 
 def url_of(identity: str, environ: Mapping[str, str] | None = None) -> str:
-    """The address to cite a memory by: under the server's public URL, if it has one."""
+    """Return the URL with which a memory is cited, below the server's public URL if it has one."""
     environ = os.environ if environ is None else environ
     base = environ.get("COMMONPLACE_PUBLIC_URL", "").rstrip("/")
     return f"{base}/api/v2/memories/{identity}" if base else f"commonplace://memories/{identity}"
@@ -306,15 +306,17 @@ def recall(
     start_date: str | None = None,
     end_date: str | None = None,
 ) -> dict[str, Any]:
-    """`recall`: hybrid search for context."""
+    """`recall`: search memories for context (hybrid search)."""
     seen = filters_for(tags=tags, since=start_date, until=end_date, source=source_type)
     whole = _answer(call, Search(query=query, limit=limit, filters=seen), NEIGHBOURS)
-    del whole["search_metadata"]["knowledge_cloud"]  # for programs, not for a model's context
+    del whole["search_metadata"][
+        "knowledge_cloud"
+    ]  # these fields are for programs, not for a model's context
     return {"success": True, **whole}
 
 
 def search(call: Call, *, query: str, limit: int) -> dict[str, Any]:
-    """`search`: citations by meaning."""
+    """`search`: search by meaning, and return citations."""
     results = hybrid(call, Search(query=query, limit=limit, weights=SEMANTIC))
     return {
         "results": [
@@ -330,7 +332,7 @@ def search(call: Call, *, query: str, limit: int) -> dict[str, Any]:
 
 
 def fetch(call: Call, *, id: str) -> dict[str, Any]:
-    """`fetch`: one memory as a document that can be cited."""
+    """`fetch`: return one memory as a document that can be cited."""
     memory = readable(call, id, count=True)
     usage = call.memory.usage(memory.id)
     return {
@@ -392,12 +394,12 @@ def hybrid_search(
     return _answer(call, search, include_neighbors)
 
 
-def _sources(call: Call, asked: Sequence[str]) -> tuple[str | None, Sequence[str]]:
-    """The source to filter by before anything is ranked, and the source types to filter by after.
+def _sources(call: Call, requested: Sequence[str]) -> tuple[str | None, Sequence[str]]:
+    """Return the source to filter by before ranking, and the source types to filter by after.
 
-    `document` is another name of document_upload, `memory` stands for everything else.
+    `document` means document_upload, and `memory` means all other source types.
     """
-    wanted = {UPLOADED if name == "document" else name for name in asked}
+    wanted = {UPLOADED if name == "document" else name for name in requested}
     others = wanted - {"memory", *SOURCE_TYPES}
     if others:
         tally = engine_call(call.memory, memories.tally, ["source_type"], TYPES)
@@ -405,7 +407,7 @@ def _sources(call: Call, asked: Sequence[str]) -> tuple[str | None, Sequence[str
         if unknown := sorted(others - stored):
             raise UnknownValue(
                 f"There is no source type '{unknown[0]}'.",
-                hint="Use memory, document, or a source type that memories are stored with.",
+                hint="Use memory, document, or the source type of a stored memory.",
                 field="source_types",
                 details={
                     "field": "source_types",
@@ -428,14 +430,14 @@ def vector_search(
     filters: Mapping[str, Any] | None = None,
     tags: str | None = None,
 ) -> dict[str, Any]:
-    """POST /search/vector: by meaning alone."""
+    """POST /search/vector: search by meaning only."""
     from commonplace.engine.finding.recall import MEANING_ONLY
 
     began = time.perf_counter()
-    given = filters or {}
+    options = filters or {}
     seen = filters_for(
-        types=given.get("memory_types"), tags=tags, importance=given.get("min_importance"),
-        user=given.get("user_id"),
+        types=options.get("memory_types"), tags=tags, importance=options.get("min_importance"),
+        user=options.get("user_id"),
     )  # fmt: skip
     hits = call.memory.recall(
         require_text(query, "query"), limit=limit, weighting=MEANING_ONLY, filters=seen, minimum=0
@@ -462,9 +464,9 @@ def search_stats(call: Call) -> dict[str, Any]:
     """GET /search/stats."""
     newest, total = call.memory.browse(limit=1, order="updated")
     documents = len(call.memory.artifacts.all(prefix=DOCUMENT_PATH))
-    waiting, _ = call.memory.backlog()
+    unembedded, _ = call.memory.backlog()
     has_vectors = call.memory.library.embedder is not None
-    covered = (1.0 if not total else max(0.0, 1 - waiting / total)) if has_vectors else 0.0
+    covered = (1.0 if not total else max(0.0, 1 - unembedded / total)) if has_vectors else 0.0
     return {
         "total_memories": total,
         "total_documents": documents,

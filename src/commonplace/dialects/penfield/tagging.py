@@ -1,4 +1,4 @@
-"""The endpoints for tags."""
+"""The REST endpoints for tags."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def _retag(call: Call, id: str, tags: list[str], invalid: Sequence[str]) -> dict
 
 
 def list_tags(call: Call) -> dict[str, Any]:
-    """GET /tags: every tag, the most used first."""
+    """GET /tags: list all tags, most used first."""
     items = [
         {"id": name, "name": name, "usage_count": count, "created_at": stamp(first)}
         for name, count, first in call.memory.tags()

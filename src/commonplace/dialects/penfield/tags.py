@@ -1,4 +1,4 @@
-"""Tags as the contract writes them: lower case, with hyphens."""
+"""Tags in the contract's form: lower case, with hyphens."""
 
 from __future__ import annotations
 
@@ -14,26 +14,26 @@ _JOINS = re.compile(r"[\s_:]+")
 _TAG = re.compile(r"[a-z0-9-]+")
 
 
-def normal(tag: str) -> str | None:
-    """The tag as it is stored, or None for one that cannot be stored."""
+def normalise(tag: str) -> str | None:
+    """Return the normalised form of a tag, or None if the tag is invalid."""
     written = _JOINS.sub("-", tag.strip().lower())
     return written if len(written) <= CHARS and _TAG.fullmatch(written) else None
 
 
 def normalised(tags: Iterable[str]) -> tuple[list[str], list[str]]:
-    """(distinct tags that can be stored, tags that cannot)."""
-    written = [(normal(tag), tag) for tag in tags]
+    """Return (distinct normalised tags, invalid tags)."""
+    written = [(normalise(tag), tag) for tag in tags]
     valid = dict.fromkeys(tag for tag, _ in written if tag is not None)
     return list(valid), [given for tag, given in written if tag is None]
 
 
-def storable(given: Iterable[str] | None) -> list[str]:
-    """Tags as they are stored, without those that cannot be; Invalid if there are too many."""
-    return within_limit(normalised(given or ())[0])
+def storable(tags: Iterable[str] | None) -> list[str]:
+    """Return normalised tags without invalid ones; raise Invalid if there are too many."""
+    return within_limit(normalised(tags or ())[0])
 
 
 def within_limit(tags: list[str]) -> list[str]:
-    """The tags; Invalid if there are more than a memory may have."""
+    """Return the tags; raise Invalid if there are too many for a memory."""
     if len(tags) > MOST:
         raise Invalid(
             f"A memory can have at most {MOST} tags.",
@@ -43,8 +43,8 @@ def within_limit(tags: list[str]) -> list[str]:
     return tags
 
 
-def wanted(given: str | Sequence[str] | None) -> list[str]:
-    """Tags to filter by, from a list or a comma-separated string; invalid ones are kept."""
-    parts = given.split(",") if isinstance(given, str) else given or ()
-    asked = [part.strip() for part in parts if part.strip()]
-    return list(dict.fromkeys(normal(part) or part[:TAG_CHARS] for part in asked))
+def wanted(tags: str | Sequence[str] | None) -> list[str]:
+    """Parse the tags of a filter, from a list or a comma-separated string; keep invalid ones."""
+    parts = tags.split(",") if isinstance(tags, str) else tags or ()
+    items = [part.strip() for part in parts if part.strip()]
+    return list(dict.fromkeys(normalise(part) or part[:TAG_CHARS] for part in items))

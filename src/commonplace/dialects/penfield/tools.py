@@ -1,4 +1,4 @@
-"""The tools, as the contract names them."""
+"""The declarations of the tools of the contract."""
 
 from __future__ import annotations
 
@@ -51,13 +51,13 @@ _ANYTHING = {"type": "object"}
 
 
 def summarize(call: Call, **given: Any) -> None:
-    """`summarize`, which is deprecated; arguments of old clients are ignored."""
+    """`summarize`: refuse the call, because the tool is deprecated; ignore all arguments."""
     del call, given
     raise Deprecated("summarize is deprecated.", hint="Use save_context instead.")
 
 
 def get_storage_access(call: Call, **given: Any) -> None:
-    """`get_storage_access`, which is deprecated; arguments of old clients are ignored."""
+    """`get_storage_access`: refuse the call, because the tool is deprecated."""
     del call, given
     raise Deprecated(
         "get_storage_access is deprecated.",
@@ -73,7 +73,7 @@ def _tool(
     output: Schema | None = None,
     **more: Any,
 ) -> Tool:
-    """A tool that has its handler's name."""
+    """Return a tool with the name of its handler."""
     name = handler.__name__
     title = more.pop("title", name.replace("_", " ").capitalize())
     return Tool(

@@ -1,4 +1,4 @@
-"""Versions of a memory: its history, and memories that replace others."""
+"""Versions of memories: their history, and memories that replace other memories."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ class _Version(NamedTuple):
     since: datetime
     memory: Memory
     form: Memory
-    """The memory as it was then."""
+    """The memory in this version."""
     is_current: bool
 
 
 def read_history(call: Call, *, id: str) -> dict[str, Any]:
-    """GET /memories/{id}/history: its versions, and those of the memories it replaced."""
+    """GET /memories/{id}/history: list the versions of a memory and of those it replaced."""
     chain = _chain(call, readable(call, id))
     versions = [
         {
@@ -56,28 +56,28 @@ def read_history(call: Call, *, id: str) -> dict[str, Any]:
 
 
 def _chain(call: Call, memory: Memory) -> list[Memory]:
-    """The memory with those it replaced and those that replaced it, oldest first."""
+    """Return the chain of a memory, its predecessors and its successors, oldest first."""
     seen = {memory.id: memory}
     for direction in ("out", "in"):
-        here = memory
+        current = memory
         while True:
-            links = call.memory.links.of(here.id, direction=direction, kinds=["supersedes"])
+            links = call.memory.links.of(current.id, direction=direction, kinds=["supersedes"])
             ends = [link.target if direction == "out" else link.source for link in links]
             following = next((end for end in ends if end not in seen), None)
             if following is None:
                 break
             try:
-                here = readable(call, following)
+                current = readable(call, following)
             except NoMemory:
                 break
             if direction == "in" and lifecycle_of(memory) == "active":
                 break
-            seen[here.id] = here
+            seen[current.id] = current
     return sorted(seen.values(), key=lambda one: (one.created_at, one.num))
 
 
 def _versions(call: Call, chain: list[Memory]) -> list[_Version]:
-    """The versions of a chain, oldest first; changes that left the text alone are skipped."""
+    """Return the versions of a chain, oldest first, without changes of other fields only."""
     found = [
         _Version(version.since, one, version.memory, version.until is None)
         for one in chain
@@ -97,12 +97,12 @@ def _versions(call: Call, chain: list[Memory]) -> list[_Version]:
 def evolve_memory(
     call: Call, *, id: str, new_content: str, evolution_type: str, reason: str | None = None
 ) -> dict[str, Any]:
-    """POST /memories/{id}/evolve: a new memory takes the place of the old one."""
+    """POST /memories/{id}/evolve: replace a memory by a new one."""
     old = changeable(call, id)
     if old.state not in LIVE_STATES:
         raise AlreadyExists(
-            f"The memory is {lifecycle_of(old)} already.",
-            hint="Evolve its newest version; see its history.",
+            f"The memory is already {lifecycle_of(old)}.",
+            hint="Evolve the newest version; see the history of the memory.",
             field="id",
         )
     new, link = succeed(call, old, new_content, LIFECYCLE[evolution_type], reason or "")
@@ -120,7 +120,7 @@ def evolve_memory(
 def succeed(
     call: Call, old: Memory, content: str, lifecycle: str, reason: str
 ) -> tuple[Memory, Link]:
-    """Store the successor of a memory, with the same links to live memories."""
+    """Store the successor of a memory, with copies of its links to live memories."""
     if not content.strip():
         raise Invalid("The new content must not be blank.", field="new_content")
     links = call.memory.links
