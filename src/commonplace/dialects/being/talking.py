@@ -25,9 +25,8 @@ MESSAGE_CHARS = 20_000
 KEPT_TURNS = 40
 """The maximum number of earlier messages in a prompt."""
 LINE_CHARS = 2_000
-TOOLS = tuple(
-    tool for tool in tools.TOOLS if tool.name not in ("get_context", "trigger_patrol")
-)  # the prompt already contains the context
+# The prompt already contains the context.
+TOOLS = tuple(tool for tool in tools.TOOLS if tool.name not in ("get_context", "trigger_patrol"))
 _HOW = (
     "\n\nYou are in a conversation, whose last lines you are given. Answer the last message, as"
     " yourself, with nothing but your words. What you recall of it is in <memory-recall>, and what"

@@ -333,9 +333,8 @@ class FileSync:
         """Watch these folders until the list of folders changes."""
         from watchfiles import watch
 
-        logging.getLogger("watchfiles").setLevel(
-            logging.WARNING
-        )  # by default the watcher logs every change
+        # By default the watcher logs every change.
+        logging.getLogger("watchfiles").setLevel(logging.WARNING)
         rescan = True  # the watcher does not report earlier changes
         for changes in watch(
             *folders, recursive=False, watch_filter=None, stop_event=self._stop, debounce=60,

@@ -384,9 +384,8 @@ class Mirror:
         fits = (own.id, own.type, own.category) == (document.id, document.type, document.category)
         former = self._files.get(memory.num)
         if former is not None and former.path not in ("", edited.path):
-            self._remove_unchanged(
-                former
-            )  # the memory was restored, so the archived copy is removed
+            # The memory was restored, so the archived copy is removed.
+            self._remove_unchanged(former)
         rendered, seq = (digest(own.render()), memory.version) if fits else (b"", 0)
         if not fits:
             self._written_head = 0
@@ -413,9 +412,8 @@ class Mirror:
                 self._write(memory, changed)
                 self.failures.pop(memory.num, None)
             except OSError as error:
-                self._written_head = min(
-                    self._written_head, after
-                )  # the next push retries the write
+                # The next push retries the write.
+                self._written_head = min(self._written_head, after)
                 why = str(error.strerror or error)
                 self.failures[memory.num] = (memory.version, f"{path_of(memory)}: {why}")
                 log.warning(

@@ -43,9 +43,8 @@ class _HttpError(Exception):
 
 class _Server(ThreadingHTTPServer):
     daemon_threads = True
-    allow_reuse_address = (
-        os.name == "posix"
-    )  # on Windows address reuse would let another process take the port
+    # On Windows address reuse would let another process take the port.
+    allow_reuse_address = os.name == "posix"
 
     def __init__(self, port: int, embedder: Embedder | None) -> None:
         self.embedder = embedder
@@ -97,9 +96,8 @@ class _Handler(BaseHTTPRequestHandler):
         self.send_header("content-length", str(len(content)))
         self.send_header("x-content-type-options", "nosniff")
         if status != 200:
-            self.send_header(
-                "connection", "close"
-            )  # the request body may be unread, so the connection cannot be reused
+            # The request body may be unread, so the connection cannot be reused.
+            self.send_header("connection", "close")
             self.close_connection = True
         self.end_headers()
         self.wfile.write(content)

@@ -320,10 +320,8 @@ def recent(
 
 def latest_checkpoint(memory: Commonplace) -> Memory | None:
     """Return the checkpoint to resume from: the newest that is not marked as done."""
-    offset, limit = (
-        0,
-        1,
-    )  # a page of one is enough, because the newest one is usually not marked as done
+    # A page of one is enough, because the newest one is usually not marked as done.
+    offset, limit = 0, 1
     while True:
         page, _ = memory.browse(kinds=[checkpoints.KIND], offset=offset, limit=limit)
         for each in page:

@@ -39,9 +39,8 @@ TRUNCATED = "\n[truncated]"
 SECONDS = 300.0
 RECENT = 20
 RECENT_CHARS = 500
-LONGEST_RUN = timedelta(
-    minutes=30
-)  # a message that is active for longer must have ended with its process
+# A message that is active for longer must have ended with its process.
+LONGEST_RUN = timedelta(minutes=30)
 
 
 @tool("write", {"created": False, "info": ""})

@@ -60,9 +60,8 @@ def read(running: Service, requested: str, *, most: int, temporary: bool = False
         inside = real.is_relative_to(os.path.realpath(root))
         if inside and not real.exists():
             _restore(running, real.relative_to(os.path.realpath(root)).as_posix())
-        data = os.path.realpath(
-            running.setting.library.path
-        )  # the workspace itself may be in the temporary directory
+        # The data directory itself may be in the temporary directory.
+        data = os.path.realpath(running.setting.library.path)
         shared = temporary and real.is_relative_to(os.path.realpath(TEMPORARY))
         shared = shared and not real.is_relative_to(data)
         if not inside and not shared:
