@@ -43,7 +43,7 @@ class Decision:
 
     @property
     def text(self) -> str:
-        """The text as it is stored, searched and embedded."""
+        """The text that is stored, searched and embedded."""
         return f"{_head(self.topic)}{self.decision}{_REASONING}{self.reasoning}"
 
     @property
