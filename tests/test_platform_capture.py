@@ -361,6 +361,27 @@ def test_a_copy_that_a_plugin_wrote_is_stored_once_and_deleted(
     assert session_context.latest_checkpoint(there, "o1") is not None
 
 
+def test_a_copy_that_grew_while_it_was_read_stays_until_all_of_it_is_stored(
+    memory: Commonplace,
+) -> None:
+    copies = memory.library.path / capture.COPIES / "opencode"
+    copies.mkdir(parents=True)
+    file = copies / "o2.jsonl"
+    line = {
+        "transcript": "opencode", "session": "o2", "cwd": "", "id": "m1",
+        "role": "user", "at": 1_794_945_865_563, "text": "We decided to use Redis.",
+    }  # fmt: skip
+    file.write_text(json.dumps(line) + "\n")
+    capture.capture(memory, str(file))
+    with file.open("a") as written:
+        written.write(json.dumps({**line, "id": "m2", "text": "And no Kafka."}) + "\n")
+    capture.drop_copy(memory, str(file))
+    assert file.exists()
+    assert capture.capture(memory, str(file)) == 1
+    capture.drop_copy(memory, str(file))
+    assert not file.exists()
+
+
 def test_a_transcript_without_directories_gets_that_of_its_session(
     memory: Commonplace, tmp_path: Path
 ) -> None:

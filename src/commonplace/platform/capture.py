@@ -132,10 +132,21 @@ def capture_again(memory: Commonplace, transcript: str, cwd: str = "", session: 
 
 
 def drop_copy(memory: Commonplace, transcript: str) -> None:
-    """Delete a transcript written by a plugin of ours, once its lines are committed."""
+    """Delete a transcript written by a plugin of ours, once all its lines are committed.
+
+    The plugin may have written more since it was read; then it stays for the next capture.
+    """
     path = Path(transcript)
-    if path.parent.parent == memory.library.path / COPIES and path.suffix in SUFFIXES:
-        after_commit(memory, lambda: path.unlink(missing_ok=True))
+    if path.parent.parent != memory.library.path / COPIES or path.suffix not in SUFFIXES:
+        return
+
+    def delete() -> None:
+        note = read_note(memory, transcript)
+        with contextlib.suppress(OSError):
+            if note is not None and path.stat().st_size == note.offset:
+                path.unlink()
+
+    after_commit(memory, delete)
 
 
 def catch_up(memory: Commonplace, besides: str = "") -> int:

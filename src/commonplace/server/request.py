@@ -180,7 +180,7 @@ class Paths:
         return {self.mcp[path]} | ({also.name} if also is not None else set())
 
     def entrance(self, path: str) -> Entrance:
-        """Return the entrance of a path."""
+        """Return what is served at a URL path, and who may call it."""
         found = self._exact.get(path)
         if found is not None:
             return found

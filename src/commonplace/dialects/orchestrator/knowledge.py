@@ -112,7 +112,7 @@ def memory_kg_invalidate(
     object: Annotated[str, "To whom or what."],
     ended: Annotated[str, "Until when it was true (YYYY-MM-DD); today if not given."] = "",
 ) -> Answer:
-    """Mark a fact as no longer true. It stays known that it was."""
+    """Mark a fact as no longer true. It stays in the history."""
     at = ended or _today(call.memory, subject, predicate, object)
     if not call.memory.facts.close(subject, predicate, object, ended=at):
         raise NotFound("no open triple matched, nothing was invalidated")

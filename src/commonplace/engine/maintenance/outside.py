@@ -50,7 +50,7 @@ def remove_copies(
     `whole` are complete texts as files hold them, `pieces` parts of them that are reported.
     """
     data = _data(space)
-    done = [*_starts(data), *_records(data, purged), *_spooled(space, whole)]
+    done = [*_delete_start_contexts(data), *_records(data, purged), *_spooled(space, whole)]
     done += _transcripts(data, whole)
     mirrored, left = _mirrored(space, purged)
     done += mirrored
@@ -74,8 +74,8 @@ def _name(data: Path, path: Path) -> str:
     return path.relative_to(data).as_posix()
 
 
-def _starts(data: Path) -> Iterator[str]:
-    """Delete all prepared contexts: they quote memories in part, and are made again."""
+def _delete_start_contexts(data: Path) -> Iterator[str]:
+    """Delete the contexts prepared for session starts, which quote memories; hooks make others."""
     return _removed(data, *sorted((data / STARTS).glob("*.json")))
 
 

@@ -390,12 +390,12 @@ def _passages_fault(num: int, space: str, prepared: Findable, rows: list[tuple[A
         return "its passages do not match its text"
     return (
         ""
-        if all(passage_sound(num, row) for row in rows)
+        if all(is_intact_passage(num, row) for row in rows)
         else "a passage does not match its checksum"
     )
 
 
-def passage_sound(num: int, passage: tuple[Any, ...]) -> bool:
+def is_intact_passage(num: int, passage: tuple[Any, ...]) -> bool:
     """Return whether a stored passage matches its checksum."""
     _, ordinal, start, stop, model, vector, total = passage
     blob = vector is None or isinstance(vector, bytes)

@@ -18,9 +18,9 @@ from commonplace.storage.sqlite.check import (
     Derive,
     compare,
     empty_database,
+    is_intact_passage,
     is_readable,
     known_vector,
-    passage_sound,
     vector_models,
 )
 from commonplace.storage.sqlite.hashed_rows import TABLES, read_rows
@@ -152,7 +152,7 @@ def write_derived(
             (start, stop): (model, vector)
             for _, _, start, stop, model, vector, _ in (
                 row for row in memory.passages
-                if passage_sound(memory.num, row) and known_vector(row, models)
+                if is_intact_passage(memory.num, row) and known_vector(row, models)
             )
         }  # fmt: skip
         passages = [
