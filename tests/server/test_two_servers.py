@@ -169,9 +169,37 @@ def test_edits_on_both_machines_are_both_kept(servers: tuple[Running, Running]) 
         )
 
 
+def test_a_change_between_the_reading_of_a_row_and_its_import_is_kept(
+    servers: tuple[Running, Running], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    token = servers[0].token("team")
+    (here, ours), (there, _) = (_brain(server, token) for server in servers)
+    mine = ours / "entities/people/alice.md"
+    alice = {"type": "entity", "category": "people", "name": "alice", "content": "She bakes."}
+    identity = json.loads(_told(here, "memory_store", alice))["id"]
+    mirror = _mirror(servers[0])
+    read_row = mirror._row
+
+    def then_changed(num: int) -> Any:
+        row = read_row(num)
+        monkeypatch.setattr(mirror, "_row", read_row)
+        there.call("memory_update", {"id": identity, "content": "She sings."})
+        return row
+
+    with mirror.lock:
+        monkeypatch.setattr(mirror, "_row", then_changed)
+        mine.write_text(mine.read_text().replace("bakes", "paints"))
+    wait_until(lambda: "paints" in _told(here, "memory_search", {"query": "paints"}), 60)
+    assert "sings" in _told(here, "memory_search", {"query": "sings"})
+
+
+def _mirror(server: Running) -> Any:
+    return file_sync._running_syncs[server.parts.library].space_files("team").mirror
+
+
 def _syncing(server: Running) -> Any:
     """Keep a server from syncing meanwhile."""
-    return file_sync._running_syncs[server.parts.library].space_files("team").mirror.lock
+    return _mirror(server).lock
 
 
 def test_both_write_one_audit_whose_chain_is_whole(servers: tuple[Running, Running]) -> None:

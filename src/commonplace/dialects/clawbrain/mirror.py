@@ -33,6 +33,9 @@ EDITOR = Origin(client="editor", tool="file")
 MAX_PASSES = 4
 ABSENT = Stat(-1, 0, 0)
 
+ATTEMPTS = 5
+"""How often a file is imported if another server changes its row in between."""
+
 log = logging.getLogger(__name__)
 
 
@@ -160,7 +163,9 @@ class Mirror:
             return self.directory.scan()
         return scan
 
-    def _import(self, path: str, stat: Stat, missing: dict[str, int]) -> None:
+    def _import(
+        self, path: str, stat: Stat, missing: dict[str, int], attempts: int = ATTEMPTS
+    ) -> None:
         try:
             location = locations.of_path(path)
             data, stat = self.directory.read(path)
@@ -180,6 +185,9 @@ class Mirror:
         except FileNotFoundError:
             return  # the file was deleted during the scan; the next scan handles it
         except (CommonplaceError, OSError) as error:
+            if isinstance(error, Conflict) and attempts > 1:  # another server changed the row
+                self._import(path, stat, missing, attempts - 1)
+                return
             why = str(error.strerror) if isinstance(error, OSError) else error.message
             field = "" if isinstance(error, OSError) or not error.field else f"{error.field}: "
             self.problems[path] = (stat, f"{field}{why}")
@@ -278,7 +286,9 @@ class Mirror:
                 "title": location.name, "attrs": attrs,
             }  # fmt: skip
         with self._memory.unit("move file", EDITOR):
-            memory = self._memory.revise(memory.id, origin=EDITOR, **changes)
+            memory = self._memory.revise(
+                memory.id, origin=EDITOR, expected_version=memory.version, **changes
+            )
             memory = self._revise(memory, edited.document)
         self._record_synced(memory, edited)
 
@@ -352,7 +362,9 @@ class Mirror:
         }  # fmt: skip
         if document.content != memory.text.strip():
             changes["text"] = document.content
-        return self._memory.revise(memory.id, origin=EDITOR, **changes)
+        return self._memory.revise(
+            memory.id, origin=EDITOR, expected_version=memory.version, **changes
+        )
 
     def _keep_both(self, memory: Memory, document: Document) -> None:
         """Resolve a conflict: the row stays, and the file's version becomes a second memory."""
