@@ -48,7 +48,7 @@ def test_credentials_are_out_of_reach_of_a_spaces_transaction(team: Commonplace)
     with transaction(pool, SYSTEM_PART, "system") as rows:
         assert rows.execute("SELECT count(*) FROM credentials").fetchall() == [(0,)]
     with (
-        pytest.raises(CommonplaceError, match="may not"),
+        pytest.raises(CommonplaceError, match="lacks a permission"),
         transaction(pool, SPACES_PART, "team") as rows,
     ):
         rows.execute("SELECT count(*) FROM commonplace_system.credentials")

@@ -30,7 +30,7 @@ RECIPE = {
     # A field of a memory is one line; a Python step of the migration adds all three columns.
     "storage/fields.py": (
         "\n\nFIELDS: Mapping",
-        '    mood: str = _declared("text", "calm", chars=20, added=True, filterable=True,'
+        '    mood: str = _field("text", "calm", chars=20, added=True, filterable=True,'
         ' option="--mood", help="How it felt.")\n\n\nFIELDS: Mapping',
     ),
     "storage/tables.py": (

@@ -167,11 +167,11 @@ def test_reading_works_and_writing_is_refused_in_so_many_words(data: Path, way: 
         assert "COMMONPLACE_DATA" in hint
     for reading in ("search", "show", "export", "backup", "doctor command"):
         assert found[reading]["code"] == 0, found[reading]
-        assert "can only be read" in found[reading]["err"], reading
+        assert "is read-only" in found[reading]["err"], reading
     assert json.loads(found["search"]["out"])["memory"]["text"] == found["get"]
     assert "note: The file is read-only." in found["doctor command"]["out"]
     refused = found["remember command"]
-    assert refused["code"] == 5 and "can only be read" in refused["err"]
+    assert refused["code"] == 5 and "read-only" in refused["err"]
     _set_rights(data, 0o700, 0o600)
     assert {f.name: f.read_bytes() for f in data.rglob("*") if f.is_file()} == before
 

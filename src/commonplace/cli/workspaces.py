@@ -117,7 +117,7 @@ def add_user(
     data: Data = None,
     as_json: AsJson = False,
 ) -> None:
-    """Add a user profile to a workspace, or change an existing one."""
+    """Add a user to a workspace, or change one."""
     from commonplace.dialects.orchestrator import workspaces
 
     about = {
