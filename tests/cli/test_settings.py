@@ -136,7 +136,7 @@ def test_embedding_of_the_file_counts_for_commands(
 ) -> None:
     written(data, 'embedding = "word"\n')
     assert run(["remember", "x"]) == 2
-    assert "no embedding provider called 'word'" in capsys.readouterr().err
+    assert "no embedding provider named 'word'" in capsys.readouterr().err
     assert run(["remember", "x", "--embedding", "none"]) == 0  # an option counts before the file
 
 

@@ -135,7 +135,7 @@ def bring_back(
     space: Space = "default",
     as_json: AsJson = False,
 ) -> None:
-    """Restore a guarded file to its last version, or to an older one.
+    """Restore a guarded file to its last or an older version.
 
     \b
       commonplace guard bring-back ~/.codex/memories/MEMORY.md

@@ -114,7 +114,7 @@ def typed(error: apsw.Error | UnicodeDecodeError) -> CommonplaceError:
         return Conflict("An object with the same id already exists.")
     return StorageUnavailable(
         f"The database failed ({type(error).__name__}, code {extended}).",
-        hint="The call may not be stored; check the disk and try again.",
+        hint="This call was not acknowledged; check the disk and try again.",
     )
 
 

@@ -464,7 +464,7 @@ def test_answers_of_no_use_are_paid_for_too(thinker: Desk, model: ModelServer) -
     model.script = lambda what, shown: "no JSON at all"
     thinker.live(scene("one"))
     told = next(each for each in spending(thinker) if each["purpose"] == "classify")
-    assert "form" in told["error"]
+    assert "requested schema" in told["error"]
     assert (told["input_tokens"], told["output_tokens"], told["tries"]) == (2000, 200, 2)
     assert float(told["cost_usd"]) > 0
 

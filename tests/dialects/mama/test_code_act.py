@@ -86,7 +86,10 @@ def test_memories_and_settings_can_be_read(web: Web) -> None:
         ("await os_get_config('else')", "Error: Sections: "),
         ("syntax error", "SyntaxError: "),
         ("'x'.repeat(2e6)", "RangeError: the result is larger"),
-        ("for (let n = 0; n < 51; n++) await os_list_bots()", "Error: A script may make at most 50 calls"),
+        (
+            "for (let n = 0; n < 51; n++) await os_list_bots()",
+            "Error: A script may make at most 50 calls",
+        ),
         ("await mama_save({})", "ReferenceError: "),
     ],
 )

@@ -78,9 +78,7 @@ class _Conversation:
         elif kind == "pong":
             pass
         elif kind not in ("sense", "act_result"):
-            await self._error(
-                "Unknown message type. Use register, sense, act_result, pong or disconnect."
-            )
+            await self._error("Unknown message type.")
         elif self.bridge is None:
             await self._error("Send a register message first.")
         elif kind == "sense":

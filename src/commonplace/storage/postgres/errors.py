@@ -71,12 +71,12 @@ def typed(error: psycopg.Error) -> CommonplaceError:
         return kind(message, hint=hint)
     if not state or state[:2] in ("08", "57"):
         return StorageUnavailable(
-            "The connection to the database was lost; this call may not be stored.",
+            "The connection to the database was lost; this call was not acknowledged.",
             hint="Try again. If the error persists, check the database server.",
         )
     return StorageUnavailable(
         f"The database refused a statement ({type(error).__name__}, code {state}).",
-        hint="This call may not be stored. Check the log of the database and try again.",
+        hint="This call was not acknowledged. Check the log of the database and try again.",
     )
 
 
