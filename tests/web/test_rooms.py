@@ -18,7 +18,7 @@ from commonplace.dialects.commonplace.console import graph
 from commonplace.dialects.commonplace.console.graph import (
     GROUPS,
     NODES,
-    Pictures,
+    LayoutCache,
     nearest,
     spiral,
     springs,
@@ -106,7 +106,7 @@ def test_a_person_without_the_right_is_not_offered_the_audit(
 
 
 def test_a_picture_is_made_once_for_callers_that_come_at_the_same_time() -> None:
-    pictures, made, begun, go_on = Pictures(2), [], threading.Event(), threading.Event()
+    pictures, made, begun, go_on = LayoutCache(2), [], threading.Event(), threading.Event()
 
     def make() -> int:
         made.append(1)
