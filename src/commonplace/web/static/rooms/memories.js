@@ -42,7 +42,7 @@ class List {
       },
     });
     this.page = page("Memories", {
-      lede: `${count(overview.total, "memory", "memories")}${this.asked.as_of ? " then" : ""}. Find one, correct it, or take it out of sight.`,
+      lede: `${count(overview.total, "memory", "memories")}${this.asked.as_of ? " then" : ""}. Find one, correct it, or hide it.`,
       actions: may("write") && !this.asked.as_of ? [rememberButton(go)] : [],
     },
     pastNotice(this.asked.as_of, "/viewer/memories"),
