@@ -99,7 +99,8 @@ def companions(
     names = [""] * len(top)
     if not (kept & (by_link | (session >= 0))).any():
         return probability, names
-    own, together = _judged(search, top, near=False), _judged(search, top, near=True)
+    own = _judged(search, top, near=False)
+    together = _judged(search, top, near=True) if by_link.any() else probability
     before, after = (side[top] for side in search.snapshot.neighbours)
     shown = probability.copy()
     for i in np.flatnonzero(kept & ~replacing & (own < probability)).tolist():
