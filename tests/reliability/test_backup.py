@@ -16,7 +16,8 @@ import pytest
 
 from commonplace import Commonplace
 from commonplace.engine.binding import engine_call, lease
-from commonplace.engine.library import Library
+from commonplace.engine.history import audit
+from commonplace.engine.library import Library, OpenSpace
 from commonplace.engine.maintenance import upkeep
 from commonplace.errors import (
     Conflict,
@@ -248,6 +249,37 @@ def test_a_space_restored_under_another_name_is_whole_there(
     copy.undo()
     with pytest.raises(InvalidInput):
         full.library.maintenance.restore(path, into="Not A Name")
+
+
+def test_the_audit_of_a_space_restored_under_another_name_is_verified_as_before(
+    full: Commonplace, quick_disk: Path
+) -> None:
+    def append(space: OpenSpace, tool: str) -> None:
+        audit.append(
+            space.store,
+            audit.Entry(
+                request=tool, dialect="commonplace", tool=tool, success=True, milliseconds=1,
+                arguments="{}", result="{}",
+            ),
+        )  # fmt: skip
+
+    with lease(full) as space:
+        for tool in ("remember", "recall", "forget"):
+            append(space, tool)
+    maintenance = full.library.maintenance
+    maintenance.restore(maintenance.backup(quick_disk / "intact").path, into="intact")
+    with lease(full.at("intact")) as space:
+        append(space, "undo")
+        verdict = audit.verify(space.store)
+        assert (verdict.rows, verdict.faults) == (4, ())
+    with lease(full) as space, space.store.maintain() as connection:
+        connection.execute("UPDATE audit SET caller = 'eve' WHERE space = 'default' AND num = 2")
+    maintenance.restore(
+        maintenance.backup(quick_disk / "changed", spaces=["default"]).path, into="changed"
+    )
+    with lease(full.at("changed")) as space:
+        faults = audit.verify(space.store).faults
+        assert [(fault.num, fault.what) for fault in faults] == [(2, "was changed")]
 
 
 def test_several_spaces_are_not_restored_into_one(full: Commonplace, quick_disk: Path) -> None:

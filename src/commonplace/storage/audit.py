@@ -26,6 +26,7 @@ ANCHOR = "anchor"
 """The tool name of an anchor row, which records the removal of the oldest rows."""
 PAYLOAD_BYTES = 4096
 """The limit in bytes; only the beginning of longer arguments and results is stored."""
+_RENAMED_AT_ONCE = 500
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -209,6 +210,35 @@ def clear_payloads(rows: Rows, space: str, nums: Sequence[int]) -> None:
     rows.executemany(
         "UPDATE audit SET arguments = NULL, result = NULL WHERE space = ? AND num = ?",
         [(space, num) for num in nums],
+    )
+
+
+def rename_space(rows: Rows, former: str, space: str) -> None:
+    """Move the chain to another space; it is hashed again, because the hashes cover the name.
+
+    A row that does not match its hash keeps it, so that `faults` still reports the row.
+    """
+    last, old_hash, new_hash = 0, b"", b""
+    page_sql = f"{AUDIT.select_sql} AND num > ? ORDER BY num LIMIT {_RENAMED_AT_ONCE}"
+    while page := rows.execute(page_sql, (former, last)).fetchall():
+        changes = []
+        for values in page:
+            row = dict(zip(AUDIT.stored, values, strict=True))
+            previous = new_hash if row["previous"] == old_hash else row["previous"]
+            hashed = row["hash"]
+            if AUDIT.sound(values):
+                moved = {**row, "space": space, "previous": previous}
+                hashed = AUDIT.hash(tuple(moved[name] for name in AUDIT.covered), row["format"])
+            changes.append((space, previous, hashed, former, row["num"]))
+            last, old_hash, new_hash = row["num"], row["hash"], hashed
+        rows.executemany(
+            "UPDATE audit SET space = ?, previous = ?, hash = ? WHERE space = ? AND num = ?",
+            changes,
+        )
+    head = read_head(rows, former)[1]
+    rows.execute(
+        "UPDATE audit_head SET space = ?, hash = ? WHERE space = ?",
+        (space, new_hash if head == old_hash else head, former),
     )
 
 

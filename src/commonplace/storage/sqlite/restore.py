@@ -25,7 +25,7 @@ from commonplace.errors import (
     StorageUnavailable,
     UnsupportedVersion,
 )
-from commonplace.storage import schema
+from commonplace.storage import audit, schema
 from commonplace.storage.database import Connection, connect, typed
 from commonplace.storage.directories import make_private
 from commonplace.storage.ports import Contents
@@ -203,7 +203,7 @@ class _Copy:
                         hint="Restore it under its own name in another data directory, and make a"
                         " new backup of it.",
                     )
-                _rename_space(connection, self.rename)
+                _rename_space(connection, self.source.stem, self.rename)
             connection.pragma("journal_mode", "wal")
         finally:
             connection.close(True)
@@ -228,8 +228,11 @@ def _copies(
         )  # fmt: skip
 
 
-def _rename_space(connection: Connection, space: str) -> None:
-    """Set the space of every row in the file, and update the hashes, which include the name."""
+def _rename_space(connection: Connection, former: str, space: str) -> None:
+    """Set the space of every row in the file, and update the hashes, which include the name.
+
+    Stored answers and records of file copies keep their hashes, so that they are ignored.
+    """
 
     def rehash(*values: Any) -> bytes:
         table, format, *covered = values
@@ -241,6 +244,7 @@ def _rename_space(connection: Connection, space: str) -> None:
         " WHERE t.type = 'table' AND c.name = 'space'"
     ).fetchall()
     with connection:
+        audit.rename_space(connection, former, space)
         for (name,) in tables:
             new_hash = ""
             if name in TABLES:
