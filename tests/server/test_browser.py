@@ -276,6 +276,18 @@ def test_guessing_a_password_is_slowed_down(data: Path) -> None:
         )
 
 
+def test_a_sign_in_that_fails_for_another_reason_is_not_audited_as_a_success(data: Path) -> None:
+    with running(data, require_token=True) as server:
+        server.parts.accounts.add("anna", PASSWORD, ["anna"])
+        with server.parts.system.maintain() as rows:
+            rows.execute("UPDATE users SET spaces = '[\"other\"]'")
+        fields = {"name": "anna", "password": PASSWORD}
+        answer = server.client().request("POST", "/sign-in", fields, origin_of(server))
+        assert (answer.status, answer.json["error"]["code"]) == (503, "STORAGE_CORRUPT")
+        (call,) = [each for each in server.calls("system") if each.tool == "log in"]
+        assert (call.success, call.error) == (False, "STORAGE_CORRUPT")
+
+
 # What a change needs
 
 

@@ -20,6 +20,7 @@ from commonplace.access.oauth.errors import OAuthError, slow_down
 from commonplace.access.oauth.logins import Lockout
 from commonplace.access.rates import Rates, block_of
 from commonplace.engine.history import audit
+from commonplace.errors import CommonplaceError
 from commonplace.storage.ports import Store
 
 T = TypeVar("T")
@@ -90,6 +91,10 @@ class SignIn:
             raise
         except OAuthError as refused:
             wrong.append(f"{refused.error}: {refused.message}")
+            raise
+        except Exception as failure:
+            code = failure.code if isinstance(failure, CommonplaceError) else "INTERNAL_ERROR"
+            wrong[:] = wrong or [code]
             raise
         finally:
             entry = audit.Entry(
