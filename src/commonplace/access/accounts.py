@@ -27,6 +27,7 @@ from commonplace.engine.model import iso, moment
 from commonplace.errors import Conflict, InvalidInput, NotFound, StorageCorrupt
 from commonplace.storage import accounts as stored
 from commonplace.storage import credentials as credential_rows
+from commonplace.storage import oauth
 from commonplace.storage.accounts import AccountRow
 from commonplace.storage.database import now
 from commonplace.storage.ports import Rows, Store
@@ -175,7 +176,10 @@ class Accounts:
             return [_account(self._checked(row)) for row in found]
 
     def change_password(self, name: str, password: str, *, sign_out: bool = False) -> Account:
-        """Set a password and end the browser sessions; with `sign_out`, revoke every token too."""
+        """Set a password and end the browser sessions and the sign-ins of the consent pages.
+
+        With `sign_out`, revoke every token too.
+        """
         salt, hashed, cost = self._hashed(_password(password))
         with self._store.maintain() as rows:
             row = self._existing(rows, name)._replace(
@@ -183,6 +187,7 @@ class Accounts:
             )
             self._write(rows, row)
             self._credentials.revoke_all_in_transaction(rows, owner=row.name, sort=SESSION)
+            oauth.delete_logins_of(rows, row.name)
             if sign_out:
                 self._end_tokens(rows, row.name)
         return _account(row)

@@ -127,3 +127,8 @@ def device_of_code(rows: Rows, code: bytes) -> bytes | None:
 def delete_login(rows: Rows, digest: bytes) -> None:
     """Delete a browser's sign-in."""
     rows.execute("DELETE FROM oauth_logins WHERE digest = ?", (digest,))
+
+
+def delete_logins_of(rows: Rows, owner: str) -> None:
+    """Delete all sign-ins of an account."""
+    rows.execute("DELETE FROM oauth_logins WHERE owner = ?", (owner,))

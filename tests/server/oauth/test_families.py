@@ -255,6 +255,13 @@ async def test_whoever_leaves_takes_their_connections_along(world: World, end: s
         assert_refused(late, 400, "invalid_grant")
 
 
+def test_a_new_password_ends_sign_ins_and_keeps_other_accounts_signed_in(world: World) -> None:
+    logins = world.oauth.logins
+    anna, bert = logins.begin("anna"), logins.begin("bert")
+    world.accounts.change_password("anna", "another long one")
+    assert (logins.user(anna), logins.user(bert)) == (None, "bert")
+
+
 async def test_a_row_that_somebody_else_wrote_is_not_believed(world: World) -> None:
     async with world.client() as client:
         client_id = (await world.register(client))["client_id"]
