@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import signal
@@ -15,7 +16,7 @@ from typing import Any
 import pytest
 
 from commonplace import Commonplace
-from commonplace.client import connection
+from commonplace.client import connection, pipe
 from commonplace.client.static_answers import StaticAnswers
 from commonplace.engine.binding import lease
 from commonplace.engine.history import audit
@@ -301,6 +302,27 @@ def test_malformed_lines_are_answered_and_nothing_is_lost(tmp_path: Path) -> Non
         assert agent.hear()["id"] == "last"
         assert agent.end()[0] == 0
     assert "no line end" in texts(tmp_path)
+
+
+def test_a_call_that_is_cancelled_while_its_answer_is_written_does_not_end_the_pipe(
+    tmp_path: Path,
+) -> None:
+    cancel = {"method": "notifications/cancelled", "params": {"requestId": 1}}
+
+    class Output(io.BytesIO):
+        """The client's end: it cancels its call at the moment in which it is answered."""
+
+        def write(self, line: Any) -> int:
+            client._handle_line(json.dumps({"jsonrpc": "2.0", **cancel}).encode())
+            return super().write(line)
+
+    hello = {"dialect": "commonplace", "prefix": "", "read_only": False, "version": "1"}
+    output = Output()
+    client = pipe.Pipe(pipe.Options(place_of(tmp_path), hello, {}), io.BytesIO(), output)
+    client._handle_line(calling(1, b'"x"'))
+    answer = json.dumps({"jsonrpc": "2.0", "id": 1, "result": {}}).encode()
+    client._handle_answer(answer)
+    assert (output.getvalue(), client._state.pending) == (answer, [])
 
 
 def calling(identity: object, note: bytes) -> bytes:

@@ -368,7 +368,8 @@ class Pipe:
             self._write(line)
         if first is not None:
             with self._changed:
-                self._state.pending.remove(first)
+                if first in self._state.pending:  # the client may have cancelled it meanwhile
+                    self._state.pending.remove(first)
                 self._changed.notify_all()
 
     def _confirm(self, answered: _Pending, answer: Mapping[str, Any]) -> None:
