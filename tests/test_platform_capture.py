@@ -331,6 +331,9 @@ def test_what_is_carried_over_is_verbatim_and_few() -> None:
     block = "Run:\n```sh\n$ make test\nuv sync --all\n```"
     assert session_details([block]).commands == ("make test", "uv sync --all")
     assert session_details(["See https://example.org/a/b, and 1/2, w/o."]).paths == ()
+    assert session_details(["Always run main.py.  Why? We agreed on 3.11!"]).decisions == (
+        "Always run main.py.", "We agreed on 3.11!",
+    )  # fmt: skip
 
 
 def test_a_copy_that_a_plugin_wrote_is_stored_once_and_deleted(

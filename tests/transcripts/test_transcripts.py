@@ -383,3 +383,30 @@ def test_lines_of_our_opencode_plugin_have_the_ids_of_its_database(tmp_path: Pat
     (record,) = FORMATS["opencode"].read(file).records
     assert (record.id, record.session, record.cwd) == ("msg_1", "ses_1", "/w/api")
     assert "x" not in record.text and record.at is not None
+
+
+@pytest.mark.parametrize(
+    ("text", "left"),
+    [
+        ("Keep <private>a\nb</private>this", "Keep this"),
+        ("Keep <PRIVATE>a</Private>this", "Keep this"),
+        ('Keep <private reason="x">a</private>this', "Keep this"),
+        ("Keep <private-key> this", "Keep <private-key> this"),
+        ("Keep <private >and the rest", "Keep"),
+        ("Keep <system-reminder>a</system-reminder>this", "Keep this"),
+        ("<user_query>\n One \n</user_query> <user_query>Two</user_query>", "One\n\nTwo"),
+        ('Keep <ide_selection file="a<b">a</ide_selection>this', "Keep this"),
+        # a block that quotes the tag of another
+        (
+            '<ide_selection>text.startswith("<system-reminder>")</ide_selection>\nWhy?\n'
+            "<system-reminder>a</system-reminder>",
+            "Why?",
+        ),
+        # so many tags that searching the end of each would take minutes
+        ("<private>" * 100_000, ""),
+        ("Keep " + "<system-reminder>" * 20_000, "Keep " + "<system-reminder>" * 20_000),
+        ("Keep " + "<system-reminder " * 20_000, "Keep " + ("<system-reminder " * 20_000).strip()),
+    ],
+)
+def test_what_is_private_or_of_the_client_is_left_out(text: str, left: str) -> None:
+    assert said_by_user(text) == left

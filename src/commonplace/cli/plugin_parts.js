@@ -5,7 +5,7 @@ import { join } from "node:path";
 
 const COMMAND = COMMAND_WORDS;
 const SECONDS = 5;
-const PRIVATE = /<private>[\s\S]*?(?:<\/private>|$)/gi;
+const PRIVATE = /<private(?:\s[^<>]*)?>[\s\S]*?(?:<\/private>|$)/gi;
 
 function dataDirectory() {
   const given = COMMAND.indexOf("--data");

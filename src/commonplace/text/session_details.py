@@ -11,7 +11,7 @@ _COMMAND_CHARS = 160
 _DECISION_CHARS = 240
 
 _SHELL_BLOCK = re.compile(r"```(?:sh|bash|shell|zsh|console)\n(.*?)```", re.DOTALL)
-_PROMPT_LINE = re.compile(r"^\s*\$ (\S.*)$", re.MULTILINE)
+_PROMPT_LINE = re.compile(r"^[^\S\n]*\$ (\S.*)$", re.MULTILINE)
 _INLINE_COMMAND = re.compile(
     r"`((?:git|npm|pnpm|yarn|npx|uv|uvx|pip|python3?|pytest|cargo|go|make|docker|kubectl|terraform|psql"
     r"|curl|ssh|rg|sed|node|bun|deno|ruff|mypy|tox|gh|brew|apt|systemctl)(?: [^`\n]{1,150})?)`"
@@ -21,10 +21,11 @@ _PATH = re.compile(
     r"|[\w-]+\.(?:py|tsx?|jsx?|go|rs|md|toml|json|ya?ml|sql|sh|css|html|java|rb|c|h|cpp|lock|cfg"
     r"|ini|env))(?![\w/])"
 )
+_SENTENCE_ENDS = re.compile(r"(?<=[.!?])\s+|\n")
 _DECISION = re.compile(
-    r"(?:^|(?<=[.!?\n]))\s*([^.!?\n]*\b(?:we(?:'ve| have)? (?:decided|agreed|settled)|decided to"
+    r"\b(?:we(?:'ve| have)? (?:decided|agreed|settled)|decided to"
     r"|let's (?:use|go with|keep|stick)|from now on|going forward|instead of"
-    r"|must (?:not |never )?be|don't ever|never|always)\b[^.!?\n]*[.!?]?)",
+    r"|must (?:not |never )?be|don't ever|never|always)\b",
     re.IGNORECASE,
 )
 
@@ -62,8 +63,9 @@ def session_details(texts: Iterable[str]) -> SessionDetails:
         found = [*blocks, *_PROMPT_LINE.findall(rest), *_INLINE_COMMAND.findall(rest)]
         for command in found:
             _put(commands, command.strip().removeprefix("$ "), _COMMAND_CHARS)
-        for decision in _DECISION.findall(text):
-            _put(decisions, " ".join(decision.split()), _DECISION_CHARS)
+        for sentence in _SENTENCE_ENDS.split(text):
+            if _DECISION.search(sentence):
+                _put(decisions, " ".join(sentence.split()), _DECISION_CHARS)
         for path in _PATH.findall(text):
             if not path.startswith("//") and not re.fullmatch(r"[\d/.]+|\w/\w", path):
                 _put(paths, path, _COMMAND_CHARS)
