@@ -119,6 +119,21 @@ def test_a_spooled_file_that_is_no_event_is_set_aside(memory: Commonplace) -> No
     assert len(refused) == 6
 
 
+def test_a_spooled_event_without_a_readable_transcript_does_not_hold_up_the_others(
+    memory: Commonplace, tmp_path: Path
+) -> None:
+    memory.remember("x")
+    data, gone = memory.library.path, str(tmp_path / "gone.jsonl")
+    hooks.answer(memory, {"event": "SessionStart", "transcript": gone, "session": "s"})
+    unreadable = {"event": "Stop", "transcript": f"/{'a' * 300}.jsonl"}
+    kept = Path(files.spool(str(data), "default", unreadable))
+    compacted = {"event": "PreCompact", "transcript": gone, "session": "s"}
+    files.spool(str(data), "default", compacted)
+    files.spool(str(data), "default", {"event": "Stop"})
+    assert hooks.take_in(data, memory.at) == 2
+    assert list((data / files.INBOX).glob("*.json")) == [kept]
+
+
 def test_spooled_events_stay_while_another_process_takes_them_in(memory: Commonplace) -> None:
     data = memory.library.path
     spooled = Path(files.spool(str(data), "default", {"event": "Stop"}))

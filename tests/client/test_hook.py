@@ -78,6 +78,16 @@ def test_cursor_is_answered_in_its_own_words(data: Path, tmp_path: Path) -> None
     assert json.loads(ran(data, json.dumps(prompt).encode()).stdout)["continue"] is True
 
 
+@pytest.mark.parametrize("field", ["transcript", "transcript_path", "transcriptPath"])
+def test_without_a_server_an_event_with_a_transcript_is_spooled_whatever_its_field_is_called(
+    data: Path, tmp_path: Path, field: str
+) -> None:
+    event = {"hookEventName": "Stop", "sessionId": "s", field: str(tmp_path / "t.jsonl")}
+    assert hook._from_files(str(data), "default", event) == ""
+    (spooled,) = (data / files.INBOX).glob("*.json")
+    assert json.loads(spooled.read_bytes())["event"] == event
+
+
 def test_without_a_server_a_session_starts_with_the_prepared_context(
     data: Path, tmp_path: Path
 ) -> None:

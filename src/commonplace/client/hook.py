@@ -222,7 +222,7 @@ def _from_files(data: str, space: str, event: Mapping[str, Any]) -> str:
     """Handle an event without a server: spool it, or return the prepared context."""
     name = name_of(event)
     # Spool a start event, so that the transcript is read even without an end event.
-    if name == END or (name in READING and isinstance(event.get("transcript_path"), str)):
+    if name == END or (name in READING and "transcript" in _arguments(event)):
         files.spool(data, space, event)
     if name != START or not isinstance(event.get("cwd"), str):
         return ""

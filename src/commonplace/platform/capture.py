@@ -83,6 +83,14 @@ def capture(memory: Commonplace, transcript: str, cwd: str = "", session: str = 
     path = Path(transcript)
     if memory.library.read_only or not _is_transcript_name(transcript) or not path.is_file():
         return 0
+    try:
+        return _capture(memory, transcript, cwd, session)
+    except FileNotFoundError:  # another process has read a plugin's copy, and deleted it
+        return 0
+
+
+def _capture(memory: Commonplace, transcript: str, cwd: str, session: str) -> int:
+    path = Path(transcript)
     client = client_of(path)
     if client is None:
         return 0
@@ -137,7 +145,7 @@ def drop_copy(memory: Commonplace, transcript: str) -> None:
     The plugin may have written more since it was read; then it stays for the next capture.
     """
     path = Path(transcript)
-    if path.parent.parent != memory.library.path / COPIES or path.suffix not in SUFFIXES:
+    if not is_copy(memory, path):
         return
 
     def delete() -> None:
@@ -147,6 +155,11 @@ def drop_copy(memory: Commonplace, transcript: str) -> None:
                 path.unlink()
 
     after_commit(memory, delete)
+
+
+def is_copy(memory: Commonplace, path: Path) -> bool:
+    """Return whether a path is that of a transcript written by a plugin of ours."""
+    return path.parent.parent == memory.library.path / COPIES and path.suffix in SUFFIXES
 
 
 def catch_up(memory: Commonplace, besides: str = "") -> int:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from commonplace.errors import Conflict
+from commonplace.errors import Conflict, NotFound
 from commonplace.platform import capture, ignoring
 from commonplace.platform.session_context import CHECKPOINT, latest_checkpoint
 from commonplace.platform.transcript_lines import conversation_of
@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from commonplace.engine.commonplace import Commonplace
-    from commonplace.transcripts.record import Record
 
 LINES = 200
 REQUEST_CHARS = 400
@@ -31,11 +30,14 @@ def keep_checkpoint(memory: Commonplace, transcript: str, cwd: str, session: str
     note = capture.read_note(memory, transcript)
     if note is None or ignoring.is_ignored(cwd) or memory.library.read_only:
         return
-    records = _newest(Path(transcript))
-    if not records:
+    conversation = _conversation(memory, Path(transcript), session)
+    if conversation is None:
         return
-    session = session or records[-1].session
-    lines = memory.within(None).conversations.history(conversation_of(records[-1]), limit=LINES)
+    session = session or conversation.partition(":")[2]
+    try:
+        lines = memory.within(None).conversations.history(conversation, limit=LINES)
+    except NotFound:
+        return
     said = [line.memory.text for line in lines]  # secrets are masked in the stored text
     asked = [line.memory.text for line in lines if line.speaker == "user"]
     if not said:
@@ -81,13 +83,19 @@ def _text(request: str, kept: SessionDetails) -> str:
     return "\n".join([*lines, *kept.lines()]) or "The context was compacted."
 
 
-def _newest(path: Path) -> list[Record]:
-    """Return the last record of a transcript, which has the id of the conversation."""
-    client = client_of(path)
-    if client is None:
-        return []
-    size = path.stat().st_size
-    for start in (max(0, size - 262_144), 0):
-        if found := FORMATS[client].read(path, start).records:
-            return found[-1:]
-    return []
+def _conversation(memory: Commonplace, path: Path, session: str) -> str | None:
+    """Return the name of the conversation in a transcript; None if the transcript has none.
+
+    A transcript that a plugin of ours wrote is deleted when it is read, but its path names the
+    client.
+    """
+    try:
+        client = client_of(path)
+        size = path.stat().st_size
+        for start in (max(0, size - 262_144), 0):
+            if client and (found := FORMATS[client].read(path, start).records):
+                return conversation_of(found[-1])
+    except OSError:
+        if session and capture.is_copy(memory, path):
+            return f"{path.parent.name}:{session}"
+    return None

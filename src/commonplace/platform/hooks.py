@@ -195,7 +195,8 @@ def take_in(data: Path, memory_of: Callable[[str], Commonplace]) -> int:
     """Handle the events that hooks spooled while no server was running; return their number.
 
     A file is removed after its event is committed, so after a crash an event may be handled twice.
-    Invalid files are renamed to `.refused`. Events that cannot be stored now stay spooled.
+    Invalid files are renamed to `.refused`. Events stay spooled if they cannot be stored now, or if
+    their transcript cannot be read.
     """
     folder = data / files.INBOX
     if not folder.is_dir() or not any(folder.glob("*.json")):
@@ -215,6 +216,9 @@ def take_in(data: Path, memory_of: Callable[[str], Commonplace]) -> int:
                     "spooled hook events cannot be stored now", extra={"why": error.message}
                 )
                 break
+            except OSError as error:  # of the transcript, or of the spooled file
+                log.warning("a spooled hook event cannot be read now", extra={"why": str(error)})
+                continue
             file.unlink()
             done += 1
     return done
