@@ -364,6 +364,23 @@ def test_a_copy_that_a_plugin_wrote_is_stored_once_and_deleted(
     assert session_context.latest_checkpoint(there, "o1") is not None
 
 
+def test_a_copy_whose_earlier_lines_became_shorter_is_read_whole(
+    memory: Commonplace, tmp_path: Path
+) -> None:
+    """OpenClaw's history has no longer what was put before a message in its turn."""
+    copies = memory.library.path / capture.COPIES / "openclaw"
+    copies.mkdir(parents=True)
+    file, cwd = copies / "s1.jsonl", str(tmp_path / ("deep" * 60))
+    recalled = "<recalled 0123456789>\n" + "x" * 100 + "\n</recalled 0123456789>\n"
+    for texts in ([f"{recalled}One."], ["One.", "Two."], ["One.", "Two.", "Three."]):
+        lines = [{"transcript": "openclaw", "session": "s1", "cwd": cwd, "id": f"m{number}",
+                  "role": "user", "text": text} for number, text in enumerate(texts)]  # fmt: skip
+        file.write_text("".join(json.dumps(line) + "\n" for line in lines))
+        hooks.answer(memory, {"event": "Stop", "session": "s1", "transcript": str(file)})
+    said = memory.within(None).conversations.history("openclaw:s1")
+    assert [each.memory.text for each in said] == ["One.", "Two.", "Three."]
+
+
 def test_a_copy_that_grew_while_it_was_read_stays_until_all_of_it_is_stored(
     memory: Commonplace,
 ) -> None:

@@ -1,7 +1,7 @@
 import { spawn } from "node:child_process";
 import { mkdirSync, renameSync, writeFileSync } from "node:fs";
 import { homedir } from "node:os";
-import { join } from "node:path";
+import { dirname, join } from "node:path";
 
 const COMMAND = COMMAND_WORDS;
 const SECONDS = 5;
@@ -38,15 +38,19 @@ function hook(event) {
   });
 }
 
-/** Write what was said in a session as lines, for `commonplace-hook` to read; null if nothing was. */
+/** The file that what was said in a session is written to. */
+function transcriptFile(client, session) {
+  return join(dataDirectory(), "transcripts", client, session.replace(/[^A-Za-z0-9_-]/g, "_") + ".jsonl");
+}
+
+/** Write the messages of a session to a transcript for `commonplace-hook`; return its path, or null without messages. */
 function written(client, session, said) {
   const lines = said
     .map((each) => ({ transcript: client, session, ...each, text: each.text.replace(PRIVATE, "") }))
     .filter((line) => line.text.trim());
   if (!lines.length) return null;
-  const folder = join(dataDirectory(), "transcripts", client);
-  mkdirSync(folder, { recursive: true, mode: 0o700 });
-  const file = join(folder, session.replace(/[^A-Za-z0-9_-]/g, "_") + ".jsonl");
+  const file = transcriptFile(client, session);
+  mkdirSync(dirname(file), { recursive: true, mode: 0o700 });
   writeFileSync(file + ".new", lines.map((line) => JSON.stringify(line) + "\n").join(""), { mode: 0o600 });
   renameSync(file + ".new", file);
   return file;

@@ -96,7 +96,8 @@ def _capture(memory: Commonplace, transcript: str, cwd: str, session: str) -> in
         return 0
     beginning = _beginning(path)
     note = read_note(memory, transcript) or Note(transcript, cwd, session)
-    same = beginning != "" and beginning == note.beginning
+    # A plugin writes all its lines anew each time, and earlier ones may have become shorter.
+    same = beginning != "" and beginning == note.beginning and not is_copy(memory, path)
     offset = note.offset if same and note.offset <= path.stat().st_size else 0
     stored, before = 0, -1
     while offset != before:
