@@ -3,6 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 CLIENTS := tests/clients/node_modules/.installed
+OPENCLAW := tests/clients/openclaw/node_modules/.installed
 LOCOMO ?=
 # Packages, also those that a build needs, get the versions that were tested; `make lock` renews them.
 LOCK := constraints.txt
@@ -75,6 +76,11 @@ $(CLIENTS): tests/clients/package.json tests/clients/package-lock.json
 	npm ci --prefix tests/clients --no-audit --no-fund --ignore-scripts --loglevel error
 	touch $@
 
+# 830 MB, for one part of `make soak`.
+$(OPENCLAW): tests/clients/openclaw/package.json tests/clients/openclaw/package-lock.json
+	npm ci --prefix tests/clients/openclaw --no-audit --no-fund --ignore-scripts --loglevel error
+	touch $@
+
 # Debian's packages that tests of several servers start. Elsewhere, install them by hand.
 PROGRAMS := pgbouncer nginx
 $(VENV)/.programs: $(VENV)/bin/python
@@ -136,7 +142,7 @@ test-postgres: $(VENV)/.test $(VENV)/.programs $(VENV)/.chromium
 
 # The long reliability runs, part by part; what has passed on this commit is not run again.
 # One part: `make soak PART=kills`. The parts: `make soak OPTIONS=--list`. All again: OPTIONS=--again.
-soak: $(VENV)/.test $(VENV)/.programs
+soak: $(VENV)/.test $(VENV)/.programs $(OPENCLAW)
 	$(BIN)/python tools/soak.py $(OPTIONS) $(PART)
 
 bench: $(VENV)/.bench $(CLIENTS)
@@ -159,4 +165,4 @@ cowork: $(VENV)/.installed
 	$(BIN)/python tools/cowork.py
 
 clean:
-	rm -rf $(VENV) .venv-frameworks .venv-hermes tests/clients/node_modules .mypy_cache .ruff_cache .pytest_cache .hypothesis .soak build dist
+	rm -rf $(VENV) .venv-frameworks .venv-hermes tests/clients/node_modules tests/clients/openclaw/node_modules .mypy_cache .ruff_cache .pytest_cache .hypothesis .soak build dist

@@ -120,6 +120,7 @@ FILES_NOT_HERE: dict[str, str] = {
     "tests/clients/test_conformance.py": CLIENTS,
     "tests/clients/test_oauth_clients.py": CLIENTS,
     "tests/clients/test_openclaw_plugin.py": CLIENTS,
+    "tests/reliability/test_openclaw_sessions.py": CLIENTS,
     "tests/clients/test_opencode_plugin.py": CLIENTS,
     "tests/clients/test_real_clients.py": CLIENTS,
     "tests/clients/test_server_memory.py": CLIENTS,

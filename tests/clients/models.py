@@ -21,6 +21,8 @@ class Model(ThreadingHTTPServer):
     def __init__(self) -> None:
         super().__init__(("127.0.0.1", 0), _Handler)
         self.requests: list[Any] = []
+        self.tokens = 1
+        """What it says that a request has; many make an agent compact its context."""
 
     @property
     def address(self) -> str:
@@ -40,8 +42,8 @@ def serving_model() -> Iterator[Model]:
             thread.join()
 
 
-def _anthropic(asked: Any) -> list[dict[str, Any]]:
-    usage = {"input_tokens": 1, "output_tokens": 1}
+def _anthropic(asked: Any, tokens: int) -> list[dict[str, Any]]:
+    usage = {"input_tokens": tokens, "output_tokens": 1}
     message = {
         "id": "msg_1", "type": "message", "role": "assistant", "model": asked.get("model", "m"),
         "content": [], "stop_reason": None, "stop_sequence": None, "usage": usage,
@@ -57,10 +59,10 @@ def _anthropic(asked: Any) -> list[dict[str, Any]]:
     ]
 
 
-def _openai(_: Any) -> list[dict[str, Any]]:
+def _openai(_: Any, tokens: int) -> list[dict[str, Any]]:
     content = [{"type": "output_text", "text": SAID}]
     item = {"type": "message", "role": "assistant", "id": "msg_1", "content": content}
-    usage = {"input_tokens": 1, "output_tokens": 1, "total_tokens": 2}
+    usage = {"input_tokens": tokens, "output_tokens": 1, "total_tokens": tokens + 1}
     return [
         {"type": "response.created", "response": {"id": "resp_1"}},
         {"type": "response.output_item.done", "output_index": 0, "item": item},
@@ -68,9 +70,11 @@ def _openai(_: Any) -> list[dict[str, Any]]:
     ]
 
 
-def _google(_: Any) -> list[dict[str, Any]]:
+def _google(_: Any, tokens: int) -> list[dict[str, Any]]:
     content = {"role": "model", "parts": [{"text": SAID}]}
-    usage = {"promptTokenCount": 1, "candidatesTokenCount": 1, "totalTokenCount": 2}
+    usage = {
+        "promptTokenCount": tokens, "candidatesTokenCount": 1, "totalTokenCount": tokens + 1
+    }  # fmt: skip
     answer = {"content": content, "finishReason": "STOP", "index": 0}
     return [{"candidates": [answer], "usageMetadata": usage}]
 
@@ -102,6 +106,6 @@ class _Handler(BaseHTTPRequestHandler):
         self.send_response(200)
         self.send_header("content-type", "text/event-stream")
         self.end_headers()
-        for event in events(asked):
+        for event in events(asked, self.server.tokens):
             named = f"event: {event['type']}\n" if "type" in event else ""
             self.wfile.write(f"{named}data: {json.dumps(event)}\n\n".encode())

@@ -28,10 +28,10 @@ _PACKAGES = {
 }
 
 
-def node() -> str:
+def node(modules: Path = MODULES) -> str:
     """A Node.js that is new enough: the one among the packages, or the machine's own."""
     package = _PACKAGES.get((sys.platform, platform.machine()))
-    if package and (there := MODULES / package / "bin" / "node").exists():
+    if package and (there := modules / package / "bin" / "node").exists():
         return str(there)
     found = shutil.which("node")
     if found is not None:
