@@ -395,6 +395,23 @@ def test_a_broken_session_keeps_no_other_session_from_being_imported(
     assert report.problems == [f"{broken}: The file contains no JSON."]
 
 
+@pytest.mark.parametrize(
+    "document",
+    [
+        '[{"mapping": {"a": ',
+        '[{"uuid": "c", "chat_messages": [{"text": "cu',
+        '{"results": [{"id": "a", "memory": "I live", "user_id": "b", "created_at": "2026',
+    ],
+)
+def test_a_json_document_that_is_cut_off_is_named(
+    tmp_path: Path, memory: Commonplace, document: str
+) -> None:
+    file = note(tmp_path / "conversations.json", document)
+    report = imported(memory, file)
+    assert (report.added, report.skipped) == (0, 1)
+    assert "conversations.json: it is not valid JSON" in report.problems[0]
+
+
 def test_csv_may_be_utf_16(tmp_path: Path, memory: Commonplace) -> None:
     path = tmp_path / "a.csv"
     path.write_bytes('text\ttitle\r\n"zwei\r\nZeilen"\tÜber\r\n'.encode("utf-16"))

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from commonplace.importers.items import Item, key_of, title_of
+from commonplace.importers.items import Item, Skipped, key_of, title_of
 from commonplace.importers.json_files import documents, heads
 from commonplace.transcripts.record import joined, list_of, mapping_of, moment, text_of
 
@@ -22,9 +22,11 @@ def recognises(path: Path) -> bool:
     return any(b'"mapping"' in head for head in heads(path, FILE, *_NUMBERED))
 
 
-def items(path: Path) -> Iterator[Item]:
+def items(path: Path) -> Iterator[Item | Skipped]:
     """Yield the messages on the last visible branch of each conversation."""
     for document in documents(path, FILE, *_NUMBERED):
+        if isinstance(document, Skipped):
+            yield document
         for conversation in map(mapping_of, list_of(document)):
             yield from _conversation(conversation)
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from commonplace.importers.items import Item, key_of
+from commonplace.importers.items import Item, Skipped, key_of
 from commonplace.importers.json_files import documents, heads
 from commonplace.transcripts.noise import without_private
 from commonplace.transcripts.record import Role, joined, list_of, mapping_of, moment, text_of
@@ -22,9 +22,11 @@ def recognises(path: Path) -> bool:
     return any(b'"chat_messages"' in head for head in heads(path, FILE))
 
 
-def items(path: Path) -> Iterator[Item]:
+def items(path: Path) -> Iterator[Item | Skipped]:
     """Yield the messages of every conversation."""
     for document in documents(path, FILE):
+        if isinstance(document, Skipped):
+            yield document
         for conversation in map(mapping_of, list_of(document)):
             identity = text_of(conversation.get("uuid")) or key_of(conversation.get("name"))
             for message in map(mapping_of, list_of(conversation.get("chat_messages"))):

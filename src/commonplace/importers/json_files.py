@@ -9,18 +9,22 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
+from commonplace.importers.items import Skipped
+
 MOST_BYTES = 2 * 1024**3
 _HEAD = 4_096
 
 
 def documents(path: Path, *names: str) -> Iterator[Any]:
-    """Yield the JSON documents with these names in a directory or a ZIP archive, or the file
-    itself."""
-    for raw in _raw(path, names, None):
+    """Yield the JSON documents with these names in a directory or a ZIP archive, or the one file.
+
+    A document that is not valid JSON is yielded as `Skipped`.
+    """
+    for name, raw in _raw(path, names, None):
         try:
             yield json.loads(raw)
         except (ValueError, RecursionError):
-            continue
+            yield Skipped(f"{name}: it is not valid JSON; perhaps it is cut off. Export it again.")
 
 
 def heads(path: Path, *names: str) -> list[bytes]:
@@ -35,25 +39,25 @@ def _state(path: Path) -> tuple[int, int]:
 
 @lru_cache(maxsize=32)
 def _heads(path: Path, names: tuple[str, ...], _state: tuple[int, int]) -> tuple[bytes, ...]:
-    return tuple(_raw(path, names, _HEAD))
+    return tuple(head for _, head in _raw(path, names, _HEAD))
 
 
-def _raw(path: Path, names: tuple[str, ...], most: int | None) -> Iterator[bytes]:
+def _raw(path: Path, names: tuple[str, ...], most: int | None) -> Iterator[tuple[str, bytes]]:
     size = MOST_BYTES if most is None else most
     try:
         if path.is_dir():
             for name in names:
                 if (path / name).is_file():
                     with (path / name).open("rb") as stream:
-                        yield stream.read(size)
+                        yield name, stream.read(size)
         elif zipfile.is_zipfile(path):
             with zipfile.ZipFile(path) as archive:
                 for each in archive.namelist():
                     if each.rpartition("/")[2] in names:
                         with archive.open(each) as stream:
-                            yield stream.read(size)
+                            yield each, stream.read(size)
         elif path.is_file():
             with path.open("rb") as stream:
-                yield stream.read(size)
+                yield path.name, stream.read(size)
     except (OSError, zipfile.BadZipFile):
         return

@@ -9,7 +9,7 @@ from typing import Any
 
 from commonplace.engine.model import Link, Memory, iso
 from commonplace.importers.databases import first_with_tables
-from commonplace.importers.items import Item, tags_of, title_of
+from commonplace.importers.items import Item, Skipped, tags_of, title_of
 from commonplace.importers.json_files import documents, heads
 from commonplace.storage.sqlite import foreign
 from commonplace.transcripts.record import list_of, mapping_of, moment, text_of
@@ -33,13 +33,16 @@ def recognises(path: Path) -> bool:
     )  # fmt: skip
 
 
-def items(path: Path) -> Iterator[Item]:
+def items(path: Path) -> Iterator[Item | Skipped]:
     """Yield the current memories of mem0."""
     database = _database(path)
     if database is not None:
         yield from _final_states(database)
         return
     for document in documents(path, "mem0.json"):
+        if isinstance(document, Skipped):
+            yield document
+            continue
         found = mapping_of(document)
         listed = found.get("results", found.get("memories", document))
         for value in map(mapping_of, list_of(listed)):
