@@ -174,9 +174,11 @@ def test_properties_that_cannot_be_read_are_told_and_kept(
     vault = tmp_path / "vault"
     (vault / ".obsidian").mkdir(parents=True)
     (vault / "Odd.md").write_text("---\ntags: [broken\ndate: 2026-02-31\n---\nText.\n")
-    assert run_command(["import", str(vault), "--data", str(tmp_path / "data")]) == 4
-    told = capsys.readouterr().err
-    assert "tags is not a list" in told and "date is not a date" in told
+    for odd in (["--dry-run"], ["--embedding", "none"]):
+        assert run_command(["import", str(vault), "--data", str(tmp_path / "data"), *odd]) == 0
+        told = capsys.readouterr().err
+        assert "tags is not a list" in told and "date is not a date" in told
+        assert "note: " in told and "skipped" not in told  # the note itself is imported
     with Commonplace(tmp_path / "data", embedding="none") as memory:
         (one,) = lookup.every(memory)
         assert one.tags == () and one.text == "Text."

@@ -375,7 +375,9 @@ def test_the_command_names_what_it_left_out_and_says_so_by_its_exit_code(
     assert not (tmp_path / "data").exists()
     for folder, name in ((vault, "Café.md"), (plain, "b.md")):
         assert run_command(["import", str(folder), "--embedding", "none", *data]) == 4
-        assert f"{name}: The file is not UTF-8 at byte" in capsys.readouterr().err
+        told = capsys.readouterr().err
+        assert f"{name}: The file is not UTF-8 at byte" in told
+        assert "correct or convert it, and run the import again" in told
     assert run_command(["import", str(plain / "a.md"), "--embedding", "none", *data]) == 0
 
 

@@ -305,15 +305,25 @@ def show_imported(report: Imported, *, undo: bool = True) -> None:
         note(f"skipped, since purged here before: {report.purged:,};"
              " 'commonplace remember' stores such a text again")  # fmt: skip
     _tell_skipped(report.problems, report.skipped)
+    _tell_remarks(report)
     if undo and (report.added or report.changed or report.links):
         say(dim("to undo: commonplace undo"))
 
 
-def _tell_skipped(problems: list[str], total: int) -> None:
+def _tell_skipped(problems: list[str], total: int, *, advice: bool = True) -> None:
     for problem in problems:
         note(f"skipped: {visible(problem)}")
     if total > len(problems):
         note(f"skipped: {total - len(problems):,} more")
+    if total and advice:
+        note("to import what was skipped: correct or convert it, and run the import again")
+
+
+def _tell_remarks(report: Imported) -> None:
+    for remark in report.remarks:
+        note(f"note: {visible(remark)}")
+    if report.remarked > len(report.remarks):
+        note(f"note: {report.remarked - len(report.remarks):,} more such properties")
 
 
 def _tell_masked(kinds: list[str]) -> None:
@@ -327,11 +337,13 @@ def _show_counted(report: Imported, as_json: bool) -> None:
 
     if as_json:
         emit({"format": report.format, "found": report.found, "samples": report.samples,
-              "skipped": report.skipped, "problems": report.problems})  # fmt: skip
+              "skipped": report.skipped, "problems": report.problems,
+              "remarks": report.remarks})  # fmt: skip
         return
     title = registry.FORMATS[report.format].TITLE
     say(f"{report.found:,} to import from {title}; nothing was stored")
     _tell_skipped(report.problems, report.skipped)
+    _tell_remarks(report)
     for each in report.samples:
         lead = " ".join(str(each[name]) for name in ("at", "speaker", "title") if name in each)
         say(visible(f"  {dim(lead + ': ') if lead else ''}{each['text']}"))
@@ -370,7 +382,11 @@ def _import_own(chosen: _Source, dry_run: bool, as_json: bool) -> None:
                       "problems": _problems(report)})  # fmt: skip
             else:
                 say(f"{_counts_in_words(report.counts)} to import; nothing was stored")
-                _tell_skipped(_problems(report), report.conflicts + report.skipped)
+                _tell_skipped(
+                    _problems(report),
+                    report.conflicts + report.skipped,
+                    advice=bool(report.unreadable),
+                )
                 for one in samples:
                     say(visible(f"  {' '.join(one['text'].split())}"))
         elif chosen.wait:
@@ -411,7 +427,9 @@ def _show_import(report: ImportReport, *, trusted: bool) -> None:
              " a backup keeps the times")  # fmt: skip
     if report.counts.get("memory") and not trusted:
         note("memories have the trust external; --trust-file keeps the trust in the file")
-    _tell_skipped(_problems(report), report.conflicts + report.skipped)
+    _tell_skipped(
+        _problems(report), report.conflicts + report.skipped, advice=bool(report.unreadable)
+    )
 
 
 def _problems(report: ImportReport) -> list[str]:

@@ -55,6 +55,14 @@ class Skipped:
     """The file and the reason."""
 
 
+@dataclass(frozen=True, slots=True)
+class Remark:
+    """Something that a person should know about an item, which is imported all the same."""
+
+    what: str
+    """The file and the remark."""
+
+
 class Format(Protocol):
     """A module of this package that reads one format."""
 
@@ -64,7 +72,7 @@ class Format(Protocol):
     def recognises(self, path: Path) -> bool:
         """Return whether a file or directory has this format, by its content."""
 
-    def items(self, path: Path) -> Iterator[Item | Skipped]:
+    def items(self, path: Path) -> Iterator[Item | Skipped | Remark]:
         """Yield the items in a file or directory, and a `Skipped` for each unreadable file."""
 
 

@@ -18,7 +18,7 @@ from commonplace.engine.library import OpenSpace
 from commonplace.engine.maintenance import purged_refs
 from commonplace.engine.model import LIVE_STATES, Memory, Origin
 from commonplace.errors import Conflict, InvalidInput
-from commonplace.importers.items import Item, Skipped, key_of, stored_kind
+from commonplace.importers.items import Item, Remark, Skipped, key_of, stored_kind
 from commonplace.platform.exclusive import exclusive
 from commonplace.storage.database import new_id
 from commonplace.storage.tables import MEMORIES
@@ -56,6 +56,9 @@ class Imported:
     skipped: int = 0
     links: int = 0
     problems: list[str] = field(default_factory=list)
+    remarked: int = 0
+    remarks: list[str] = field(default_factory=list)
+    """What a person should know about items that were imported."""
     masked: list[str] = field(default_factory=list)
     """The kinds of the masked secrets, one entry for each secret."""
     samples: list[dict[str, Any]] = field(default_factory=list)
@@ -67,13 +70,20 @@ class Imported:
         if len(self.problems) < PROBLEMS:
             self.problems.append(problem)
 
+    def remark(self, what: str) -> None:
+        """Count a remark on an item that is stored."""
+        self.remarked += 1
+        if len(self.remarks) < PROBLEMS:
+            self.remarks.append(what)
+
     def as_dict(self) -> dict[str, Any]:
         """Return the result as JSON output."""
         return {
             "format": self.format, "found": self.found, "added": self.added,
             "changed": self.changed, "unchanged": self.unchanged, "purged": self.purged,
             "skipped": self.skipped,
-            "links": self.links, "problems": self.problems, "operations": self.operations,
+            "links": self.links, "problems": self.problems, "remarks": self.remarks,
+            "operations": self.operations,
             "masked": dict(Counter(self.masked)),
         }  # fmt: skip
 
@@ -87,12 +97,15 @@ def sample(item: Item) -> dict[str, Any]:
     return {name: value for name, value in shown.items() if value}
 
 
-def counted(name: str, items: Iterable[Item | Skipped], samples: int = 3) -> Imported:
+def counted(name: str, items: Iterable[Item | Skipped | Remark], samples: int = 3) -> Imported:
     """Count the items and return samples of them; store nothing."""
     report = Imported(name)
     for item in items:
         if isinstance(item, Skipped):
             report.left_out(item.what)
+            continue
+        if isinstance(item, Remark):
+            report.remark(item.what)
             continue
         report.found += 1
         if len(report.samples) < samples:
@@ -116,7 +129,10 @@ class Import:
         self.report = Imported(name)
 
     def run(
-        self, items: Iterator[Item | Skipped], total: int = 0, progress: Progress | None = None
+        self,
+        items: Iterator[Item | Skipped | Remark],
+        total: int = 0,
+        progress: Progress | None = None,
     ) -> Imported:
         """Store all items, then the links between them."""
         for batch in _batches(self._readable(items)):
@@ -134,10 +150,12 @@ class Import:
         self._store_links()
         return self.report
 
-    def _readable(self, items: Iterator[Item | Skipped]) -> Iterator[Item]:
+    def _readable(self, items: Iterator[Item | Skipped | Remark]) -> Iterator[Item]:
         for item in items:
             if isinstance(item, Skipped):
                 self.report.left_out(item.what)
+            elif isinstance(item, Remark):
+                self.report.remark(item.what)
             else:
                 yield item
 

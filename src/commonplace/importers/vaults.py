@@ -12,7 +12,7 @@ from typing import Any
 from commonplace.engine.model import Link, Memory, iso
 from commonplace.errors import InvalidInput
 from commonplace.importers import markdown
-from commonplace.importers.items import Item, Skipped, tags_of, title_of
+from commonplace.importers.items import Item, Remark, Skipped, tags_of, title_of
 from commonplace.storage.fields import DEFAULTS
 from commonplace.transcripts.record import mapping_of, moment, text_of
 
@@ -43,7 +43,7 @@ class Vault:
         """Return whether a directory is a vault: it contains Obsidian's settings."""
         return path.is_dir() and (path / ".obsidian").is_dir()
 
-    def items(self, path: Path) -> Iterator[Item | Skipped]:
+    def items(self, path: Path) -> Iterator[Item | Skipped | Remark]:
         """Yield every note with its tags, dates and links, and a `Skipped` for each unreadable
         note."""
         root = path if path.is_dir() else path.parent
@@ -63,8 +63,7 @@ class Vault:
                 yield item
                 if _OURS not in properties:
                     yield from (
-                        Skipped(f"{file}: {why}")
-                        for why in _invalid_properties(properties).values()
+                        Remark(f"{file}: {why}") for why in _invalid_properties(properties).values()
                     )
 
     def _item(
