@@ -13,7 +13,7 @@ from commonplace import Commonplace
 from commonplace.cli.app import run as run_command
 from commonplace.engine.model import Memory
 from commonplace.errors import InvalidInput, NotFound, StorageUnavailable
-from commonplace.importers import registry, storing
+from commonplace.importers import csv_table, registry, storing
 from commonplace.importers.items import Item
 from commonplace.platform import lookup
 from commonplace.platform.capture import capture
@@ -435,3 +435,22 @@ def test_what_was_purged_is_not_imported_again(tmp_path: Path, memory: Commonpla
     memory.remember("Likes oat milk", ref=None)  # by hand it can be stored
     for event in memory.events.all(kind="purged"):
         assert "mem0" not in str(event.payload) and "oat" not in str(event.payload)
+
+
+@pytest.mark.parametrize("room", [0, 10_000_000])
+def test_an_import_reads_its_source_once_unless_it_is_large(
+    memory: Commonplace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, room: int
+) -> None:
+    source = tmp_path / "notes.csv"
+    source.write_text("text\n" + "".join(f"Note {number}\n" for number in range(9)))
+    monkeypatch.setattr(registry, "KEPT_CHARS", room)
+    read = csv_table.items
+    times: list[Path] = []
+
+    def items(path: Path) -> Iterator[Item]:
+        times.append(path)
+        return read(path)
+
+    monkeypatch.setattr(csv_table, "items", items)
+    done = registry.run(memory, source, "csv", origin=storing.import_origin())
+    assert done.added == 9 and len(times) == (1 if room else 2)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
@@ -24,7 +24,7 @@ from commonplace.importers import (
     server_memory,
     vaults,
 )
-from commonplace.importers.items import Format
+from commonplace.importers.items import Format, Item, Skipped
 from commonplace.importers.storing import Import, Imported, counted
 
 if TYPE_CHECKING:
@@ -47,6 +47,9 @@ FORMATS: Mapping[str, Format] = {
     )
 }  # fmt: skip
 NAMES = (*FORMATS, PLAIN)
+
+KEPT_CHARS = 64_000_000  # up to this size a source is read once; a larger one is read again
+ITEM_CHARS = 1_000  # what an item takes besides its text
 
 Progress = Callable[[int, int], None]
 
@@ -107,14 +110,30 @@ def run(
     The whole source is read before anything is stored, so that an unreadable file changes nothing.
     """
     known: Any = FORMATS[name]
-    total = counted(name, known.items(path), 0).found
+    kept: list[Item | Skipped] = []
+    own = hasattr(known, "store")  # the format reads the source itself
+    total = counted(name, known.items(path) if own else _keeping(known.items(path), kept), 0).found
     _check_found(path, name, total)
     masked: list[str] = []
     with write_policy.applied(masked=masked):
-        if hasattr(known, "store"):
+        if own:
             done: Imported = known.store(memory, path, origin, progress)
         else:
             run = Import(memory, name, origin=origin, trust=trust)
-            done = run.run(iter(known.items(path)), total, progress)
+            done = run.run(iter(kept or known.items(path)), total, progress)
     done.masked += masked
     return done
+
+
+def _keeping(
+    items: Iterable[Item | Skipped], kept: list[Item | Skipped]
+) -> Iterator[Item | Skipped]:
+    """Yield the items and add them to `kept`; it is emptied if they take too much memory."""
+    room = KEPT_CHARS
+    for item in items:
+        room -= ITEM_CHARS + (len(item.text) if isinstance(item, Item) else 0)
+        if room >= 0:
+            kept.append(item)
+        else:
+            kept.clear()
+        yield item
