@@ -54,7 +54,8 @@ VARIABLES = {
     },
     "A language model": {
         "COMMONPLACE_LLM_KEY": "the operator's key, for beings and agents that have none",
-        "COMMONPLACE_LLM_PROVIDER": "`anthropic` or `openai`, for keys that do not say",
+        "COMMONPLACE_LLM_PROVIDER": "`anthropic` or `openai` (the default), for the operator's key"
+        " and for keys whose prefix names no provider",
         "COMMONPLACE_LLM_MODEL": "the model to ask",
         **{f"COMMONPLACE_LLM_{each.upper()}_URL": f"where `{each}` is asked" for each in PROVIDERS},
     },

@@ -86,17 +86,31 @@ class Access:
 
 
 def configured(access: Access, environ: Mapping[str, str] | None = None) -> Access:
-    """Return the access with the operator's URL and model; only the operator can set a URL."""
+    """Return the access with the operator's URL and, if it names no model, the operator's model.
+
+    Only the operator can set a URL. The operator's model counts only for its own provider, and a
+    key is never sent to another provider than its own.
+    """
     environ = os.environ if environ is None else environ
     provider = access.provider
-    if environ.get("COMMONPLACE_LLM_PROVIDER") in PROVIDERS and not access.model:
-        provider = environ["COMMONPLACE_LLM_PROVIDER"]
+    of_model = environ.get("COMMONPLACE_LLM_PROVIDER")
+    if not of_model:  # then the operator's own model is of OpenAI's interface, if there is one
+        own = any(environ.get(f"COMMONPLACE_LLM_{name}") for name in ("KEY", "OPENAI_URL"))
+        of_model = "openai" if own else provider
+    model = environ.get("COMMONPLACE_LLM_MODEL") if of_model == provider else ""
     return replace(
         access,
-        provider=provider,
-        model=access.model or environ.get("COMMONPLACE_LLM_MODEL") or MODELS[provider],
+        model=access.model or model or MODELS[provider],
         url=environ.get(f"COMMONPLACE_LLM_{provider.upper()}_URL") or URLS[provider],
     )
+
+
+def provider_of(key: str, environ: Mapping[str, str]) -> str:
+    """Return the provider of a key by its prefix, or else the operator's provider."""
+    if key.startswith("sk-"):
+        return "anthropic" if key.startswith("sk-ant-") else "openai"
+    usual = environ.get("COMMONPLACE_LLM_PROVIDER", "")
+    return usual if usual in PROVIDERS else "anthropic"
 
 
 def of_operator(environ: Mapping[str, str]) -> Access | None:

@@ -469,6 +469,21 @@ def test_answers_of_no_use_are_paid_for_too(thinker: Desk, model: ModelServer) -
     assert float(told["cost_usd"]) > 0
 
 
+@pytest.mark.parametrize("operator", ["anthropic", "openai"])
+@pytest.mark.parametrize(
+    ("key", "provider"), [("sk-ant-12345678", "anthropic"), ("sk-12345678", "openai")]
+)
+def test_a_key_goes_to_its_own_provider_whatever_the_operator_uses(
+    key: str, provider: str, operator: str
+) -> None:
+    environ = {"COMMONPLACE_LLM_PROVIDER": operator, "COMMONPLACE_LLM_MODEL": "of-the-operator"}
+    assert llm.provider_of(key, environ) == provider
+    assert llm.provider_of("12345678", environ) == operator
+    access = llm.configured(llm.Access(key, provider), environ)
+    assert (access.provider, access.url) == (provider, llm.URLS[provider])
+    assert (access.model == "of-the-operator") == (provider == operator)
+
+
 def test_after_repeated_failures_the_model_is_left_alone(model: ModelServer) -> None:
     access = llm.configured(llm.Access("sk-ant-12345678"), model.environ())
     model.manners = ["500"]

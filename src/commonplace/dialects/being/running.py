@@ -83,8 +83,7 @@ class Runtime:
 
         key = call.request_info.headers.get(HEADER, "").strip()
         if key:
-            anthropic = key.startswith("sk-ant-") or not key.startswith("sk-")
-            provider = "anthropic" if anthropic else "openai"
+            provider = llm.provider_of(key, self.environ)
             access: llm.Access | None = llm.Access(key, provider)
         else:
             keys = self.keys()
