@@ -48,6 +48,16 @@ def test_a_turn_is_recalled_in_a_later_session(provider: Any, tmp_path: Path) ->
     assert provider.prefetch("  ") == ""
 
 
+def test_a_turn_that_cannot_be_stored_keeps_no_later_turn_from_being_stored(
+    provider: Any, tmp_path: Path
+) -> None:
+    provider.sync_turn("\ud800 zebras", "A lone surrogate is no text", session_id="one")
+    provider.sync_turn("My sister Ana lives in Porto", "Good to know", session_id="one")
+    provider.shutdown()
+    provider.initialize("two", hermes_home=str(tmp_path), platform="cli")
+    assert "Ana lives in Porto" in provider.prefetch("Where does Ana live?", session_id="two")
+
+
 def test_the_tools_store_and_recall(provider: Any) -> None:
     names = {schema["name"] for schema in provider.get_tool_schemas()}
     assert names == {"commonplace_recall", "commonplace_remember"}

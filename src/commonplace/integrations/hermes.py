@@ -12,6 +12,7 @@ Then `memory.provider: commonplace` in Hermes's `config.yaml` enables it. The da
 from __future__ import annotations
 
 import json
+import logging
 import os
 import queue
 import threading
@@ -186,8 +187,14 @@ class CommonplaceProvider(MemoryProvider):
     def _write(self) -> None:
         while (turn := self._turns.get()) is not None:
             conversation, lines = turn
-            if self._memory is not None:
+            if self._memory is None:
+                continue
+            try:
                 self._memory.conversations.add(conversation, *lines)
+            except CommonplaceError as error:  # later turns may be stored all the same
+                logging.getLogger("commonplace").warning(
+                    "a turn was not stored: %s %s", error.message, error.hint
+                )
 
 
 def register_memory_provider(context: Any) -> None:
