@@ -495,6 +495,14 @@ def test_a_backup_names_the_key_that_is_not_in_it(
     assert not list((tmp_path / "two").rglob("master.key"))
 
 
+def test_a_proposal_that_is_not_there_is_not_called_a_memory(do: Callable[..., Ended]) -> None:
+    do("remember", "a heron")
+    gone = do("review", "accept", "zzzz")
+    assert gone.code == 3 and gone.err.startswith("error: There is no proposal 'zzzz'.")
+    assert "commonplace review" in gone.err
+    assert "review propose" in do("review").err
+
+
 def test_backup_restore_and_doctor(do: Callable[..., Ended], tmp_path: Path) -> None:
     identity = do("remember", "keep me safe", "--json").json["id"]
     target = tmp_path / "backup"

@@ -125,5 +125,12 @@ def test_the_command_lists_accepts_edits_and_rejects(
     assert "Fridays" in do("review")[1]
     assert "accepted 2" in do("review", "--auto-accept")[1]
     assert "there are no pending proposals" in do("review")[2]
+    assert do("undo")[0] == 0
+    left, right = (each.id for each in review.waiting(memory)[0])
+    assert do("review", "reject", right)[0] == 0
+    code, out, err = do("review", "accept", left, right)
+    assert (code, out) == (2, "") and "already rejected" in err
+    assert [each.id for each in review.waiting(memory)[0]] == [left], "nothing was accepted"
+    assert "Omit it" in do("review", "accept", left, "--auto-accept")[2]
     for wrong in (["burn", "x"], ["accept"], ["edit", "abcd"], ["reject", "abcd", "--text", "x"]):
         assert do("review", *wrong)[0] == 2

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 from commonplace.cli import options, terminal
 from commonplace.cli.options import AsJson, Data, Embedding, Space, argument, option
 from commonplace.cli.terminal import bold, dim, emit, local, note, one_line, say, tell
-from commonplace.errors import InvalidInput
-from commonplace.text.hidden import visible
+from commonplace.errors import InvalidInput, NotFound
 
 if TYPE_CHECKING:
     from commonplace.engine.model import Memory
@@ -61,7 +60,10 @@ def review(
         _propose(data, space, embedding, with_model, as_json)
         return
     if with_model:
-        raise InvalidInput("--with-model is for propose.", field="with_model")
+        raise InvalidInput(
+            "--with-model is for propose.", hint="Omit it, or run: review propose --with-model.",
+            field="with_model",
+        )  # fmt: skip
     _check(action, ids or [], text, accept_all)
     with options.memory(data, space, embedding if action or accept_all else "none") as memory:
         if accept_all:
@@ -75,21 +77,32 @@ def review(
             for each in found:
                 emit(_plain(each)) if as_json else _show(each)
             if not as_json:
-                note(f"{total} waiting" if total else "there are no pending proposals")
+                none = "there are no pending proposals; 'commonplace review propose' looks for some"
+                note(f"{total} waiting" if total else none)
             return
         with lease(memory) as opened:
-            named = list(dict.fromkeys(listing.memory_id(opened, each) for each in ids or []))
+            try:
+                named = list(dict.fromkeys(listing.memory_id(opened, each) for each in ids or []))
+            except NotFound as error:
+                raise NotFound(
+                    error.message.replace("There is no memory", "There is no proposal"),
+                    hint="List them with 'commonplace review'.",
+                    field="id",
+                ) from None
+        done: list[tuple[dict[str, Any], str]] = []  # told after the commit
         with memory.unit(action):
             for identity in named:
                 short = identity[:8]
                 if action == "accept":
                     stored = inbox.accept(memory, identity, text)
-                    tell(as_json, stored.as_dict(), f"accepted {short}: remembered {stored.id}")
+                    done.append((stored.as_dict(), f"accepted {short}: remembered {stored.id}"))
                 elif action == "reject":
-                    tell(as_json, _plain(inbox.reject(memory, identity)), f"rejected {short}")
+                    done.append((_plain(inbox.reject(memory, identity)), f"rejected {short}"))
                 else:
                     edited = inbox.edit(memory, identity, text or "")
-                    tell(as_json, _plain(edited), f"edited {short}")
+                    done.append((_plain(edited), f"edited {short}"))
+        for value, line in done:
+            tell(as_json, value, line)
 
 
 def _propose(
@@ -115,7 +128,11 @@ def _check(action: str | None, ids: list[str], text: str | None, accept_all: boo
             f"Unknown action {action!r}.",
             hint=f"Use {', '.join((*ACTIONS, PROPOSE))}.",
         )
-    if action is not None and (not ids or accept_all):
+    if action is not None and accept_all:
+        raise InvalidInput(
+            "--auto-accept accepts all proposals.", hint=f"Omit it, or omit {action!r} and the IDs."
+        )
+    if action is not None and not ids:
         raise InvalidInput(
             "The IDs of the proposals are missing.",
             hint="List them with 'commonplace review'.",
@@ -127,7 +144,7 @@ def _check(action: str | None, ids: list[str], text: str | None, accept_all: boo
         raise InvalidInput("--text is for one proposal.", hint="accept or edit it.", field="text")
 
 
-def _plain(proposal: Memory) -> dict[str, object]:
+def _plain(proposal: Memory) -> dict[str, Any]:
     known = proposal.attrs
     return {
         "id": proposal.id, "text": proposal.text, "kind": known.get("kind"),
@@ -145,8 +162,8 @@ def _show(proposal: Memory) -> None:
     ]
     line = str(proposal.attrs.get("line", ""))
     if line and line != proposal.text:
-        parts.append(f"said: {one_line(line, 80)}")
-    say(dim("          " + visible(" · ".join(part for part in parts if part))))
+        parts.append(f"said: {line}")
+    say(dim("          " + one_line(" · ".join(part for part in parts if part), room)))
 
 
 COMMANDS = (review,)
