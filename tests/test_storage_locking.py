@@ -16,7 +16,10 @@ from pathlib import Path
 import pytest
 
 import commonplace
+from commonplace import Commonplace
+from commonplace.engine.binding import lease
 from commonplace.storage.locking import Busy, file_lock, open_locked, try_lock
+from commonplace.storage.sqlite.coordination import FileCoordination
 
 HOLDER = """
 import sys, time
@@ -140,3 +143,14 @@ def test_files_are_locked_in_one_module_and_by_the_thin_client() -> None:
         if isinstance(node, ast.Import) and {a.name for a in node.names} & {"fcntl", "msvcrt"}
     }
     assert found == {"client/connection.py", "storage/locking.py"}
+
+
+def test_work_requests_are_listed_oldest_first_whatever_their_names(memory: Commonplace) -> None:
+    shared = FileCoordination(memory.library.path)
+    assert shared.requests() == []
+    with lease(memory) as space:
+        for seconds, turn in ((30, 9), (20, 10), (10, 11)):
+            shared.request(space.store, "task", turn)
+            file = memory.library.path / "workflows" / "due" / f"task.{turn}.json"
+            os.utime(file, (time.time() - seconds, time.time() - seconds))
+    assert [request.turn for request in shared.requests()] == [9, 10, 11]

@@ -79,8 +79,8 @@ class FileCoordination:
             stream.write(json.dumps(asked).encode())
 
     def requests(self) -> list[WorkRequest]:
-        """Return all requests, and remove files that are not valid requests."""
-        return list(self._read_requests()) if self._due.exists() else []
+        """Return all requests, oldest first, and remove files that are not valid requests."""
+        return sorted(self._read_requests(), key=lambda request: -request.age)
 
     def _read_requests(self) -> Iterator[WorkRequest]:
         for file in sorted(self._due.glob("*.json")):
