@@ -118,6 +118,15 @@ def test_memory_routes(at: Any) -> None:
     assert at("POST", "/memory/search-history", {}).status_code == 400
 
 
+def test_clusters_have_the_number_of_their_nodes(at: Any) -> None:
+    made = [scene("Fed the cat."), scene("Repaired the bike.")]
+    at.good("POST", "/memory/conclude", {"scenes": made})
+    at.good("POST", "/patrol/trigger", {"messages": []})
+    assert [(each["name"], each["nodes"]) for each in at.good("GET", "/clusters")] == [
+        ("Business", 2)
+    ]
+
+
 def test_patrol_needs_messages(at: Any) -> None:
     assert at("POST", "/patrol/trigger", {}).status_code == 400
 

@@ -213,11 +213,11 @@ def post_note(call: Call, being: str, *, content: str) -> Any:
 
 @_operation("read")
 def get_clusters(call: Call, being: str) -> Any:
-    """Return a being's clusters that are not empty, with the number of their nodes."""
+    """Return a being's clusters that have nodes or subclusters, with the number of their nodes."""
     sizes = call.memory.clusters.sizes()
     return [
         {"id": each.id, "name": each.name, "digest": each.digest, "parent": each.parent,
-         "nodes": sizes.get(each.id, 0)}
+         "nodes": sum(sizes.get(each.id, {}).values())}
         for each in recalling.clusters_in_use(call.memory, being)
     ]  # fmt: skip
 
