@@ -99,6 +99,10 @@ def test_a_script_that_fails_says_why(web: Web, code: str, error: str) -> None:
     assert told["success"] is False and told["error"].startswith(error), told["error"]
 
 
+def test_a_result_of_almost_a_megabyte_comes_back_in_any_script(web: Web) -> None:
+    assert run(web, "'é'.repeat(5e5)")["result"] == "é" * 500_000
+
+
 @pytest.mark.parametrize(
     ("code", "error"),
     [
@@ -206,7 +210,7 @@ def test_half_of_a_character_can_be_logged(web: Web) -> None:
 def test_the_arguments_of_calls_are_limited(web: Web) -> None:
     told = run(web, "for (let i = 0; i < 40; i++) try { await Read('x'.repeat(9e5)) } catch {}; 1")
     assert (told["success"], told["toolCalls"]) == (True, [])
-    told = run(web, "await Read('x'.repeat(3e6))")
+    told = run(web, "await Read('x'.repeat(5e6))")
     assert told["error"] == "RangeError: the arguments of a call are too large"
     told = run(web, "try { await Read('x'.repeat(19000)) } catch {}; 1")
     assert len(told["toolCalls"]) == 1
