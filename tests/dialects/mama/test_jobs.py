@@ -3,6 +3,7 @@ server on loopback."""
 
 from __future__ import annotations
 
+import itertools
 import re
 import time
 from collections.abc import Iterator
@@ -14,6 +15,7 @@ from zoneinfo import ZoneInfo
 import httpx
 import pytest
 
+from commonplace import Commonplace
 from commonplace.dialects.contract import Setting
 from commonplace.dialects.mama.platform import agents, cron, heartbeat, runs, schedule
 from commonplace.dialects.mama.platform.failures import PlatformError
@@ -162,6 +164,20 @@ def test_a_job_is_run_by_the_agent_and_logged(web: Web, model: FakeModel) -> Non
     assert run["started_at"] <= run["finished_at"] <= time.time() + 1
     assert job(web, identity)["last_run"] == run["started_at"]
     assert SEED_JOB["prompt"] in str(model.requests[0]["messages"])
+
+
+def test_a_job_and_its_run_have_one_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also if a second passes while they are stored."""
+    seconds = itertools.count(1_800_000_000)
+    memory = Commonplace(tmp_path / "data")
+    job = cron.add(memory, "tea", "@hourly", "Make tea", True)
+    monkeypatch.setattr(time, "time", lambda: float(next(seconds)))
+
+    cron.begin(memory, job, "exec_1")
+
+    (run,) = records.listing(memory, runs.KIND)
+    (kept,) = records.listing(memory, cron.KIND)
+    assert kept.attrs["last_run"] == run.attrs["started_at"]
 
 
 def test_the_agent_of_a_job_uses_the_memory(web: Web, model: FakeModel) -> None:

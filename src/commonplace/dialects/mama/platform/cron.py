@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import time
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
@@ -113,8 +112,8 @@ def run_job(call: Call, *, id: str) -> Any:
 def begin(memory: Commonplace, job: Memory, identity: str) -> str:
     """Store a run of a job, and request its execution."""
     assert job.ref is not None
-    runs.begin(memory, identity, job.ref, job.attrs["prompt"], "cron")
-    records.change(memory, job, last_run=int(time.time()))
+    run = runs.begin(memory, identity, job.ref, job.attrs["prompt"], "cron")
+    records.change(memory, job, last_run=run.attrs["started_at"])
     runs.request_execution(memory, identity)
     return identity
 
