@@ -15,6 +15,7 @@ from commonplace import Commonplace, Line
 from commonplace.engine import parts
 from commonplace.engine.binding import engine_call
 from commonplace.engine.finding.ranking import MEANING_ONLY, WORDS_ONLY
+from commonplace.engine.finding.summary import summary
 from commonplace.engine.maintenance import upkeep
 from commonplace.errors import CommonplaceError, Conflict, InvalidInput, NotFound
 from conftest import WordVectors, texts
@@ -391,3 +392,13 @@ def test_a_search_of_the_past_scores_as_it_did_then(vectored: Commonplace) -> No
     ]
     assert [hit.score for hit in past] == pytest.approx([hit.score for hit in sessions])
     assert third.memory.id in {hit.memory.id for hit in vectored.recall("heron", as_of=moment)}
+
+
+def test_a_summary_of_the_past_counts_by_trust_as_now(memory: Commonplace) -> None:
+    memory.remember("Otters hold hands.")
+    then = datetime.now(UTC)
+    for text in ("Herons wait.", "Vipers bask."):
+        memory.remember(text, trust="external")
+    past = engine_call(memory, summary, as_of=then)
+    assert past.total == 1
+    assert past.trusts == engine_call(memory, summary).trusts == {"stated": 1, "external": 2}

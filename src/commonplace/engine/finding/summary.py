@@ -32,6 +32,7 @@ class Summary:
     clients: Mapping[str, int]
     """By the client that stored them; always the present counts, also with `as_of`."""
     trusts: Mapping[str, int]
+    """By trust; always the present counts, also with `as_of`."""
     projects: Mapping[str, int]
     """By project, the largest first; always the present counts, also with `as_of`."""
 
@@ -63,7 +64,7 @@ def summary(space: OpenSpace, *, as_of: When | None = None) -> Summary:
         pinned=int(then.pinned[live].sum()),
         days={first + timedelta(days=day): many for day, many in enumerate(days)},
         clients={name: many for name, many, _ in clients},
-        trusts={"stated": len(live) - sum(trusts.values()), **trusts},
+        trusts={"stated": int(snapshot.live.sum()) - sum(trusts.values()), **trusts},
         projects={name: many for name, many, _ in projects},
     )
 
