@@ -1,9 +1,13 @@
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
+from numpy.typing import NDArray
 
 from commonplace import Commonplace, Draft, Line, Weighting
 from commonplace.engine.binding import engine_call
@@ -31,6 +35,17 @@ LIFE = [
 def life(real: Commonplace) -> Commonplace:
     real.remember_many([Draft(text=text) for text in LIFE])
     return real
+
+
+def test_an_embedder_may_return_numbers_of_another_type(tmp_path: Path) -> None:
+    class Doubles(WordVectors):
+        def embed(self, texts: Sequence[str], *, query: bool = False) -> NDArray[Any]:
+            return super().embed(texts, query=query).astype(np.float64)
+
+    with Commonplace(tmp_path / "data", embedding=Doubles(meanings={"tea": "drink"})) as memory:
+        memory.remember_many([Draft(text=text) for text in (*LIFE, "Nobody offers tea")])
+        hits = memory.recall("drink", minimum=0)
+        assert (hits[0].memory.text, hits[0].why.dense_rank) == ("Nobody offers tea", 1)
 
 
 @pytest.mark.parametrize(

@@ -224,15 +224,21 @@ class Question:
                 rows = self.embedder.embed_quickly([text])  # type: ignore[attr-defined]
             else:
                 rows = self.embedder.embed([text], query=True)
-            packed = quantise(rows)[0]
+            return _quantised(np.asarray(rows, np.float32).tobytes())
         except EmbeddingUnavailable as error:
             self.degraded, self.usable = error.message, False
             return None
-        matrix, scales = unpack_many(packed, self.embedder.dimensions)
-        return matrix[0], float(scales[0])
 
 
-# Cache the vectors of single words, which many queries share.
+@lru_cache(maxsize=256)
+def _quantised(vector: bytes) -> tuple[NDArray[np.int8], float]:
+    """Return a vector of float32 numbers as it would be stored, and its scale."""
+    row = np.frombuffer(vector, np.float32)[None]
+    matrix, scales = unpack_many(quantise(row)[0], row.shape[1])
+    return matrix[0], float(scales[0])
+
+
+# Cache the terms of single words, which many queries share.
 _terms_of = lru_cache(maxsize=8_192)(analyse_query)
 
 
