@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import pairwise
 
 import pytest
 
@@ -55,6 +56,31 @@ def test_recalling_takes_three_round_trips_while_nothing_changes(
     trips.clear()
     assert len(texts(team.recall("otter", limit=10))) == 10
     assert len(trips) <= 3, trips
+
+
+def test_recalling_takes_no_more_if_the_results_have_links(
+    team: Commonplace, trips: list[str]
+) -> None:
+    stored = [team.remember(f"otter number {at}") for at in range(20)]
+    for one, other in pairwise(stored):
+        team.links.add(one.id, other.id, "related")
+    assert len(texts(team.recall("otter", limit=10))) == 10
+    trips.clear()
+    assert len(texts(team.recall("otter", limit=10))) == 10
+    assert len(trips) <= 3, trips
+
+
+def test_counting_reads_takes_as_many_round_trips_for_many_as_for_one(
+    team: Commonplace, trips: list[str]
+) -> None:
+    stored = [team.remember(f"otter number {at}") for at in range(40)]
+    counts = []
+    for some in (stored[:1], stored):
+        with lease(team) as space:
+            trips.clear()
+            space.add_reads([one.num for one in some], 1, 1)
+            counts.append(len(trips))
+    assert counts[0] == counts[1] <= 5, counts
 
 
 def test_what_fails_in_a_part_fails_there_and_the_unit_goes_on(team: Commonplace) -> None:

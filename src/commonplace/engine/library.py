@@ -28,7 +28,7 @@ from commonplace.storage import counters, derived, opening, outbox
 from commonplace.storage import memories as stored
 from commonplace.storage.ports import Coordination, Maintenance, Rows, Spaces, Store, Watch
 from commonplace.storage.sqlite.spaces import unusable
-from commonplace.storage.tables import Row
+from commonplace.storage.tables import LINKS, Row
 from commonplace.storage.writing import Unit, newest_change
 
 if TYPE_CHECKING:
@@ -130,6 +130,8 @@ class OpenSpace:
     _model: tuple[str, str, int] | None = None
     _looked_at: tuple[int, str, int] | None = None
     """The newest change at which all memories of other processes had their vectors."""
+    _has_links: tuple[tuple[int, str, int], bool] | None = None
+    """Whether the space had a link, and the newest change at that time."""
     _expected: dict[int, float] = field(default_factory=dict)
     _embedded: threading.Condition = field(default_factory=threading.Condition)
     _reads: dict[int, PendingReads] = field(default_factory=dict)
@@ -342,6 +344,15 @@ class OpenSpace:
             self._looked_at = index.newest
         return found
 
+    def has_links(self, connection: Rows, index: Snapshot) -> bool:
+        """Return whether the space has a link; this is cached until an operation changes it."""
+        if self.store.open_unit is not None:
+            return not LINKS.is_empty(connection, self.name)
+        known = self._has_links
+        if known is None or known[0] != index.newest:
+            known = self._has_links = index.newest, not LINKS.is_empty(connection, self.name)
+        return known[1]
+
     def count_reads(self, nums: list[int], at: int) -> None:
         """Count memories as read; the background thread writes the counts within a second."""
         if self.store.read_only:
@@ -396,10 +407,10 @@ class OpenSpace:
 
     def _add(self, reads: dict[int, PendingReads]) -> None:
         with self.store.maintain() as connection:
+            new = {num: (pending.count, pending.at) for num, pending in reads.items()}
+            totals = counters.add(connection, self.name, new)
             for num, pending in reads.items():
-                accesses, last = counters.read(connection, self.name, num)
-                pending.reaches = accesses + pending.count
-                counters.write(connection, self.name, num, pending.reaches, max(last, pending.at))
+                pending.reaches = totals[num]
 
     def close(self) -> None:
         """Write pending reads and close the file."""

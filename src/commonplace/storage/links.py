@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Any
+
 from commonplace.storage.ports import Rows
 
-_OF_MEMORY = (
-    "SELECT a.num, b.num, l.weight FROM memories a"
+_OF_MEMORIES = (
+    "SELECT e.num, e.other, e.weight FROM ("
+    "SELECT a.space, a.num, b.num AS other, l.weight FROM memories a"
     " JOIN links l ON l.space = a.space AND l.source = a.id"
     " JOIN memories b ON b.space = l.space AND b.id = l.target"
-    " WHERE a.space = ?1 AND a.num = ?2"
-    " UNION ALL SELECT a.num, b.num, l.weight FROM memories a"
+    " UNION ALL SELECT a.space, a.num, b.num AS other, l.weight FROM memories a"
     " JOIN links l ON l.space = a.space AND l.target = a.id"
     " JOIN memories b ON b.space = l.space AND b.id = l.source"
-    " WHERE a.space = ?1 AND a.num = ?2"
+    ") e WHERE e.space = ?"
 )
 
 
@@ -25,7 +28,7 @@ def exists(rows: Rows, space: str, source: str, target: str, kind: str) -> bool:
     return found is not None
 
 
-def of_memory(rows: Rows, space: str, num: int) -> list[tuple[int, int, float]]:
-    """Return (memory, linked memory, weight) for every link of a memory, in either direction."""
-    found: list[tuple[int, int, float]] = rows.execute(_OF_MEMORY, (space, num)).fetchall()
+def of_memories(rows: Rows, space: str, nums: Sequence[int]) -> list[tuple[int, int, float]]:
+    """Return (memory, linked memory, weight) for every link of memories, in either direction."""
+    found: list[Any] = list(rows.select_each(_OF_MEMORIES, "e.num", space, nums))
     return found

@@ -468,7 +468,7 @@ def _along_links(
     linked = np.zeros_like(score)
     if not weighting.graph:
         return linked
-    if search.seq is None and LINKS.is_empty(connection, space.name):
+    if search.seq is None and not space.has_links(connection, search.snapshot):
         return linked
     nums = search.snapshot.num
     leaders = highest(score, search.mask, weighting.graph_seeds)
@@ -503,7 +503,7 @@ def _edges(
 ) -> list[tuple[int, int, float]]:
     """Return (seed, linked memory, weight) for the links of the seeds, now or with `as_of`."""
     if search.seq is None:
-        return [each for num in nums for each in links.of_memory(connection, space.name, num)]
+        return links.of_memories(connection, space.name, nums)
     then = timeline.rows_at(connection, space.name, MEMORIES, search.seq)
     number = {row["id"]: row["num"] for row in then}
     wanted = set(nums)
