@@ -20,6 +20,7 @@ from commonplace.errors import CommonplaceError, StorageCorrupt, UnsupportedVers
 from commonplace.storage import database, schema
 from commonplace.storage.database import connect
 from commonplace.storage.sqlite import Store
+from commonplace.storage.system import SYSTEM_MIGRATIONS
 from conftest import WordVectors
 from fixtures.full_store import content_digest
 
@@ -113,6 +114,36 @@ def test_models_of_an_older_file_become_their_spaces_own(quick_disk: Path) -> No
     assert after.execute("SELECT space, num FROM models").fetchall() == [("default", model)]
     assert after.execute("SELECT model, vector FROM passages").fetchall() == vectors
     after.close()
+
+
+@pytest.mark.parametrize(
+    "steps", [schema.MIGRATIONS, SYSTEM_MIGRATIONS, STEPS], ids=["space", "system", "more"]
+)
+def test_a_new_file_has_the_schema_of_a_file_migrated_step_by_step(
+    quick_disk: Path, steps: tuple[schema.Step, ...]
+) -> None:
+    database.create(quick_disk / "new.db", steps)
+    new, migrated = connect(quick_disk / "new.db"), apsw.Connection(":memory:")
+    database.migrate(migrated, steps)
+    told = "SELECT type, name, tbl_name, sql FROM sqlite_schema ORDER BY rowid"
+    try:
+        assert new.execute(told).fetchall() == migrated.execute(told).fetchall()
+        for name in ("user_version", "application_id"):
+            assert new.pragma(name) == migrated.pragma(name)
+    finally:
+        new.close()
+        migrated.close()
+
+
+def test_columns_are_added_one_by_one_where_a_new_file_cannot_have_them_at_once() -> None:
+    added = "ALTER TABLE numbers ADD COLUMN m BIGINT;\n"
+    for steps in (
+        ("CREATE TABLE numbers (n BIGINT\n);", len, added),
+        ("CREATE TABLE n (n);", added),
+    ):
+        assert schema.for_new_file(steps) is steps
+    made = schema.for_new_file(("CREATE TABLE numbers (n BIGINT\n)", added))
+    assert made == ("CREATE TABLE numbers (n BIGINT\n, m BIGINT);\n",)
 
 
 def test_a_changed_golden_file_would_be_noticed(quick_disk: Path) -> None:

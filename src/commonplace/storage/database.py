@@ -23,7 +23,7 @@ from commonplace.errors import (
     StorageUnavailable,
     UnsupportedVersion,
 )
-from commonplace.storage.schema import APPLICATION_ID, MIGRATIONS, Step
+from commonplace.storage.schema import APPLICATION_ID, MIGRATIONS, Step, for_new_file
 
 BUSY_SECONDS = 30.0
 WAL_BYTES = 64 * 1024 * 1024
@@ -214,7 +214,7 @@ def create(path: Path, steps: Sequence[Step]) -> None:
             try:
                 # No other process sees the file yet, so it needs no journal, only syncs.
                 connection.pragma("journal_mode", "memory")
-                migrate(connection, steps)
+                _fill(connection, steps)
                 connection.pragma("journal_mode", "wal")
             finally:
                 connection.close(True)
@@ -334,6 +334,16 @@ def migrate(connection: apsw.Connection, steps: Sequence[Step] = MIGRATIONS) -> 
                 connection.execute("ROLLBACK")
             raise
         version = version_of(connection)
+
+
+def _fill(connection: apsw.Connection, steps: Sequence[Step]) -> None:
+    """Create the tables of a new file, as `migrate` does, but in one transaction."""
+    connection.execute("BEGIN IMMEDIATE")
+    for step in for_new_file(steps):
+        connection.execute(step) if isinstance(step, str) else step(connection)
+    connection.pragma("application_id", APPLICATION_ID)
+    connection.pragma("user_version", len(steps))
+    connection.execute("COMMIT")
 
 
 def copy_database(

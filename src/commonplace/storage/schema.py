@@ -7,7 +7,8 @@ append-only.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Sequence
 
 import apsw
 
@@ -244,3 +245,24 @@ ALTER TABLE outbox ADD COLUMN lane BIGINT NOT NULL DEFAULT 0;
 Step = str | Callable[[apsw.Connection], None]
 
 MIGRATIONS: tuple[Step, ...] = (_V1, AUDIT + _ANSWERS, _FILES, MODELS, _FORMATS, _VECTORS)
+
+
+_ADDED = re.compile(r"ALTER TABLE (\w+) ADD COLUMN ([^;]+);\n")
+# The beginning of CREATE TABLE, up to the place where SQLite inserts an added column.
+_COLUMNS = re.compile(r"CREATE TABLE (\w+) \([^;]*?(?=,\s+PRIMARY KEY \(|(?<=\n)\))")
+
+
+def for_new_file(steps: Sequence[Step]) -> Sequence[Step]:
+    """Return steps that give an empty file the same schema in less than half the time.
+
+    Columns that later steps add become part of CREATE TABLE. If a step is a function, or adds a
+    column to a table that no step creates, all steps are returned unchanged.
+    """
+    whole = ";\n".join(step for step in steps if isinstance(step, str))
+    added: dict[str, list[str]] = {}
+    for table, column in _ADDED.findall(whole):
+        added.setdefault(table, []).append(column)
+    created = _COLUMNS.sub(
+        lambda found: ", ".join([found[0], *added.pop(found[1], ())]), _ADDED.sub("", whole)
+    )
+    return steps if added or not all(isinstance(step, str) for step in steps) else (created,)
