@@ -336,7 +336,8 @@ def origin(value: object) -> Origin:
     if value == NOBODY:
         return NOBODY
     for part in ORIGIN_PARTS:
-        optional(getattr(value, part), f"origin.{part}")
+        if (given := getattr(value, part)) != "":
+            optional(given, f"origin.{part}")
     return value
 
 

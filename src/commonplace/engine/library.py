@@ -206,14 +206,15 @@ class OpenSpace:
             if self.store.open_unit is not None:
                 self.store.open_unit.show_head()
                 return self.index.private_snapshot(connection)
+            newest = newest_change(connection, self.name)
             chosen = self.index
             if partial and chosen.size is None:
                 chosen = self._load_newest(connection) or chosen
-            index = chosen.snapshot(connection)
+            index = chosen.snapshot(connection, newest)
         except OtherHistory:
             self.forget_index()
             return None
-        return index if index.newest == newest_change(connection, self.name) else None
+        return index if index.newest == newest else None
 
     def _load_newest(self, connection: Rows) -> SpaceIndex | None:
         """Return an index of a large space's newest memories, and load all in the background.
@@ -364,7 +365,7 @@ class OpenSpace:
             return
         with self._lock:
             for num in nums:
-                pending = self._reads.setdefault(num, PendingReads())
+                pending = self._reads.get(num) or self._reads.setdefault(num, PendingReads())
                 pending.count, pending.at = pending.count + 1, at
         self.wake(False)
 
@@ -627,7 +628,8 @@ class Library:
                         target=self._upkeep, name="commonplace-upkeep", daemon=True
                     )
                     self._upkeep_thread.start()
-        self._wake.set()
+        if not self._wake.is_set():  # `set` takes a lock.
+            self._wake.set()
 
     def _upkeep(self) -> None:
         """Write read counts and embed memories from the outbox, until the library is closed."""

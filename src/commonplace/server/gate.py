@@ -422,13 +422,11 @@ class Gate:
                     result = as_json(running.with_notes(told))
                 if not state.commit() and not tool.stepwise:
                     raise TookTooLong("The call took too long and was cancelled.")
-                if call.request_info.confirmed:
-                    confirmed = [
-                        _pipe_key(running.caller, one) for one in call.request_info.confirmed
-                    ]
-                    answers.forget(store, confirmed)
+                confirmed = [_pipe_key(running.caller, one) for one in call.request_info.confirmed]
                 if key is not None:
-                    answers.keep(store, key, result)
+                    answers.keep(store, key, result, confirmed)
+                elif confirmed:
+                    answers.forget(store, confirmed)
                 self._audit(running, store, result, None)
             running.stored = True
         return wire

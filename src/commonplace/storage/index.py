@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 from commonplace.embedding.provider import Part, Vectors, joined, parts
 from commonplace.errors import StorageUnavailable
 from commonplace.storage import derived, index_rows
+from commonplace.storage.fields import STATES
 from commonplace.storage.growing import (
     Growing,
     SortedPostings,
@@ -37,6 +38,7 @@ from commonplace.storage.writing import newest_change, operation_id
 
 POSTING = np.dtype([("term", "<u8"), ("times", "u1")])  # the format of derived.pack_terms
 LIVE = 2  # The first two states are live.
+SUPERSEDED = STATES.index("superseded")
 NEVER = np.iinfo(np.int64).min
 SORT_POSTINGS = 100_000  # With fewer postings, comparing all of them is as fast as a search.
 # How many rows are read at once. A small batch stays in the CPU's cache. It is also below the 700
@@ -148,6 +150,11 @@ class Snapshot:
         """Flags of the positions of live memories."""
         flags: Flags = self.alive & (self.state < LIVE)
         return flags
+
+    @cached_property
+    def has_superseded(self) -> bool:
+        """Whether a memory was superseded."""
+        return bool((self.alive & (self.state == SUPERSEDED)).any())
 
     @cached_property
     def documents(self) -> tuple[int, float]:
@@ -365,16 +372,16 @@ class SpaceIndex:
         """Make a thread that is loading the index stop with an error."""
         self._stopped = True
 
-    def snapshot(self, connection: Rows) -> Snapshot:
+    def snapshot(self, connection: Rows, newest: tuple[int, str, int] | None = None) -> Snapshot:
         """Return the index as of the connection's snapshot, or of a newer one that another reader
         saw.
 
-        The connection's snapshot must begin with this call, which reads the head. Raise
-        OtherHistory if the file was replaced by an older one, or by one that continued from an
-        older one.
+        The connection's snapshot must begin with this call, which reads the head, or with the
+        `newest_change` that is given. Raise OtherHistory if the file was replaced by an older one,
+        or by one that continued from an older one.
         """
         known = self._snapshot
-        newest = newest_change(connection, self.space)
+        newest = newest or newest_change(connection, self.space)
         if known is not None and known.newest == newest:
             return known
         with self._lock:

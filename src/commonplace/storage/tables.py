@@ -173,8 +173,12 @@ class Hashed:
         Missing added columns get their default.
         """
         at = len(self._first)
-        values = plain((*values, *self._defaults[len(values) - at :]))
-        return (*values[:at], *unhashed, *values[at:], FORMAT, self.hash(values))
+        if len(values) < len(self.covered):
+            values = (*values, *self._defaults[len(values) - at :])
+        values = plain(values)
+        if unhashed:
+            return (*values[:at], *unhashed, *values[at:], FORMAT, self.hash(values))
+        return (*values, FORMAT, self.hash(values))
 
     def sound(self, stored: Sequence[Any]) -> bool:
         """Return whether a row that `select_sql` returned matches its hash."""

@@ -75,7 +75,7 @@ def _may_have_secrets(text: str) -> bool:
 
 
 def _has_long_run(text: str) -> bool:
-    return max(map(len, text.split()), default=0) >= RUN_CHARS
+    return _SHORT_RUNS.match(text) is None
 
 
 def _in(text: str) -> Iterator[Secret]:
@@ -319,6 +319,8 @@ def _blocks(text: str) -> Iterator[Secret]:
 
 
 _RUN = _Pattern(rf"[A-Za-z0-9_.:/+=-]{{{RUN_CHARS},}}")
+# A whole text without a long run. The quantifiers never give back what they have matched.
+_SHORT_RUNS = re.compile(rf"(?:\S{{0,{RUN_CHARS - 1}}}+\s++)*+\S{{0,{RUN_CHARS - 1}}}+\Z")
 _START, _END = r"(?<![A-Za-z0-9_])", r"(?![A-Za-z0-9_])"
 _ALONE, _ALONE_END = r"(?<![A-Za-z0-9+/_-])", r"(?![A-Za-z0-9+/_-])"
 _ID = "[A-Za-z0-9_-]"
@@ -407,8 +409,8 @@ def _tokens(run: str) -> Iterator[Secret]:
 
 _PASSWORDS = ("passw", "passphrase", "passcode", "pwd", "kennwort", "_pass", "-pass")
 _KEYS = ("key", "token", "secret", "credential", "auth", "bearer", "basic")
-# Lower-case words; every secret of a text is near one of them, or is a long run.
-_HINTS = ("pass", "pwd", "kennwort", *_KEYS, "://", "=", "-u", "login", "private-lines")
+# Lower-case words; every secret of a text is near one of them, or has a long run.
+_HINTS = ("pass", "pwd", "kennwort", *_KEYS, "://", "-u")
 _NAME = _Pattern(r"[\w.-]{0,40}\Z")
 _REST = r"[\w.-]{0,40}"  # the rest of the name
 # A sign between the name and the value, with optional quotes around both.

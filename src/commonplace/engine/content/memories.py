@@ -239,8 +239,13 @@ def analysed(values: dict[str, Any], speaker: str = "") -> Prepared:
         # Index the date in words, so that a search for "3 May 2026" finds it.
         when = moment(values["occurred_at"])
         searched = f"{when.day} {when:%B} {when.year} {searched}"
-    lead = (f"{title}\n" if title else "") + (f"{speaker}: " if speaker else "")
+    lead = lead_of(title, speaker)
     return Prepared(values, derived.pack_text(searched), fold(whole), spans, labels, None, lead)
+
+
+def lead_of(title: str, speaker: str) -> str:
+    """Return the text added before each passage for its embedding."""
+    return (f"{title}\n" if title else "") + (f"{speaker}: " if speaker else "")
 
 
 def embed_now(space: OpenSpace, prepared: Sequence[Prepared]) -> None:
@@ -374,12 +379,15 @@ def get(
 
     The call counts as a read, unless `count` is False or `as_of` is used.
     """
-    from commonplace.engine.history.timeline import need_memory, reading
-
     checks.flag(count, "count")
-    with reading(space, as_of) as (connection, seq):
-        memory = Memory.of(need_memory(connection, space.name, identity, seq))
-    if count and as_of is None:
+    if as_of is not None:
+        from commonplace.engine.history.timeline import need_memory, reading
+
+        with reading(space, as_of) as (connection, seq):
+            return Memory.of(need_memory(connection, space.name, identity, seq))
+    with space.store.read() as connection:
+        memory = Memory.of(need_row(connection, space.name, identity))
+    if count:
         space.count_reads([memory.num], now())
     return memory
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -39,7 +40,6 @@ from commonplace.engine.finding.ranking import (
 )
 from commonplace.engine.library import OpenSpace
 from commonplace.engine.model import LIVE_STATES
-from commonplace.storage.fields import STATES
 from commonplace.storage.index import NEVER, Flags, Snapshot, highest
 from commonplace.storage.ports import Rows
 from commonplace.storage.tables import LINKS, MEMORIES, Row
@@ -48,7 +48,7 @@ from commonplace.text.analysis import analyse_query
 WIDER = 5  # times the limit: how many results are looked at to find other sessions
 LEAST_ALIKE = 0.2  # less similar statements are not about the same thing
 LEAST_RATIO = 0.2  # nor is a result that scores below this share of the other
-SUPERSEDED = STATES.index("superseded")
+FEW = 64
 ASKED_BEFORE = 0.5  # share of its score and probability that the same question keeps
 QUESTION_ENDS = ("?", "？", "؟")
 
@@ -58,7 +58,9 @@ class Arranged:
     """Positions of results, best first, with their rows and what is known of their order."""
 
     order: list[int]
-    rows: dict[int, Row]
+    rows: dict[int, Row] = field(default_factory=dict)
+    judged: dict[int, float] = field(default_factory=dict)
+    """The probability of each result, if it was computed before the results were arranged."""
     newer: dict[int, tuple[int, float]] = field(default_factory=dict)
     """For an older statement: the newer one, and how probably it replaces the older; 0 if nothing
     is to be reported."""
@@ -82,22 +84,27 @@ def arrange(
     """Choose the results, and put newer statements before those that they replace."""
     ranked = highest(score, matched, max(WIDER * limit, POOL) if weighting.newer_first else limit)
     order = spread(search.snapshot, ranked, limit, weighting.spread)
-    if minimum > 0 and not _has_superseded(search.snapshot):
+    found = Arranged(order)
+    if minimum > 0 and not search.snapshot.has_superseded:
         # usually nothing answers a prompt, and then no row has to be read
-        for some in (np.asarray(order, np.int64), ranked):
-            if confidence.probabilities(search, some).max(initial=0.0) >= minimum:
-                break
-        else:
-            return Arranged([], {})
-    looked_at = [*order, *ranked[:POOL].tolist()] if weighting.newer_first else order
-    pool = list(dict.fromkeys(looked_at))
-    stored = [at for at in pool if at not in search.former]
+        probability = confidence.probabilities(search, np.asarray(order, np.int64))
+        found.judged = dict(zip(order, probability.tolist(), strict=True))
+        if (
+            probability.max(initial=0.0) < minimum
+            and confidence.probabilities(search, ranked).max(initial=0.0) < minimum
+        ):
+            return Arranged([])
+    pairs: list[Pair] = []
+    if weighting.newer_first:
+        pool = list(dict.fromkeys([*order, *ranked[:POOL].tolist()]))[:POOL]
+        pairs = _comparable(space, search, pool, min(LEADERS, len(order)), score)
+    shown = dict.fromkeys([*order, *(pair.newer for pair in pairs)])
+    stored = [at for at in shown if at not in search.former]
     rows = MEMORIES.by_nums(connection, space.name, search.snapshot.num[stored].tolist())
-    found = Arranged(order, rows)
+    found.rows = rows
     if not weighting.newer_first:
         return found
-    leaders = min(LEADERS, len(order))
-    found.newer = _newer(space, search, pool[:POOL], leaders, rows, score)
+    found.newer = _newer(search, pairs, rows)
     for older, (newer, _) in found.newer.items():
         _put_before(order, newer, older)
         score[newer] = max(score[newer], score[older])
@@ -109,10 +116,6 @@ def arrange(
     if search.seq is None and set(filters.states) == set(LIVE_STATES):
         _bring_replacements(space, connection, search, filters, found, score, limit)
     return found
-
-
-def _has_superseded(snapshot: Snapshot) -> bool:
-    return bool((snapshot.alive & (snapshot.state == SUPERSEDED)).any())
 
 
 def _asked_before(search: Search, rows: dict[int, Row], order: Sequence[int]) -> set[int]:
@@ -139,60 +142,55 @@ def _put_before(order: list[int], newer: int, older: int) -> None:
     order.insert(order.index(older), newer)
 
 
+class Pair(NamedTuple):
+    """Two results, of which the newer one may replace the older one."""
+
+    older: int
+    newer: int
+    alike: float | None
+    """Their cosine; None if one has no vector."""
+
+
 def _newer(
-    space: OpenSpace,
-    search: Search,
-    pool: Sequence[int],
-    leaders: int,
-    rows: dict[int, Row],
-    score: Floats,
+    search: Search, pairs: Sequence[Pair], rows: dict[int, Row]
 ) -> dict[int, tuple[int, float]]:
     """Return for the first results the newer statement that probably replaces each."""
-    snapshot = search.snapshot
-    alike = _alike(space, snapshot, pool)
+    if not pairs:
+        return {}
     statements: dict[int, Statement | None] = {}
 
     def statement(at: int) -> Statement | None:
         if at not in statements:
-            row = search.former.get(at) or rows.get(int(snapshot.num[at]))
+            row = search.former.get(at) or rows.get(int(search.snapshot.num[at]))
             text = "" if row is None else row["text"]
             fits = len(text) <= LONGEST and len(text.split()) >= SHORTEST
             statements[at] = Statement.of(text) if fits else None
         return statements[at]
 
-    pairs = np.argwhere(
-        _comparable(snapshot, pool, leaders, alike, score, search.of_period)
-    ).tolist()
-    if not pairs:
-        return {}
     names = names_of(search.query)
-    named = [set(positions.tolist()) for positions in confidence.distinctive(search)]
+    named = [set(positions.tolist()) for positions in search.distinctive]
     found: dict[int, tuple[int, float]] = {}
     best: dict[int, float] = {}
-    for i, j in pairs:
-        older, newer = pool[i], pool[j]
+    for older, newer, alike in pairs:
         if any(older in holding and newer not in holding for holding in named):
             continue  # the query names a code that the older statement has and this one has not
         one, other = statement(older), statement(newer)
         if one is None or other is None:
             continue
-        near = float(alike[i, j])
-        measured = None if math.isnan(near) else near
-        chance, reported = replacing_asked(one, other, measured, names, search.terms)
+        chance, reported = replacing_asked(one, other, alike, names, search.terms)
         if chance >= best.get(older, FIRST):
             best[older], found[older] = chance, (newer, reported)
     return found
 
 
 def _comparable(
-    snapshot: Snapshot,
-    pool: Sequence[int],
-    leaders: int,
-    alike: NDArray[np.float32],
-    score: Floats,
-    of_period: Floats | None,
-) -> Flags:
-    """Return for each leading result which of the pool are newer, similar and score well."""
+    space: OpenSpace, search: Search, pool: Sequence[int], leaders: int, score: Floats
+) -> list[Pair]:
+    """Return pairs of a leading result and one of the pool that is newer, similar and scores well.
+
+    Only the index is read, so that rows are read of few results.
+    """
+    snapshot = search.snapshot
     at = np.asarray(pool, np.int64)
     occurred, created, session = (
         each[at] for each in (snapshot.occurred, snapshot.created, snapshot.session)
@@ -200,22 +198,33 @@ def _comparable(
     happened = np.where(occurred == NEVER, created, occurred)
     scores, first = score[at], np.s_[:leaders, None]
     flags: Flags = happened > happened[first]
-    flags &= ~(alike[:leaders] < LEAST_ALIKE)  # a pair without a vector (NaN) stays
     flags &= scores >= LEAST_RATIO * np.maximum(scores[first], 1e-6)
     flags &= (session[first] < 0) | (session != session[first])
-    if of_period is not None:  # what was true at the time that the query names stays first
-        flags &= of_period[at] >= of_period[at][first]
-    return flags
+    if search.of_period is not None:  # what was true at the time that the query names stays first
+        then = search.of_period[at]
+        flags &= then >= then[first]
+    if not flags.any():
+        return []
+    alike = _alike(space, snapshot, pool, leaders)
+    flags &= ~(alike < LEAST_ALIKE)  # a pair without a vector (NaN) stays
+    return [
+        Pair(pool[i], pool[j], None if math.isnan(near := float(alike[i, j])) else near)
+        for i, j in np.argwhere(flags).tolist()
+    ]
 
 
-def _alike(space: OpenSpace, snapshot: Snapshot, pool: Sequence[int]) -> NDArray[np.float32]:
-    """Return the cosines between results; NaN where one has no vector."""
-    alike = np.full((len(pool), len(pool)), np.nan, np.float32)
+def _alike(
+    space: OpenSpace, snapshot: Snapshot, pool: Sequence[int], leaders: int
+) -> NDArray[np.float32]:
+    """Return the cosines of the first results with all of the pool; NaN if one has no vector."""
+    alike = np.full((leaders, len(pool)), np.nan, np.float32)
     if space.embedder is None or not len(snapshot.owner):
         return alike
     at, has = snapshot.first_vectors(pool)
     vectors = snapshot.vectors[at[has]].astype(np.float32)
-    alike[np.ix_(has, has)] = cosines(space.embedder.id, vectors, vectors)
+    leading = has[:leaders]
+    first = vectors[: np.count_nonzero(leading)]
+    alike[np.ix_(leading, has)] = cosines(space.embedder.id, first, vectors)
     return alike
 
 
@@ -230,10 +239,16 @@ def _bring_replacements(
 ) -> None:
     """Add replacements of superseded memories that match the query better than the results."""
     snapshot = search.snapshot
-    if not _has_superseded(snapshot):
+    if not snapshot.has_superseded:
         return
     retired = replace(filters, states=("superseded",)).mask(snapshot, connection, space.name)
     former = replace(search, mask=retired)
+    few = np.flatnonzero(retired)
+    if len(few) <= FEW:  # judging them takes less time than ranking them
+        chances = confidence.probabilities(former, few, links=False)
+        foreign = confidence.multilingual_alone(former, few).any()  # these are judged together
+        if not foreign and chances.max(initial=0.0) < confidence.MINIMUM:
+            return
     best = highest(fuse(former, DEFAULT), retired, 1)
     if not len(best):
         return

@@ -135,7 +135,7 @@ def _judged(search: Search, top: NDArray[np.int64], *, near: bool) -> Floats:
             by_meaning = np.where(alone, _answering(ODD_FIT, cosine, 0 * cosine), by_meaning)
         found = np.where(search.embedded[top], by_meaning, found)
     found = np.where(covered > 0.999, np.maximum(found, ALL_WORDS), found)
-    for positions in distinctive(search):
+    for positions in search.distinctive:
         found = np.where(np.isin(top, positions), np.maximum(found, EXACT), found)
     return np.asarray(found, np.float64)
 
@@ -155,17 +155,22 @@ def missing(search: Search, top: NDArray[np.int64], *, near: bool) -> Floats:
     If `near`, what stands near a message in its session counts as said by it.
     """
     session = search.snapshot.session
-    spoken = (session[top] >= 0) & near
+    own = session[top]
+    spoken = own >= 0
+    near = near and bool(spoken.any())
     found = np.zeros(len(top))
     for term, says, positions in zip(search.terms, search.says, search.holding, strict=True):
-        held = np.zeros(len(top), np.bool_)
-        if len(positions):
-            after = positions.searchsorted(top)
-            for place in (after - 1, after):  # the nearest positions before and after
-                at = positions.take(place, mode="clip")
-                held |= at == top
-                held |= spoken & (np.abs(at - top) <= NEARBY) & (session[at] == session[top])
-        found += says * np.where(held, MISSING_RESPELT if term in search.respelt else 0, 1)
+        if not len(positions):
+            found += says
+            continue
+        after = positions.searchsorted(top)
+        at = positions.take(after, mode="clip")
+        held = at == top
+        if near:
+            for nearest in (at, positions.take(after - 1, mode="clip")):
+                close = np.abs(nearest - top) <= NEARBY
+                held |= spoken & close & (session[nearest] == own)
+        found += np.where(held, MISSING_RESPELT * says if term in search.respelt else 0, says)
     return found
 
 
@@ -263,4 +268,4 @@ def worthwhile(
 
 
 def _logistic(value: Floats) -> Floats:
-    return np.asarray(1 / (1 + np.exp(-np.clip(value, -30, 30))), np.float64)
+    return np.asarray(0.5 + 0.5 * np.tanh(0.5 * value), np.float64)  # it cannot overflow

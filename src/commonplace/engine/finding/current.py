@@ -99,15 +99,14 @@ class Statement:
     @lru_cache(KEPT)
     def of(text: str) -> Statement:
         """Analyse a text."""
-        sequence = tuple(_WORD.findall(text.lower()))
         return Statement(
-            sequence,
+            tuple(_WORD.findall(text.lower())),
             frozenset(analyse(text)),
             names_of(text),
             _NEGATION.search(text) is not None,
             _CHANGE.search(text) is not None,
             _PAST.search(text) is not None,
-            len(sequence) <= REPORTED_WORDS and "?" not in text,
+            is_brief(text),
         )
 
 
@@ -130,11 +129,9 @@ def may_replace(
     checks.flag(check, "check")
     checks.limit(limit)
     checks.text(text)
-    if len(text) > LONGEST or len(text.split()) < SHORTEST:
+    if len(text) > LONGEST or len(text.split()) < SHORTEST or not is_brief(text):
         return []
     new = Statement.of(text)
-    if not new.brief:
-        return []
     vector = Question(space, text).vector(text) if check else None
     with space.view() as (connection, snapshot):
         seen = snapshot.live
@@ -158,10 +155,17 @@ def may_replace(
         row = rows.get(int(snapshot.num[place]))
         if row is None or len(row["text"]) > LONGEST or row["text"] == text:
             continue
+        if not is_brief(row["text"]):
+            continue
         chance = replacing(Statement.of(row["text"]), new, alike.get(place))
         if chance >= HINT:
             found.append(Replaceable(Memory.of(row), chance))
     return sorted(found, key=lambda each: -each.probability)[:limit]
+
+
+def is_brief(text: str) -> bool:
+    """Return whether a text is short enough for a report, and no question."""
+    return "?" not in text and len(_WORD.findall(text.lower())) <= REPORTED_WORDS
 
 
 def names_of(text: str) -> frozenset[str]:

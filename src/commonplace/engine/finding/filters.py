@@ -268,7 +268,7 @@ def filters_of(filters: Filters | None, conditions: Mapping[str, Any]) -> Filter
             hint=f"Allowed: {', '.join((*Filters.__slots__, *FILTERABLE))}.",
             field=unknown[0],
         )
-    return replace(chosen, **conditions)
+    return replace(chosen, **conditions) if conditions else chosen
 
 
 _ALL = Filters()

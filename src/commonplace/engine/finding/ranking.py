@@ -162,6 +162,11 @@ class Search:
     linked_from: dict[int, tuple[int, float]] = field(default_factory=dict)
     """For positions that links lead to from the best results: the result, and the weight."""
 
+    @cached_property
+    def distinctive(self) -> list[NDArray[np.int32]]:
+        """Where the rare names and codes of the query occur."""
+        return confidence.distinctive(self)
+
 
 class Question:
     """The terms of a query, and its vectors if an embedder is available.

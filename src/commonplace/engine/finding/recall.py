@@ -284,7 +284,10 @@ def _hits(
 
 def _probabilities(search: Search, found: Arranged, top: NDArray[np.int64]) -> NDArray[np.float64]:
     """Return the probability of each result; a replacement has at least that of the replaced."""
-    probability = confidence.probabilities(search, top)
+    if found.judged.keys() >= set(found.order):
+        probability = np.asarray([found.judged[at] for at in found.order], np.float64)
+    else:
+        probability = confidence.probabilities(search, top)
     probability[[at in found.asked_before for at in top.tolist()]] *= ASKED_BEFORE
     place = {at: i for i, at in enumerate(top.tolist())}
     for older, (newer, _) in found.newer.items():
@@ -361,8 +364,9 @@ def _similarities(space: OpenSpace, search: Search, top: NDArray[np.int64]) -> N
 def _ranks(leg: Floats, mask: Flags, top: NDArray[np.int64]) -> list[int]:
     """Return the rank of each result by one leg."""
     own = leg[top]
-    better = leg[(leg > own.min()) & mask]  # few, so that all results are counted among them
-    return [int(np.count_nonzero(better > each)) + 1 for each in own]
+    better = np.sort(leg[(leg > own.min()) & mask])
+    ranks: list[int] = (len(better) + 1 - better.searchsorted(own, side="right")).tolist()
+    return ranks
 
 
 def recall_for_prompt(

@@ -40,9 +40,14 @@ def _find(connection: Rows, space: str, key: bytes) -> str | None:
     return None if found is None or found[0] < now() - KEPT else found[1]
 
 
-def keep(store: Store, key: bytes, result: str) -> None:
-    """Store an answer in the open unit; raise Answered if the key has an answer already."""
+def keep(store: Store, key: bytes, result: str, confirmed: Sequence[bytes] = ()) -> None:
+    """Store an answer in the open unit; raise Answered if the key has an answer already.
+
+    The answers of the `confirmed` keys are removed.
+    """
     with store.maintain() as connection:
+        if confirmed:
+            answers.remove(connection, store.space, confirmed)
         earlier = _find(connection, store.space, key)
         if earlier is not None:
             raise Answered(earlier)

@@ -14,6 +14,7 @@ from commonplace.storage.database import now
 from commonplace.storage.derived import quantise
 from commonplace.storage.ports import Rows
 from commonplace.storage.tables import MEMORIES
+from commonplace.text.passages import split
 
 if TYPE_CHECKING:
     from commonplace.engine.library import OpenSpace
@@ -139,7 +140,10 @@ def _just_stored(space: OpenSpace) -> list[int]:
 
 def _claim(space: OpenSpace) -> list[int]:
     """Claim due rows of the outbox for CLAIM_SECONDS."""
-    with space.store.maintain() as connection:
+    if not (space.expected_vectors() or has_work(space)):
+        return []  # Calls need not wait for a transaction that would write nothing.
+    # The commit need not be durable: after a power cut, nobody is left who has claimed a row.
+    with space.store.maintain(durable=False) as connection:
         at = now()  # Read the time under the lock: a later claim must not have an earlier time.
         return outbox.claim(
             connection, space.name, at,
@@ -160,8 +164,12 @@ def _embed(space: OpenSpace, nums: list[int], stopping: Callable[[], bool]) -> i
     with space.store.read() as connection:
         rows = MEMORIES.by_nums(connection, space.name, nums)
         speakers = {num: memories.speaker_of(connection, space.name, num) for num in rows}
-    prepared = {num: memories.analysed(row, speakers[num]) for num, row in rows.items()}
-    texts = [text for item in prepared.values() for text in item.embeddable]
+    spans = {num: split(row["text"]) for num, row in rows.items()}
+    texts = [
+        memories.lead_of(row["title"], speakers[num]) + row["text"][span.start : span.stop]
+        for num, row in rows.items()
+        for span in spans[num]
+    ]
     vectors: list[bytes] = []
     step = LOCAL_BATCH if embedder.local else BATCH
     for first in range(0, len(texts), step):
@@ -173,15 +181,15 @@ def _embed(space: OpenSpace, nums: list[int], stopping: Callable[[], bool]) -> i
     with space.store.maintain(durable=False) as connection:
         model = derived.model_number(connection, space.name, embedder)
         change = space.store.next_change()
-        for num, item in prepared.items():
-            own, vectors = vectors[: len(item.spans)], vectors[len(item.spans) :]
+        for num, parts in spans.items():
+            own, vectors = vectors[: len(parts)], vectors[len(parts) :]
             current = MEMORIES.first(connection, space.name, num=num)
             if current is None or current["seq"] != rows[num]["seq"]:
                 # The memory was changed meanwhile, and the change has put it into the outbox again.
                 continue
             passages = [
                 derived.Passage(span, model, vector)
-                for span, vector in zip(item.spans, own, strict=True)
+                for span, vector in zip(parts, own, strict=True)
             ]
             derived.replace_passages(connection, space.name, num, passages, change)
         _finish(connection, space.name, nums, {num: rows[num]["seq"] for num in rows})

@@ -277,11 +277,12 @@ class Store(Units[Connection]):
 
     def _reader(self) -> Connection:
         """Return a connection for reading, on which any write raises an error."""
-        with contextlib.suppress(IndexError):
+        try:
             return self._idle.pop()
-        connection = self._connect()
-        connection.execute(_READ_ONLY)
-        return connection
+        except IndexError:
+            connection = self._connect()
+            connection.execute(_READ_ONLY)
+            return connection
 
     def _give_back(self, connection: Connection, healthy: bool) -> None:
         try:
