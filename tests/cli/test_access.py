@@ -161,6 +161,11 @@ def test_a_token_is_made_only_for_a_being_that_the_space_has(
     assert (
         do("token", "create", "--dialect", "being", "--being", being, "--space", "team").code == 0
     )
+    create = ("token", "create", "--dialect", "being", "--space", "team", "--json")
+    for name in ("Aria", being[:8]):
+        assert do(*create, "--being", name).json["being"] == being
+    do("being", "create", "aria", "--embedding", "none", "--space", "team")
+    assert "There are several beings 'Aria'" in refusal("--being", "Aria", "--space", "team")
     assert do("being", "delete", being, "--space", "team").code == 0
     refusal("--being", being, "--space", "team")
 

@@ -136,7 +136,12 @@ def create_token(
         str, option("--scope full|read-only|admin", "The scope of the token.")
     ] = "full",
     subject: Annotated[
-        str, option("--subject --being ID", "Limit the token to this subject, such as a being.")
+        str,
+        option(
+            "--subject --being ID",
+            "Limit the token to this subject, such as a being: its id, the id's beginning, or its"
+            " name.",
+        ),
     ] = "",
     name: Annotated[str, option("--name TEXT", "A name for the token.")] = "",
     expires: Annotated[
@@ -166,7 +171,7 @@ def create_token(
     scopes = _scopes_of(scope)
     lifetime = None if expires is None else span(expires, "expires")
     if subject:
-        _check_subject(data, space, dialect, subject)
+        subject = _subject_id(data, space, dialect, subject)
     grant = Grant(
         user=user, space=space, scopes=scopes, dialects=frozenset(dialect), name=name,
         subject=subject, lifetime=lifetime,
@@ -300,8 +305,8 @@ def _check_user(data: Path | None, space: str, user: str) -> None:
     )
 
 
-def _check_subject(data: Path | None, space: str, dialects: list[str], subject: str) -> None:
-    """Raise NotFound if the space does not have the subject."""
+def _subject_id(data: Path | None, space: str, dialects: list[str], subject: str) -> str:
+    """Return the id of the subject that is named; raise NotFound if the space does not have it."""
     from commonplace.access.caller import Caller
     from commonplace.dialects import registry
 
@@ -314,14 +319,18 @@ def _check_subject(data: Path | None, space: str, dialects: list[str], subject: 
         noun = declared.title.lower()
         try:
             with options.memory(data, space) as memory:
+                subject = declared.find_named(memory, subject).id
                 declared.identify(memory, Caller(space=space), [subject])
-        except NotFound:
-            raise NotFound(
+        except NotFound as error:
+            if error.field == noun:
+                raise
+            raise NotFound(  # there is no such space
                 f"There is no {noun} {subject[:80]!r} in the space {space}.",
                 hint=f"See 'commonplace {noun} list --space {space}', or create one:"
                 f" 'commonplace {noun} create NAME --space {space}'.",
                 field=noun,
             ) from None
+    return subject
 
 
 @token.command("list")

@@ -21,12 +21,10 @@ from commonplace.cli.options import (
     option,
 )
 from commonplace.cli.terminal import bold, counted, dim, emit, note, one_line, say, tell
-from commonplace.errors import InvalidInput, NotFound
+from commonplace.errors import InvalidInput
 from commonplace.text.hidden import visible
 
 if TYPE_CHECKING:
-    from commonplace.engine.commonplace import Commonplace
-    from commonplace.engine.model import Memory
     from commonplace.platform.llm import Access
 
 being = typer.Typer(
@@ -59,9 +57,9 @@ def create_being(
             "Next:",
             f"  commonplace being talk {made.id[:8]}",
             "      talk with the being; this needs a key for a language model",
-            f"  commonplace mcp --dialect being --being {made.id}",
+            f"  commonplace mcp --dialect being --being {made.id[:8]}",
             "      for an agent that is this being",
-            f"  commonplace token create --dialect being --being {made.id}",
+            f"  commonplace token create --dialect being --being {made.id[:8]}",
             "      for an agent over HTTP",
         )
 
@@ -88,10 +86,10 @@ def delete_being(
     as_json: AsJson = False,
 ) -> None:
     """Delete a being and its own memories; `undo` restores them."""
-    from commonplace.dialects.being import beings
+    from commonplace.dialects.being import beings, sight
 
     with memory(data, space) as opened:
-        found = _named(opened, identity)
+        found = sight.find_named(opened, identity)
         beings.delete(opened, found.id)
     text = f"{visible(found.title)} was deleted; memories shared by beings are kept"
     tell(as_json, beings.to_dict(found), text)
@@ -117,8 +115,10 @@ def talk(
       commonplace being talk Aria
       commonplace being talk Aria "What did we do yesterday?"
     """
+    from commonplace.dialects.being import sight
+
     with memory(data, space, embedding) as opened:
-        found = _named(opened, identity)
+        found = sight.find_named(opened, identity)
         from commonplace.dialects.being.talking import Conversation
 
         conversation = Conversation(opened, found.id, model_access(data, space))
@@ -149,26 +149,6 @@ def _typed_lines(name: str) -> Iterator[str]:
         if not line:
             return
         yield line
-
-
-def _named(opened: Commonplace, identity: str) -> Memory:
-    """Return the being with an id, a unique prefix of an id, or a unique name."""
-    from commonplace.dialects.being import sight
-
-    there = sight.beings(opened)
-    found = [each for each in there if each.id == identity] or [
-        each for each in there
-        if each.title.casefold() == identity.casefold()
-        or (len(identity) >= 4 and each.id.startswith(identity.lower()))
-    ]  # fmt: skip
-    if len(found) == 1:
-        return found[0]
-    what = "There are several beings" if found else "There is no being"
-    raise NotFound(
-        f"{what} {identity[:80]!r} in the space {opened.name}.",
-        hint="See 'commonplace being list'.",
-        field="being",
-    )
 
 
 def model_access(data: Path | None, space: str, purpose: str = "Talking") -> Access:

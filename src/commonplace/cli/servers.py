@@ -208,7 +208,8 @@ def mcp(
         str,
         option(
             "--subject --being ID",
-            "The subject of the dialect, such as a being; required if there are several.",
+            "The subject of the dialect, such as a being: its id, the id's beginning, or its name;"
+            " required if there are several.",
         ),
     ] = "",
     everywhere: GlobalOption = False,

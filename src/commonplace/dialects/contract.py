@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from commonplace.access.caller import Caller, Scope
 from commonplace.access.declarations import OURS, Resource, TokenForms
 from commonplace.dialects.rest import Rest
-from commonplace.engine.model import Origin
+from commonplace.engine.model import Memory, Origin
 from commonplace.errors import CommonplaceError
 from commonplace.text.hidden import escape_json
 
@@ -239,6 +239,9 @@ class Subject:
     title: str
     parameter: str
     identify: Identify
+    find_named: Callable[[Commonplace, str], Memory]
+    """Finds the subject that a person names: by its id, the first characters of it, or its name.
+    Raises NotFound if there is none, or several."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -262,6 +262,13 @@ class Gate:
             return caller
         return dialect.subject.identify(self._memory.at(caller.space), caller, named)
 
+    def identify_named(self, dialect: Dialect, caller: Caller, name: str) -> Caller:
+        """Return the caller, acting as the subject that a person named; empty for the only one."""
+        if dialect.subject is None or not name:
+            return self.identify(dialect, caller, [])
+        found = dialect.subject.find_named(self._memory.at(caller.space), name)
+        return self.identify(dialect, caller, [found.id])
+
     def visible(self, caller: Caller, dialect: Dialect) -> list[Tool]:
         """Return the tools that the caller may use, in a fixed order; dynamic tools are read from
         the database.

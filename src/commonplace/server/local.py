@@ -368,9 +368,8 @@ class LocalServer:
     async def _admit(self, hello: Hello) -> tuple[_ServedDialect, Admitted]:
         """The dialect that a client wants, and who it is."""
         served = await asyncio.to_thread(self._serve, hello.dialect, hello.prefix)
-        named = [hello.subject] if hello.subject else []
         caller = await asyncio.to_thread(
-            served.gate.identify, served.dialect, hello.caller(), named
+            served.gate.identify_named, served.dialect, hello.caller(), hello.subject
         )
         project = await asyncio.to_thread(hello.found_project)
         info = RequestInfo(

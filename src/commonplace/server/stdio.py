@@ -55,7 +55,7 @@ def run(
     )
     with contextlib.closing(library), contextlib.closing(library.open_system()) as system:
         gate = Gate(library, system, [chosen])
-        caller = gate.identify(chosen, caller, [subject] if subject else [])
+        caller = gate.identify_named(chosen, caller, subject)
         setting = Setting(
             library=library, system=system, space=space, environ=os.environ,
             perform=gate.perform, prefix=prefix, vault=functools.cache(lambda: open_vault(system)),

@@ -114,7 +114,8 @@ async def test_over_stdio_the_only_being_answers_or_the_one_that_is_named(
     assert (await over_stdio(tmp_path))["metadata"]["soul_name"] == "Aria"
     command(tmp_path, "being", "create", "Brin")
     brin = capsys.readouterr().out.strip()
-    assert (await over_stdio(tmp_path, "--being", brin))["metadata"]["soul_name"] == "Brin"
+    for name in (brin, brin[:8], "brin"):
+        assert (await over_stdio(tmp_path, "--being", name))["metadata"]["soul_name"] == "Brin"
 
 
 def test_over_stdio_a_being_must_be_named_if_there_are_several(

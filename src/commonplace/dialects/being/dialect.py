@@ -56,7 +56,9 @@ DIALECT = Dialect(
     refuse=routes.refuse,
     kinds={"*": "scene"},
     running=running.running,
-    subject=Subject(title="Being", parameter="being_id", identify=sight.identify),
+    subject=Subject(
+        title="Being", parameter="being_id", identify=sight.identify, find_named=sight.find_named
+    ),
     read_only=routes.READ_ONLY,
     dynamic_tools=bridges.dynamic_tools,
 )

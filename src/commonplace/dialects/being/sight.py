@@ -21,6 +21,9 @@ from commonplace.engine.model import LIVE_STATES, Memory
 from commonplace.errors import InvalidInput, NotFound
 from commonplace.platform import lookup
 
+PREFIX_CHARS = 4
+"""How much of an id is enough to name a being."""
+
 BEING = "being"
 SOUL = "being.soul"
 NODE = "scene"
@@ -120,6 +123,27 @@ def find(memory: Commonplace, identity: str) -> Memory:
     ):
         raise NotFound("There is no such being.")
     return found
+
+
+def find_named(memory: Commonplace, name: str) -> Memory:
+    """Return the being with an id, a unique prefix of an id, or a unique name."""
+    there = beings(memory)
+    found = [each for each in there if each.id == name] or [
+        each for each in there
+        if each.title.casefold() == name.casefold()
+        or (len(name) >= PREFIX_CHARS and each.id.startswith(name.lower()))
+    ]  # fmt: skip
+    if len(found) == 1:
+        return found[0]
+    what = "There are several beings" if found else "There is no being"
+    create = (
+        "" if found else f", or create one: 'commonplace being create NAME --space {memory.name}'"
+    )
+    raise NotFound(
+        f"{what} {name[:80]!r} in the space {memory.name}.",
+        hint=f"See 'commonplace being list --space {memory.name}'{create}.",
+        field="being",
+    )
 
 
 def identify(memory: Commonplace, caller: Caller, names: Sequence[str]) -> Caller:
