@@ -18,6 +18,7 @@ from commonplace.cli.app import run
 # A service manager that writes down how it was called, and fails when it is told to.
 PROGRAM = """#!/bin/sh
 echo "$@" >> "$LOG"
+test -n "$MAKES" && mkdir -p "$MAKES"
 case " $1 $2 " in *" ${FAIL:-none} "*) echo "Failed to connect to bus" >&2; exit 1;; esac
 exit 0
 """
@@ -89,7 +90,12 @@ def test_a_failed_installation_leaves_the_file_as_it_was(
 ) -> None:
     unit = tmp_path / "config" / "systemd" / "user" / "commonplace.service"
     monkeypatch.setenv("FAIL", "enable")
-    assert do("install")[0] == 2 and not unit.exists()
+    code, _, told = do("install")
+    assert code == 2 and "run 'commonplace serve' yourself" in told
+    assert not (tmp_path / "config").exists()  # no empty folder is left either
+    monkeypatch.setenv("MAKES", str(unit.parent / "default.target.wants"))
+    code, _, told = do("install")
+    assert code == 2 and "run 'commonplace serve' yourself" in told
     monkeypatch.delenv("FAIL")
     assert do("install")[0] == 0
     former = unit.read_text()

@@ -6,6 +6,7 @@ Windows. The server reads its settings from `config.toml` of its data directory.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import plistlib
 import shutil
@@ -143,7 +144,7 @@ def install(
     """
     known, words = manager(), command(data)
     text = agent_file(words) if sys.platform == "darwin" else unit_file(words)
-    starting = _starting(known, words)
+    starting = _start_commands(known, words)
     if dry_run:
         if known.file is not None:
             say(f"# {known.file}", text.rstrip())
@@ -151,6 +152,7 @@ def install(
         return
     _check_present(known)
     former = None
+    made: list[Path] = []
     if known.file is not None:
         if known.file.exists():
             former = known.file.read_text(encoding="utf-8")
@@ -159,7 +161,7 @@ def install(
                     f"{known.file} was not made by Commonplace.",
                     hint="Move or delete the file first.",
                 )
-        known.file.parent.mkdir(parents=True, exist_ok=True)
+        made = _make_folders(known.file.parent)
         known.file.write_text(text, encoding="utf-8")
     try:
         for each in starting:
@@ -167,6 +169,9 @@ def install(
     except ServiceFailed:
         if known.file is not None and former is None:
             known.file.unlink()
+            with contextlib.suppress(OSError):  # the service manager may have put files there
+                for folder in made:
+                    folder.rmdir()
         elif known.file is not None and former is not None:
             known.file.write_text(former, encoding="utf-8")
         raise
@@ -176,7 +181,14 @@ def install(
         note("It starts at every login. Remove it with: commonplace service uninstall")
 
 
-def _starting(known: Manager, words: list[str]) -> list[tuple[str, ...]]:
+def _make_folders(folder: Path) -> list[Path]:
+    """Create a folder with its parents; return the new ones, the innermost first."""
+    missing = [each for each in (folder, *folder.parents) if not each.exists()]
+    folder.mkdir(parents=True, exist_ok=True)
+    return missing
+
+
+def _start_commands(known: Manager, words: list[str]) -> list[tuple[str, ...]]:
     if known.file is not None:
         return list(known.start)
     line = subprocess.list2cmdline(words)
@@ -250,5 +262,6 @@ def _run(words: tuple[str, ...]) -> None:
         said = visible(" ".join((done.stderr or done.stdout).split()))
         raise ServiceFailed(
             f"'{subprocess.list2cmdline(words)}' failed: {said or done.returncode}.",
-            hint="Is this user logged in? See 'commonplace service install --dry-run'.",
+            hint="Is this user logged in? Without a service manager, run 'commonplace serve'"
+            " yourself. 'commonplace service install --dry-run' shows the commands.",
         )
