@@ -656,6 +656,17 @@ def test_one_line_counts_columns() -> None:
     assert terminal.width(terminal.one_line("x日" * 50, 20)) <= 20
 
 
+def test_parts_that_do_not_fit_get_another_line() -> None:
+    marks = ["note · 2026-01-01", "external", "49% probable", "perhaps replaced by 09ce13e1"]
+    assert terminal.fitted(marks, 40) == [
+        "note · 2026-01-01 · external", "49% probable", "perhaps replaced by 09ce13e1"
+    ]  # fmt: skip
+    assert terminal.fitted(["", "x" * 50], 10) == ["x" * 9 + "…"] and terminal.fitted([], 10) == []
+    assert terminal.fitted(["a", "b\x1b[31m\nc"], 40) == [
+        "a · " + terminal.one_line("b\x1b[31m c", 40)
+    ]
+
+
 def test_a_bar_is_shown_only_on_a_terminal_and_after_a_second(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -964,7 +964,7 @@ def test_the_command_that_is_advised_finds_what_was_written(
 
 
 def test_gemini_is_told_to_trust_the_folder(home: Path, do: Callable[..., Ended]) -> None:
-    written = do("gemini", "--yes").out
+    written = " ".join(do("gemini", "--yes").out.split())
     assert "“Disabled” until you trust the folder" in written
     assert "trust the folder" not in do("cursor", "--yes").out
 

@@ -12,11 +12,23 @@ from pathlib import Path
 
 import pytest
 
-from commonplace import Commonplace
+from commonplace import Commonplace, Line
 from commonplace.cli.app import run
 from commonplace.cli.terminal import width
+from commonplace.engine.binding import engine_call
+from commonplace.engine.history import audit
+from commonplace.platform import review
+from commonplace.storage.ports import Store
 
 COLUMNS = 80
+REFUSED = audit.Entry(
+    request="", dialect="commonplace", tool="remember", caller="anna", client="", success=False,
+    error="UNAUTHORIZED: The token is not accepted.", milliseconds=7, arguments="{}", result="{}",
+)  # fmt: skip
+
+
+def _store(memory: Commonplace) -> Store:
+    return engine_call(memory, lambda space: space.store)
 
 
 @pytest.fixture
@@ -117,11 +129,25 @@ def test_a_command_with_a_typing_error_gets_a_suggestion(
 LONG = "A sentence that is much longer than one line of a terminal, and goes on and on. " * 3
 
 
+def test_the_audit_names_the_tool_and_the_caller_of_a_refused_call(
+    do: Callable[..., str], tmp_path: Path
+) -> None:
+    do("remember", "x")
+    with Commonplace(tmp_path / "data", embedding="none") as memory:
+        audit.append(_store(memory), REFUSED)
+        audit.redact(_store(memory), [1])
+    redaction, first, second = do("audit", "list").splitlines()
+    assert "ok · redact · - · 0 ms" in redaction
+    assert "UNAUTHORIZED: The token is not accepted." in first
+    assert second.strip() == "commonplace.remember · anna · 7 ms"
+
+
 @pytest.mark.parametrize(
     "command",
     [
         ("search", "sentence", "--all", "--why"), ("list",), ("log",), ("spaces",),
-        ("connect", "--list"), ("token", "list"), ("--help",), ("help", "search"),
+        ("connect", "--list"), ("token", "list"), ("--help",), ("help", "search"), ("review",),
+        ("audit", "list"),
     ],
     ids=" ".join,
 )  # fmt: skip
@@ -130,6 +156,11 @@ def test_lines_fit_a_terminal_of_80_columns(
 ) -> None:
     do("remember", LONG, "--tag", "a-rather-long-tag", "--tag", "b" * 60, "--title", "語" * 60)
     do("token", "create", "--name", "a name of the token that says at length what it is for")
+    with Commonplace(tmp_path / "data", embedding="none") as memory:
+        line = Line(speaker="user", text=f"Never push on Fridays! {LONG}")
+        said = memory.conversations.add("talk", line)
+        assert review.propose(memory, said)
+        audit.append(_store(memory), REFUSED)
     main, end = pty.openpty()
     import fcntl
     import struct

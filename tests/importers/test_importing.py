@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -379,6 +380,20 @@ def test_the_command_names_what_it_left_out_and_says_so_by_its_exit_code(
         assert f"{name}: The file is not UTF-8 at byte" in told
         assert "correct or convert it, and run the import again" in told
     assert run_command(["import", str(plain / "a.md"), "--embedding", "none", *data]) == 0
+
+
+def test_samples_of_a_dry_run_fit_on_a_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    make, *_ = SAMPLES["claude-code"]
+    vault = broken_vault(tmp_path / "vault")
+    note(vault / "A.md", f"---\ntitle: {'Title ' * 20}\n---\n{'many words ' * 30}")
+    plain = note(tmp_path / "plain" / "a.md", "many words " * 30).parent
+    for path in (vault, plain, make(tmp_path / "history")):
+        run_command(["import", str(path), "--dry-run", "--data", str(tmp_path / "data")])
+        lines = capsys.readouterr().out.splitlines()
+        assert len(lines) > 1 and all(len(line) <= 80 for line in lines)
+    assert re.match(r"  2026-\d\d-\d\d \d\d:\d\d user: Use port 8080", lines[1])
 
 
 @pytest.mark.parametrize("name", ["claude-code", "codex", "gemini"])

@@ -104,9 +104,11 @@ def test_who_listens_everywhere_answers_to_the_addresses_it_tells_of(data: Path,
     credential(data)
     with Process(data, "--host", host) as server:
         assert server.process.stdout is not None
-        told = list(itertools.takewhile(lambda line: "Next:" not in line, server.process.stdout))
-        named = re.search(r"MCP +http://(\S+):(\d+)/mcp/commonplace", "".join(told))
-        goes_by = re.search(r"names +(.+); add others to the setting allow_hosts", "".join(told))
+        lines = list(itertools.takewhile(lambda line: "Next:" not in line, server.process.stdout))
+        assert all(len(line) <= 81 for line in lines if str(data) not in line)
+        told = " ".join("".join(lines).split())
+        named = re.search(r"MCP +http://(\S+):(\d+)/mcp/commonplace", told)
+        goes_by = re.search(r"names +(.+); add others to the setting allow_hosts", told)
         assert named and goes_by
         port = int(named[2])
         names = [*goes_by[1].split(", "), named[1]]
@@ -126,7 +128,7 @@ def test_who_listens_everywhere_answers_to_the_addresses_it_tells_of(data: Path,
 def test_what_is_advised_at_the_start_is_about_this_server(data: Path) -> None:
     with Process(data) as server:
         assert server.process.stdout is not None
-        told = "".join(itertools.islice(server.process.stdout, 11))
+        told = "".join(itertools.islice(server.process.stdout, 14))
     port = re.search(r"listening on http://127.0.0.1:(\d+)", told)
     assert port
     assert f"look     http://127.0.0.1:{port[1]}/viewer" in told

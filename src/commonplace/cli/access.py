@@ -30,6 +30,7 @@ from commonplace.cli.terminal import (
     counted,
     dim,
     emit,
+    fitted,
     local,
     note,
     one_line,
@@ -380,9 +381,10 @@ def _show(credential: Credential) -> None:
     room = columns() - 10
     who = f"{credential.user}, space {credential.space}, {dialects}"
     named = f"{state + until:<9}  {scope_name(credential.scopes):<9}  {credential.name or who}"
-    made = f"made {local(moment(credential.created_at), seconds=True)}, {used}"
+    made = f"made {local(moment(credential.created_at), seconds=True)}"
     say(f"{bold(credential.id[:8])}  {one_line(named, room)}")
-    say(dim("          " + one_line(f"{who}, {made}" if credential.name else made, room)))
+    for line in fitted((who if credential.name else "", made, used), room, ", "):
+        say(dim(f"          {line}"))
 
 
 @token.command("revoke")

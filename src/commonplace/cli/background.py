@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 import typer
 
 from commonplace.cli.options import AsJson, Data, database_of, existing, library
-from commonplace.cli.terminal import counted, emit, note, say
+from commonplace.cli.terminal import counted, emit, local, note, say
 from commonplace.errors import NotFound, StorageUnavailable
 from commonplace.text.hidden import visible
 
@@ -193,7 +193,7 @@ def _show(answer: dict[str, Any] | None, stored: dict[str, Any]) -> None:
         note("No server is running; the next client over stdio starts one.")
     else:
         kind = "commonplace serve" if answer["kind"] == "serve" else "in the background"
-        since = datetime.fromtimestamp(answer["since"], UTC).astimezone().isoformat(" ", "seconds")
+        since = local(datetime.fromtimestamp(answer["since"], UTC), seconds=True)
         say(f"server   process {answer['pid']}, {kind}, version {answer['version']}, since {since}")
         if answer["http"]:
             say(f"         {answer['http']}")
@@ -217,7 +217,10 @@ def _show(answer: dict[str, Any] | None, stored: dict[str, Any]) -> None:
     most = stored["hook_bytes"]
     say(f"hooks    add at most {most['session_start']:,} bytes when a session starts,"
         f" {most['prompt']:,} with a prompt")  # fmt: skip
-    say(f"backup   {stored['last_backup'] or 'none yet'}")
+    at, _, where = (stored["last_backup"] or "").partition(" ")
+    with suppress(ValueError):  # the file may hold anything
+        at = local(datetime.fromisoformat(at))
+    say(visible(f"backup   {f'{at}  {where}'.strip() or 'none yet'}"))
 
 
 COMMANDS = (status, stop, restart)

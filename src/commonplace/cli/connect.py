@@ -18,7 +18,7 @@ from commonplace.cli import clients, settings_files
 from commonplace.cli.clients import CLIENTS, Client, Http, Stdio
 from commonplace.cli.options import DIALECTS, AsJson, Data, argument, option
 from commonplace.cli.settings_files import Settings
-from commonplace.cli.terminal import bold, dim, emit, note, one_line, say
+from commonplace.cli.terminal import bold, columns, dim, emit, note, one_line, paragraph, say
 from commonplace.errors import CommonplaceError, InvalidInput, NotFound
 from commonplace.text.hidden import visible
 
@@ -366,7 +366,7 @@ def _apply(
     if backup is not None:
         say(dim(f"backup: {visible(str(backup))}"))
     if change.entry is not None:
-        say(f"{change.client.then} Check it: {visible(again)} --check")
+        say(*paragraph(change.client.then), f"Check it: {visible(again)} --check")
 
 
 def _show(change: _Change, shown: str) -> None:
@@ -466,7 +466,7 @@ def _check(
             say(f"{bold('it answers')}: {visible(found.server) or 'a server without a name'}, MCP"
                 f" {found.protocol}, {found.tools} tools, {found.seconds:.1f} s")  # fmt: skip
             if found.called:
-                say(f"{found.called}: {one_line(found.answer, 300) or 'an empty answer'}")
+                say(one_line(f"{found.called}: {_answered(found.answer)}", columns()))
         else:
             say(f"{bold('it does not work')}: {visible(found.error)}")
             for line in found.stderr:
@@ -480,3 +480,10 @@ def _check(
             note(f"the entry is disabled in {visible(str(settings.path))}")
     if not found.ok:
         raise typer.Exit(UNHEALTHY)
+
+
+def _answered(answer: str) -> str:
+    """Say what a tool answered; the frame around recalled memories is for models."""
+    if answer.startswith("<recalled "):
+        return "it gives stored memories"
+    return answer or "an empty answer"

@@ -24,7 +24,18 @@ from commonplace.cli.options import (
     argument,
     option,
 )
-from commonplace.cli.terminal import bold, counted, dim, emit, local, note, one_line, say, tell
+from commonplace.cli.terminal import (
+    bold,
+    counted,
+    dim,
+    emit,
+    fitted,
+    local,
+    note,
+    one_line,
+    say,
+    tell,
+)
 from commonplace.dialects import registry
 from commonplace.errors import InvalidInput, NotFound
 from commonplace.text.hidden import visible
@@ -526,9 +537,10 @@ def _show_found(
     tags = _other_tags(memory["tags"], here)
     shown = one_line(tags, left) if left >= LEAST_TAGS else ""
     tags = shown or (counted(tags.count(", ") + 1, "tag", "tags") if tags else "")
-    say(dim("          " + " · ".join(part for part in [*first, tags, *marks] if part)))
-    if reason:
-        say(dim(f"          {visible(reason)}"))
+    for line in fitted([*first, tags, *marks], room):
+        say(dim(f"          {line}"))
+    for line in fitted(visible(reason).split("; "), room, "; "):
+        say(dim(f"          {line}"))
 
 
 def _marks(result: Mapping[str, Any], here: Project | None) -> list[str]:

@@ -30,7 +30,7 @@ from commonplace.cli.options import (
     option,
     settings_of,
 )
-from commonplace.cli.terminal import columns, emit, local, note, one_line, say
+from commonplace.cli.terminal import columns, emit, fitted, local, note, paragraph, say
 from commonplace.dialects import registry
 from commonplace.storage.opening import place
 
@@ -99,23 +99,26 @@ def _print_addresses(settings: Any) -> None:
         lines.append(f"  rows     {place(settings.database)}")
     if settings.everywhere:
         accepted = ", ".join((*names, *settings.allow_hosts))
-        lines.append(f"  names    {accepted}; add others to the setting allow_hosts")
+        lines += paragraph(f"  names    {accepted}; add others to the setting allow_hosts", 11)
     if not settings.local and base.startswith("http:"):
-        lines.append(
+        lines += paragraph(
             "  plain    without HTTPS, passwords and tokens can be read on the network, and apps"
-            " cannot sign in by OAuth; a proxy with a certificate and --public-url change that"
+            " cannot sign in by OAuth; a proxy with a certificate and --public-url change that",
+            11,
         )
     lines += [
         "",
         "Next:",
-        f"  {settings.command('start', program)}     sets up the agents of this machine;"
-        " they need no running server",
-        f"  {program} connect claude-code {how}     or: connect --list",
-        f"  {remember}   and ask your agent; 'audit list' shows its calls",
+        f"  {settings.command('start', program)}",
+        "      sets up the agents of this machine; they need no running server",
+        f"  {program} connect claude-code {how}",
+        "      or another agent: connect --list",
+        f"  {remember}",
+        "      and ask your agent; 'audit list' shows its calls",
     ]
     if not settings.local or settings.require_token:
         made = settings.command("token create", program)
-        lines.append(f"  {made}     for each client")
+        lines += [f"  {made}", "      for each client"]
     sys.stdout.write("\n".join(lines) + "\n")
     sys.stdout.flush()
 
@@ -302,8 +305,12 @@ def list_calls(
         else:
             outcome = "ok" if call.success else call.error
             who = f"{call.caller or '-'} {call.address}".strip()
-            text = f"{outcome} · {call.dialect}.{call.tool} · {who} · {call.milliseconds} ms"
-            say(f"{call.num:>6}  {local(call.at, seconds=True)}  {one_line(text, columns() - 29)}")
+            tool = ".".join(part for part in (call.dialect, call.tool) if part)
+            parts = (outcome, tool, who, f"{call.milliseconds} ms")
+            first, *rest = fitted(parts, columns() - 29)
+            say(f"{call.num:>6}  {local(call.at, seconds=True)}  {first}")
+            for line in rest:
+                say(f"{'':29}{line}")
     if not calls:
         if not as_json:
             note("No calls yet: the audit log has calls of agents, not commands of this terminal.")

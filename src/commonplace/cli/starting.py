@@ -14,7 +14,7 @@ from commonplace.cli import agent_files, agent_hooks, clients, options
 from commonplace.cli.clients import CLIENTS, Client, Stdio
 from commonplace.cli.connect import DIALECT, NAME, program_words, server_command
 from commonplace.cli.options import AsJson, Data, Space, argument, option
-from commonplace.cli.terminal import bold, dim, emit, note, progress, say
+from commonplace.cli.terminal import bold, dim, emit, note, paragraph, progress, say
 from commonplace.cli.transfer import show_imported
 from commonplace.errors import CommonplaceError, InvalidInput, StorageUnavailable
 from commonplace.text.hidden import visible
@@ -92,8 +92,8 @@ def start(
         emit(_report(plan, done, changed, found) | {"done": True})
         return
     if changed:
-        say("written: " + ", ".join(visible(str(change.settings.path)) for change in changed))
-    _show_proof(found)
+        _show_written([str(change.settings.path) for change in changed])
+    _show_recalled(found)
     _show_next(plan, done)
 
 
@@ -128,7 +128,7 @@ def stop_using(
     if as_json:
         emit({"client": client, "files": paths, "written": bool(changes)})
     elif changes:
-        say("written: " + ", ".join(map(visible, paths)))
+        _show_written(paths)
 
 
 COMMANDS = (start, stop_using)
@@ -269,7 +269,11 @@ def _suitability(line: Memory) -> int:
     return words if len(line.text) <= QUOTED_CHARS else 0
 
 
-def _show_proof(found: dict[str, Any] | None) -> None:
+def _show_written(paths: list[str]) -> None:
+    say("written:", *(f"  {visible(path)}" for path in paths))
+
+
+def _show_recalled(found: dict[str, Any] | None) -> None:
     if found is None:
         say("Nothing is stored yet.")
         return
@@ -285,7 +289,8 @@ def _show_next(plan: _Plan, done: list[Imported]) -> None:
     say(bold("Next:"))
     say('  commonplace search "…"                search the memories')
     for client in plan.agents:
-        say(dim(f"  {client.title}: {client.then}"))
+        for line in paragraph(f"  {client.title}: {client.then}", 4):
+            say(dim(line))
         hook_file = agent_hooks.HOOK_FILES.get(client.name)
         if hook_file is not None and hook_file.then:
             say(dim(f"  {hook_file.then}"))

@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 import os
 import sys
+import textwrap
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from datetime import datetime
 from typing import Any
@@ -35,6 +36,27 @@ def one_line(text: str, columns: int) -> str:
             break
         fitting += sign
     return fitting.rstrip() + "…"
+
+
+def fitted(parts: Iterable[str], columns: int, between: str = " · ") -> list[str]:
+    """Join the parts into as few lines of limited width as possible; cut only a longer part."""
+    lines: list[str] = []
+    for each in filter(None, parts):
+        part = one_line(each, columns)
+        joined = f"{lines[-1]}{between}{part}" if lines else ""
+        if joined and width(joined) <= columns:
+            lines[-1] = joined
+        else:
+            lines.append(part)
+    return lines
+
+
+def paragraph(text: str, indent: int = 0) -> list[str]:
+    """Break a text into lines that fit the terminal; all but the first are indented."""
+    return textwrap.wrap(
+        visible(text), columns(), subsequent_indent=" " * indent, break_long_words=False,
+        break_on_hyphens=False, replace_whitespace=False, drop_whitespace=True,
+    )  # fmt: skip
 
 
 def local(at: datetime | None, *, seconds: bool = False) -> str:

@@ -9,6 +9,7 @@ import tempfile
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Annotated, Any
 
@@ -17,7 +18,18 @@ import typer
 from commonplace.cli import options
 from commonplace.cli.options import AsJson, Data, Embedding, Space, argument, option
 from commonplace.cli.stores import Overwrite
-from commonplace.cli.terminal import counted, dim, emit, note, progress, say
+from commonplace.cli.terminal import (
+    columns,
+    counted,
+    dim,
+    emit,
+    local,
+    note,
+    one_line,
+    progress,
+    say,
+    width,
+)
 from commonplace.errors import Conflict, InvalidInput, NotFound, StorageUnavailable
 from commonplace.storage.directories import replacing
 from commonplace.text.hidden import visible
@@ -345,8 +357,15 @@ def _show_counted(report: Imported, as_json: bool) -> None:
     _tell_skipped(report.problems, report.skipped)
     _tell_remarks(report)
     for each in report.samples:
-        lead = " ".join(str(each[name]) for name in ("at", "speaker", "title") if name in each)
-        say(visible(f"  {dim(lead + ': ') if lead else ''}{each['text']}"))
+        at = local(datetime.fromisoformat(each["at"])) if "at" in each else ""
+        lead = " ".join(part for part in (at, *map(each.get, ("speaker", "title"))) if part)
+        _show_sample(lead, each["text"])
+
+
+def _show_sample(lead: str, text: str) -> None:
+    """Show what would be imported, on one line."""
+    lead = one_line(lead, columns() // 2) + ": " if lead else ""
+    say(f"  {dim(lead)}{one_line(text, columns() - 2 - width(lead))}")
 
 
 def _import_own(chosen: _Source, dry_run: bool, as_json: bool) -> None:
@@ -388,7 +407,7 @@ def _import_own(chosen: _Source, dry_run: bool, as_json: bool) -> None:
                     advice=bool(report.unreadable),
                 )
                 for one in samples:
-                    say(visible(f"  {' '.join(one['text'].split())}"))
+                    _show_sample("", one["text"])
         elif chosen.wait:
             options.compute_embeddings(memory)
     if as_json and not dry_run:
