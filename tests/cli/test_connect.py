@@ -1152,9 +1152,23 @@ def test_a_running_server_is_reached_with_its_token(
     monkeypatch.setenv("FOO", "wrong")
     wrong = do(client, "--check")
     assert (wrong.code, "401" in wrong.out) == (6, True)
-    assert "token create" in wrong.err and "where it listens" not in wrong.err
+    assert "revoked" in wrong.err and "token create" not in wrong.err
+    assert "where it listens" not in wrong.err
     do(client, "--url", url, "--token", token, "--yes")
     assert do(client, "--check").code == 0
+    do(client, "--remove", "--yes")
+    do(client, "--url", url, "--yes")
+    none = do(client, "--check")
+    assert none.code == 6 and "token create" in none.err
+
+
+def test_the_address_is_that_of_the_server_as_it_is_configured(
+    do: Callable[..., Ended], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COMMONPLACE_PORT", "3990")
+    assert "http://127.0.0.1:3990/mcp/mama" in (
+        do("cursor", "--transport", "http", "--dialect", "mama", "--dry-run").out
+    )
 
 
 def test_a_server_that_does_not_run_is_told(do: Callable[..., Ended]) -> None:

@@ -147,6 +147,16 @@ def _place(data: Path | None) -> Place:
         raise StorageUnavailable(str(error)) from error
 
 
+def address_of_running(data: Path | None) -> str | None:
+    """Return the HTTP address of the running server; None if there is none."""
+    from commonplace.client import connection
+
+    with suppress(StorageUnavailable, OSError):
+        answer = connection.ask(_place(data), {"kind": "status"})
+        return answer["http"] or None if answer is not None else None
+    return None
+
+
 def _stop(place: Place) -> dict[str, Any] | None:
     """Stop the server and wait until it no longer listens; return None if none is running."""
     from commonplace.client import connection

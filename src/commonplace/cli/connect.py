@@ -14,7 +14,8 @@ from urllib.parse import urlsplit
 import typer
 
 from commonplace import DISTRIBUTION
-from commonplace.cli import clients, settings_files
+from commonplace.cli import clients, options, settings_files
+from commonplace.cli.background import address_of_running
 from commonplace.cli.clients import CLIENTS, Client, Http, Stdio
 from commonplace.cli.options import DIALECTS, AsJson, Data, argument, option
 from commonplace.cli.settings_files import Settings
@@ -55,7 +56,14 @@ def connect(
             "The client starts the server (stdio, the default), or uses a running one.",
         ),
     ] = None,
-    url: Annotated[str | None, option("--url URL", f"[default: {SERVER}/mcp/commonplace]")] = None,
+    url: Annotated[
+        str | None,
+        option(
+            "--url URL",
+            "The server's address (default: the running server's, or the configured one's:"
+            f" {SERVER}/mcp/commonplace).",
+        ),
+    ] = None,
     dialect: Annotated[
         str, option("--dialect NAME", f"Which tools the agent gets: {DIALECTS}.")
     ] = DIALECT,
@@ -231,7 +239,7 @@ def _server(
             "--data and --space do not apply to a running server.",
             hint="Omit them; the server's token selects the space.",
         )
-    base = SERVER
+    base = ""
     if url is not None:
         parts = urlsplit(valid_url(url))
         if parts.path not in ("", "/") or parts.query:
@@ -241,9 +249,9 @@ def _server(
                     hint="Omit --dialect, or the path.",
                 )
             return Http(url)
-        base = (
-            f"{parts.scheme}://{parts.netloc}"  # the URL has no path, so the dialect determines it
-        )
+        # The URL has no path, so the dialect determines it.
+        base = f"{parts.scheme}://{parts.netloc}"
+    base = base or address_of_running(data) or options.settings_of(data).own_url
     chosen = registry.load(dialect)
     if chosen.subject is not None and not with_token:
         noun = chosen.subject.title.lower()
@@ -472,8 +480,7 @@ def _check(
             for line in found.stderr:
                 say(dim(f"  {visible(line)}"))
             if isinstance(server, Http) and found.status in (401, 403):
-                note("create a token with 'commonplace token create', and name the variable with"
-                     " the token by --token-env")  # fmt: skip
+                note(*paragraph(_token_advice(server)))
             elif isinstance(server, Http) and found.status is None:
                 note("no server answers there; start one with 'commonplace serve'")
         if off:
@@ -487,3 +494,15 @@ def _answered(answer: str) -> str:
     if answer.startswith("<recalled "):
         return "it gives stored memories"
     return answer or "an empty answer"
+
+
+def _token_advice(server: Http) -> str:
+    if any(name.lower() == "authorization" for name in server.headers):
+        return (
+            "the server does not accept the token that was sent: it was revoked, has expired, or is"
+            " for another dialect or space; on the server, see 'commonplace token list'"
+        )
+    return (
+        "create a token with 'commonplace token create', and name the variable with the token by"
+        " --token-env"
+    )

@@ -19,7 +19,11 @@ if TYPE_CHECKING:
 
 TOOL = "context"
 _ERROR_LINES = 5
-_REASONS = {401: ": it requires a token", 403: ": the token lacks rights", 404: ": not found"}
+_REASONS = {
+    401: ": the token is missing or not accepted",
+    403: ": the token lacks rights",
+    404: ": not found",
+}
 _ANSWER_CHARS = 400
 
 

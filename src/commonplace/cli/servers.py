@@ -5,12 +5,13 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Iterator
-from contextlib import closing, contextmanager, suppress
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from commonplace.cli.background import address_of_running
 from commonplace.cli.options import (
     DIALECTS,
     AllowSecrets,
@@ -146,7 +147,7 @@ def open_(
     from commonplace.engine import checks
 
     existing(data)
-    base = (url or _address_of_running(data) or settings_of(data).own_url).rstrip("/")
+    base = (url or address_of_running(data) or settings_of(data).own_url).rstrip("/")
     _check_running(base)
     with opened_access(data, create=True) as access:
         grant = Grant(space=checks.space(space), scopes=EVERYTHING, name="one-time code")
@@ -160,18 +161,6 @@ def open_(
         note(f"open it within {CODE_SECONDS} seconds; the code can be used once")
     else:
         say(f"opened {base}/viewer in your browser")
-
-
-def _address_of_running(data: Path | None) -> str | None:
-    """Return the HTTP address of the running server; None if there is none."""
-    from commonplace.client import connection
-    from commonplace.engine.library import directory
-
-    with suppress(connection.Unusable, OSError):
-        place = connection.place_of(str(directory(data)), database_of(data) or "")
-        answer = connection.ask(place, {"kind": "status"})
-        return answer["http"] or None if answer is not None else None
-    return None
 
 
 def _check_running(base: str) -> None:
