@@ -495,6 +495,31 @@ def test_a_backup_names_the_key_that_is_not_in_it(
     assert not list((tmp_path / "two").rglob("master.key"))
 
 
+def test_a_restore_says_that_tokens_need_the_key_of_the_old_machine(
+    do: Callable[..., Ended], data: Path, tmp_path: Path
+) -> None:
+    do("remember", "a heron")
+    do("token", "create")
+    do("backup", str(tmp_path / "copy"))
+    other = ("--data", str(tmp_path / "other"))
+    restored = do("restore", str(tmp_path / "copy"), *other)
+    assert restored.code == 0 and restored.out.startswith("restored default, system.db from ")
+    assert "cannot be used yet" in restored.err and "master.key is missing" in restored.err
+    (tmp_path / "other" / "master.key").write_bytes((data / "master.key").read_bytes())
+    (tmp_path / "other" / "master.key").chmod(0o600)
+    again = do("restore", str(tmp_path / "copy"), "--overwrite", *other)
+    assert again.code == 0 and "master.key" not in again.err
+
+
+def test_what_was_asked_of_a_time_before_the_first_memory_is_told(do: Callable[..., Ended]) -> None:
+    do("remember", "a heron", "--kind", "bird")
+    for command in (("search", "heron"), ("list",), ("search", "heron", "--text")):
+        early = do(*command, "--as-of", "2020-01-01")
+        assert early.code == 1 and "nothing was stored yet at that time (2020-01-0" in early.err
+        assert "--all" not in early.err
+    assert do("list", "--kind", "fish", "--as-of", "2099-01-01").err == "nothing found\n"
+
+
 def test_a_proposal_that_is_not_there_is_not_called_a_memory(do: Callable[..., Ended]) -> None:
     do("remember", "a heron")
     gone = do("review", "accept", "zzzz")
@@ -762,12 +787,14 @@ def test_a_text_is_purged_wherever_it_is_or_was(data: Path, do: Callable[..., En
     number = "5550199"
     revised = do("remember", f"Call {number}", "--json").json["id"]
     do("revise", revised, "Write a letter")
-    hidden = do("remember", f"At home: {number}.", "--json").json["id"]
+    hidden = do("remember", f"At home: {number}." + " Or not" * 20, "--json").json["id"]
     do("forget", hidden)
     live = do("remember", "unrelated, and it stays", "--json").json["id"]
     assert do("search", number, "--text").code == 1  # nothing shows it
     refused = do("purge", "--text", number)
     assert refused.code == 2 and "former version" in refused.err and hidden[:8] in refused.err
+    told = next(line for line in refused.err.splitlines() if line.startswith(hidden[:8]))
+    assert "  At home: [masked: text]. Or not" in told and told.endswith("…")
     done = do("purge", "--text", number, "--yes", "--json").json
     assert done["memories"] == 2 and done["traces"] == postgres_engine.NO_TRACES
     for file in data.rglob("*"):

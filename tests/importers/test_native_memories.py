@@ -160,6 +160,9 @@ def test_the_commands_guard_list_and_bring_back(
     assert listed["file"] == str(file) and listed["versions"] == 1 and listed["gone_since"]
     assert run_command(["guard", "bring-back", str(file), *data]) == 0
     assert file.read_text() == "Keep me."
+    capsys.readouterr()
+    assert run_command(["guard", "bring-back", str(file), "--at", "often", *data]) == 2
+    assert "--at is not a date or time." in capsys.readouterr().err
     assert run_command(["guard", "look", str(tmp_path / "none"), *data]) == 3
     (tmp_path / "binary").write_bytes(b"\xd0\x00")
     capsys.readouterr()

@@ -144,6 +144,6 @@ def bring_back(
     from commonplace.importers import native_memories
 
     with options.memory(data, space) as memory:
-        when = options.moment(at, "until")
+        when = options.moment(at, "until", "--at")
         written = native_memories.bring_back(memory, path, as_of=when, overwrite=overwrite)
     emit({"file": str(written)}) if as_json else say(f"written: {visible(str(written))}")

@@ -6,6 +6,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from datetime import datetime
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -166,7 +167,7 @@ def search(
     if not found:
         if not as_json:
             more = "" if not by_meaning or all_ else "; --all shows improbable results"
-            note(f"nothing found{more}")
+            note(_not_yet(moment, data, space) or f"nothing found{more}")
         raise typer.Exit(NOTHING_FOUND)
 
 
@@ -204,9 +205,10 @@ def list_(
         kinds=kind, without_kinds=_left_out(kind), tags_all=tag, states=state,
         since=options.moment(since, "since"), until=options.moment(until, "until"), **details,
     )  # fmt: skip
+    moment = options.moment(as_of, "as_of")
     asked = {
-        "order": order, "limit": limit, "offset": offset,
-        "as_of": options.moment(as_of, "as_of"), "conditions": conditions,
+        "order": order, "limit": limit, "offset": offset, "as_of": moment,
+        "conditions": conditions,
     }  # fmt: skip
     answer = asking.answer("list", asked, data, space)
     found = answer["results"]
@@ -214,11 +216,22 @@ def list_(
         emit(each) if as_json else _show_found({"memory": each}, "", None)
     if not found:
         if not as_json:
-            note("nothing found")
+            note(_not_yet(moment, data, space) or "nothing found")
         raise typer.Exit(NOTHING_FOUND)
     left = answer["total"] - offset - len(found)
     if left > 0 and not as_json:
         note(f"{left:,} more; see them with --limit, or --offset {offset + len(found)}.")
+
+
+def _not_yet(as_of: datetime | str | None, data: Path | None, space: str) -> str:
+    """Say that nothing at all was stored at the time that is asked for; else empty."""
+    if as_of is None:
+        return ""
+    asked = {"order": "oldest", "limit": 1, "offset": 0, "as_of": as_of, "conditions": {}}
+    if asking.answer("list", asked, data, space)["results"]:
+        return ""
+    shown = local(as_of) if isinstance(as_of, datetime) else as_of
+    return f"nothing found: nothing was stored yet at that time ({shown})"
 
 
 def _explain(answer: Mapping[str, Any]) -> None:

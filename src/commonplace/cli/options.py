@@ -372,18 +372,19 @@ def _how_to_create(space: str) -> str:
     return f'Store something first: commonplace remember "…"{named}.'
 
 
-def moment(value: str | None, name: str) -> datetime | str | None:
+def moment(value: str | None, name: str, option: str = "") -> datetime | str | None:
     """Parse a time as typed by a person: a date, `yesterday`, `7d`; local unless it has a time
     zone.
 
     A date means its end for `until`; for `at` it stays a date: midnight in UTC. A period means its
-    start, its end for `until` and `as_of`, and the day in its middle for `at`.
+    start, its end for `until` and `as_of`, and the day in its middle for `at`. `option` is the name
+    of the option in errors, if it is not `name`.
     """
     from commonplace.text import dates
 
     if value is None:
         return value
-    option = name if name.isupper() else f"--{name.replace('_', '-')}"
+    option = option or (name if name.isupper() else f"--{name.replace('_', '-')}")
     try:
         at = datetime.fromisoformat(value)
         if len(value) <= 10 and name == "until":

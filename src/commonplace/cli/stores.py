@@ -132,11 +132,25 @@ def restore(
         )
         again = sorted(revoked & by_state(library.path)[1])
     parts = report.as_dict() | {"valid_again": again}
-    tell(as_json, parts, f"restored from {visible(str(source))}")
+    held = ", ".join([*report.spaces, *report.files])
+    tell(as_json, parts, f"restored {held} from {visible(str(source))}")
+    if report.files and not as_json:
+        _check_master_key(library.path)
     if again and not as_json:
         names = ", ".join(each[:8] for each in again)
         note(f"Tokens that were revoked after the backup are valid again: {names}."
              " Revoke them with: commonplace token revoke ID")  # fmt: skip
+
+
+def _check_master_key(data: Path) -> None:
+    """Say that restored tokens and keys cannot be used with the master key that is there."""
+    from commonplace.cli.access import damaged
+
+    try:
+        list(damaged(data))
+    except CommonplaceError as error:
+        note(f"The memories are restored; tokens, accounts and keys cannot be used yet:"
+             f" {visible(error.message)} {visible(error.hint)}")  # fmt: skip
 
 
 def move(

@@ -104,8 +104,9 @@ def _texts(row: Row, columns: Iterable[str]) -> Texts:
 
 
 def _excerpt(text: str, secret: secrets.Secret) -> str:
-    before = secrets.mask(text[max(0, secret.start - EXCERPT) : secret.start])[0]
-    after = secrets.mask(text[secret.stop : secret.stop + EXCERPT])[0]
+    first, last = max(0, secret.start - EXCERPT), secret.stop + EXCERPT
+    before = ("…" if first else "") + secrets.mask(text[first : secret.start])[0].lstrip()
+    after = secrets.mask(text[secret.stop : last])[0].rstrip() + ("…" if last < len(text) else "")
     return " ".join(f"{before}{secrets.mark(secret.kind)}{after}".split())
 
 
