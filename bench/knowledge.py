@@ -1,7 +1,7 @@
 """The knowledge graph's query as a tool, against the bare SQL that such a call needs.
 
-A call reads what is known of an entity and writes one durable audit row, so both are in its floor:
-the SELECT of what is shown, and the INSERT, the head of the chain and the COMMIT, by themselves.
+A call reads what is known of an entity and writes one audit row, so both are in its floor: the
+SELECT of what is shown, and the INSERT, the head of the chain and the COMMIT, by themselves.
 Everything is CPU time of the one thread that does it, measured in turn with warm pages; an empty
 call, and the tool's own share without the gate, stand beside.
 """
@@ -89,7 +89,7 @@ def measure(triples: int, queries: int) -> tuple[list[Row], list[str]]:
             values={"p50": handled, "bare p50": selected},
         ),
     ], [
-        "a call's bare SQL: the SELECT of what is shown, and the durable audit row;"
+        "a call's bare SQL: the SELECT of what is shown, and the audit row;"
         f" an empty call through the gate takes {milliseconds(empty)}"
     ]  # fmt: skip
 

@@ -51,7 +51,7 @@ _CLIENT = {"name": "bench", "version": "1"}
 
 
 def environment(**more: str) -> dict[str, str]:
-    """Ours, with compiled bytecode as an installation leaves it, and nobody's settings."""
+    """This process's environment without settings of Commonplace; Python may write bytecode."""
     unwanted = ("PYTHONDONTWRITEBYTECODE", "COMMONPLACE_")
     kept = {k: v for k, v in os.environ.items() if not k.startswith(unwanted)}
     return {**kept, **more}
@@ -214,7 +214,7 @@ def over_http(plan: speed.Plan) -> Section:
         "CPU of the server process; both servers run at the same time, rounds in turn, medians",
         "the queries are a fixed list, asked before: their vectors come from the query cache",
         f"stateless, JSON answers, one connection, {calls} calls a round, {rounds} rounds",
-        "every call of ours also writes an audit row, and that to disk before it answers",
+        "every call of ours also commits an audit row before it answers, without a sync",
     ]
     return Section("Server over streamable HTTP", rows, notes)
 

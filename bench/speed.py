@@ -515,7 +515,9 @@ def vectors(plan: Plan) -> Section:
             values={"p50": by_meaning, "floor p50": slow},
         ),
     ]
-    note = "sqlite-vec: vec0 with float[384], k = 10, through apsw; ratio: how much faster"
+    note = (
+        f"sqlite-vec: vec0 with float[{DIMENSIONS}], k = 10, through apsw; ratio: how much faster"
+    )
     return Section("Vector leg", rows, [READY, note])
 
 
