@@ -159,7 +159,7 @@ def newest(
 def mentioning(
     rows: Rows, space: str, text: str, among: int, limit: int, without: str
 ) -> list[dict[str, Any]]:
-    """Return rows whose stored result contains this text, newest first.
+    """Return rows of successful calls whose stored result contains this text, newest first.
 
     Only the newest `among` rows are searched. Rows of tools whose names begin with `without` are
     left out.

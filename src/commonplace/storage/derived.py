@@ -53,9 +53,10 @@ def _chunk_codes(read: Reader) -> Memo[bytes]:
 
 
 def _english_code(chunk: str) -> bytes | tuple[()]:
-    """Return the codes of a chunk of an English text.
+    """Return the codes of a chunk of an English text; raise KeyError for one of another language.
 
-    Return `b""` for a word that shows that the text is not English.
+    Without codes, return `b""` for a stop word, which shows that the text is English, and `()` for
+    any other chunk.
     """
     terms, shows_it = read_english(chunk)
     codes = _codes[terms[0]] if len(terms) == 1 else b"".join([_codes[t] for t in terms])
@@ -101,7 +102,7 @@ def _codes_of(text: str) -> list[Any]:
             if b"" in codes:
                 return codes
         except KeyError:
-            pass  # The word is not English.
+            pass  # A chunk is of another language.
     return list(map(_chunk_codes(reader(text, chunks)).__getitem__, chunks))
 
 

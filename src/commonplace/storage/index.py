@@ -129,7 +129,7 @@ class Snapshot:
     signs: NDArray[np.uint8]
     """The sign bits of the vectors in a large space; else empty."""
     partial: Ints
-    """Whether the first part of each vector is zero; used with sign bits only."""
+    """The vectors whose first part is zero, by row; used with sign bits only."""
     since: int
     """While a large space is loading: the number of the oldest memory included; else 0."""
 
@@ -172,8 +172,8 @@ class Snapshot:
     @cached_property
     def _by_owner(self) -> NDArray[np.intp] | None:
         """The order of the vectors by their owners; None if they are stored in that order."""
-        lie_so = bool((self.owner[1:] >= self.owner[:-1]).all())
-        return None if lie_so else np.argsort(self.owner, kind="stable")
+        in_order = bool((self.owner[1:] >= self.owner[:-1]).all())
+        return None if in_order else np.argsort(self.owner, kind="stable")
 
     def first_vectors(self, positions: Sequence[int] | Ints) -> tuple[NDArray[np.intp], Flags]:
         """Return the first vector of each position, and whether it has one.
@@ -460,7 +460,7 @@ class SpaceIndex:
         self._snapshot = self._freeze()
 
     def _embedded_late(self, connection: Rows, embedded: Flags, nums: set[int]) -> list[int]:
-        """Return memories that have only got their first vectors.
+        """Return the memories whose only change is that they got their first vectors.
 
         Their vectors are appended, and they keep their positions. Other memories with new vectors
         are added to `nums`.
@@ -486,27 +486,27 @@ class SpaceIndex:
     def _append(self, connection: Rows, nums: list[int] | None) -> None:
         first = self._columns["num"].size
         columns = self._read_columns(connection, nums)
-        where = columns["num"]
-        alive = np.ones(first + len(where), np.bool_)
+        appended = columns["num"]
+        alive = np.ones(first + len(appended), np.bool_)
         alive[:first] = self._alive
         if nums is not None:
             places = self._places(nums)
             alive[places[places >= 0]] = False
         self._alive = alive
-        if not len(where):
+        if not len(appended):
             return
         for name, values in columns.items():
             if nums is None:
                 self._columns[name].reserve(len(values))
             self._columns[name].extend(values)
         if nums is None:
-            self._loaded = len(where)
+            self._loaded = len(appended)
         else:
-            self._moved.update((num, first + i) for i, num in enumerate(where.tolist()))
-        self._append_terms(connection, nums, where, first)
-        self._append_messages(connection, nums, where, first)
-        self._append_projects(connection, nums, where, first)
-        self._append_vectors(connection, nums, where, np.arange(first, first + len(where)))
+            self._moved.update((num, first + i) for i, num in enumerate(appended.tolist()))
+        self._append_terms(connection, nums, appended, first)
+        self._append_messages(connection, nums, appended, first)
+        self._append_projects(connection, nums, appended, first)
+        self._append_vectors(connection, nums, appended, np.arange(first, first + len(appended)))
 
     def _places(self, nums: Sequence[int]) -> NDArray[np.int64]:
         """Return the current position of each memory; -1 if it has none."""
@@ -563,7 +563,7 @@ class SpaceIndex:
         return columns
 
     def _append_terms(
-        self, connection: Rows, nums: list[int] | None, where: Ints, first: int
+        self, connection: Rows, nums: list[int] | None, appended: Ints, first: int
     ) -> None:
         parts: tuple[list[NDArray[Any]], ...] = ([], [], [])
         lengths = self._columns["length"].view[first:]
@@ -576,7 +576,7 @@ class SpaceIndex:
             wrong = np.flatnonzero(sums != np.fromiter(totals, np.int64, len(rows)))
             if len(wrong):
                 raise damaged_index(f"the terms of row {memories[wrong[0]]}")
-            at = positions_of(where, numbers, "terms", count)
+            at = positions_of(appended, numbers, "terms", count)
             count += len(rows)
             postings = np.frombuffer(b"".join(blobs), POSTING)
             counts = np.fromiter(map(len, blobs), np.int64, len(rows)) // POSTING.itemsize
@@ -588,8 +588,8 @@ class SpaceIndex:
             positions = np.repeat((first + at).astype(np.int32), counts)
             for each, values in zip(parts, (postings["term"], positions, times), strict=True):
                 each.append(values)
-        if count != len(where):
-            raise damaged_index(f"{len(where)} memories have {count} lists of terms")
+        if count != len(appended):
+            raise damaged_index(f"{len(appended)} memories have {count} lists of terms")
         for growing, some in zip(self._tail, parts, strict=True):
             growing.extend(concatenated(some, growing))
         if self._tail[0].size > max(
@@ -603,12 +603,12 @@ class SpaceIndex:
         self._tail = (Growing(np.uint64), Growing(np.int32), Growing(np.uint8))
 
     def _append_messages(
-        self, connection: Rows, nums: list[int] | None, where: Ints, first: int
+        self, connection: Rows, nums: list[int] | None, appended: Ints, first: int
     ) -> None:
         sessions, speakers = self._sessions, self._speakers
         for rows in self._batches(index_rows.messages(connection, self._wanted(nums))):
             numbers = np.fromiter((row[0] for row in rows), np.int64, len(rows))
-            at = first + positions_of(where, numbers, "a line")
+            at = first + positions_of(appended, numbers, "a line")
             codes = [sessions.setdefault((row[1], row[2]), len(sessions)) for row in rows]
             self._columns["session"].view[at] = codes
             self._columns["place"].view[at] = [row[3] for row in rows]
@@ -617,20 +617,20 @@ class SpaceIndex:
             ]
 
     def _append_projects(
-        self, connection: Rows, nums: list[int] | None, where: Ints, first: int
+        self, connection: Rows, nums: list[int] | None, appended: Ints, first: int
     ) -> None:
         found = index_rows.project_labels(connection, self._wanted(nums))
         numbers = np.fromiter(sorted(found), np.int64, len(found))
-        at = first + positions_of(where, numbers, "a label")
+        at = first + positions_of(appended, numbers, "a label")
         self._columns["project"].view[at] = [
             self._projects.setdefault(tuple(sorted(found[num])), len(self._projects))
             for num in numbers.tolist()
         ]
 
     def _append_vectors(
-        self, connection: Rows, nums: list[int] | None, where: Ints, positions: Ints
+        self, connection: Rows, nums: list[int] | None, appended: Ints, positions: Ints
     ) -> None:
-        """Append the vectors of the memories in `where`, which are at these positions."""
+        """Append the vectors of the memories in `appended`, which are at these positions."""
         if self.model is None:
             return
         number = derived.known_model(connection, self.space, self.model[0], self.model[1])
@@ -640,7 +640,7 @@ class SpaceIndex:
         begun = self._owner.size
         if nums is None:
             for growing in (*self._vectors, self._scales, self._owner):
-                growing.reserve(len(where))
+                growing.reserve(len(appended))
         for rows in self._batches(index_rows.vectors(connection, self._wanted(nums), number)):
             memories, ordinals, starts, stops, blobs, totals = zip(*rows, strict=True)
             numbers, ordinal, start, stop = (
@@ -653,7 +653,7 @@ class SpaceIndex:
             if len(wrong) or set(map(len, blobs)) != {size}:
                 raise damaged_index(f"a vector of row {memories[wrong[0] if len(wrong) else 0]}")
             packed = np.frombuffer(b"".join(blobs), np.uint8).reshape(-1, size)
-            at = positions_of(where, numbers, "a vector", self._owner.size - begun)
+            at = positions_of(appended, numbers, "a vector", self._owner.size - begun)
             self._scales.extend(np.ascontiguousarray(packed[:, :4]).view("<f4")[:, 0])
             rows_of_parts = Vectors.split(packed[:, 4:].view(np.int8), self._parts).parts
             for growing, matrix in zip(self._vectors, rows_of_parts, strict=True):

@@ -32,7 +32,7 @@ class Rows(Protocol):
 
     @property
     def in_transaction(self) -> bool:
-        """Whether a transaction is open. An engine ends a damaged transaction itself."""
+        """Whether a transaction is open; after some errors, the engine has ended it itself."""
 
     def execute(self, statements: str, bindings: Any = None, /) -> Any:
         """Run a statement; the result can be iterated, and has `fetchone` and `fetchall`."""
@@ -88,7 +88,7 @@ class Store(Protocol):
 
     @property
     def path(self) -> Path:
-        """The file of the space; its other files are in the same directory."""
+        """The file of the space, or the path that it would have; other files are beside it."""
 
     @property
     def space(self) -> str:
@@ -109,9 +109,9 @@ class Store(Protocol):
         """Make all writes of the block one unit of work; nested blocks join it."""
 
     def after_commit(self, act: Callable[[], None]) -> None:
-        """Call a function after the commit of this thread's open unit, or now if no unit is open.
+        """Call a function after the commit of this thread's `unit` block, or now without a block.
 
-        If the unit fails, the function is not called.
+        If the block fails, the function is not called.
         """
 
     def write(
@@ -231,7 +231,7 @@ class Watch(Protocol):
     """Reports whether any process has changed anything."""
 
     def version(self) -> tuple[int, int]:
-        """Return a value that differs after every commit."""
+        """Return a value that differs after every commit that changed content."""
 
     def close(self) -> None:
         """Close the connection; the next call opens it again."""
@@ -242,7 +242,7 @@ class ProcessLock(Protocol):
 
     @property
     def is_held(self) -> bool:
-        """Whether this process holds the lock; False once another process has taken it."""
+        """Whether this process holds the lock; False once another is known to have taken it."""
 
     def guard_writes(self) -> AbstractContextManager[None]:
         """Refuse writes of this thread in the block if another process has taken the lock.
@@ -281,7 +281,7 @@ class Coordination(Protocol):
         """Make processes look for requests from now on."""
 
     def request(self, store: Store, identity: str, turn: int) -> None:
-        """Request work for a space; the request is committed with the store's open unit."""
+        """Request work for a space; the request is durable when the store's open unit is."""
 
     def requests(self) -> list[WorkRequest]:
         """Return all requests, oldest first."""

@@ -1,8 +1,8 @@
 """The tables of a space, and the migration steps for older files.
 
 Every table has a column `space`, so that the same statements work on an engine where spaces share
-tables. Tables listed in `tables.py` are versioned and hashed; the others are derived from them or
-append-only.
+tables. The tables declared in `tables.py` have row hashes, and those in its `VERSIONED` keep former
+rows in `versions`. Most other tables are derived from these.
 """
 
 from __future__ import annotations

@@ -55,7 +55,7 @@ CREATE TABLE users (
 CREATE TABLE settings (name TEXT NOT NULL PRIMARY KEY, value BLOB NOT NULL) WITHOUT ROWID;
 """
 
-# ---- The OAuth tables: clients, codes, refresh families. Part of step 1 until a release. ----
+# ---- The OAuth tables: clients, codes, families of tokens, sign-ins. They belong to step 1. ----
 OAUTH_TABLES = """
 CREATE TABLE oauth_clients (
   id TEXT NOT NULL PRIMARY KEY, secret BLOB, metadata TEXT NOT NULL, created_at BIGINT NOT NULL,
@@ -133,7 +133,7 @@ def open_system(data: Path) -> Store:
             make_private(path.parent)
             sync_directory(path.parent.parent)
         check_runtime(path.parent)
-        recover(path.parent)  # Finish or undo a restore that was killed.
+        recover(path.parent)  # This undoes a restore that was killed.
         new = not path.exists()
         store = Store(path, NAME, steps=SYSTEM_MIGRATIONS)
         if new:

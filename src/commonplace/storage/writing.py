@@ -201,7 +201,7 @@ class Writer(Generic[C]):
 
     @contextlib.contextmanager
     def idle(self) -> Iterator[None]:
-        """Block the writer while no transaction is open."""
+        """Commit what is pending, and keep out all units during the block."""
         self._lock.acquire()
         try:
             if self._batch is not None:
@@ -270,7 +270,7 @@ class Unit:
 
     @property
     def changed(self) -> bool:
-        """Whether the unit has written anything."""
+        """Whether the unit has recorded its operation, because it changed content."""
         return bool(self._seq)
 
     def next_num(self) -> int:

@@ -23,7 +23,10 @@ ANALYSIS_VERSION: int = 1
 """Incremented when the same text yields other tokens, which makes older index entries stale."""
 
 PREFIX_MARK = "ˑ"
-"""The first character of a token that is the prefix of a long word."""
+"""The first character of a token that is the prefix of a long Cyrillic word.
+
+It also joins the parts of a number such as 3.11 or 2026-05-31.
+"""
 
 _LONGEST_WHOLE = 64
 _MOST_PARTS = 6
@@ -31,6 +34,8 @@ DETECTION_WORDS = 200
 _MEMO_SIZE = 32_768
 
 # --- finding words -----------------------------------------------------------------------------
+# A chunk is what `_ASCII_WORDS` or `_words()` matches: words with the signs that join them, such as
+# `don't`, `foo_bar` or `3.11`; a run of letters of a script without spaces; a flag; or an emoji.
 
 _HAN = "\u2e80-\u2fdf\u3005-\u3007\u3021-\u3029\u3038-\u303b\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff"
 _HAN += "\U00020000-\U000323af"
@@ -197,7 +202,10 @@ def _parts(piece: str) -> list[str]:
 
 
 def _words_of(chunk: str) -> tuple[list[str], str]:
-    """Return the folded words of a chunk, and the joined chunk if that is a different word."""
+    """Return the folded words of a chunk, and the whole chunk as one word, or an empty string.
+
+    The whole is `foobar` for `foo_bar`, and `cplusplus` for `C++`.
+    """
     if not chunk.isascii():
         chunk = _plain(chunk)
     sign = ""
@@ -343,7 +351,7 @@ def _languages(text: str, chunks: list[str]) -> tuple[str, str]:
 
 
 def seems_english(text: str) -> bool:
-    """Return whether a text is ASCII and shows no sign of another language."""
+    """Return whether a text is ASCII and its language is detected as English, the default."""
     return text.isascii() and _languages(text, ascii_chunks(text))[1] == "english"
 
 
@@ -360,13 +368,13 @@ def _pairs(run: str) -> list[str]:
 
 
 def _lone_ideographs(run: str) -> list[str]:
-    """Return ideographs without a neighbouring one; in 猫が好き, both are words."""
+    """Return the ideographs without a neighbouring one: in 猫が好き, 猫 and 好."""
     han = [False, *(script_of(c) == "han" for c in run), False]
     return [c for at, c in enumerate(run, 1) if han[at] and not (han[at - 1] or han[at + 1])]
 
 
 def _asked_run(run: str) -> list[str]:
-    """Return the tokens of unspaced text in a query."""
+    """Return the tokens of unspaced text in a query: pairs without a question, and lone words."""
     tokens = [pair for pair in _pairs(run) if pair not in QUESTION_PAIRS]
     if len(run) > 1:
         if script_of(run[0]) in _JAPANESE:
@@ -377,7 +385,11 @@ def _asked_run(run: str) -> list[str]:
 
 
 def _indexed_run(run: str, seen: set[str]) -> list[str]:
-    """Return the tokens of unspaced text; each ideograph is also a token, once in a text."""
+    """Return the tokens of unspaced text: its pairs of characters, and some single ones.
+
+    Each ideograph is a token too, once in a text, and so is the first syllable of a short Korean
+    word. `seen` holds the ideographs of the text so far.
+    """
     tokens = _pairs(run)
     if len(run) > 1:
         script = script_of(run[0])
@@ -480,7 +492,10 @@ def analyse_query(text: str) -> list[str]:
 
 
 def token_spans(text: str) -> Iterator[tuple[int, int, tuple[str, ...]]]:
-    """Yield (start, stop, tokens) of each chunk of the text, including stop words."""
+    """Yield (start, stop, tokens) of each chunk, or pair of unspaced characters, in a text.
+
+    Stop words are included.
+    """
     shape = _ASCII_WORDS if text.isascii() else _words()
     chunks = [match.span() for match in shape.finditer(text)]
     first = [text[start:stop] for start, stop in chunks[:DETECTION_WORDS]]

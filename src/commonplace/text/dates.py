@@ -1,6 +1,6 @@
 """Parse periods of time in natural language: yesterday, two weeks ago, last Tuesday, in April.
 
-A period is a half-open pair of local times. Names are English; dates are in ISO 8601.
+A period is a half-open pair of local times. Words are English; dates in digits are ISO 8601.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def _months(year: int, month: int, now: datetime, count: int = 1) -> Period:
 def _back(number: int, unit: str, now: datetime) -> datetime:
     """Return the time some units ago.
 
-    A month ago is the same day of the month, or its last day.
+    A month ago is the same day of the last month, or its last day if there is no such day.
     """
     if unit in ("month", "year"):
         index = now.year * 12 + now.month - 1 - number * (12 if unit == "year" else 1)

@@ -68,7 +68,10 @@ def extension_of(name: str) -> str:
 
 
 def kind_of(name: str, data: bytes) -> str:
-    """Return the kind of a file; raise InvalidInput if its name and its first bytes disagree."""
+    """Return the kind of a file, which is its extension.
+
+    Raise InvalidInput if the kind is not supported, or the first bytes are not those of this kind.
+    """
     extension = extension_of(name)
     if extension not in KNOWN:
         said = f".{extension}" if extension else "no extension"
@@ -287,7 +290,7 @@ def _joined(parts: Iterator[str]) -> str:
 
 
 def confine() -> None:
-    """Limit memory and CPU time, where the system can enforce it."""
+    """Limit memory and CPU time, and forbid writing files, where the system can enforce it."""
     with contextlib.suppress(ImportError, ValueError, OSError):
         import resource
 

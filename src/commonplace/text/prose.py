@@ -118,13 +118,13 @@ def fit(items: Sequence[Item | tuple[str, str, str]], tokens: int) -> Fitted:
     Pass `left_out` to `envelope`, which states how many items are missing. The envelope itself
     takes about 80 tokens; with fewer tokens, no item fits.
     """
-    room = tokens * 4 - _size(envelope([], _MODEL_NONCE, left_out=10**9))
+    room = tokens * 4 - _size(envelope([], _SAMPLE_NONCE, left_out=10**9))
     fitted: list[Item] = []
     for given in items:
         item = Item(*given)
         # A text that does not fit without escapes does not fit with escapes either.
         whole = len(item.text) <= room
-        frame = _size(_item_block(_MODEL_NONCE, _line(item.id), _line(item.provenance), "")) + 1
+        frame = _size(_item_block(_SAMPLE_NONCE, _line(item.id), _line(item.provenance), "")) + 1
         size = _size(neutral(item.text)) if whole else 0
         if whole and frame + size <= room:
             fitted.append(item)
@@ -166,7 +166,7 @@ def _occurs(nonce: str, written: Sequence[tuple[str, str, str]]) -> bool:
     )
 
 
-_MODEL_NONCE = "0" * 16
+_SAMPLE_NONCE = "0" * 16  # as long as a random nonce, to measure an envelope
 
 
 def _opening_tag(nonce: str) -> str:

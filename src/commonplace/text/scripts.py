@@ -93,7 +93,7 @@ def script_of(character: str) -> str:
 
 
 def dominant_script(text: str) -> str:
-    """Return the script of most of the text, judged by about its first 2,000 letters.
+    """Return the script of most letters, judged by the start of a text: at least 1,000 letters.
 
     The result is latin, cyrillic, han, kana, hangul, greek, arabic, hebrew, thai, devanagari,
     other, or none if there is no letter. Kana means Japanese, including its ideographs.

@@ -80,7 +80,7 @@ def _has_long_run(text: str) -> bool:
 
 def _in(text: str) -> Iterator[Secret]:
     """Yield the secrets of a short text; they may overlap."""
-    yield from _blocks(text)
+    yield from _in_urls_and_commands(text)
     if _has_long_run(text):  # This is faster than the pattern.
         for run in _RUN.compiled.finditer(text):
             for start, stop, kind in _tokens(run[0]):
@@ -226,7 +226,7 @@ def _is_placeholder(value: str) -> bool:
 
 
 def _mixed(value: str) -> bool:
-    """Return whether a value looks random: letters and digits, or an unusual order of cases."""
+    """Return whether a value looks random: it has a digit, or mixes cases unlike a title."""
     if _is_placeholder(value) or _entropy(value) < 3.0:
         return False
     upper, lower = any(map(str.isupper, value)), any(map(str.islower, value))
@@ -234,7 +234,7 @@ def _mixed(value: str) -> bool:
 
 
 def _is_key(value: str) -> bool:
-    """Return whether a value can be a key or token: letters and digits, mixed."""
+    """Return whether a value can be a key or token: letters with digits, or long mixed case."""
     if _is_placeholder(value) or _CODE.compiled.search(value):
         return False
     digits = sum(map(str.isdigit, value))
@@ -300,7 +300,7 @@ def _private_keys(text: str) -> Iterator[Secret]:
         yield Secret(*match.span("v"), "private key")
 
 
-def _blocks(text: str) -> Iterator[Secret]:
+def _in_urls_and_commands(text: str) -> Iterator[Secret]:
     """Yield secrets in URLs and command lines; a pattern is used only if its usual word occurs."""
     if "://" in text:
         for match in _ADDRESS.compiled.finditer(text):
@@ -386,14 +386,14 @@ _TOKENS = (
     ("age key", "AGE-SECRET-KEY-1", "AGE-SECRET-KEY-1[A-Z0-9]{58}"),
     ("access token", "cpt_ cpo_ cpr_", f"cp[tor]_{_ID}{{40,}}"),
 )  # fmt: skip
-_SPLIT = [
+_TOKEN_PATTERNS = [
     (kind, tuple(words.split()), _Pattern(_START + expression))
     for kind, words, expression in _TOKENS
 ]
 
 
 def _tokens(run: str) -> Iterator[Secret]:
-    for kind, words, pattern in _SPLIT:
+    for kind, words, pattern in _TOKEN_PATTERNS:
         for word in words:
             if word in run:
                 break

@@ -110,8 +110,8 @@ class Result:
 class PostgresRows:
     """`ports.Rows` on a connection in a transaction. Its errors are those of this package.
 
-    Statements that return no rows are postponed. They are sent together with the next statement
-    that returns rows, in one round trip; the first of these begins the transaction. The error of a
+    Writes that return no rows are postponed. They are sent together with the next statement that
+    returns rows, in one round trip; the first round trip begins the transaction. The error of a
     postponed statement is raised then, or at the end of its part of the unit.
     """
 

@@ -1,8 +1,8 @@
 """The tables in PostgreSQL, translated from SQLite's migration steps, with policies and roles.
 
-There are two schemas, `spaces` and `system`. Every table of `spaces` has row-level security: a
-transaction sees only the rows of the space that it has set. `system` belongs to another role, to
-which the application's role must switch (SET ROLE).
+There are two schemas, SPACES and SYSTEM. Every table of SPACES with a column `space` has row-level
+security: a transaction sees only the rows of the space that it has set. The tables of SYSTEM are
+granted to another role, to which the application's role must switch (SET ROLE).
 """
 
 from __future__ import annotations

@@ -32,7 +32,7 @@ class SystemStore(PostgresStore):
     """The system tables, which belong to no space. The store holds the pool while it is open."""
 
     def watch(self) -> Watch:
-        """Return an object that reports changes in any space.
+        """Return an object that reports changes of the system tables.
 
         Its version also changes with time: a failover may lose commits and reuse their numbers, and
         a revocation under a reused number must still be noticed.
@@ -86,7 +86,7 @@ class PostgresSpaces:
             return [row[0] for row in rows.execute("SELECT name FROM spaces ORDER BY name")]
 
     def file(self, name: str) -> Path:  # noqa: ARG002
-        """Raise InvalidInput: a space in PostgreSQL is not a file."""
+        """Raise StorageUnavailable: a space in PostgreSQL is not a file."""
         raise StorageUnavailable(
             "A space in PostgreSQL is not a file.", hint="Use the tools of the database."
         )

@@ -224,7 +224,7 @@ class PostgresStore(Units[PostgresRows]):
     def __init__(self, pool: Pool, part: Part, space: str, path: Path) -> None:
         super().__init__(space, _Session(pool, part, space))
         self.path = path
-        """The directory for local files."""
+        """The path that a file of the space would have; local files are stored beside it."""
         self._pool = pool
         self._part = part
 

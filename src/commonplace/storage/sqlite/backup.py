@@ -80,7 +80,7 @@ def backup(
     system: bool | None = None,
     progress: Progress | None = None,
 ) -> BackupReport:
-    """Copy spaces into a new directory while others write; it contains all committed writes.
+    """Copy spaces into a new directory while others write; earlier commits are all in it.
 
     With `system`, or without `spaces`, it also contains the files that belong to no space. The
     directory appears complete and verified, or not at all.

@@ -19,7 +19,7 @@ WORK = "workflows"
 
 
 class FileLock:
-    """`ports.ProcessLock` as a file lock. The system releases it only when the process ends."""
+    """`ports.ProcessLock` as a file lock, which is held until its release or the process's end."""
 
     is_held = True
 

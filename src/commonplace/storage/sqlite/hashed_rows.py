@@ -1,4 +1,4 @@
-"""Read every row that has a hash, even a damaged one, and report whether it matches the hash."""
+"""Read every row of `TABLES`, even a damaged one, and report whether it matches its hash."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ class Census:
 def take_census(
     connection: Connection, space: str, progress: Callable[[int], None] | None = None
 ) -> Census:
-    """Read all rows that have hashes. The digest does not depend on the name of the space."""
+    """Read all rows of `TABLES`. The digest does not depend on the name of the space."""
     census, content, seen = Census(), hashlib.sha256(), 0
     for table in TABLES.values():
         first_seen = seen

@@ -1,8 +1,8 @@
 """Maintenance of SQLite files: backups, checks, repair.
 
-Repair never changes or deletes a row. Derived rows that do not match the text are replaced in one
-transaction. Only if the structure of the file is broken, all rows are copied to a new file, which
-replaces the old one if no row was lost.
+Repair never changes or deletes content. Derived rows that do not match the text are replaced in one
+transaction; damaged counters are reset. Only if the structure of the file is broken, all rows are
+copied to a new file, which replaces the old one if no row was lost.
 """
 
 from __future__ import annotations
@@ -120,7 +120,8 @@ class SqliteMaintenance:
     def repair(self, space: str, *, progress: Progress | None = None) -> Repair:
         """Rebuild derived rows that do not match the text, in one transaction.
 
-        No row is changed or lost. Rows that do not match their hash are only reported.
+        No content is changed or lost: rows of content that do not match their hash are only
+        reported. Damaged counters are reset.
         """
         before = self.check(space, progress=progress)
         rebuilt: list[str] = []

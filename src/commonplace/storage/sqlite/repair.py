@@ -1,4 +1,4 @@
-"""Rebuild the data derived from the rows, without ever changing a row."""
+"""Rebuild the data derived from the rows, without ever changing content."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from commonplace.storage import derived, outbox, schema
 from commonplace.storage.database import Connection
 from commonplace.storage.derived import Model, Passage
 from commonplace.storage.ports import Contents
-from commonplace.storage.reports import Diagnosis
+from commonplace.storage.reports import RESTORE, Diagnosis
 from commonplace.storage.sqlite import Store
 from commonplace.storage.sqlite.check import (
     DERIVED,
@@ -65,7 +65,9 @@ def rebuild(store: Store, library: Contents, diagnosis: Diagnosis) -> list[str]:
         for num in done.get("lexemes", set()) | done.get("passages", set()):
             derived.touch(unit, num)
         if _row_counts(connection, store.space) != before:
-            raise StorageCorrupt("The rebuild would have lost rows; nothing was changed.")
+            raise StorageCorrupt(
+                "The rebuild would have lost rows; nothing was changed.", hint=RESTORE
+            )
     return rebuilt + list(done)
 
 

@@ -59,7 +59,10 @@ def salvage(
 def _save(
     library: Contents, space: str, target: Path, progress: Progress | None = None
 ) -> tuple[dict[str, int], list[str], int]:
-    """Return the saved rows of each table, the lost rows, and the change counter at that time."""
+    """Write the intact rows of a space into a new file.
+
+    Return the number of saved rows of each table, the lost rows, and the change counter then.
+    """
     path = library.file(space)
     if not path.exists():
         raise NotFound(f"There is no space named {space}.", field="space")

@@ -115,7 +115,7 @@ class Store(Units[Connection]):
     """The file of one space. Thread-safe; several processes may each open a Store of the file."""
 
     def __init__(self, path: Path, space: str, steps: Sequence[schema.Step] | None = None) -> None:
-        self._session = _Session(self._writable, self._check_file)
+        self._session = _Session(self._connect_to_write, self._check_file)
         super().__init__(space, self._session)
         self.path = path
         self._steps = schema.MIGRATIONS if steps is None else steps
@@ -174,7 +174,7 @@ class Store(Units[Connection]):
         self._refuse_other_file()
         return connect(self.path)
 
-    def _writable(self) -> Connection:
+    def _connect_to_write(self) -> Connection:
         if self._sealed is not None:
             raise readonly.write_refused(self.path)
         return self._connect()

@@ -232,7 +232,10 @@ def delete(live: Path, *, unused: str | None = None) -> None:
 
 def _refuse_used(connection: Connection, live: Path, space: str) -> None:
     if operations.ends(connection, space) != (0, 0) or audit.read_head(connection, space)[0]:
-        raise StorageUnavailable(f"{live.name} is in use.", hint="Leave it.")
+        raise StorageUnavailable(
+            f"{live.name} is not deleted: something is stored in it.",
+            hint="Delete the space instead, if its content is not needed.",
+        )
 
 
 def close_space(library: Contents, space: str) -> None:

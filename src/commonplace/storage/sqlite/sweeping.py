@@ -24,7 +24,10 @@ _REMAINING = (
 
 
 def sweep(store: Store, windows: Set[bytes]) -> Swept:
-    """Truncate the log, search for these bytes, and rewrite the file if it contains any of them."""
+    """Truncate the log and search the files for these bytes.
+
+    Rewrite the space's file if it contains some that are in no remaining row.
+    """
     store.checkpoint()
     files, scanned, found = _scan(store, windows)
     if found - _remaining(store, found):
