@@ -326,7 +326,7 @@ def test_closing_ends_a_call_that_is_waiting(bench: Bench) -> None:
 
     closer = threading.Thread(target=close_once_asked)
     closer.start()
-    assert "was closed" in bench.failure()
+    assert "were closed here" in bench.failure()
     closer.join()
 
 

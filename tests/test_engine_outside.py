@@ -38,9 +38,9 @@ def _purge_while(data: Path, write: Callable[[], None]) -> int:
     thread.start()
     changed = 0
     while thread.is_alive():
-        changed += len(list(outside._transcripts(data, [SECRET])))
+        changed += len(list(outside._clean_transcripts(data, [SECRET])))
     thread.join()
-    list(outside._transcripts(data, [SECRET]))
+    list(outside._clean_transcripts(data, [SECRET]))
     return changed
 
 
@@ -82,18 +82,18 @@ def test_a_transcript_is_recognised_and_read_on_after_a_purge(tmp_path: Path) ->
     path = _file(tmp_path)
     path.write_text(_line(0, SECRET.decode()) + _line(1) + _line(2, SECRET.decode()))
     before = path.stat()
-    assert list(outside._transcripts(tmp_path, [SECRET])) == ["transcripts/opencode/s.jsonl"]
+    assert list(outside._clean_transcripts(tmp_path, [SECRET])) == ["transcripts/opencode/s.jsonl"]
     assert (path.stat().st_ino, path.stat().st_size) == (before.st_ino, before.st_size)
     assert client_of(path) == "opencode"
     assert _numbers(path) == [1]
-    assert list(outside._transcripts(tmp_path, [SECRET])) == []
+    assert list(outside._clean_transcripts(tmp_path, [SECRET])) == []
 
 
 def test_a_text_that_overwritten_lines_hold_too_is_not_overwritten_for_ever(tmp_path: Path) -> None:
     path = _file(tmp_path)
     path.write_text(_line(0) + '{"id": "opencode"}\n')
-    assert list(outside._transcripts(tmp_path, [b"opencode"])) != []
-    assert list(outside._transcripts(tmp_path, [b"opencode"])) == []
+    assert list(outside._clean_transcripts(tmp_path, [b"opencode"])) != []
+    assert list(outside._clean_transcripts(tmp_path, [b"opencode"])) == []
     assert _numbers(path) == []
 
 
@@ -105,9 +105,9 @@ def test_a_large_file_is_searched_in_pieces(tmp_path: Path, at: int) -> None:
         stream.seek(at)
         stream.write(SECRET)
     tracemalloc.start()
-    found = outside._holding(tmp_path, "default", {SECRET, b"not in there"})
+    found = outside._files_holding(tmp_path, "default", {SECRET, b"not in there"})
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert found == ["backup"]
     assert peak < 8 << 20
-    assert outside._holding(tmp_path, "default", {b"not in there"}) == []
+    assert outside._files_holding(tmp_path, "default", {b"not in there"}) == []

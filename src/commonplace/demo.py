@@ -6,8 +6,6 @@ import shutil
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -25,12 +23,8 @@ def run(*, keep: bool = False) -> None:
     started = time.monotonic()
     folder = Path(tempfile.mkdtemp(prefix="commonplace-demo-"))
     try:
-        with (
-            _embedder() as embedder,
-            Commonplace(
-                folder, embedding=embedder, origin=Origin(user="demo", client="demo")
-            ) as memory,
-        ):
+        origin = Origin(user="demo", client="demo")
+        with Commonplace(folder, embedding=_embedder(), origin=origin) as memory:
             _tour(memory, started)
     finally:
         if not keep:
@@ -38,13 +32,12 @@ def run(*, keep: bool = False) -> None:
     _print_next_steps(folder if keep else None)
 
 
-@contextmanager
-def _embedder() -> Iterator[Embedder | None]:
+def _embedder() -> Embedder | None:
     try:
-        yield open_embedder("builtin")
+        return open_embedder("builtin")
     except EmbeddingUnavailable as error:
         _print(f"  (search by words only: {error.message})")
-        yield None
+        return None
 
 
 def _tour(memory: Commonplace, started: float) -> None:

@@ -6,7 +6,7 @@ import errno
 from collections.abc import Mapping
 
 NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
-"""The `errno` values that mean a full disk."""
+"""The `errno` values that mean a full disk or an exhausted quota."""
 
 
 class CommonplaceError(Exception):
@@ -59,7 +59,8 @@ class StorageUnavailable(CommonplaceError):
 
 
 class StorageReadOnly(StorageUnavailable):
-    """The data directory is read-only; nothing was stored. Reading still works."""
+    """The data directory is read-only; nothing was stored. The library and the command line can
+    still read it; a server cannot, since it has to write audit entries."""
 
     code = "STORAGE_READ_ONLY"
 
@@ -96,7 +97,7 @@ EXIT_CODES: dict[type[CommonplaceError], int] = {
 
 
 def error_of(parts: Mapping[str, str]) -> CommonplaceError:
-    """The error that `as_dict` has described, as another process sends it."""
+    """Rebuild an error from its `as_dict`, which another process has sent."""
     kinds: list[type[CommonplaceError]] = [*EXIT_CODES, StorageReadOnly]
     kind = {each.code: each for each in kinds}.get(parts["code"], CommonplaceError)
     return kind(parts["message"], hint=parts["hint"], field=parts.get("field"))

@@ -36,7 +36,8 @@ class CircuitBreaker:
     def seconds_until_probe(self) -> float | None:
         """Return None if a call may be made, otherwise the seconds to wait.
 
-        The caller must report the outcome of the call.
+        After None, the caller must report the outcome: `succeeded`, `failed` or `undecided`. While
+        another call is the probe, the result is 0.
         """
         with self._lock:
             if self._opened_at is None:

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 MODEL_DIRECTORY = Path(__file__).parent / "model"
-USUAL_INFORMATION = 16.0  # the information of a rare word, in nats, if there is no vocabulary
+USUAL_INFORMATION = 16.0  # in nats, as of a rare word; assumed for every word without a vocabulary
 REBUILD = (
     "Reinstall the package, or in a source tree run `python tools/build_model.py` "
     "(it needs hatchling, numpy, onnx and safetensors)."
@@ -45,9 +45,10 @@ BATCH_TEXTS = 32
 ENGLISH_BATCH_TOKENS = 1_024
 ENGLISH_CHARS = 32_768
 
-# A text with more pieces for each word, on average, is in another language. Plain English has 1.0
-# to 1.2 pieces, and up to 1.7 with names of programs and commands; other languages have about 2.
-# One of these words shows that a text is English with names in it.
+# A text whose words have more tokens than this, on average, counts as another language. Plain
+# English has 1.0 to 1.2 tokens a word, and up to 1.7 with names of programs and commands; other
+# languages have about 2. The limit for names applies to a SHORT text and to one with one of
+# ENGLISH_WORDS, the limit for accents to a text with letters beyond ASCII.
 MOST_PIECES, MOST_PIECES_WITH_NAMES, MOST_PIECES_WITH_ACCENTS = 1.3, 1.8, 1.15
 SHORT = 3  # A text with this few words may consist of names.
 ENGLISH_WORDS = frozenset({
@@ -103,7 +104,7 @@ class BuiltIn:
     def embed_quickly(self, texts: Sequence[str]) -> NDArray[np.float32]:
         """Return vectors like `embed`, but with zeros for the English part.
 
-        The English part takes three times as long to compute.
+        The English part takes three times as long to compute as the multilingual one.
         """
         import numpy as np
 
@@ -263,9 +264,9 @@ def _english_tokens(tokenizer: Any, text: str, known_only: bool) -> Sequence[int
 
 
 def _most_pieces(text: str) -> float | None:
-    """Return the most pieces that a word of an English text has on average.
+    """Return how many tokens a word of this text may have on average if it is English.
 
-    Return None for a text that is not in Latin letters.
+    Return None for a text whose letters are mostly not Latin.
     """
     if not text.isascii():
         letters = [letter for letter in text if letter.isalpha()]
@@ -285,7 +286,10 @@ def _clean(text: str) -> str:
 
 
 def _batches_by_length(lengths: Sequence[int]) -> Iterator[list[int]]:
-    """Return batches of positions of texts with similar lengths, to keep the padding small."""
+    """Yield batches of positions of texts with similar lengths, to keep the padding small.
+
+    Texts without tokens are left out.
+    """
     batch: list[int] = []
     due = (at for at, length in enumerate(lengths) if length)
     for at in sorted(due, key=lambda at: lengths[at]):
@@ -349,7 +353,7 @@ class Multilingual(_Encoder):
 
 
 def _batches_in_order(tokens: Sequence[Sequence[int]]) -> Iterator[list[int]]:
-    """Return batches of positions of texts with a limited number of tokens."""
+    """Yield batches of positions of texts, with a limited number of tokens in each batch."""
     batch: list[int] = []
     total = 0
     for at, each in enumerate(tokens):

@@ -54,12 +54,14 @@ LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
 
 @dataclass(frozen=True)
 class Meaning:
-    """The meaning of an HTTP status, as the end of a sentence about the endpoint."""
+    """The meaning of a failed request. `says` is the end of a sentence about the endpoint."""
 
     says: str
     hint: str = ""
     again: bool = False
+    """Whether the request is sent again."""
     outage: bool = True
+    """Whether the circuit breaker counts the failure."""
 
 
 MEANINGS = {
@@ -77,11 +79,11 @@ MEANINGS = {
 }
 
 
-CLOSED = Meaning("was closed during the request", outage=False)
+CLOSED = Meaning("did not answer before its connections were closed here", outage=False)
 
 
 def failure_of_status(status: int) -> Meaning:
-    """Return the meaning of an HTTP status: its own entry, or that of its class."""
+    """Return the meaning of an HTTP status other than 200: its own entry, or that of its class."""
     if status in MEANINGS:
         return MEANINGS[status]
     if status >= 500:
@@ -107,9 +109,9 @@ class _Failure(Exception):
 class OpenAICompatible:
     """Posts texts to `{base_url}/embeddings`.
 
-    A query waits at most two seconds, and a batch of up to 96 documents at most ten, including
-    retries, however slowly the server responds. After five consecutive failures, all calls fail
-    immediately for thirty seconds. Every failure is an `EmbeddingUnavailable`.
+    By default, a query waits at most two seconds, and a batch of up to 96 documents at most ten,
+    including retries, however slowly the server responds. After five consecutive failures, all
+    calls fail immediately for thirty seconds. Every failure is an `EmbeddingUnavailable`.
     """
 
     local = False
@@ -132,7 +134,7 @@ class OpenAICompatible:
         self.id = model
         own = OWN_DIMENSIONS.get(model.split(":")[0])
         self._dimensions = dimensions or own
-        # The parameter is sent only to shorten vectors, because many servers refuse it.
+        # `dimensions` is sent only to shorten vectors, because many servers refuse it.
         self._shorten = bool(dimensions and own and dimensions != own)
         self._query_seconds = query_seconds
         self._document_seconds = document_seconds
@@ -175,9 +177,9 @@ class OpenAICompatible:
     def close(self) -> None:
         """Close the connections; the next text opens new ones."""
         with self._lock:
-            line, self._open_client = self._open_client, None
-        if line is not None:
-            line.close()
+            client_thread, self._open_client = self._open_client, None
+        if client_thread is not None:
+            client_thread.close()
 
     def _fetch(self, texts: Sequence[str], *, query: bool) -> NDArray[np.float32]:
         import numpy as np
@@ -194,8 +196,8 @@ class OpenAICompatible:
                 Meaning("has failed repeatedly", f"The next attempt is in {wait:.0f} s.")
             )
         try:
-            line = self._client_thread()
-            vectors = line.run(self._ask_until(line.client, texts, seconds), seconds)
+            thread = self._client_thread()
+            vectors = thread.run(self._ask_until(thread.client, texts, seconds), seconds)
         except _Failure as failure:
             if failure.meaning.outage:
                 self.breaker.failed()

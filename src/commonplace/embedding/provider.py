@@ -150,7 +150,7 @@ ANY = "*"
 
 # Measured with the pairs in tests/similarity_pairs.json, joined cosines: unrelated -.11 to .07,
 # same topic .13 to .49, question and answer .27 to .75, paraphrase from .73, changed fact up to
-# .77, small edit from .93. The seed of MAMA expects its own decision, at .34, to exceed .7.
+# .77, small edit from .93. MAMA's contract expects its own example, at .34, to exceed .7.
 BUILT_IN_KNOTS: Knots = (
     (-0.20, 0.0),
     (0.00, 0.12),

@@ -107,7 +107,7 @@ class Commonplace(Part):
 
     @property
     def operation(self) -> str:
-        """The id of the operation of this thread's open unit; empty if no unit is open."""
+        """The id of the operation that this thread has open; empty before its first write."""
         with self.library.lease(self.name) as space:
             opened = space.store.open_unit
             return opened.id if opened is not None else ""

@@ -289,7 +289,7 @@ class OpenSpace:
         at = time.monotonic()
         with self._embedded:
             for num in [num for num, until in self._expected.items() if until < at]:
-                del self._expected[num]  # The unit of work was not stored.
+                del self._expected[num]  # Late: the unit of work may have been rolled back.
             return set(self._expected)
 
     def wait_for_vectors(self, seconds: float) -> int:

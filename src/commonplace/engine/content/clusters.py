@@ -142,7 +142,7 @@ def _change_members(
                 MEMBERS.remove(unit, member)
                 changed += 1
         if changed:
-            _recompute(space, unit, row)
+            _update_centroid(space, unit, row)
         return changed
 
 
@@ -153,10 +153,10 @@ def _find_membership(unit: Unit, cluster: str, memory: str) -> Row | None:
 def refresh(space: OpenSpace, identity: str, *, origin: Origin | None = None) -> None:
     """Recompute the centroid of a cluster after its memories have changed."""
     with space.write("refresh cluster", origin) as unit:
-        _recompute(space, unit, _need_cluster(unit.connection, space.name, identity))
+        _update_centroid(space, unit, _need_cluster(unit.connection, space.name, identity))
 
 
-def _recompute(space: OpenSpace, unit: Unit, row: Row) -> None:
+def _update_centroid(space: OpenSpace, unit: Unit, row: Row) -> None:
     vectors = _member_vectors(space, unit.connection, row["id"])
     centroid = None
     if len(vectors):
@@ -230,7 +230,10 @@ def homes(space: OpenSpace, *identities: str, as_of: When | None = None) -> dict
 def move(
     space: OpenSpace, source: str, target: str, *members: str, origin: Origin | None = None
 ) -> int:
-    """Move memories from one cluster to another; if no memory is named, move all of them."""
+    """Move memories from one cluster to another; return how many.
+
+    If no memory is named, all of them are moved.
+    """
     checks.text(source, "source")
     checks.text(target, "target")
     wanted = set(checks.texts(members, "members"))
@@ -246,8 +249,8 @@ def move(
                 MEMBERS.insert(unit, {"cluster": target, "memory": member["memory"]})
             moved += 1
         if moved:
-            _recompute(space, unit, from_row)
-            _recompute(space, unit, to_row)
+            _update_centroid(space, unit, from_row)
+            _update_centroid(space, unit, to_row)
         return moved
 
 

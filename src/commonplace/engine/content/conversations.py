@@ -92,9 +92,9 @@ def add(
         return added
 
 
-def _message(row: Row, message: Row) -> Message:
+def _message(memory: Row, message: Row) -> Message:
     return Message(
-        Memory.of(row),
+        Memory.of(memory),
         message["conversation"],
         message["session"],
         message["position"],
@@ -111,7 +111,7 @@ def of_memory(space: OpenSpace, identity: str, *, as_of: When | None = None) -> 
         raise NotFound("This memory is not a message of a conversation.", field="id")
 
 
-def _with_messages(
+def _with_memories(
     connection: Rows, space: str, rows: Sequence[Row], seq: int | None = None
 ) -> list[Message]:
     found = memories_at(connection, space, [row["memory"] for row in rows], seq)
@@ -120,7 +120,7 @@ def _with_messages(
 
 def _live_at(connection: Rows, space: str, seq: int, **having: object) -> list[Message]:
     """Return the messages that were live after an operation, in their order."""
-    found = _with_messages(
+    found = _with_memories(
         connection, space, rows_at(connection, space, MESSAGES, seq, **having), seq
     )
     live = [line for line in found if line.memory.state in LIVE_STATES]
@@ -151,13 +151,13 @@ def history(
             lines = _live_at(connection, space.name, seq, **wanted)
             return [line for line in lines if before is None or line.position < before][-limit:]
         rows = messages.newest(connection, space.name, wanted, before, limit)
-        return _with_messages(connection, space.name, rows[::-1])
+        return _with_memories(connection, space.name, rows[::-1])
 
 
 def window(
     space: OpenSpace, identity: str, *, before: int = 2, after: int = 2, as_of: When | None = None
 ) -> list[Message]:
-    """Return a message together with `before` messages before it and `after` messages after it."""
+    """Return a message with up to `before` messages before it and `after` messages after it."""
     checks.whole(before, "before")
     checks.whole(after, "after")
     here = of_memory(space, identity, as_of=as_of)
@@ -167,7 +167,7 @@ def window(
             lines = _live_at(connection, space.name, seq, conversation=here.conversation)
             return [line for line in lines if first <= line.position <= last]
         rows = messages.between(connection, space.name, here.conversation, first, last)
-        return _with_messages(connection, space.name, rows)
+        return _with_memories(connection, space.name, rows)
 
 
 def find(
@@ -178,7 +178,7 @@ def find(
     limit: int = 50,
     as_of: When | None = None,
 ) -> list[Message]:
-    """Return the messages of a conversation that contain exactly this text, newest first."""
+    """Return the messages of a conversation that contain this text, ignoring case, newest first."""
     checks.limit(limit)
     checks.optional(conversation, "conversation")
     folded = fold(checks.text(needle, "needle", max_chars=NEEDLE_CHARS))
@@ -191,7 +191,7 @@ def find(
         places = messages.live_memories(connection, space.name, conversation)
         for num in [num for num in places if num in wanted]:
             for message in MESSAGES.where(connection, space.name, memory=num):
-                line = _with_messages(connection, space.name, [message])
+                line = _with_memories(connection, space.name, [message])
                 if line and folded in fold(line[0].memory.text):
                     found += line
             if len(found) >= limit:

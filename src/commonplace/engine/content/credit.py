@@ -29,7 +29,7 @@ SIGNALS: Mapping[str, float] = {
     "session_abandoned": -0.2,
 }
 AVERAGED = ("entity", "episode")
-"""Kinds whose credit is a decaying average of rewards; other credits move towards 1 or 0."""
+"""Kinds whose credit is a moving average of rewards, and decays; others move towards 1 or 0."""
 # The share of the distance to 1 or to 0 by which an outcome moves the credit of other kinds.
 GAIN, LOSS = 0.1, 0.2
 TURN, OUTCOME, CHANGE, RULE = "turn", "outcome", "credit", "credit-rule"

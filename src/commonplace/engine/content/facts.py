@@ -86,7 +86,7 @@ def add(
     check_period(start, end)
     keys = {f"{part}_key": key(values[part]) for part in ("subject", "predicate", "object")}
     if not isinstance(room, Room | None):
-        raise InvalidInput("room must be a Room.", field="room")
+        raise InvalidInput("room must be a Room, with limits on facts and entities.", field="room")
     if room is not None and space.store.open_unit is None:
         with space.store.read() as connection:
             space.cache(FactCount).catch_up(connection, space.name)

@@ -249,7 +249,10 @@ def lead_of(title: str, speaker: str) -> str:
 
 
 def embed_now(space: OpenSpace, prepared: Sequence[Prepared]) -> None:
-    """Embed a few passages with a local model; the outbox embeds the others later."""
+    """Embed memories before they are stored, if the model is local and the passages are few.
+
+    Otherwise, and if the library embeds later, the outbox embeds them.
+    """
     if space.embedder is None or not space.embedder.local:
         return
     if space.embed_later and not write_policy.current().embed_first:
@@ -291,7 +294,7 @@ def _check_free(unit: Unit, values: Mapping[str, Any]) -> None:
 
 
 def _check_unambiguous(unit: Unit, identity: str, ref: str | None) -> None:
-    """Raise Conflict if a ref would equal the id of another memory, or an id its ref."""
+    """Raise Conflict if the ref would equal another memory's id, or the id another's ref."""
     if stored.is_ambiguous(unit.connection, unit.space, identity, ref):
         raise Conflict(
             "The ref of one memory would equal the id of another.",
@@ -345,7 +348,7 @@ def remember(
 
 
 def _labelled(draft: Draft, project: Project | None) -> Draft:
-    """Return the draft with the project's labels; memories about the user get no label."""
+    """Return the draft with the project's labels; memories of the kind `identity` get none."""
     if project is None or not isinstance(draft, Draft) or draft.kind == "identity":
         return draft
     return replace(draft, tags=projects.checked_project(project).label(checks.tags(draft.tags)))
@@ -571,7 +574,7 @@ def unpack_vectors(kept: bytes) -> tuple[int, list[bytes]]:
 def usable_vectors(
     space: OpenSpace, connection: Rows, kept: bytes | None, passages: int
 ) -> list[bytes] | None:
-    """Return the vectors of a version, if the current model made them."""
+    """Return the vectors of a version, if the current model made them, one for each passage."""
     if kept is None:
         return None
     model, vectors = unpack_vectors(kept)

@@ -1,7 +1,7 @@
 """The rules for writes: reserved names, masked secrets, and when memories are embedded.
 
-A program may take instructions or its own structure from some memories. Their kinds, tags and
-records are reserved for their owner. Code that runs for somebody else, such as a tool call of a
+Some memories hold instructions that a program follows, or the program's own data. Their kinds, tags
+and records are reserved for their owner. Code that runs for somebody else, such as a tool call of a
 dialect's client, runs with the reservations of all other dialects. Undo, import and restore put
 back whole rows and are not checked; neither is a program that uses the library directly.
 
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from commonplace.engine.library import OpenSpace
 
 NEVER_LIVE = "archived"
+"""The state of records, which no search returns by default."""
 _MASKED = ("text", "title", "source", "reason", "subject", "object", "name", "digest", "comments")
 """Columns with text; other rules apply to tags, refs, attrs and the content of documents."""
 _RANKING = frozenset({"importance", "confidence", "credit", "pinned", "updated_at"})
@@ -208,7 +209,7 @@ def mask_text(space: OpenSpace, text: str) -> str:
     """Return a text with its secrets masked, unless secrets are allowed."""
     if space.allow_secrets:
         return text
-    from commonplace.text import secrets  # Importing this module compiles many patterns.
+    from commonplace.text import secrets  # imported on first use
 
     masked, kinds = secrets.mask(text)
     _note_masked(kinds)

@@ -1,10 +1,11 @@
-"""The current statement before the outdated one.
+"""Estimate whether a newer statement replaces an older one, so that the current one ranks first.
 
-Two memories that say the same kind of thing of the same subject differ in a number, a name, a
-negation, or in a verb of change ("moved", "no longer"). From this and from how alike they are
-follows a probability that the newer one replaces the older. `bench/choosing.py` fits the constants
-on labelled pairs (`bench/updates.txt`), of which many replace nothing. `may_replace` looks for what
-a new statement replaces before it is stored; `engine/finding/arranging.py` compares results.
+Two memories that say the same kind of thing about the same subject differ in a number, a name, a
+negation, or a verb of change ("moved", "no longer"). The probability that the newer one replaces
+the older is computed from these differences and from their similarity. `bench/choosing.py` fits the
+constants on labelled pairs (`bench/updates.txt`), of which many replace nothing. `may_replace`
+finds the memories that a new statement would replace, before it is stored;
+`engine/finding/arranging.py` compares search results.
 """
 
 from __future__ import annotations
@@ -29,24 +30,25 @@ from commonplace.text.analysis import analyse
 
 LONGEST = 600  # longer texts say more than one thing, so nothing is concluded from them
 SHORTEST = 2  # in words; a single word states nothing
-PARALLEL = 0.6  # two sentences with this share of their words in the same places are the same
-DENIED = 0.75  # a negation of a statement shares at least so much of its words
+PARALLEL = 0.6  # from this share of common words at both ends on, only a value may differ
+DENIED = 0.75  # a negation of a statement has at least this share of its words
 POOL = 20  # how many of the best results are compared
-LEADERS = 5  # for so many of the best results a newer statement is looked for
+LEADERS = 5  # for this many of the best results, a newer statement is searched for
 FIRST = 0.4  # from this probability on, the newer statement ranks first
-HINT = 0.7  # what a new statement replaces less probably is not named when it is stored
-LOOKED_AT = 10  # memories that it is compared with, by words and by meaning
-CLAIM = 0.9  # from this probability on, it is reported to replace the older
-REPORTED_WORDS = 16  # of longer texts nothing is reported; the labelled ones have at most 12 words
-KEPT = 4_096  # analysed statements in the cache, since searches find the same ones again
+HINT = 0.7  # from this probability on, `may_replace` returns a memory
+LOOKED_AT = 10  # how many memories `may_replace` compares by words, and how many by meaning
+CLAIM = 0.9  # from this probability on, a result is marked as replaced; below, it gets a hint
+REPORTED_WORDS = 16  # nothing is reported for longer texts; labelled ones have at most 12 words
+KEPT = 4_096  # how many analysed statements are cached, because searches find the same ones again
 
-# Weights of which result comes first, fitted on labelled pairs with a query.
+# Weights for the order of two results, fitted on labelled pairs with a query.
 ASKED = {
     "constant": -6.5, "alike": 8.5, "shared": 3.4, "changes": 2.0, "negated": 4.4, "event": 2.0,
     "name_lost": -3.1, "parallel": -9.5, "new_value": 11.0,
 }  # fmt: skip
-# Weights of what is reported: claims, hints with vectors, and hints without. They were also fitted
-# on lines of conversations, which have names, changes and negations and replace nothing.
+# Weights for reports: for marks of results (CLAIMED), and for hints with vectors (ALONE) and
+# without (BY_WORDS). They were also fitted on lines of conversations, which have names, changes
+# and negations, and replace nothing.
 CLAIMED = {
     "constant": -4.8, "alike": 3.1, "shared": 2.7, "changes": 2.1, "negated": 0.4, "event": 1.8,
     "name_lost": -2.3, "parallel": -2.4, "new_value": 5.6,
@@ -123,8 +125,8 @@ def may_replace(
 ) -> list[Replaceable]:
     """Return the memories that a new statement may replace, the most probable first.
 
-    They are found by words, and by meaning too if `check` is True, which takes an embedding. These
-    are hints for an agent or a person, who can then store the text with `supersede`.
+    They are found by words, and with `check` also by meaning, which takes an embedding. They are
+    hints for an agent or a person, who can then store the text with `supersede`.
     """
     checks.flag(check, "check")
     checks.limit(limit)
@@ -193,12 +195,12 @@ def replacing_asked(
     names: Collection[str],
     terms: Collection[str],
 ) -> tuple[float, float]:
-    """Return the same for a query that both answer: for their order, and for what is reported.
+    """Return two such probabilities for two results of a query: for their order, and for a report.
 
     `names` and `terms` are those of the query. The same sentence with another value replaces the
-    older one, unless the query asks for what differs: "The lamp cost 40" and "The rug cost 120" are
-    both true. Without vectors nothing is probable enough for a claim, and for long texts and
-    questions nothing is reported.
+    older one, unless the query names what differs: "The lamp cost 40" and "The rug cost 120" are
+    both true. Without vectors, the second probability stays below `CLAIM`; for long texts and
+    questions, it is 0.
     """
     parts = _differences(older, newer)
     if any(term in older.words and term not in newer.words for term in terms):

@@ -334,8 +334,8 @@ def _numbers_of_ids(connection: Rows, space: str, ids: Iterable[str]) -> list[in
 def of_periods(snapshot: Snapshot, periods: Sequence[tuple[int, int]]) -> Floats:
     """Return the proximity of each memory to the nearest period, from 0 to 1.
 
-    It is 1 within a period and at most 0.5 outside, and falls with each day or half a period of
-    distance.
+    It is 1 within a period. Outside, it is at most 0.5, and halves with each day of distance, or
+    with each half of the period's length if that is longer.
     """
     import numpy as np
 

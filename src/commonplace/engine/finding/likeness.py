@@ -22,7 +22,7 @@ Matrix = NDArray[np.float32]
 
 
 def similarity(space: OpenSpace, text: str, others: Sequence[str]) -> list[float]:
-    """Compare a text with other texts, by words if the model does not support its script."""
+    """Compare a text with other texts, by words if no model supports its script."""
     for each in (text, *others):
         checks.text(each, "text")
     if _supports_script(space, text) and space.embedder is not None and others:

@@ -497,7 +497,7 @@ def _along_links(
 
 
 def _newest_position(nums: NDArray[np.int64], order: NDArray[np.int64], num: int) -> int | None:
-    """Return the newest position of a memory; `order` is the sorting order of `nums`."""
+    """Return where a memory stands last in `nums`, or None; `order` sorts `nums`."""
     found = int(np.searchsorted(nums, num, side="right", sorter=order)) - 1
     at = int(order[found]) if found >= 0 else -1
     return at if at >= 0 and nums[at] == num else None
@@ -547,7 +547,7 @@ def spread(snapshot: Snapshot, ranked: NDArray[np.int64], count: int, first: flo
 
 
 def newest_position(search: Search, num: int) -> int | None:
-    """Return the newest position of a memory by its number."""
+    """Return the index of a memory's newest entry in the arrays of the search, or None."""
     nums = search.snapshot.num
     return _newest_position(nums, np.argsort(nums, kind="stable"), num)
 

@@ -25,7 +25,9 @@ if TYPE_CHECKING:
 # Shorter words have too many similar words; long words may have two typing errors.
 SHORTEST, LONG = 4, 8
 LONGEST = 24
-MOST_WORDS = 3  # At most this many words of a query are corrected.
+MOST_WORDS = (
+    3  # At most this many words of a query are examined: the first that no memory contains.
+)
 VOWELS = "aeiou"
 
 
@@ -58,8 +60,8 @@ def nearest(snapshot: Snapshot, word: str) -> tuple[str, str] | None:
     """Return the (word, term) most similar to a word that no memory contains, or None.
 
     The words differ by one typing error, or by two common ones if the word is long: a letter that
-    is missing, added, replaced, or swapped with the next one, but never the first letter. Among
-    several candidates, the most frequent is chosen.
+    is missing, added, replaced, or swapped with the next one. The first letter is never missing,
+    added or replaced. Among several candidates, the most frequent is chosen.
     """
     own = bare(word.casefold())
     if not SHORTEST <= len(own) <= LONGEST or not (own.isascii() and own.isalpha()):

@@ -121,7 +121,7 @@ def _candidates(
     rows: Ints,
     needles: Sequence[str],
 ) -> NDArray[np.bool_]:
-    """Return the memories among these that may contain the needles."""
+    """Return a flag for each of these memories: whether it may contain the needles."""
     missing = rows < 0
     every = np.ones(len(nums), np.bool_)
     if len(nums) <= FEW or (len(cached.of_word) < QUICK and not missing.any()):

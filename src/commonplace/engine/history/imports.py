@@ -31,7 +31,7 @@ class ImportRun:
 def imports(space: OpenSpace, *, limit: int = 50, before: int | None = None) -> list[ImportRun]:
     """Return imports, the newest first; `before` selects those that ended before that `seq`.
 
-    A restored backup and a stored guarded file count as imports.
+    The import of an export, and the storing of guarded files, count as imports too.
     """
     checks.limit(limit)
     checks.optional_whole(before, "before")

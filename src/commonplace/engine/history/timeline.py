@@ -458,7 +458,7 @@ def _check_references(unit: Unit, target: Operation, table: Table, rows: Before)
     inward = [(each[0], each[1], each[3]) for each in REFERENCES if each[2] is table]
     outward = [each[1:] for each in REFERENCES if each[0] is table]
     for num, (before, _) in rows.items():
-        gone = _newest_change_of(unit, table, num) if before is None and inward else None
+        gone = _newest_version_of(unit, table, num) if before is None and inward else None
         if gone is not None:
             for referring, column, key in inward:
                 for user in referring.where(unit.connection, unit.space, **{column: gone[key]}):
@@ -475,7 +475,7 @@ def _check_references(unit: Unit, target: Operation, table: Table, rows: Before)
                     raise _refuse_undo(unit, target, by, f"removed the {column} that it needs")
 
 
-def _newest_change_of(unit: Unit, table: Table, num: int) -> Row | None:
+def _newest_version_of(unit: Unit, table: Table, num: int) -> Row | None:
     former = table.past(unit.connection, unit.space, num=num, newest_first=True, limit=1)
     return former[0][0] if former else None
 

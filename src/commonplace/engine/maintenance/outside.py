@@ -47,14 +47,19 @@ def remove_copies(
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Remove copies of purged texts; return (files removed or rewritten, what still holds one).
 
-    `whole` are complete texts as files hold them, `pieces` parts of them that are reported.
+    `whole` are complete texts in the forms in which files hold them. A file that holds one of the
+    `pieces`, which are parts of the texts, is only reported.
     """
     data = _data(space)
-    done = [*_delete_start_contexts(data), *_records(data, purged), *_spooled(space, whole)]
-    done += _transcripts(data, whole)
-    mirrored, left = _mirrored(space, purged)
+    done = [
+        *_delete_start_contexts(data),
+        *_delete_record_copies(data, purged),
+        *_clean_spooled_events(space, whole),
+    ]
+    done += _clean_transcripts(data, whole)
+    mirrored, left = _delete_mirrored_files(space, purged)
     done += mirrored
-    left += [name for name in _holding(data, space.name, pieces) if name not in left]
+    left += [name for name in _files_holding(data, space.name, pieces) if name not in left]
     return tuple(done), tuple(left)
 
 
@@ -62,7 +67,7 @@ def _data(space: OpenSpace) -> Path:
     return space.store.path.parents[1]  # the space's own file is in `spaces`
 
 
-def _removed(data: Path, *paths: Path) -> Iterator[str]:
+def _delete_files(data: Path, *paths: Path) -> Iterator[str]:
     """Delete files; yield the names of those that were there."""
     for path in paths:
         with contextlib.suppress(OSError):  # what cannot be deleted is found below, and reported
@@ -76,20 +81,20 @@ def _name(data: Path, path: Path) -> str:
 
 def _delete_start_contexts(data: Path) -> Iterator[str]:
     """Delete the contexts prepared for session starts, which quote memories; hooks make others."""
-    return _removed(data, *sorted((data / STARTS).glob("*.json")))
+    return _delete_files(data, *sorted((data / STARTS).glob("*.json")))
 
 
-def _records(data: Path, purged: Purged) -> Iterator[str]:
+def _delete_record_copies(data: Path, purged: Purged) -> Iterator[str]:
     """Delete the copies of records."""
     for kind, ref in sorted(purged.records):
         folder = data / RECORDS[kind]
         path = folder / ref.partition(":")[2]
         with contextlib.suppress(OSError, ValueError):
             if path.resolve().parent == path.parent.absolute() and folder in path.parents:
-                yield from _removed(data, path)
+                yield from _delete_files(data, path)
 
 
-def _spooled(space: OpenSpace, whole: Collection[bytes]) -> Iterator[str]:
+def _clean_spooled_events(space: OpenSpace, whole: Collection[bytes]) -> Iterator[str]:
     """Take the texts out of events that wait for a server, and delete refused ones with a text."""
     data = _data(space)
     folder = data / INBOX
@@ -103,13 +108,15 @@ def _spooled(space: OpenSpace, whole: Collection[bytes]) -> Iterator[str]:
                 if event.get("space", space.name) != space.name:
                     continue
                 if not event or path.suffix != ".json":
-                    yield from _removed(data, path)
+                    yield from _delete_files(data, path)
                 else:
-                    yield from _written(data, path, json.dumps(_without(event, whole)).encode())
+                    yield from _rewrite_file(
+                        data, path, json.dumps(_without(event, whole)).encode()
+                    )
 
 
 def _event(path: Path) -> dict[str, Any]:
-    """The spooled event in a file; empty if it is none."""
+    """Return the spooled event in a file; an empty one if the file holds no JSON object."""
     try:
         found = json.loads(path.read_bytes())
     except (ValueError, RecursionError):
@@ -118,7 +125,7 @@ def _event(path: Path) -> dict[str, Any]:
 
 
 def _without(value: Any, whole: Collection[bytes]) -> Any:
-    """A JSON value in which strings that hold one of the texts are empty."""
+    """Return a JSON value with an empty string for each string that holds one of the texts."""
     if isinstance(value, str):
         raw = value.encode("utf-8", "surrogatepass")
         return "" if any(text in raw for text in whole) else value
@@ -129,7 +136,7 @@ def _without(value: Any, whole: Collection[bytes]) -> Any:
     return value
 
 
-def _transcripts(data: Path, whole: Collection[bytes]) -> Iterator[str]:
+def _clean_transcripts(data: Path, whole: Collection[bytes]) -> Iterator[str]:
     """Overwrite the lines with a text in transcripts that our plugins wrote.
 
     A plugin writes without a lock: it replaces its file whenever more was said. If we replaced the
@@ -170,13 +177,13 @@ def _overwrite_lines(path: Path, whole: Collection[bytes]) -> bool:
     return bool(found)
 
 
-def _written(data: Path, path: Path, content: bytes) -> Iterator[str]:
+def _rewrite_file(data: Path, path: Path, content: bytes) -> Iterator[str]:
     with replacing(path) as stream:
         stream.write(content)
     yield _name(data, path)
 
 
-def _mirrored(space: OpenSpace, purged: Purged) -> tuple[list[str], list[str]]:
+def _delete_mirrored_files(space: OpenSpace, purged: Purged) -> tuple[list[str], list[str]]:
     """Delete the Markdown files of purged memories, and the summary that quotes them.
 
     Return the deleted files, and what may still hold a text: the files' git history, and
@@ -190,7 +197,7 @@ def _mirrored(space: OpenSpace, purged: Purged) -> tuple[list[str], list[str]]:
     with contextlib.suppress(OSError, IndexError):
         here = (folder / _ID).read_text(encoding="utf-8").split()[0]
     own = [folder / path for root, path in found if root == here and ".." not in Path(path).parts]
-    done = list(_removed(data, *own, folder / BRIEFING)) if own else []
+    done = list(_delete_files(data, *own, folder / BRIEFING)) if own else []
     left = []
     if own and (folder / ".git").exists():
         left.append(f"{_name(data, folder)}/.git")
@@ -199,8 +206,8 @@ def _mirrored(space: OpenSpace, purged: Purged) -> tuple[list[str], list[str]]:
     return done, left
 
 
-def _holding(data: Path, space: str, pieces: Set[bytes]) -> list[str]:
-    """The files that hold a piece, but for those of other spaces and of the databases."""
+def _files_holding(data: Path, space: str, pieces: Set[bytes]) -> list[str]:
+    """Return the files that hold a piece, except databases of spaces and files of other spaces."""
     found = []
     for folder, folders, names in os.walk(data):
         here = Path(folder)

@@ -104,7 +104,7 @@ def purge(
         rows += _redact_calls(space, unit, pieces, names)
         rows += _redact_origins(unit, words)
         purged_refs.record(unit, imported)
-        named = _named_by(unit, words)
+        named = _remaining_mentions(unit, words)
     try:
         swept = space.store.sweep(pieces)
     except (StorageFull, StorageUnavailable) as error:
@@ -114,7 +114,7 @@ def purge(
     if swept.traces:
         raise StorageUnavailable(
             f"{swept.traces} pieces of the purged text are still in the files.",
-            hint=f"The memories are deleted; another process may be reading. {SWEEP}",
+            hint=f"The memories are deleted; another process may still be reading them. {SWEEP}",
         )
     # Tags, refs and sources are not searched for: other files contain the same paths and URLs.
     whole = {
@@ -155,7 +155,10 @@ def _is_referred_to(unit: Unit, identity: str) -> bool:
 
 
 def _numbers(unit: Unit, identity: str) -> dict[int, set[str]]:
-    """Return the current and former row numbers of a memory, each with its ids and refs."""
+    """Return the row number of a memory with its id and ref.
+
+    If the memory was removed, return the numbers of its former rows, each with its id.
+    """
     row = memories.find_row(unit.connection, unit.space, identity)
     if row is not None:
         check_reserved(row)
@@ -286,7 +289,7 @@ def _redact_origins(unit: Unit, words: Sequence[str]) -> int:
     return changed
 
 
-def _named_by(unit: Unit, words: Sequence[str]) -> list[str]:
+def _remaining_mentions(unit: Unit, words: Sequence[str]) -> list[str]:
     """Return the columns that contain a word and that a purge keeps, each with its row count.
 
     These columns say who did what. Rows of the audit log cannot change, because hashes chain them.

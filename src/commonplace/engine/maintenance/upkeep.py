@@ -36,7 +36,10 @@ def backlog(space: OpenSpace) -> tuple[int, int]:
 
 
 def waiting(space: OpenSpace, identities: Sequence[str]) -> dict[str, str]:
-    """Return the memories among these that have no vectors yet, each with its last error."""
+    """Return the memories among these that wait for vectors, each with its last error.
+
+    Without a model, these are all of them.
+    """
     found: dict[str, str] = {}
     with space.store.read() as connection:
         for identity in identities:
@@ -48,7 +51,10 @@ def waiting(space: OpenSpace, identities: Sequence[str]) -> dict[str, str]:
 
 
 def find_work(space: OpenSpace) -> bool:
-    """Put memories whose vectors are missing or of another model into the outbox."""
+    """Put memories whose vectors are missing or of another model into the outbox.
+
+    Return whether the outbox has rows.
+    """
     if space.embedder is None or space.store.read_only:
         return False
     if time.monotonic() < space.searched + SEARCH_SECONDS:
@@ -223,7 +229,10 @@ def settle(
     progress: Callable[[int, int], None] | None = None,
     timeout: float | None = None,
 ) -> int:
-    """Embed until the outbox is empty; return how many memories this call has embedded."""
+    """Embed until the outbox is empty; return how many memories this call has embedded.
+
+    After `timeout` seconds, do not wait for rows that are postponed or that others have claimed.
+    """
     finished, until = 0, None if timeout is None else time.monotonic() + timeout
     space.searched = float("-inf")
     find_work(space)
@@ -236,6 +245,6 @@ def settle(
         if not done:
             if until is not None and time.monotonic() >= until:
                 break
-            time.sleep(0.05)  # Another process has claimed the other rows.
+            time.sleep(0.05)  # The other rows are postponed, or another process has claimed them.
         find_work(space)
     return finished
