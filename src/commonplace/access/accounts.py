@@ -201,9 +201,8 @@ class Accounts:
             return self._end_tokens(rows, row.name)
 
     def _end_tokens(self, rows: Rows, name: str) -> int:
-        end_before_in_transaction(
-            rows, "user", name, now()
-        )  # this also ends signed tokens, which need not be stored
+        # This also ends signed tokens, which need not be stored.
+        end_before_in_transaction(rows, "user", name, now())
         return self._credentials.revoke_all_in_transaction(rows, owner=name)
 
     def reseal_rows(self, rows: Rows) -> None:

@@ -26,7 +26,8 @@ class NotPermitted(CommonplaceError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Caller:
-    """The authenticated caller; all fields come from the credential, none from the request."""
+    """The authenticated caller. Who it is and what it may do comes from the credential alone; a
+    request can at most choose one of the credential's subjects, or get fewer scopes."""
 
     space: str = "default"
     user: str = "local"

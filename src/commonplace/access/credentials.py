@@ -74,7 +74,7 @@ class Unauthenticated(CommonplaceError):
 
 
 class Expired(Unauthenticated):
-    """The credential has expired; the client gets the same response as for any refusal."""
+    """The credential has expired; few contracts let the client know (`TokenForms.tells_expiry`)."""
 
     def __init__(self) -> None:
         super().__init__("expired")
@@ -96,7 +96,8 @@ class _Rights:
     """The URL that the credential is limited to; empty for every URL of this server."""
     client: str = ""
     family: str = ""
-    """OAuth: the client, and the consent that the token was issued for."""
+    """OAuth: the client, and the consent that the token was issued for. For a browser session or
+    the refresh token of a JWT, `client` identifies the API token that began it, if one did."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -114,7 +115,7 @@ class Credential(_Rights):
 
     id: str
     sort: str
-    """token, oauth, signed, or session."""
+    """token, oauth, signed, session, or code."""
     created_at: int
     expires_at: int | None
     revoked_at: int | None
@@ -391,7 +392,7 @@ class Credentials:
         digest = token_digest(token)
         if digest not in self._known and not self.forms.well_formed(token):
             raise Unauthenticated("malformed")
-        known = self._at(digest)
+        known = self._by_digest(digest)
         if known is None or known.credential.sort in (SESSION, CODE):
             raise Unauthenticated("unknown")
         revoked = known.credential.revoked_at if known.refusal == "revoked" else None
@@ -401,7 +402,7 @@ class Credentials:
 
     def find_session(self, cookie: str) -> Credential:
         """Return the valid browser session of a cookie; raise Unauthenticated like `recognise`."""
-        known = self._at(token_digest(cookie)) if cookie else None
+        known = self._by_digest(token_digest(cookie)) if cookie else None
         if known is None or known.credential.sort != SESSION:
             raise Unauthenticated("unknown")
         self._admit(known)
@@ -410,7 +411,7 @@ class Credentials:
     def ended(self, token: str) -> Credential | None:
         """Return the credential of a token, even if it is revoked or expired; None if it is
         unknown."""
-        known = self._at(token_digest(token)) if self.forms.well_formed(token) else None
+        known = self._by_digest(token_digest(token)) if self.forms.well_formed(token) else None
         return None if known is None else known.credential
 
     def alive(self, identity: str, version: tuple[int, int] | None = None) -> Credential:
@@ -428,7 +429,7 @@ class Credentials:
             if len(self._ids) >= CACHED:
                 self._ids = {}
             self._ids[identity] = digest  # the digest of an id never changes, so it can be cached
-        known = self._at(digest, version)
+        known = self._by_digest(digest, version)
         if known is None:
             raise Unauthenticated("unknown")
         self._admit(known)
@@ -444,7 +445,7 @@ class Credentials:
     def find_signed(self, token: str) -> Credential | None:
         """Return the stored credential of a signed token, or None; raise Unauthenticated if it has
         ended."""
-        known = self._at(token_digest(token))
+        known = self._by_digest(token_digest(token))
         if known is None:
             return None
         self._admit(known)
@@ -461,7 +462,7 @@ class Credentials:
         if at - credential.last_used >= USED_SECONDS * SECOND:
             self._used.setdefault(credential.id, at)
 
-    def _at(
+    def _by_digest(
         self, digest: bytes, version: tuple[int, int] | None = None
     ) -> _CachedCredential | None:
         """Return the credential of a digest, from the cache unless system.db has changed."""

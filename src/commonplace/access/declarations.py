@@ -21,7 +21,8 @@ class TokenForm:
     """The format of a token: its prefix, and whether it ends with a checksum."""
 
     prefix: str
-    """The prefix. Its part up to the first underscore must be unique; `{space}` is replaced."""
+    """The prefix, in which `{space}` is replaced. Formats with the same part up to the first
+    underscore must all have a checksum, or none."""
     checked: bool = True
 
     def make(self, space: str) -> str:
@@ -153,7 +154,7 @@ class Forms:
         self._checked: dict[str, bool] = {}
         for name, each in forms.items():
             for form in (each.personal, each.oauth):
-                start = _start(form.prefix)
+                start = _first_part(form.prefix)
                 if not start or self._checked.setdefault(start, form.checked) != form.checked:
                     raise ValueError(f"{name}: another token form begins with {form.prefix!r}")
 
@@ -166,11 +167,11 @@ class Forms:
 
     def has_known_prefix(self, token: str) -> bool:
         """Return whether a token begins with the prefix of one of these formats."""
-        return _start(token) in self._checked
+        return _first_part(token) in self._checked
 
     def well_formed(self, token: str) -> bool:
         """Return whether a token has one of these formats, and its checksum is right."""
-        checked = self._checked.get(_start(token))
+        checked = self._checked.get(_first_part(token))
         if checked is None:
             return False
         return not checked or hmac.compare_digest(
@@ -178,7 +179,7 @@ class Forms:
         )
 
 
-def _start(token: str) -> str:
+def _first_part(token: str) -> str:
     return token[: token.find("_") + 1]
 
 

@@ -153,9 +153,9 @@ class SigningKeys:
         return new
 
     def _read(self, rows: Rows) -> list[SigningKey]:
-        return [self._opened(row) for row in stored.signing_keys(rows)]
+        return [self._decrypted(row) for row in stored.signing_keys(rows)]
 
-    def _opened(self, row: stored.SigningKeyRow) -> SigningKey:
+    def _decrypted(self, row: stored.SigningKeyRow) -> SigningKey:
         bound = _bound(row.purpose, row.id, row.created_at, row.retires_at)
         secret = self._vault.open(row.sealed, *bound)
         return SigningKey(row.id, row.purpose, secret, row.created_at, row.retires_at)
@@ -175,7 +175,7 @@ class SigningKeys:
         """Yield keys that cannot be decrypted; tokens signed with them are refused."""
         for row in stored.signing_keys(rows):
             with contextlib.suppress(StorageCorrupt):
-                self._opened(row)
+                self._decrypted(row)
                 continue
             yield f"The signing key {row.id}"
 
@@ -223,7 +223,7 @@ class _SignedTokens:
                 self._seen = {}
             self._seen[digest] = seen
         if not seen.key.live(now()):
-            raise Unauthenticated("key retired")
+            raise Unauthenticated("signing key retired")
         return seen
 
     def _check(self, *parts: str, version: tuple[int, int]) -> _CheckedToken:

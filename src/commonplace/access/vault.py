@@ -211,7 +211,7 @@ def _write(file: Path, secrets: Sequence[bytes], *, only_new: bool = False) -> N
 
 
 def _read(file: Path) -> list[bytes]:
-    """Read the keys in a file; raise MasterKeyRefused if others can read or write the file."""
+    """Read the master keys in a file; raise MasterKeyRefused if it is unreadable or not private."""
     try:
         with file.open("rb") as stream:
             found = os.fstat(stream.fileno())

@@ -1,7 +1,7 @@
 """A server that a client has started in the background; it ends when it is idle.
 
-`python -m commonplace.server.background` with its options in the environment. It loads little until
-it is known that no other server is there.
+It is run as `python -m commonplace.server.background`, with its options in the environment. It
+imports little before it holds the lock, so that it ends quickly if another server is running.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ WAIT_SECONDS = 40.0
 
 
 def main() -> None:
-    """Serve until idle; the exit code is 0 if another server was first."""
+    """Serve until idle; return at once if another server is running."""
     options = json.loads(os.environ.pop(connection.OPTIONS))
     place = connection.Place(
         os.environ["COMMONPLACE_DATA"], os.environ.get("COMMONPLACE_DATABASE", ""), options["base"]
@@ -46,7 +46,7 @@ def main() -> None:
 
 
 def _lock(place: connection.Place) -> int | None:
-    """The lock of the listening server; None if another server answers."""
+    """Take the lock of the listening server; return None if another server answers."""
     until = time.monotonic() + WAIT_SECONDS
     while (lock := connection.try_lock(place.lock)) is None:
         if (made := connection.connect(place)) is not None:

@@ -58,7 +58,7 @@ VERSIONS = frozenset({"2025-06-18", "2025-11-25"})
 _READ_DIFFERENTLY = (b"\\ud", b"\\uD", b"NaN", b"Infinity")
 RESERVED_META = "io.modelcontextprotocol/"
 TRACED = is_traced(os.environ)  # with tracing the SDK handles all calls, since it creates the spans
-MOST_BRACKETS = 100  # a line with more brackets is passed to the SDK, which limits the nesting
+MOST_BRACKETS = 100  # a message with more is passed to the SDK, which limits the nesting
 
 ACCEPTED = (b"application/json", b"text/event-stream")
 
@@ -102,7 +102,8 @@ def calls_in(message: Any) -> list[dict[str, Any]]:
 
 
 def fault_of(message: Any) -> str:
-    """Return why a message is not valid MCP, as a sentence; an empty string if it is valid.
+    """Return why a message is not valid MCP, as a sentence; an empty string if it is valid, or
+    `UNREADABLE`, which the SDK reports.
 
     The SDK treats a request with an invalid id as a notification: it would accept the request,
     but neither carry it out nor answer it.
@@ -129,7 +130,7 @@ def fault_of(message: Any) -> str:
 
 
 def identity_of(message: Any) -> int | str | None:
-    """Return the id for the response to a message."""
+    """Return the id for the response to a message; None if the message has no valid id."""
     identity = message.get("id") if isinstance(message, dict) else None
     if isinstance(identity, bool) or not isinstance(identity, int | str):
         return None
@@ -145,7 +146,7 @@ class Admitted:
     audited: list[str] = field(default_factory=list)
     """Not empty if an audit entry for this request has been written."""
     decision: Decision | None = None
-    """Whether the caller may use the called tool; None if the message calls no tool."""
+    """Whether the caller may use the called tool; None if that is not decided yet."""
 
 
 class _Pool:
@@ -161,8 +162,10 @@ class _Pool:
         self._waiting: list[tuple[Caller, Callable[[], None]]] = []
 
     def submit(self, caller: Caller, work: Callable[[], None]) -> None:
-        """Run `work` in a thread as soon as the caller is below the limit; call `done`
-        afterwards."""
+        """Run `work` in a thread as soon as the caller is below the limits.
+
+        When the work has ended, `done` must be called.
+        """
         self._waiting.append((caller, work))
         self._start_waiting()
 
@@ -218,7 +221,7 @@ class Workers:
     async def decide(
         self, caller: Caller, dialect: str, name: str, *, tools_only: bool = False
     ) -> Decision:
-        """Call `Gate.decide`, in a worker thread if the tool is a dynamic one."""
+        """Call `Gate.decide`, in a worker thread if it has to look for a dynamic tool."""
         decide = functools.partial(self._gate.decide, tools_only=tools_only)
         if self._gate.declared(dialect, name):
             return decide(caller, dialect, name)
@@ -251,8 +254,10 @@ class Workers:
         arguments: Mapping[str, Any],
         decision: Decision | None = None,
     ) -> Outcome:
-        """Run one call and return its outcome; a call over its time limit is cancelled and rolled
-        back."""
+        """Run one call and return its outcome.
+
+        A call over the time limit is cancelled and rolled back; stepwise tools have no limit.
+        """
         admitted.audited.append(name)  # `Gate` writes the audit entry in any case
         caller = admitted.caller
         decided = decision or await self.decide(caller, dialect.name, name)
@@ -365,7 +370,8 @@ async def call_permitted(
 
 
 def with_details(admitted: Admitted, meta: object, client: str) -> Admitted:
-    """Return the caller with the client name and idempotency key that a message carries."""
+    """Return the caller with the client's name, and with the idempotency key and the confirmed keys
+    that a message carries."""
     request_info = admitted.request_info
     key = meta.get(IDEMPOTENCY_META) if isinstance(meta, Mapping) else None
     client = client or request_info.client
@@ -378,8 +384,7 @@ def with_details(admitted: Admitted, meta: object, client: str) -> Admitted:
 
 
 def _confirmed(meta: object) -> tuple[str, ...]:
-    """Return the idempotency keys of a pipe's earlier calls whose responses the client has
-    received."""
+    """Return the idempotency keys of a stdio client's calls whose responses it has received."""
     given = meta.get(CONFIRMED_META) if isinstance(meta, Mapping) else None
     if not isinstance(given, list):
         return ()

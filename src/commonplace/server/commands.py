@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def answer(memory: Commonplace, command: str, asked: Mapping[str, Any]) -> dict[str, Any]:
-    """What a command needs to show its results."""
+    """Run a command and return its results, which the command line formats."""
     if command not in COMMANDS:
         raise InvalidInput(f"A server does not answer the command {command[:40]!r}.")
     return COMMANDS[command](memory, asked)

@@ -22,7 +22,7 @@ from commonplace.errors import CommonplaceError
 
 HEAD_SECONDS = 10.0  # time limit for receiving a request's headers
 MOST_CONNECTIONS = 8_192  # most open connections, unless the limit of open files is lower
-ADDRESS_CONNECTIONS = 512  # most open connections from one address
+ADDRESS_CONNECTIONS = 512  # most open connections from one address, unless it is a proxy
 STREAMS = 256  # most open event streams; the same limit applies to WebSockets
 CREDENTIAL_STREAMS = 64  # most open streams of one credential
 GOING_AWAY = 1001  # WebSocket close code: the server stops
@@ -61,7 +61,7 @@ class Connections:
         self._waiting: dict[Connection, None] = {}  # idle connections, the longest idle first
 
     def add(self, connection: Connection) -> bool:
-        """Count a new connection; return False if the limit is reached."""
+        """Count a new connection; return False if a limit is reached and none is idle."""
         address = _address(connection)
         same = self._open.get(address, set())
         if len(same) >= self._each and address not in self._proxies:
@@ -131,7 +131,8 @@ class HttpConnection(H11Protocol):
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
-        """Stop the timer when the headers of a request are complete."""
+        """Start the timer with the first bytes of a request; stop it when its headers are
+        complete."""
         super().data_received(data)
         self._watch()
 

@@ -101,9 +101,14 @@ def granted(
     caller = call.caller
     wanted = frozenset(dialects) or caller.dialects
     if caller.dialects is not None and not (wanted or frozenset()) <= caller.dialects:
-        raise NotPermitted("Your own credential is not for all of these contracts.")
+        raise NotPermitted(
+            "Your own credential is not for all of these contracts.",
+            hint="Choose among those that it is for.",
+        )
     if not SCOPE_NAMES[scope] <= caller.scopes:
-        raise NotPermitted("Your own credential does not have all of these rights.")
+        raise NotPermitted(
+            "Your own credential does not have all of these rights.", hint="Choose a lesser scope."
+        )
     return Grant(
         user=caller.user, space=caller.space, scopes=SCOPE_NAMES[scope], dialects=wanted,
         name=name, subject=caller.subject, lifetime=None if days is None else days * DAY,
@@ -116,7 +121,9 @@ def begin_demo(call: Call, credentials: Credentials, library: Library) -> dict[s
     if sample.is_demo(caller.space):
         raise Conflict("This space already holds the sample memories.")
     if caller.dialects is not None or caller.subject:
-        raise NotPermitted("Your credential is for one contract only, and the demo is for all.")
+        raise NotPermitted(
+            "Your credential is for some contracts only. Use one for all contracts to see the demo."
+        )
     memory = Commonplace(library=library, space=demo_space(caller.user))
     memory = memory.at(memory.name, Origin(user=caller.user, client=DEMO_CLIENT))
     found, total = memory.browse(states=STATES, limit=1)

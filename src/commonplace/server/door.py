@@ -1,9 +1,10 @@
 """Checks every HTTP request before it is handled (`Door`).
 
-`Door` checks Host and Origin, the credential, the rate limit, the size and nesting of the body, and
-the scope, in this order; it reads no body of an unknown caller. It puts the caller and, for a tool,
-the decision of `Gate.decide` into the ASGI scope; later code identifies callers by the scope alone.
-Nothing here reads a database on the event loop.
+`Door` checks Host and Origin, the rate limit of the address, the credential, the size and nesting
+of the body, the rate limit of the credential, and the credential's scope, in this order; it reads
+no body of an unknown caller. It puts the caller and, for a tool, the decision of `Gate.decide` into
+the ASGI scope; later code identifies callers by the ASGI scope alone. Nothing here reads a database
+on the event loop.
 """
 
 from __future__ import annotations
@@ -92,7 +93,8 @@ log = logging.getLogger(__name__)
 
 
 class _JsonRpcRefusal(CommonplaceError):
-    """A refused message; the response body is one JSON-RPC error for each of its calls."""
+    """A refused MCP message; the response body is a JSON-RPC error, or a list of them for a
+    batch."""
 
     code = "INVALID_INPUT"
 
@@ -233,7 +235,7 @@ class Door:
         request.audited.append(request.id)
         error = request.refused or _error_of(request.status)
         calls, info = request.called(), request.info()
-        if isinstance(error, Unauthenticated):  # entries for unknown callers are limited in rate
+        if isinstance(error, Unauthenticated):  # `_caller` limits how many an address can cause
             await self._refusals.audit(None, info, dialect.name, calls, error)
         elif (caller := request.caller or await self._caller_if_known(request)) is not None:
             await self._refusals.audit(caller, info, dialect.name, calls, error)
@@ -270,7 +272,7 @@ class Door:
             except CsrfRefused as error:
                 raise Rejected(403, error.code, str(error)) from None
         request.caller = await self._with_subject(request, request.caller)
-        if wait := self._wait_of(request.caller):
+        if wait := self._take_from_rate(request.caller):
             raise _too_many(wait)
         scope[ADMITTED] = await self._with_decision(request, request.caller, body)
         if request.entrance.mcp and request.method == "POST":
@@ -282,7 +284,10 @@ class Door:
         return replayed(body, receive)
 
     async def _with_subject(self, request: HttpRequest, caller: Caller) -> Caller:
-        """Return the caller, acting as the subject in the request's path."""
+        """Return the caller, acting as the subject that the path, the query or the token names.
+
+        If there is one, the request is answered in the dialect of subjects from here on.
+        """
         original = entrance = request.entrance
         subjects, for_subjects = request.subjects(), request.is_for_subjects(caller)
         if entrance.of_subjects is not None and (subjects or for_subjects):
@@ -313,7 +318,7 @@ class Door:
         message = f"No {title} of yours has that id. {self._paths.listing()}"
         return Rejected(404, "NOT_FOUND", message)
 
-    def _wait_of(self, caller: Caller) -> int:
+    def _take_from_rate(self, caller: Caller) -> int:
         """Take from the rate limit of the caller's credential; return the seconds to wait, or 0."""
         return self._rates.take(f"credential {caller.credential}") if caller.credential else 0
 
@@ -370,7 +375,9 @@ class Door:
         async def accepted() -> Message:
             while (message := await receive())["type"] == "websocket.receive":
                 try:
-                    wait = self._rates.take(f"address {request.sender}") or self._wait_of(caller)
+                    wait = self._rates.take(f"address {request.sender}") or self._take_from_rate(
+                        caller
+                    )
                     if wait:
                         raise _too_many(wait)
                     text = (message.get("text") or "").encode(errors="replace")
@@ -459,7 +466,7 @@ class Door:
         """Return the caller of a session cookie; None without a valid cookie.
 
         Cookies are accepted for pages, REST and the WebSockets of pages; MCP needs a token. A
-        request with a safe method (GET, HEAD) gets the scope to read only.
+        request with a safe method, such as GET, does not get the scopes to write and delete.
         """
         scope = request.scope
         if request.entrance.mcp:
@@ -532,8 +539,8 @@ class Door:
     async def _out_of_scope(
         self, request: HttpRequest, admitted: Admitted, decisions: Sequence[Decision | None]
     ) -> _JsonRpcRefusal:
-        """Refuse a message with calls that the scope does not allow; write an audit entry for
-        each."""
+        """Audit the calls of a message, of which the caller's scopes do not allow all; return its
+        refusal."""
         dialect, caller = request.entrance.dialect, admitted.caller
         assert dialect is not None
         needed: set[str] = set()

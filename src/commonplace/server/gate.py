@@ -1,8 +1,9 @@
 """Runs every operation of every dialect (`Gate`): scope, validation, transaction, audit.
 
-One table holds every operation with the scope that it needs; nothing else can be run. The space
-comes from the caller's credential alone. A call is one transaction: its changes and its audit entry
-are committed together or rolled back together.
+One table holds every declared operation with the scope that it needs; besides them only dynamic
+tools can be run, which a dialect finds in the caller's space. The space comes from the caller's
+credential alone. A call is one transaction: its changes and its audit entry are committed together
+or rolled back together. Only stepwise tools commit in several transactions of their own.
 """
 
 from __future__ import annotations
@@ -138,7 +139,7 @@ class _RunningCall:
     caller: Caller
     request_info: RequestInfo
     arguments: str
-    """All arguments as JSON, for the idempotency key."""
+    """All arguments as JSON, for the audit and the idempotency key."""
     begun: float = field(default_factory=time.monotonic)
     ignored: tuple[str, ...] = ()
     """Names of unknown arguments, which are ignored."""
@@ -177,8 +178,8 @@ class _Payload:
         """Return the payload of a tool whose arguments may be secrets: argument names without
         values.
 
-        Error messages and unknown argument names are not stored either: they may contain the
-        secret.
+        Unknown argument names and the messages of input errors are not stored either: they may
+        contain the secret.
         """
         given = json.loads(self.arguments)
         known = sorted(given.keys() & tool.input.get("properties", {}).keys())
@@ -242,7 +243,8 @@ class Gate:
         return Decision(dialect, name, operation)
 
     def declared(self, dialect: str, name: str) -> bool:
-        """Return whether the dialect declares this name, so that `decide` reads no database."""
+        """Return whether `decide` needs no database for this name: it is declared, or the dialect
+        has no dynamic tools."""
         return (dialect, name) in self._table or dialect not in self._dynamic
 
     def _find(self, caller: Caller, dialect: str, name: str, tools_only: bool) -> Operation | None:
@@ -257,7 +259,8 @@ class Gate:
         return None if tool is None else _operation(whole, tool)
 
     def identify(self, dialect: Dialect, caller: Caller, named: Sequence[str]) -> Caller:
-        """Return the caller, acting as the subject in the path or the token."""
+        """Return the caller, acting as the subject that the request (`named`) or the token names,
+        if any."""
         if dialect.subject is None:
             return caller
         return dialect.subject.identify(self._memory.at(caller.space), caller, named)
@@ -270,8 +273,9 @@ class Gate:
         return self.identify(dialect, caller, [found.id])
 
     def visible(self, caller: Caller, dialect: Dialect) -> list[Tool]:
-        """Return the tools that the caller may use, in a fixed order; dynamic tools are read from
-        the database.
+        """Return the tools that are listed for the caller: those they may use, without hidden ones.
+
+        Declared tools come first, in a fixed order; dynamic tools are read from the database.
         """
         tools = (*dialect.tools, *self._dynamic_tools(caller, dialect))
         return [tool for tool in tools if not tool.hidden and _allows(caller, dialect.name, tool)]
@@ -313,8 +317,9 @@ class Gate:
         state: CallState | None = None,
         decision: Decision | None = None,
     ) -> Outcome:
-        """Run one operation as the caller. Raise only NotFound and NotPermitted.
+        """Run one operation as the caller; an error of the operation is part of the outcome.
 
+        Raise NotFound or NotPermitted if there is no such operation or the caller may not use it.
         `decision` is the result of `decide` for this call, if it is already known.
         """
         decision = decision or self.decide(caller, dialect, name)

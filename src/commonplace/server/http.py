@@ -1,5 +1,6 @@
-"""The HTTP application: every dialect at its paths, by streamable HTTP or by the older HTTP with
-SSE.
+"""The HTTP application: MCP and REST of every dialect, pages and sign-in.
+
+MCP is served by streamable HTTP and by the older protocol, HTTP with SSE.
 """
 
 from __future__ import annotations
@@ -289,7 +290,7 @@ def _lifespan(
             for endpoint in endpoints:
                 for manager in endpoint.managers.values():
                     await stack.enter_async_context(manager.run())
-            tasks = [_store_use(parts.tokens.credentials, workers), refusals.run()]
+            tasks = [_store_last_use(parts.tokens.credentials, workers), refusals.run()]
             if parts.settings.audit_days:
                 tasks.append(_prune_audit(parts, workers))
             for task in tasks:
@@ -371,7 +372,7 @@ def _has_subject(library: Library, dialect: Dialect, space: str, subject: str) -
         return False
 
 
-async def _store_use(credentials: Credentials, workers: Workers) -> None:
+async def _store_last_use(credentials: Credentials, workers: Workers) -> None:
     """Every minute, store the time of last use of tokens, and delete tokens that ended long ago."""
     while True:
         await asyncio.sleep(USE_SECONDS)

@@ -70,7 +70,7 @@ class Hosted:
     system: Store
     vault: Callable[[], Sealing]
     store_settings: Mapping[str, str]
-    """The settings that belong to the store, by which clients see a difference."""
+    """The settings that apply to all clients; a client with other settings is told so."""
     running: frozenset[str] = frozenset()
     """The dialects whose background work has already been started elsewhere."""
     kind: str = "background"
@@ -78,7 +78,7 @@ class Hosted:
     http: str = ""
     """The URL, if it also serves HTTP."""
     restart: Callable[[], None] | None = None
-    """Stops the server and starts it anew with HTTP; None where it cannot."""
+    """Restarts the server; None if it cannot be restarted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,7 +134,7 @@ class Hello:
         return Caller(space=checks.space(self.space), user=self.user or "local", scopes=scopes)
 
     def found_project(self) -> Project | None:
-        """The project of the client's working directory, or the one that it names."""
+        """The project that the client names, or else that of its working directory."""
         if self.everywhere:
             return None
         if self.cwd:
@@ -143,7 +143,7 @@ class Hello:
 
 
 def store_settings(settings: Settings) -> dict[str, str]:
-    """The settings that belong to the store, as clients name theirs."""
+    """Return the settings that apply to all clients, by the names of their variables."""
     given = {name: os.environ.get(name, "") for name in connection.STORE_VARIABLES}
     return {"COMMONPLACE_EMBEDDING": settings.embedding, **given}
 
@@ -341,9 +341,10 @@ class LocalServer:
     async def _command(
         self, hello: Hello, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
     ) -> None:
-        """A command, for a command line that opens no store.
+        """Run a command for the command line, which then need not open the store.
 
-        There is no answer if the command line itself would answer differently.
+        There is no answer if the command line itself might answer differently: if its settings or
+        its time zone are not the server's.
         """
         self._pipes[writer] = (hello, reader)
         answer = self._identity()
@@ -433,7 +434,8 @@ class LocalServer:
         )  # fmt: skip
 
     def _differences(self, hello: Hello) -> list[str]:
-        """Notes on settings of the client that do not count, since they belong to the store."""
+        """Return a note on each setting of the client that has no effect, since the server's
+        differs."""
         ours = self._hosted.store_settings
         return [
             f"{name} is {ours.get(name) or 'not set'} in the server that runs, not {value};"
@@ -449,7 +451,7 @@ async def _say(writer: asyncio.StreamWriter, answer: Mapping[str, Any]) -> None:
 
 
 def _listening(place: connection.Place) -> tuple[socket.socket, bytes]:
-    """The listening socket, and the secret that clients must know where it is loopback."""
+    """Return the listening socket, and the secret that clients must send if it is a TCP socket."""
     with contextlib.suppress(FileNotFoundError):
         Path(place.socket).unlink()  # left by a server that was killed
     if not connection.LOOPBACK:

@@ -1,6 +1,7 @@
 """Structured logs with request ids, and metrics for Prometheus.
 
-Logs and metrics never contain a header, an argument or a result, so they leak no secret or memory.
+Logs and metrics contain no values of arguments, no results, and of headers only the request id, so
+that they leak no secret or memory.
 """
 
 from __future__ import annotations
@@ -87,7 +88,7 @@ def log_lines() -> logging.Formatter:
 
 
 def quieten(level: int = logging.INFO) -> None:
-    """Log only warnings and errors of libraries, and silence loggers that quote requests."""
+    """Log only warnings and errors of libraries, and only errors where warnings quote requests."""
     for noisy in ("mcp", "httpx", "httpx2", "sse_starlette", "uvicorn.error", "asyncio"):
         logging.getLogger(noisy).setLevel(max(level, logging.WARNING))
     logging.getLogger("mcp.server.sse").setLevel(logging.ERROR)  # its warnings contain session ids

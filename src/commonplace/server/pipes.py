@@ -227,7 +227,7 @@ def _fault(error: Exception) -> _Fault | None:
     first: Any = error.errors(include_url=False)[0] if isinstance(error, ValidationError) else {}
     if first.get("type") == "string_unicode":
         why = "This line is not UTF-8. Nothing of it was carried out."
-        return _Fault(_escaped(first["input"]), types.PARSE_ERROR, why)
+        return _Fault(_parsed(first["input"]), types.PARSE_ERROR, why)
     if first.get("type") != "json_invalid":
         found = _message(error)
         why = fault_of(found) or "This is not a JSON-RPC 2.0 message."
@@ -286,8 +286,8 @@ def _without_id(message: types.JSONRPCMessage) -> _Fault | None:
     return _Fault(message.model_dump(), types.INVALID_REQUEST, why)
 
 
-def _escaped(line: str) -> Any:
-    """Parse a line that is not UTF-8, to find its id."""
+def _parsed(line: str) -> Any:
+    """Parse a line that is not UTF-8, to find its id; return UNREADABLE if it is not JSON."""
     try:
         return json.loads(line)
     except (ValueError, RecursionError):

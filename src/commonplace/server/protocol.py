@@ -91,7 +91,8 @@ def build(dialect: Dialect, workers: Workers, quota: Quota | None = None) -> Ser
         instructions=dialect.instructions,
         # The SDK needs schemas only for arguments in headers, and no tool has such arguments.
         get_tool_input_schema=lambda _: None,
-        # The list depends on the caller's scope, and does not change while the server runs.
+        # The list depends on the caller's scope; without dynamic tools it does not change while
+        # the server runs.
         cache_hints={"tools/list": CacheHint(ttl_ms=lasts, scope="private")},
     )
     server.add_request_handler("tools/list", types.PaginatedRequestParams, list_tools)

@@ -2,7 +2,8 @@
 
 Each call of a known caller gets its own entry. Unknown callers can send thousands of requests: for
 each address, path and reason, the first refusal in a second gets an entry, and one further entry
-holds the number of the others in that second.
+holds the number of the others in that second. A request without a valid token has its own entry,
+too, until its address has sent so many that `Door` answers "too many requests".
 """
 
 from __future__ import annotations
@@ -22,7 +23,8 @@ from commonplace.server.calls import Workers
 from commonplace.server.gate import Gate
 
 SECONDS = 1.0
-MOST_FLOODS = 100  # addresses counted separately within a second; all others are counted together
+# most combinations of address, path and reason within a second; further addresses are one
+MOST_FLOODS = 100
 SEVERAL = "several"
 
 Called = tuple[str, Mapping[str, Any]]

@@ -232,12 +232,20 @@ class Addresses:
         for host in settings.allow_hosts:
             parsed = parse_host(host, default_port)
             if parsed is None:
-                raise InvalidInput(f"{host!r} is not a host.", field="allow_hosts")
+                raise InvalidInput(
+                    f"{host!r} in allow_hosts is not a host.",
+                    hint="Write each like memory.lan:3847.",
+                    field="allow_hosts",
+                )
             names.add(parsed)
         for origin in settings.allow_origins:
             parsed_origin = parse_origin(origin)
             if parsed_origin is None:
-                raise InvalidInput(f"{origin!r} is not an origin.", field="allow_origins")
+                raise InvalidInput(
+                    f"{origin!r} in allow_origins is not an origin.",
+                    hint="Write each like https://app.example.",
+                    field="allow_origins",
+                )
             origins.add(parsed_origin)
         self._hosts = frozenset(names)
         self._origins = frozenset(origins)
@@ -248,15 +256,15 @@ class Addresses:
 
         A page that is `visited` may be opened by a link on another site.
         """
-        hosts = _all(headers, b"host")
-        forwarded = _all(headers, b"x-forwarded-host")
+        hosts = _header_values(headers, b"host")
+        forwarded = _header_values(headers, b"x-forwarded-host")
         if len(hosts) != 1 or not self._all_ours(hosts):
             raise Rejected(421, "ADDRESS", _NOT_OURS.format("Host"))
         if not self._all_ours(forwarded):
             raise Rejected(421, "ADDRESS", _NOT_OURS.format("X-Forwarded-Host"))
-        origins = _all(headers, b"origin")
+        origins = _header_values(headers, b"origin")
         if not origins:
-            sites = _all(headers, b"sec-fetch-site")
+            sites = _header_values(headers, b"sec-fetch-site")
             ours = all(site in ("same-origin", "none") for site in sites)
             if not ours and not (visited and _is_navigation(headers)):
                 raise Rejected(403, "ADDRESS", "Requests from other sites' pages are not accepted.")
@@ -272,7 +280,8 @@ class Addresses:
 def own_names(settings: Settings) -> list[str]:
     """Return the host names that are allowed by default: the address that the server listens on.
 
-    If it listens on all addresses, these are the machine's network addresses and its host name.
+    If it listens on all addresses, these are the machine's network addresses, its host name and the
+    names of loopback.
     """
     if settings.everywhere:
         return [*_reachable(), *LOOPBACK_NAMES]
@@ -294,7 +303,7 @@ def _reachable() -> list[str]:
 
 def _is_navigation(headers: Headers) -> bool:
     """Return whether the request is a top-level navigation."""
-    return _all(headers, b"sec-fetch-mode") == ["navigate"] and _all(
+    return _header_values(headers, b"sec-fetch-mode") == ["navigate"] and _header_values(
         headers, b"sec-fetch-dest"
     ) == ["document"]
 
@@ -305,14 +314,14 @@ def peer(scope: Scope, proxies: Collection[str]) -> str:
     # Dual-stack sockets show IPv4 addresses as ::ffff:a.b.c.d.
     address = address.removeprefix("::ffff:") if "." in address else address
     if address in proxies:
-        hops = ",".join(_all(scope["headers"], b"x-forwarded-for")).split(",")
+        hops = ",".join(_header_values(scope["headers"], b"x-forwarded-for")).split(",")
         for hop in reversed([hop.strip() for hop in hops if hop.strip()]):
             if hop not in proxies:
                 return hop[:64]
     return address
 
 
-def _all(headers: Headers, name: bytes) -> list[str]:
+def _header_values(headers: Headers, name: bytes) -> list[str]:
     return [value.decode("latin-1") for key, value in headers if key == name]
 
 
@@ -594,7 +603,7 @@ def in_time(receive: Receive) -> Receive:
 def replayed(body: bytes, receive: Receive) -> Receive:
     """Return a `receive` that passes the body to the application.
 
-    It passes the body in pieces, serves other requests between them, and then frees it.
+    It passes the body in pieces, lets other requests run between them, and then frees it.
     """
     at = 0
     done = False

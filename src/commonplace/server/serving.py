@@ -286,7 +286,8 @@ def check_exposure(
     where = settings.public_url or f"{settings.host}:{settings.port}"
     raise InvalidInput(
         f"{where} is reachable from other machines, but no credential is configured.",
-        hint=f"Create one first ('{settings.command('token create')}'), or stay on 127.0.0.1.",
+        hint=f"Create one first ('{settings.command('token create')}'), or stay on 127.0.0.1"
+        " without public_url and proxies.",
         field="host",
     )
 
@@ -320,7 +321,7 @@ def bind(host: str, port: int) -> socket.socket:
         hint = (
             "Stop the program on this port, or choose another --port."
             if taken
-            else "Choose another."
+            else "Choose another --host or --port."
         )
         raise StorageUnavailable(f"{host}:{port} cannot be used: {error}.", hint=hint) from error
     listening.set_inheritable(True)

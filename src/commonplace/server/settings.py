@@ -17,6 +17,10 @@ from commonplace.errors import InvalidInput
 from commonplace.storage.opening import is_address
 
 PORT = 3847
+_EXPECTED = {
+    bool: "true or false", tuple: "a list of strings", str: "a string", int: "a whole number",
+    float: "a number",
+}  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,8 +78,8 @@ class Settings:
         settings = cls(data=data.expanduser().absolute())
         known = {field.name: field.type for field in fields(cls) if field.name != "data"}
         for source, values in (
-            ("config.toml", _file(settings.data)),
-            ("the environment", _environment(environ, known)),
+            ("config.toml", _from_file(settings.data)),
+            ("the environment", _from_environment(environ, known)),
             ("the command line", {k: v for k, v in options.items() if v is not None}),
         ):
             for name, value in values.items():
@@ -93,7 +97,9 @@ class Settings:
             raise InvalidInput("port must be 0 to 65535.", field="port")
         for name in ("rate", "burst", "body_bytes", "call_seconds", "idle_seconds"):
             if not 0 < getattr(self, name) < 1e12:
-                raise InvalidInput(f"{name} must be more than 0.", field=name)
+                raise InvalidInput(
+                    f"{name} must be more than 0 and less than 1,000,000,000,000.", field=name
+                )
         if self.database and not is_address(self.database):
             raise InvalidInput(
                 "database must be an address that begins with postgresql://.", field="database"
@@ -155,7 +161,7 @@ class Settings:
 
 
 def _usual_data() -> Path:
-    """Return the default data directory."""
+    """Return the data directory that is used without --data."""
     given = os.environ.get("COMMONPLACE_DATA") or "~/.commonplace"
     return Path(given).expanduser().absolute()
 
@@ -196,14 +202,14 @@ def is_loopback(host: str) -> bool:
         return False
 
 
-def _file(data: Path) -> dict[str, Any]:
+def _from_file(data: Path) -> dict[str, Any]:
     try:
         return config.read(str(data))
     except config.Unreadable as error:
         raise InvalidInput(str(error), hint=error.hint, field="config") from error
 
 
-def _environment(environ: Mapping[str, str], known: Mapping[str, Any]) -> dict[str, str]:
+def _from_environment(environ: Mapping[str, str], known: Mapping[str, Any]) -> dict[str, str]:
     found = {name: environ.get(f"COMMONPLACE_{name.upper()}") for name in known}
     found["port"] = found.get("port") or environ.get("MAMA_SERVER_PORT")
     return {name: value for name, value in found.items() if value}
@@ -211,7 +217,11 @@ def _environment(environ: Mapping[str, str], known: Mapping[str, Any]) -> dict[s
 
 def _converted(name: str, value: Any, default: Any, source: str) -> Any:
     """Convert a value to the type of its default."""
-    wrong = InvalidInput(f"{name} from {source} is not valid: {value!r}.", field=name)
+    wrong = InvalidInput(
+        f"{name} from {source} is not valid: {value!r}.",
+        hint=f"It must be {_EXPECTED[type(default)]}.",
+        field=name,
+    )
     if isinstance(default, bool):
         text = str(value).strip().lower()
         if text not in ("1", "true", "yes", "on", "0", "false", "no", "off"):

@@ -146,7 +146,7 @@ def check_document(url: str, document: object) -> Client:
     if not isinstance(document, dict):
         raise _bad_metadata("The document is not a JSON object.")
     if document.get("client_id") != url:
-        raise _bad_metadata("The document's client_id is not its address.")
+        raise _bad_metadata("The document's client_id is not its own URL.")
     if "client_secret" in document or "client_secret_expires_at" in document:
         raise _bad_metadata("The document must not hold a secret.")
     offered = _texts(document.get("token_endpoint_auth_methods_supported")) or []
@@ -300,7 +300,7 @@ class Documents:
         self._under_way: dict[str, asyncio.Task[Client | OAuthError]] = {}
 
     def knows(self, url: str) -> bool:
-        """Return whether the document is in the cache."""
+        """Return whether the document is in the cache, or is being fetched."""
         cached = self._cache.get(url)
         return (cached is not None and cached[0] > self._clock()) or url in self._under_way
 

@@ -36,8 +36,7 @@ POLL_LEEWAY = 0.5
 """How much earlier than its interval a device may poll, since network delays vary."""
 MOST_WAITING = 1_000
 LETTERS = "BCDFGHJKLMNPQRSTVWXZ"
-"""The letters of user codes: no vowels, so that no code is a word, and none that look like
-digits."""
+"""The letters of user codes: no vowels, so that no code is a word (RFC 8628, section 6.1)."""
 CODE_LETTERS = 8
 
 _REFUSED = "The device code is not valid, or has been used."
@@ -180,7 +179,7 @@ class Devices:
             raise other_resource()
         ended = now() >= row["expires_at"]
         if row["answer"] == "denied":
-            raise OAuthError("access_denied", "The person did not allow it.")
+            raise OAuthError("access_denied", "The user denied the request.")
         if ended and row["answer"] != "used":
             raise OAuthError("expired_token", "The request has expired: start again.")
         if not row["answer"]:

@@ -57,7 +57,7 @@ Address = Callable[[HttpRequest], str]
 
 
 def peer(request: HttpRequest) -> str:
-    """Return the address of the TCP peer."""
+    """Return the client's address in the ASGI scope, where `Door` puts the one behind a proxy."""
     return request.client.host if request.client else ""
 
 

@@ -80,7 +80,7 @@ class Consent:
 
 @dataclass(frozen=True, slots=True)
 class Tokens:
-    """A new access token and its refresh token."""
+    """A new access token, and a refresh token if the family may have one."""
 
     access: str = field(repr=False)
     refresh: str | None = field(repr=False)
@@ -173,7 +173,8 @@ class Families:
     def redeem(
         self, code: str, *, client: str, redirect: str, verifier: str, resource: str | None
     ) -> Tokens:
-        """Exchange a code for tokens. A refused attempt also uses up the code."""
+        """Exchange a code for tokens. A refused attempt also uses up the code, unless the verifier
+        is malformed."""
         if not _VERIFIER.fullmatch(verifier):
             raise invalid_request("code_verifier must be 43 to 128 unreserved characters.")
         return self.issuing(self._redeem, code, client, redirect, verifier, resource)
@@ -207,7 +208,7 @@ class Families:
     def refresh(
         self, token: str, *, client: str, scopes: Sequence[str] | None, resource: str | None
     ) -> Tokens:
-        """Exchange a refresh token for new tokens; end all earlier tokens of the family."""
+        """Exchange a refresh token for new tokens; its first use ends the family's other tokens."""
         return self.issuing(self._refresh, token, client, scopes, resource)
 
     def _refresh(
@@ -290,8 +291,8 @@ class Families:
         return Tokens(issued.token, refresh, scopes, seconds)
 
     def _is_valid(self, rows: Rows, family: Family) -> bool:
-        """Return whether the family, its access token, its user and its space are all still
-        valid."""
+        """Return whether nothing has ended the family: it and its newest access token are not
+        revoked, and it is not older than the `not_before` of its user and space."""
         if family.revoked_at is not None:
             return False
         if family.created_at < not_before(rows, owner=family.user, space=family.space):
@@ -302,7 +303,7 @@ class Families:
     # Revocation
 
     def revoke(self, token: str, *, client: str) -> None:
-        """Revoke a token of the client; for a refresh token, revoke the whole family (RFC 7009)."""
+        """Revoke a token of the client, and with it the whole family (RFC 7009)."""
         with self._store.maintain() as rows:
             row = self._mac_rows.get(rows, "oauth_refreshes", token_digest(token))
             family = self._family(rows, row["family"]) if row else None

@@ -49,7 +49,8 @@ class Cookie:
 def parse(text: str, *, joined: str = "") -> dict[str, str]:
     """Return the parameters of a query or form. Empty ones count as missing (RFC 6749, 3.1).
 
-    Repeated parameters are refused, except those in `joined`, whose values are joined by a space.
+    Repeated parameters are refused, except the one named `joined`, whose values are joined by a
+    space.
     """
     try:
         pairs = parse_qsl(

@@ -70,8 +70,8 @@ class Lockout:
     """Counts failed logins by account, by address and by both, and locks for increasing times.
 
     An attempt is counted before its password is checked, so that parallel attempts are limited
-    too. The limit by account alone is high, so that strangers cannot lock out a user easily. Use
-    it on the event loop only.
+    too; a successful one is taken off again. The limit by account alone is high, so that strangers
+    cannot lock out a user easily. Use it on the event loop only.
     """
 
     FREE = (("both", 5), ("address", 20), ("account", 100))
@@ -96,7 +96,8 @@ class Lockout:
         return 0
 
     def succeeded(self, account: str, address: str) -> None:
-        """Reset the count of this account and address after a successful login."""
+        """After a successful login, reset the count of this account at this address, and lower the
+        counts of the account and of the address by one."""
         for (kind, name), _ in self._keys(account, address):
             if kind == "both":
                 self._counts.pop((kind, name), None)

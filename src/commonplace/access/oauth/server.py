@@ -141,7 +141,7 @@ class OAuth(SignIn):
 
     async def _asking_client(self, client_id: str, address: str) -> Client:
         if not client_id or len(client_id) > CLIENT_ID_CHARS:
-            raise PageError("invalid_request", "The request has no client_id.")
+            raise PageError("invalid_request", "The request has no valid client_id.")
         try:
             found = await self._client(client_id, address)
         except OAuthError as error:
@@ -238,7 +238,7 @@ class OAuth(SignIn):
         ):
             raise invalid_request(
                 f"There is no such {resource.subject} in that space."
-                " Give its id, as your list shows it."
+                f" Give its id, as 'commonplace {resource.subject} list' shows it."
             )
         consent = Consent(
             client=request.asked.client,
@@ -333,16 +333,16 @@ class OAuth(SignIn):
         resource = parameters.get("resource")
         if kind == "authorization_code":
             return await self.in_thread(
-                self.families.redeem, _needed(parameters, "code"), client=client,
-                redirect=_needed(parameters, "redirect_uri"),
-                verifier=_needed(parameters, "code_verifier"), resource=resource,
+                self.families.redeem, _required_parameter(parameters, "code"), client=client,
+                redirect=_required_parameter(parameters, "redirect_uri"),
+                verifier=_required_parameter(parameters, "code_verifier"), resource=resource,
             )  # fmt: skip
         if kind == DEVICE_CODE:
-            code = _needed(parameters, "device_code")
+            code = _required_parameter(parameters, "device_code")
             return await self.in_thread(self.devices.redeem, code, client=client, resource=resource)
         scope = parameters.get("scope")
         return await self.in_thread(
-            self.families.refresh, _needed(parameters, "refresh_token"), client=client,
+            self.families.refresh, _required_parameter(parameters, "refresh_token"), client=client,
             scopes=None if scope is None else scope.split(), resource=resource,
         )  # fmt: skip
 
@@ -350,7 +350,7 @@ class OAuth(SignIn):
         """Revoke a token of the client; do not revoke tokens of other clients."""
         async with self.audited("revoke", client=parameters.get("client_id", "")):
             client = await self.authenticate(parameters, authorization)
-            token = _needed(parameters, "token")
+            token = _required_parameter(parameters, "token")
             await self.in_thread(self.families.revoke, token, client=client)
 
     async def authenticate(self, parameters: Mapping[str, str], authorization: str | None) -> str:
@@ -363,7 +363,7 @@ class OAuth(SignIn):
             method = "client_secret_basic"
         else:
             client_id, secret = (
-                _needed(parameters, "client_id"),
+                _required_parameter(parameters, "client_id"),
                 parameters.get("client_secret", ""),
             )
             method = "client_secret_post" if secret else "none"
@@ -418,7 +418,7 @@ def _scopes(audience: Audience, asked: str) -> tuple[str, ...]:
     return (*chosen, OFFLINE) if offline else tuple(chosen)
 
 
-def _needed(parameters: Mapping[str, str], name: str) -> str:
+def _required_parameter(parameters: Mapping[str, str], name: str) -> str:
     value = parameters.get(name)
     if value is None:
         raise invalid_request(f"{name} is missing.")
