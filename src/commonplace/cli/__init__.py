@@ -20,7 +20,7 @@ def main(args: Sequence[str] | None = None) -> None:
     given = list(sys.argv[1:] if args is None else args)
     try:
         if args is None:
-            _begin_loading()
+            _end_at_once_on_interrupt()
         closed = _open_closed_streams()
         if "stdout" in closed and given[:1] != ["hook"]:
             # A result that nobody gets is an error; told before anything is stored.
@@ -30,7 +30,7 @@ def main(args: Sequence[str] | None = None) -> None:
         if code is None:
             from commonplace.cli.app import run
 
-            _loaded()
+            _raise_on_interrupt()
             code = run(given)
     except KeyboardInterrupt:
         sys.stderr.write("\ninterrupted; everything stored so far is safe\n")
@@ -42,23 +42,23 @@ def main(args: Sequence[str] | None = None) -> None:
     sys.exit(code)
 
 
-def _begin_loading() -> None:
+def _end_at_once_on_interrupt() -> None:
     """Let an interrupt end the program at once: a KeyboardInterrupt in an import may get lost."""
     import signal
 
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
-        signal.signal(signal.SIGINT, _end)
+        signal.signal(signal.SIGINT, _exit_interrupted)
 
 
-def _loaded() -> None:
+def _raise_on_interrupt() -> None:
     """Let an interrupt be a KeyboardInterrupt again."""
     import signal
 
-    if signal.getsignal(signal.SIGINT) is _end:
+    if signal.getsignal(signal.SIGINT) is _exit_interrupted:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
-def _end(*_: object) -> None:
+def _exit_interrupted(*_: object) -> None:
     try:
         os.write(2, b"\ninterrupted; everything stored so far is safe\n")
     finally:
@@ -82,7 +82,7 @@ def _serve_mcp(given: list[str]) -> int | None:
 
     with without_garbage_collection():
         from commonplace.cli.in_process import serve
-    _loaded()
+    _raise_on_interrupt()
     return serve(options)
 
 

@@ -167,7 +167,7 @@ def create_token(
 
     dialect = dialect or ["commonplace"]
     for given in dialect:
-        if given != "server":  # this scope is for the server's own operations, such as /metrics
+        if given != "server":  # not a dialect, but the server's own operations, such as /metrics
             registry.known(given)
     scopes = _scopes_of(scope)
     lifetime = None if expires is None else span(expires, "expires")
@@ -188,7 +188,9 @@ def create_token(
             issued = access.tokens.credentials.create(grant)
         access.write_audit_entry("token create", **issued.credential.as_dict())
     tell(as_json, {"token": issued.token, **issued.credential.as_dict()}, issued.token)
-    note(f"Copy it now: it is not shown again. Revoke it with: {_revoking(issued.credential)}")
+    note(
+        f"Copy it now: it is not shown again. Revoke it with: {_revoke_command(issued.credential)}"
+    )
     if not as_json and dialect != ["server"]:
         # Scripts often log standard error, which must not contain the token.
         shown = issued.token if sys.stdout.isatty() else "…"
@@ -282,7 +284,7 @@ def _scopes_of(name: str) -> frozenset[Scope]:
     return SCOPE_NAMES[name]
 
 
-def _revoking(credential: Credential) -> str:
+def _revoke_command(credential: Credential) -> str:
     return f"commonplace token revoke {credential.id[:8]}"
 
 
@@ -451,7 +453,7 @@ def _rotate_master_key(access: _Access) -> None:
 
 
 def by_state(data: Path) -> tuple[set[str], set[str]]:
-    """Return the revoked tokens and the other tokens; empty lists if the file cannot be read."""
+    """Return the ids of revoked tokens and of the others; empty if the file cannot be read."""
     from commonplace.storage import credentials
 
     found: tuple[set[str], set[str]] = set(), set()

@@ -90,7 +90,7 @@ class _Entry:
 
 @dataclass(frozen=True)
 class _FormatNumber:
-    """The number of a file's format, which is added if it is missing and never removed."""
+    """The key `version` of a settings file, which is added if it is missing and never removed."""
 
     number: int
 
@@ -127,7 +127,7 @@ class _WholeFile:
         return agent_plugins.MARK in settings.text
 
     def removed(self, settings: Settings) -> Settings:
-        """Return None: the whole file is removed."""
+        """Return the settings of a file that does not exist: the whole file is removed."""
         return replace(settings, data=None)
 
 

@@ -167,7 +167,7 @@ for name, group in GROUPS.items():
 
 
 def _with_database(command: Any) -> Any:
-    """The command with --database, if it has --data and not the other already."""
+    """Return the command with the option --database, if it has --data and lacks --database."""
     names = inspect.signature(command.callback).parameters
     if "data" not in names or "database" in names:
         return command

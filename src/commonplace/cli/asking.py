@@ -30,7 +30,7 @@ def answer(
     embedding: str | None = "none",
     project: Project | None = None,
 ) -> dict[str, Any]:
-    """The answer to a command of `server/commands.py`."""
+    """Return the answer to a command of `server/commands.py`: the server's, or else our own."""
     asked = {name: _plain(value) for name, value in asked.items()}
     options.check_space(data, space)
     answered = _from_server(command, asked, data, space, embedding, project)
@@ -50,7 +50,7 @@ def _from_server(
     embedding: str | None,
     project: Project | None,
 ) -> dict[str, Any] | None:
-    """The answer of the server; None if there is none, or if it would answer differently."""
+    """Return the server's answer; None if none runs, or if this process may answer differently."""
     from commonplace import __version__
     from commonplace.client import connection
     from commonplace.engine.library import directory

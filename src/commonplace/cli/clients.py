@@ -28,7 +28,7 @@ class Format(Enum):
 
 @dataclass(frozen=True)
 class Place:
-    """A possible path. `~`, `{config}`, `{settings}` and `{local}` stand for directories.
+    """A possible path. `~`, `{xdg}`, `{config}`, `{settings}` and `{local}` are directories.
 
     A `decisive` place is used as soon as its directory exists.
     """
@@ -45,17 +45,17 @@ class Client:
     title: str
     places: tuple[Place, ...]
     project: tuple[str, ...] = ()
-    moved_by: tuple[
-        tuple[str, str], ...
-    ] = ()  # an environment variable with a directory, and the file in that directory
+    # environment variables with a directory, and the file in that directory
+    moved_by: tuple[tuple[str, str], ...] = ()
     format: Format = Format.JSONC
     container: tuple[str, ...] = ("mcpServers",)
     # further keys of a stdio entry
     stdio: Mapping[str, Any] = field(default_factory=dict)
     # further keys of an HTTP entry; None if the client does not support HTTP
     http: Mapping[str, Any] | None = field(default_factory=dict)
-    only_stdio: tuple[str, ...] = ()  # keys that a person may have added, but that the client
-    only_http: tuple[str, ...] = ()  # refuses with the other transport
+    # keys that a person may have added, and that the client refuses with the other transport
+    only_stdio: tuple[str, ...] = ()
+    only_http: tuple[str, ...] = ()
     command_with_args: bool = False
     env: str = "env"
     url: str = "url"
@@ -340,7 +340,7 @@ def _other_headers(former: Mapping[str, Any] | None, key: str) -> dict[str, str]
 
 
 def server(client: Client, written: Mapping[str, Any], environ: Mapping[str, str]) -> Stdio | Http:
-    """Return the server of an entry, with environment variables expanded."""
+    """Return the MCP server of an entry in a client's configuration, with variables expanded."""
     command, url = written.get("command"), written.get(client.url) or written.get("url")
     if isinstance(command, str) or (isinstance(command, list) and command):
         line = [command] if isinstance(command, str) else command

@@ -180,8 +180,8 @@ def _opened(
     """
     if client.name == "opencode" and name == "servers":
         raise InvalidInput(
-            "OpenCode uses this name itself; choose another --name.",
-            hint="Choose another.",
+            "OpenCode uses this name itself.",
+            hint="Choose another --name.",
             field="name",
         )
     if config is not None:
@@ -285,9 +285,17 @@ def _check_token(transport: str, token: str | None, token_env: str | None) -> No
     if token is not None and token_env is not None:
         raise InvalidInput("--token and --token-env exclude each other.", hint="Choose one.")
     if token_env is not None and not _VARIABLE.fullmatch(token_env):
-        raise InvalidInput("This is not the name of an environment variable.", field="token_env")
+        raise InvalidInput(
+            "This is not the name of an environment variable.",
+            hint="Write it like COMMONPLACE_TOKEN.",
+            field="token_env",
+        )
     if token is not None and not _TOKEN.fullmatch(token):
-        raise InvalidInput("A token consists of visible ASCII characters.", field="token")
+        raise InvalidInput(
+            "A token consists of visible ASCII characters.",
+            hint="Copy it exactly as it was shown.",
+            field="token",
+        )
 
 
 def server_command(

@@ -34,7 +34,7 @@ def init(
     A new role gets a generated password; the address with the password is shown once. A second run
     only applies missing migration steps.
 
-    
+    \b
       commonplace database init postgresql://postgres@db.example.com/commonplace
     """
     administration = opening.administration()

@@ -92,12 +92,12 @@ def watch(paths: Paths = None, data: Data = None, space: Space = "default") -> N
         _show(report)
         with suppress(KeyboardInterrupt):  # the usual end; each check is stored in one transaction
             for _ in watched:
-                report = native_memories.look(memory, _existing(paths))
+                report = native_memories.look(memory, _current_files(paths))
                 if report.added or report.changed or report.gone:
                     _show(report)
 
 
-def _existing(paths: list[Path] | None) -> list[Path]:
+def _current_files(paths: list[Path] | None) -> list[Path]:
     from commonplace.importers import native_memories
 
     if not paths:

@@ -122,7 +122,10 @@ def _show(each: Operation, summary: str, label: str | None, *, undone: bool) -> 
 
 
 def in_words(changed: Sequence[Change]) -> str:
-    """Return the numbers of added, changed and removed rows in words; empty if there are none."""
+    """Describe changes: the memory or fact, if it is only one, or else the numbers of rows.
+
+    The result is empty if there are no changes.
+    """
     memories = [each for each in changed if each.table == "memories"]
     if len(memories) == 1:
         rest = Counter(each.table for each in changed if each.table != "memories")

@@ -50,8 +50,8 @@ if TYPE_CHECKING:
 
 NOTHING_FOUND = 1
 LEAST_TAGS = 10  # columns; with less room, tags are only counted
-SHORTEST = 4  # characters of a text whose memories are purged
-QUOTED = 12  # characters of a memory's text that others are searched for
+SHORTEST = 4  # least characters of `purge --text`
+QUOTED = 12  # least characters of a purged text that is then looked for elsewhere
 
 AsOf = Annotated[str | None, option("--as-of WHEN", "Show the state at that time.")]
 
@@ -268,10 +268,10 @@ def show(
     with options.memory(data, space) as memory:
         if as_of is not None:
             then = options.moment(as_of, "as_of")
-            found = memory.get(_named(memory, id), as_of=then, count=False)
+            found = memory.get(_memory_id(memory, id), as_of=then, count=False)
             links = memory.links.of(found.id, as_of=then)
         else:
-            found = memory.get(_named(memory, id))
+            found = memory.get(_memory_id(memory, id))
             links = memory.links.of(found.id)
         former = memory.history.versions(found.id) if versions else []
     if versions:
@@ -318,7 +318,7 @@ def revise(
         options.memory(data, space, embedding, allow_secrets=allow_secrets) as memory,
         write_policy.applied(masked=masked),
     ):
-        before = memory.get(_named(memory, id), count=False)
+        before = memory.get(_memory_id(memory, id), count=False)
         if tag or untag:
             changes["tags"] = [t for t in (*before.tags, *(tag or ())) if t not in (untag or ())]
         after = memory.revise(before.id, expected_version=before.version, **changes)
@@ -336,13 +336,13 @@ def revise(
 def forget(ids: Ids, data: Data = None, space: Space = "default", as_json: AsJson = False) -> None:
     """Hide memories. `recover` shows them again."""
     with options.memory(data, space) as memory:
-        _show_changed("forgotten", memory.forget(*_all_named(memory, ids)), as_json)
+        _show_changed("forgotten", memory.forget(*_memory_ids(memory, ids)), as_json)
 
 
 def recover(ids: Ids, data: Data = None, space: Space = "default", as_json: AsJson = False) -> None:
     """Show hidden memories again."""
     with options.memory(data, space) as memory:
-        _show_changed("recovered", memory.restore(*_all_named(memory, ids)), as_json)
+        _show_changed("recovered", memory.restore(*_memory_ids(memory, ids)), as_json)
 
 
 def _show_changed(what: str, changed: list[Memory], as_json: bool) -> None:
@@ -365,7 +365,7 @@ def promote(
       commonplace promote 3f2a --trust stated
     """
     with options.memory(data, space) as memory:
-        named = _all_named(memory, ids)
+        named = _memory_ids(memory, ids)
         with memory.unit("promote"):
             promoted = [memory.promote(identity, trust) for identity in named]
     _show_changed("promoted", promoted, as_json)
@@ -401,7 +401,7 @@ def purge(
             hint=f"Give IDs, or --text with at least {SHORTEST} characters.",
         )
     with options.memory(data, space) as memory, lease(memory) as opened:
-        named, other = _all_named(memory, ids or []), list[str]()
+        named, other = _memory_ids(memory, ids or []), list[str]()
         if text is not None:
             named = _holding(opened, text, told=not yes)
         if not yes:
@@ -448,7 +448,8 @@ def _tell_left(proof: Proof) -> None:
         note("this still holds it, or a piece of it; delete it yourself:"
              f" {', '.join(map(visible, proof.held))}")  # fmt: skip
         if any(name.startswith("audit.") for name in proof.held):
-            note("rows of the audit are chained, and go with 'commonplace audit cut'")
+            note("audit entries form a chain, so only the oldest can be deleted: 'commonplace audit"
+                 " cut'")  # fmt: skip
     if proof.sources:
         note(f"some came from {', '.join(map(visible, proof.sources))}, whose own files still hold"
              " them; delete them there too. They are not imported again")  # fmt: skip
@@ -474,7 +475,7 @@ def _holding(space: OpenSpace, text: str, *, told: bool) -> list[str]:
 
 
 def _others(space: OpenSpace, texts: list[str]) -> list[str]:
-    """The names of what holds one of the texts after their memories are purged."""
+    """Return the names of objects that still hold one of the texts after the purge."""
     from commonplace.engine.maintenance import secret_scan
 
     found = secret_scan.scan(space, secret_scan.occurrences(*texts)) if texts else []
@@ -518,7 +519,7 @@ def _text(argument: str) -> str:
         ) from None
 
 
-def _named(memory: Commonplace, name: str) -> str:
+def _memory_id(memory: Commonplace, name: str) -> str:
     from commonplace.engine.binding import lease
     from commonplace.engine.finding import listing
 
@@ -526,8 +527,8 @@ def _named(memory: Commonplace, name: str) -> str:
         return listing.memory_id(opened, name)
 
 
-def _all_named(memory: Commonplace, names: list[str]) -> list[str]:
-    return list(dict.fromkeys(_named(memory, name) for name in names))
+def _memory_ids(memory: Commonplace, names: list[str]) -> list[str]:
+    return list(dict.fromkeys(_memory_id(memory, name) for name in names))
 
 
 def _show_found(

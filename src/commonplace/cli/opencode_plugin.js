@@ -32,7 +32,7 @@ export const Commonplace = async ({ client, directory }) => {
     }
   }
 
-  // Sessions that were killed are read to their end.
+  // Capture the newest sessions once more: one that was killed has lines that were not captured.
   setTimeout(async () => {
     try {
       const known = (await client.session.list()).data ?? [];
@@ -62,7 +62,7 @@ export const Commonplace = async ({ client, directory }) => {
     },
     "experimental.session.compacting": async (input, output) => {
       await capture(input.sessionID, "PreCompact");
-      begun.delete(input.sessionID); // what matters is given back with the next message
+      begun.delete(input.sessionID); // the next message gets the start context again
     },
     event: async ({ event }) => {
       if (event.type === "session.idle") await capture(event.properties.sessionID, "Stop");

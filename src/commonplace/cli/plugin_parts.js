@@ -13,7 +13,7 @@ function dataDirectory() {
   return process.env.COMMONPLACE_DATA || join(homedir(), ".commonplace");
 }
 
-/** What the memory says to an event; empty if nothing, and if anything goes wrong. */
+/** The context that `commonplace-hook` returns for an event; empty if there is none, or on an error. */
 function hook(event) {
   return new Promise((done) => {
     try {

@@ -302,7 +302,9 @@ def list_calls(
                 say(f"{'':29}{line}")
     if not calls:
         if not as_json:
-            note("No calls yet: the audit log has calls of agents, not commands of this terminal.")
+            note(
+                "No calls found: the audit log has calls of agents, not commands of this terminal."
+            )
         raise typer.Exit(1)
 
 
@@ -316,7 +318,11 @@ def verify_audit(
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Verify the hash chain: detects any edit, deletion or swap. Exit code 6 if it is broken."""
+    """Verify the hash chain: detects edits, swaps and deletions. Exit code 6 if it is broken.
+
+    If the newest entries were deleted and the stored head was changed to match, only --head
+    detects it.
+    """
     from commonplace.engine.history import audit as engine
 
     with _store(data, space, system) as store:

@@ -223,7 +223,7 @@ def write(
 
     target = settings.target
     try:
-        _unchanged(settings)
+        _check_unchanged(settings)
         target.parent.mkdir(parents=True, exist_ok=True)
         if settings.data is not None:
             if not os.access(target, os.W_OK):
@@ -231,7 +231,7 @@ def write(
             mode = stat.S_IMODE(target.stat().st_mode)
         if new is None:
             backup = _back_up(settings, new, backups)
-            _unchanged(settings)
+            _check_unchanged(settings)
             target.unlink()
             sync_directory(target.parent)
         else:
@@ -239,13 +239,13 @@ def write(
                 _copy_rights(stream.fileno(), mode, target)
                 stream.write(new)
                 backup = _back_up(settings, new, backups)
-                _unchanged(settings)
+                _check_unchanged(settings)
     except OSError as error:
         raise _refused(settings.path, "written", error) from error
     return backup
 
 
-def _unchanged(settings: Settings) -> None:
+def _check_unchanged(settings: Settings) -> None:
     now = settings.target.read_bytes() if settings.target.exists() else None
     if now != settings.data or settings.path.resolve() != settings.target:
         raise Conflict(

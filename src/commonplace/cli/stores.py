@@ -173,7 +173,7 @@ def move(
     A target with other data under the same name is refused and not changed. The master key is not
     copied: copy master.key of the source to the data directory of the new servers.
 
-    
+    \b
       commonplace move ~/.commonplace postgresql://commonplace@db/commonplace
     """
     from commonplace.storage import moving
@@ -181,8 +181,8 @@ def move(
     _check_target(target)
     _refuse_served(source, machine)
     with (
-        _place(source, machine, existing=True) as first,
-        _place(target, machine) as second,
+        _open_library(source, machine, existing=True) as first,
+        _open_library(target, machine) as second,
         progress("Moving") as show,
     ):
         if (first.path, first.database) == (second.path, second.database):
@@ -237,7 +237,7 @@ def _refuse_served(source: str, machine: Path | None) -> None:
         )
 
 
-def _place(
+def _open_library(
     where: str, machine: Path | None, *, existing: bool = False
 ) -> contextlib.closing[Library]:
     """Open the library at a path or an address."""

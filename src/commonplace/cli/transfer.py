@@ -117,7 +117,10 @@ def _export_to(
                 "An Obsidian vault must be a directory.", hint="Name it.", field="file"
             )
         if file.exists() and (not file.is_dir() or any(file.iterdir())) and not overwrite:
-            raise Conflict(f"{file} is not empty.", hint="Name a new directory.")
+            raise Conflict(
+                f"{file} is not an empty directory.",
+                hint="Name a new directory, or add --overwrite.",
+            )
     with options.memory(data, space) as memory:
         what = exporting.chosen(memory)
     for name, text in exporting.files(to, what):

@@ -145,7 +145,7 @@ def add_agent(
     identity: Workspace,
     name: Annotated[str, argument("NAME", "Its name.")],
     slug: Annotated[str, option("--slug", "Short name (default: derived from the name).")] = "",
-    role: Annotated[str, option("--role manager|sub-agent", "")] = "sub-agent",
+    role: Annotated[str, option("--role manager|sub-agent", "The agent's role.")] = "sub-agent",
     system_prompt: Annotated[str, option("--system-prompt", "The agent's system prompt.")] = "",
     model: Annotated[
         str, option("--model", "The agent's model (default: the configured model).")

@@ -24,10 +24,9 @@ PATH_BYTES = 100  # the longest path of a socket is 104 bytes on macOS, and 108 
 START_SECONDS = 60.0
 RETRY_SECONDS = 0.02
 HELLO_BYTES = 262_144
-OWNER_ONLY = 0o077
-OPTIONS = (
-    "COMMONPLACE_BACKGROUND"  # the environment variable with a background server's options, as JSON
-)
+RIGHTS_OF_OTHERS = 0o077
+# The environment variable with a background server's options, as JSON.
+OPTIONS = "COMMONPLACE_BACKGROUND"
 LOOPBACK = sys.platform == "win32" or os.environ.get("COMMONPLACE_SOCKET") == "loopback"
 # Environment variables that the client passes to the server for its dialect.
 CONTRACT_VARIABLES = (
@@ -127,7 +126,7 @@ def _fault(folder: str) -> str:
         return f"{folder} is not a directory."
     if hasattr(os, "getuid") and found.st_uid != os.getuid():
         return f"{folder} belongs to another user."
-    if os.name == "posix" and stat.S_IMODE(found.st_mode) & OWNER_ONLY:
+    if os.name == "posix" and stat.S_IMODE(found.st_mode) & RIGHTS_OF_OTHERS:
         return f"{folder} can be opened by others: chmod 700 it."
     return ""
 
@@ -201,7 +200,7 @@ class ServerConnection:
 
 
 def ask(place: Place, hello: Mapping[str, Any], seconds: float = 10.0) -> dict[str, Any] | None:
-    """Send a greeting to the running server; return its answer, or None without a server."""
+    """Send a greeting to the running server; return its answer, or None if none answers in time."""
     made = connect(place)
     if made is None:
         return None

@@ -260,7 +260,7 @@ class Pipe:
                     self._changed.wait_for(self._has_work)
                 if self._introduce(made):
                     with self._changed:
-                        self._send_all_waiting(made)
+                        self._resend(made)
                     while line := made.line():
                         self._handle_answer(line)
                 made.close()
@@ -297,7 +297,7 @@ class Pipe:
             starting.close()
 
     def _replaces(self, place: connection.Place, answer: Mapping[str, Any]) -> bool:
-        """Stop an older background server; return False if it does not stop."""
+        """Stop the server if it runs in the background and is older; return whether it stops."""
         ours, theirs = self._options.hello["version"], str(answer.get("version", ""))
         if "error" in answer or answer.get("kind") != "background" or not _older(theirs, ours):
             return False
@@ -335,8 +335,8 @@ class Pipe:
             made.send(json.dumps({**first, "id": OWN_ID}).encode() + b"\n")
         return bool(made.line())
 
-    def _send_all_waiting(self, made: connection.ServerConnection) -> None:
-        """Send waiting messages; the caller holds the lock."""
+    def _resend(self, made: connection.ServerConnection) -> None:
+        """Send all unanswered messages over a new connection; the caller holds the lock."""
         state = self._state
         state.connection = made
         if state.initialized:
