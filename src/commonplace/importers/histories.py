@@ -28,7 +28,7 @@ class FilesOfLines:
         self._format = FORMATS[name]
 
     def recognises(self, path: Path) -> bool:
-        """Return whether a file, or the first readable file of a directory, is of this client."""
+        """Return whether a file is of this client, or the first known one in a directory is."""
         for file in [path] if path.is_file() else self.files(path):
             with contextlib.suppress(OSError):
                 if found := _client(file):

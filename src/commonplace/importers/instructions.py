@@ -47,8 +47,9 @@ def items(path: Path) -> Iterator[Item]:
 
 
 def _exported(text: str) -> Iterator[Item]:
-    """Yield the sections of an export of ours; each section has its recorded length, since its
-    text may contain headings.
+    """Yield the sections of an export of ours.
+
+    A section is read by its recorded length, since its text may contain headings.
     """
     mark = _OURS.search(text)
     while mark is not None:

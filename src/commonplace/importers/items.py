@@ -64,13 +64,13 @@ class Remark:
 
 
 class Format(Protocol):
-    """A module of this package that reads one format."""
+    """A module or object of this package that reads one format."""
 
     NAME: str
     TITLE: str
 
     def recognises(self, path: Path) -> bool:
-        """Return whether a file or directory has this format, by its content."""
+        """Return whether a file or directory has this format, by its content or its name."""
 
     def items(self, path: Path) -> Iterator[Item | Skipped | Remark]:
         """Yield the items in a file or directory, and a `Skipped` for each unreadable file."""
@@ -102,7 +102,7 @@ def of_records(records: Iterable[Record]) -> Iterator[Item]:
 
 
 def tags_of(values: Iterable[Any]) -> tuple[str, ...]:
-    """Return tags that can be stored: without duplicates and without too long ones."""
+    """Return tags that can be stored: no duplicates, none that is too long, and not too many."""
     named = (str(value).strip().lstrip("#").strip() for value in values if value is not None)
     found = [tag for tag in dict.fromkeys(named) if tag and len(tag) <= checks.TAG_CHARS]
     return tuple(found[: checks.TAGS])

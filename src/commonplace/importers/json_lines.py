@@ -19,7 +19,10 @@ _AT_ONCE = 1 << 20
 
 
 def recognises(path: Path) -> bool:
-    """Return whether the lines have links, or a text under another key than `text`."""
+    """Return whether a file has lines with a text that our own format does not read.
+
+    It has the suffix .ndjson, links in its lines, or a text under another key than `text`.
+    """
     if not path.is_file() or path.suffix.lower() not in (".jsonl", ".ndjson"):
         return False
     first = next(iter(first_objects(path, 1)), {})

@@ -89,7 +89,7 @@ def listed(value: Any) -> list[Any]:
 
 
 def sections(text: str) -> Iterator[tuple[list[str], str]]:
-    """Yield (headings above it, text) for each heading with a text; headings in code are
+    """Yield (headings above it, text) for each text between headings; headings in code are
     ignored."""
     path: list[tuple[int, str]] = []
     lines: list[str] = []

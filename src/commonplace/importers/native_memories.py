@@ -51,7 +51,7 @@ class Guarded:
     skipped: list[str] = field(default_factory=list)
 
     def as_dict(self) -> dict[str, Any]:
-        """Return the result as JSON output."""
+        """Return the result as plain values for JSON."""
         return {"added": self.added, "changed": self.changed, "gone": self.gone,
                 "unchanged": self.unchanged, "skipped": self.skipped}  # fmt: skip
 
@@ -101,7 +101,7 @@ def look(memory: Commonplace, files: Sequence[Path]) -> Guarded:
 
 
 def _content(file: Path, report: Guarded) -> bytes | None:
-    """Return a file's bytes; None if the content cannot be stored."""
+    """Return a file's bytes; None if the file is blank, or cannot be stored and is reported."""
     try:
         with file.open("rb") as stream:
             content = stream.read(_BYTES + 1)
@@ -163,7 +163,8 @@ def bring_back(
 ) -> Path:
     """Write the last version of a guarded file, or its version at a time.
 
-    Raise Conflict if the file exists; with `overwrite`, store its content first and replace it.
+    Raise Conflict if the file exists with other content; with `overwrite`, store that content first
+    and replace it.
     """
     where = str(path.absolute())
     if lookup.find(memory, _ref(where)) is None:

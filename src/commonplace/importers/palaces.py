@@ -1,4 +1,4 @@
-"""Stores of MemPalace and MAMA, which the importers of our dialects read with their structure."""
+"""Stores of MemPalace and MAMA, imported by our dialects, which keep rooms, chains and links."""
 
 from __future__ import annotations
 

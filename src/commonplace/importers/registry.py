@@ -71,7 +71,10 @@ def recognised(path: Path, name: str | None = None) -> str:
 
 
 def _is_plain(path: Path) -> bool:
-    """Return whether a file, or one in a directory, has the suffix of notes or JSON lines."""
+    """Return whether a file, or one in a directory, has the suffix of notes or JSON lines.
+
+    A path that is no file counts too, and so does an empty directory.
+    """
     if not path.is_dir():
         return not path.is_file() or path.suffix.lower() in SUFFIXES
     return any(_is_plain(file) for file in path.rglob("*") if file.is_file()) or not any(

@@ -77,7 +77,7 @@ class Imported:
             self.remarks.append(what)
 
     def as_dict(self) -> dict[str, Any]:
-        """Return the result as JSON output."""
+        """Return the result as plain values for JSON."""
         return {
             "format": self.format, "found": self.found, "added": self.added,
             "changed": self.changed, "unchanged": self.unchanged, "purged": self.purged,
@@ -164,8 +164,8 @@ class Import:
         return ref if len(ref) <= checks.REF_CHARS else f"{self._name}:{key_of(key)}"
 
     def _store(self, batch: Sequence[Item]) -> None:
-        """Store the missing items of a batch in one transaction."""
-        added: list[tuple[Item, str]] = []
+        """Store the new and changed items of a batch in one transaction."""
+        stored: list[tuple[Item, str]] = []
         changed = unchanged = purged = 0
         refs = [self._ref(one.key) for one in batch]
         with exclusive(self._memory, IMPORT, self._origin):
@@ -184,9 +184,8 @@ class Import:
                 else:
                     unchanged += 1
                 if row is not None:
-                    added.append((item, row.id))
-            for ref_and_id in self._add(new):
-                added.append(ref_and_id)
+                    stored.append((item, row.id))
+            stored += self._add(new)
             operation = self._memory.operation
         self.report.added += len(new)
         self.report.changed += changed
@@ -194,13 +193,13 @@ class Import:
         self.report.purged += purged
         if operation and (new or changed):
             self.report.operations.append(operation)
-        for item, identity in added:
+        for item, identity in stored:
             if not item.speaker:
                 self._ids[item.key] = identity
                 self._links += [(item.key, kind, target) for kind, target in item.links]
 
     def _add(self, new: dict[str, Item]) -> Iterator[tuple[Item, str]]:
-        """Add memories, and messages conversation by conversation."""
+        """Add memories, and messages conversation by conversation; yield memories with ids."""
         notes = {ref: item for ref, item in new.items() if not item.speaker}
         drafts = [self._draft(ref, item) for ref, item in notes.items()]
         stored = self._memory.remember_many(drafts, origin=self._own)
@@ -303,5 +302,5 @@ def _existing(space: OpenSpace, items: Sequence[Item], refs: Sequence[str]) -> d
 
 
 def _storable(text: str) -> str:
-    """Return the text without lone surrogates, which no database can store."""
+    """Return the text with lone surrogates and NULs replaced, which cannot be stored."""
     return _SURROGATE.sub("\ufffd", text).replace("\0", "\ufffd")

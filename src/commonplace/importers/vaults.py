@@ -138,7 +138,7 @@ class BasicMemory(Vault):
     """basic-memory: notes with a permalink, and lists of observations and relations."""
 
     def recognises(self, path: Path) -> bool:
-        """Return whether a note, or the first notes of a directory, have a permalink."""
+        """Return whether a note, or one of the first notes of a directory, has a permalink."""
         if path.is_dir() and (path / ".obsidian").is_dir():
             return False
         for index, file in enumerate(markdown.files(path) if _may_be_notes(path) else ()):

@@ -100,7 +100,7 @@ class CommonplaceMemoryService(BaseMemoryService):
             for event in events:
                 ref = f"{scope}:{_digest(session, event.id)}"
                 text = _text(event.content)
-                if text and not self._stored(ref):
+                if text and not self._is_stored(ref):
                     lines.append(_line(event, text, session, scope, ref, metadata))
             if lines:
                 self.memory.conversations.add(f"{scope}:{_digest(session)}", *lines)
@@ -125,7 +125,7 @@ class CommonplaceMemoryService(BaseMemoryService):
                         attrs={"author": entry.author, "metadata": attrs},
                     )
 
-    def _stored(self, ref: str) -> bool:
+    def _is_stored(self, ref: str) -> bool:
         try:
             self.memory.get(ref, count=False)
         except NotFound:

@@ -84,7 +84,7 @@ class CommonplaceProvider(MemoryProvider):
             self._writer.start()
 
     def prefetch(self, query: str, *, session_id: str = "") -> str:
-        """Return memories relevant to a prompt; may be empty."""
+        """Return memories of other sessions that are relevant to a prompt; may be empty."""
         if self._memory is None or not query.strip():
             return ""
         try:
@@ -160,7 +160,7 @@ class CommonplaceProvider(MemoryProvider):
     def on_memory_write(
         self, action: str, target: str, content: str, metadata: dict[str, Any] | None = None
     ) -> None:
-        """Store the text that Hermes's own memory tool adds."""
+        """Store the text that Hermes's own memory tool adds or changes."""
         if action != "remove" and self._writes and self._memory is not None and content.strip():
             session = str((metadata or {}).get("session_id") or self._session)
             self._memory.remember(

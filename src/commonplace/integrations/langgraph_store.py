@@ -7,7 +7,7 @@
 >>> store.search(("users",), query="what does Alice eat?")
 
 The searchable text of an item consists of the fields of its value, or of the fields in `index`.
-Every batch is one transaction and one operation for undo.
+All writes of a batch are one transaction and one operation for undo.
 """
 
 from __future__ import annotations

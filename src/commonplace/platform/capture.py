@@ -167,7 +167,7 @@ def catch_up(memory: Commonplace, besides: str = "") -> int:
     """Read every known transcript to its end, except the transcript `besides`."""
     stored = 0
     for file in sorted(_folder(memory).glob("*.json")):
-        note = _parsed(file)
+        note = _note_in(file)
         if note is None or note.transcript == besides:
             continue
         try:
@@ -193,10 +193,10 @@ def _archive_note(file: Path, since: float) -> None:
 def read_note(memory: Commonplace, transcript: str) -> Note | None:
     """Return the note of a transcript; None if there is none."""
     file = _file(memory, transcript)
-    return _parsed(file) or _parsed(file.parent / DONE / file.name)
+    return _note_in(file) or _note_in(file.parent / DONE / file.name)
 
 
-def _parsed(file: Path) -> Note | None:
+def _note_in(file: Path) -> Note | None:
     try:
         found = json.loads(file.read_bytes())
         note = Note(**found)
@@ -244,7 +244,8 @@ def _beginning(path: Path) -> str:
 
 
 def _store(memory: Commonplace, records: Sequence[Record]) -> int:
-    """Store the new records in their order, in one transaction."""
+    """Store the new records in their order, in one transaction; if one is refused, each in its
+    own."""
     try:
         return _store_batch(memory, records)
     except (InvalidInput, Conflict) as error:

@@ -173,7 +173,7 @@ class Durable:
     def _log_once(self, what: str, error: CommonplaceError) -> None:
         if what not in self._logged:
             self._logged.add(what)
-            log.warning("work waits", extra={"why": error.message})
+            log.warning("workflows cannot be run now", extra={"why": error.message})
 
     def _try_start(self, what: str, begin: Callable[[], None]) -> None:
         """Start a workflow; log a failure once, and go on with other workflows."""
@@ -182,7 +182,7 @@ class Durable:
         except Exception:
             if what not in self._logged:
                 self._logged.add(what)
-                log.exception("work cannot be started", extra={"work": what})
+                log.exception("a workflow cannot be started", extra={"work": what})
 
     def _tick(self) -> None:
         for kind in {kind for kind, _ in self._works}:
@@ -193,7 +193,7 @@ class Durable:
             except Exception:
                 if kind not in self._logged and not self._stop.is_set():
                     self._logged.add(kind)
-                    log.exception("due work cannot be looked up", extra={"work": kind})
+                    log.exception("due workflows cannot be looked up", extra={"work": kind})
 
     def _unfinished(self) -> Iterator[tuple[str, str, int]]:
         """Yield unfinished workflows of each newly added kind, such as those of a killed

@@ -197,7 +197,9 @@ class Fetcher:
         try:
             async with asyncio.timeout(seconds):
                 while True:
-                    fetched = await self._once(parse_target(url), method, sent, content, most_bytes)
+                    fetched = await self._fetch_once(
+                        parse_target(url), method, sent, content, most_bytes
+                    )
                     if fetched.status not in _REDIRECTS:
                         return fetched
                     if redirects <= 0 or content is not None:
@@ -232,14 +234,14 @@ class Fetcher:
             raise FetchRefused("The host name does not resolve.")
         return [str(address) for address in found]
 
-    def _trust(self) -> ssl.SSLContext:
+    def _tls_context(self) -> ssl.SSLContext:
         if self._tls is None:
             import httpx  # slow to import
 
             self._tls = httpx.create_ssl_context()
         return self._tls
 
-    async def _once(
+    async def _fetch_once(
         self,
         target: Target,
         method: str,
@@ -251,7 +253,9 @@ class Fetcher:
         sent = {"User-Agent": "Commonplace", "Accept-Encoding": "identity", **headers}
         sent["Host"] = urlsplit(target.url).netloc
         async with (
-            httpcore.AsyncConnectionPool(ssl_context=self._trust(), network_backend=pinned) as pool,
+            httpcore.AsyncConnectionPool(
+                ssl_context=self._tls_context(), network_backend=pinned
+            ) as pool,
             pool.stream(method, target.url, headers=list(sent.items()), content=content) as answer,
         ):
             received = {

@@ -1,7 +1,7 @@
 """Hooks of agents: handle an event of a session, and return context for the model.
 
-The MCP tool `hook`, the console script `commonplace-hook` and the command `commonplace hook recall`
-call `answer`. `take_in` handles events that were spooled while no server was running.
+The MCP tool `hook` calls `answer`; the console script `commonplace-hook` calls that tool of a
+running server. `take_in` handles events that the script spooled while no server was running.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ def read(given: Mapping[str, Any]) -> Event:
 
 
 def only_reads(given: Mapping[str, Any]) -> bool:
-    """Whether `answer` stores nothing for an event."""
+    """Return whether `answer` stores nothing for an event."""
     event = read(given)
     return bool(event.agent) or event.name not in (*STARTS, *ENDS, *AFTER_COMPACTION)
 
@@ -126,15 +126,15 @@ def _start(memory: Commonplace, event: Event, capturing: bool) -> dict[str, Any]
         capture.catch_up(memory, besides=event.transcript)
         if event.transcript:
             capture.note_start(memory, event.transcript, event.cwd, event.session)
-    since = _last_stop(memory, event.cwd)
+    since = _last_start_or_stop(memory, event.cwd)
     context = session_context.at_start(memory, since=since, session=event.session)
     envelope = _envelope(event.name, context)
     _store_start_context(memory, event, envelope)
     return envelope
 
 
-def _last_stop(memory: Commonplace, cwd: str) -> datetime | None:
-    """Return when a session in this directory last stopped; None if that is unknown."""
+def _last_start_or_stop(memory: Commonplace, cwd: str) -> datetime | None:
+    """Return when a session in this directory last started or stopped; None if that is unknown."""
     file = Path(files.start_file(str(memory.library.path), memory.name, cwd)) if cwd else None
     try:
         return None if file is None else datetime.fromtimestamp(file.stat().st_mtime, UTC)
@@ -143,7 +143,7 @@ def _last_stop(memory: Commonplace, cwd: str) -> datetime | None:
 
 
 def _project_memory(memory: Commonplace, event: Event) -> Commonplace:
-    """Return the memory of the event's project; in the home directory, only global memories."""
+    """Return the memory as seen from the event's project: outside of one, only global memories."""
     if not event.cwd:
         return memory
     try:

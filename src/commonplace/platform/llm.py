@@ -434,7 +434,7 @@ def _unavailable(error: Exception) -> ModelUnavailable:
         most = f"{ANSWER_BYTES:,} bytes"
         return ModelUnavailable(f"The model's answer was compressed or longer than {most}.")
     if status is None:
-        return ModelUnavailable("The model cannot be opened, or its response is invalid.")
+        return ModelUnavailable("The model cannot be reached, or its response is invalid.")
     if status in (408, 429) or status >= 500:
         return ModelUnavailable(f"The model's service answered {status}.")
     return ModelRefused(f"The model's service refused the question ({status}).")

@@ -28,7 +28,7 @@ EMPTY = "content"  # the attribute that holds a content without visible characte
 
 def view(memory: Commonplace, path: str, view_range: Sequence[int] | None = None) -> str:
     """List a directory, or return the lines of a file with their numbers."""
-    path = _checked(path)
+    path = _clean_path(path)
     found = _file(memory, path, count=True)
     if found is None:
         return _listing(memory, path)
@@ -51,7 +51,7 @@ def view(memory: Commonplace, path: str, view_range: Sequence[int] | None = None
 
 def create(memory: Commonplace, path: str, file_text: str) -> str:
     """Store a new file."""
-    path = _checked(path, file=True)
+    path = _clean_path(path, file=True)
     with exclusive(memory, "create memory file"):
         if _file(memory, path) is not None or any(_files_below(memory, path)):
             raise Conflict(
@@ -64,11 +64,11 @@ def create(memory: Commonplace, path: str, file_text: str) -> str:
 
 def str_replace(memory: Commonplace, path: str, old_str: str, new_str: str = "") -> str:
     """Replace a text that occurs exactly once in a file."""
-    path = _checked(path, file=True)
+    path = _clean_path(path, file=True)
     if not old_str:
         raise InvalidInput("old_str is empty.", hint="Give the text to replace.", field="old_str")
     with exclusive(memory, "edit memory file"):
-        found = _need(memory, path)
+        found = _existing_file(memory, path)
         content = content_of(found)
         if not (times := content.count(old_str)):
             raise InvalidInput(
@@ -96,9 +96,9 @@ def str_replace(memory: Commonplace, path: str, old_str: str, new_str: str = "")
 
 def insert(memory: Commonplace, path: str, insert_line: int, insert_text: str) -> str:
     """Insert a text after a line; 0 is the start of the file."""
-    path = _checked(path, file=True)
+    path = _clean_path(path, file=True)
     with exclusive(memory, "edit memory file"):
-        found = _need(memory, path)
+        found = _existing_file(memory, path)
         lines = content_of(found).split("\n")
         if not lines[-1]:
             lines.pop()
@@ -115,7 +115,7 @@ def insert(memory: Commonplace, path: str, insert_line: int, insert_text: str) -
 
 def delete(memory: Commonplace, path: str) -> str:
     """Hide a file, or all files of a directory; undo brings them back."""
-    path = _checked(path)
+    path = _clean_path(path)
     if path == ROOT:
         raise InvalidInput(f"Cannot delete the {ROOT} directory itself", field="path")
     with exclusive(memory, "delete memory file"):
@@ -129,7 +129,10 @@ def delete(memory: Commonplace, path: str) -> str:
 
 def rename(memory: Commonplace, old_path: str, new_path: str) -> str:
     """Move a file, or all files of a directory."""
-    old_path, new_path = _checked(old_path, "old_path"), _checked(new_path, "new_path", file=True)
+    old_path, new_path = (
+        _clean_path(old_path, "old_path"),
+        _clean_path(new_path, "new_path", file=True),
+    )
     if old_path == ROOT:
         raise InvalidInput(f"Cannot rename the {ROOT} directory itself", field="old_path")
     with exclusive(memory, "rename memory file"):
@@ -145,7 +148,7 @@ def rename(memory: Commonplace, old_path: str, new_path: str) -> str:
             raise Conflict(f"The destination {new_path} already exists", field="new_path")
         _check_parents(memory, new_path)
         for each in moved:
-            path = _checked(new_path + path_of(each)[len(old_path) :], "new_path", file=True)
+            path = _clean_path(new_path + path_of(each)[len(old_path) :], "new_path", file=True)
             _release_path(memory, path)
             memory.revise(each.id, ref=REF + path, title=path)
     return f"Successfully renamed {old_path} to {new_path}"
@@ -210,7 +213,7 @@ def path_of(file: Memory) -> str:
     return (file.ref or "").removeprefix(REF)
 
 
-def _checked(path: str, field: str = "path", *, file: bool = False) -> str:
+def _clean_path(path: str, field: str = "path", *, file: bool = False) -> str:
     if path != ROOT and not path.startswith(f"{ROOT}/"):
         raise InvalidInput(
             f"Path must start with {ROOT}, got: {path}", hint=f"Use {ROOT}/notes.md.", field=field
@@ -238,7 +241,7 @@ def _file(memory: Commonplace, path: str, *, count: bool = False) -> Memory | No
     return memory.get(found.id) if count else found
 
 
-def _need(memory: Commonplace, path: str) -> Memory:
+def _existing_file(memory: Commonplace, path: str) -> Memory:
     found = _file(memory, path)
     if found is not None:
         return found

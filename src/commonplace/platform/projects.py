@@ -59,7 +59,7 @@ def project_of(
     environ = os.environ if environ is None else environ
     where = Path(os.path.realpath(directory))
     home = Path(os.path.realpath(Path.home()))
-    outside = {home, *home.parents}  # settings files in the home directory and above it are ignored
+    outside = {home, *home.parents}  # settings files and repositories there are ignored
     upward = [each for each in (where, *where.parents) if each not in outside]
     repository = next(filter(None, map(_git_directory, upward)), None)
     branch = _branch(repository) if repository else ""
@@ -69,7 +69,7 @@ def project_of(
         if (name := _settings_name(parent / SETTINGS_FILE)) is not None:
             return Project(name, branch)
     if repository is not None:
-        return Project(_repository_name(str(_common(repository))), branch)
+        return Project(_repository_name(str(_shared_git_directory(repository))), branch)
     return Project(_short(str(where))) if any_directory and where not in outside else None
 
 
@@ -80,13 +80,17 @@ def _settings_name(path: Path) -> str | None:
     except (FileNotFoundError, NotADirectoryError, PermissionError, IsADirectoryError):
         return None
     except UnicodeDecodeError as error:
-        raise InvalidInput(f"{path} is not UTF-8: {error}.", field="project") from None
+        raise InvalidInput(
+            f"{path} is not UTF-8: {error}.", hint="Save it as UTF-8.", field="project"
+        ) from None
     import tomllib
 
     try:
         name = tomllib.loads(text).get("project")
     except tomllib.TOMLDecodeError as error:
-        raise InvalidInput(f"{path} is not valid TOML: {error}.", field="project") from None
+        raise InvalidInput(
+            f"{path} is not valid TOML: {error}.", hint='Write: project = "name".', field="project"
+        ) from None
     if name is None:
         return None
     if not isinstance(name, str) or not name.strip():
@@ -112,7 +116,7 @@ def _git_directory(directory: Path) -> Path | None:
     return found if (found / "HEAD").exists() else None
 
 
-def _common(repository: Path) -> Path:
+def _shared_git_directory(repository: Path) -> Path:
     """Return the Git directory that all worktrees of a repository share."""
     try:
         shared = (repository / "commondir").read_text(encoding="utf-8").strip()

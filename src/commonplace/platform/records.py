@@ -78,9 +78,7 @@ class Records:
     def keep_newest(
         self, memory: Commonplace, kind: str, *tags: str, most: int, batch: int = 50
     ) -> None:
-        """Purge the oldest records of a kind, in batches, once there are more than
-        `most`.
-        """
+        """Purge the oldest records of a kind beyond `most`, once there are `batch` too many."""
         chosen: dict[str, Any] = {"kinds": [kind], "states": [STATE], "tags_all": tags}
         held = memory.browse(**chosen, limit=1)[1]
         if held < most + batch:

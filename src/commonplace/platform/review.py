@@ -107,7 +107,7 @@ def accept(memory: Commonplace, identity: str, text: str | None = None) -> Memor
     """Accept a proposal: store its text, or `text`, as a memory."""
     everywhere = memory.within(None)  # the memory gets the labels of its message
     with exclusive(everywhere, "accept"):
-        found = _need(everywhere, identity)
+        found = _pending_proposal(everywhere, identity)
         stored = everywhere.remember(
             found.text if text is None else text, kind=str(found.attrs.get("kind") or "note"),
             tags=found.tags, occurred_at=found.occurred_at, trust="stated",
@@ -124,7 +124,7 @@ def accept(memory: Commonplace, identity: str, text: str | None = None) -> Memor
 def reject(memory: Commonplace, identity: str) -> Memory:
     """Reject a proposal."""
     with exclusive(memory, "reject"):
-        found = _need(memory, identity)
+        found = _pending_proposal(memory, identity)
         return memory.revise(found.id, state=DECIDED, attrs={**found.attrs, "status": "rejected"})
 
 
@@ -134,7 +134,7 @@ def edit(memory: Commonplace, identity: str, text: str, version: int | None = No
     With `version`, raise Conflict if the proposal has another version.
     """
     with exclusive(memory, "edit proposal"):
-        return memory.revise(_need(memory, identity).id, text, expected_version=version)
+        return memory.revise(_pending_proposal(memory, identity).id, text, expected_version=version)
 
 
 def accept_all(memory: Commonplace) -> int:
@@ -148,7 +148,7 @@ def accept_all(memory: Commonplace) -> int:
         return count
 
 
-def _need(memory: Commonplace, identity: str) -> Memory:
+def _pending_proposal(memory: Commonplace, identity: str) -> Memory:
     found = memory.get(identity, count=False)
     if found.kind != KIND:
         raise InvalidInput(

@@ -1,7 +1,8 @@
 """Runs untrusted JavaScript: QuickJS in WebAssembly, in a separate process for each run.
 
-The process has no environment variables, and limits on memory and time. A script can call only the
-given functions; the parent process runs them and receives the calls over a pipe.
+The process gets no environment variable but the path of its cache, and has limits on memory and
+time. A script can call only the given functions; the parent process receives the calls over a pipe
+and runs them.
 `python -m commonplace.platform.sandbox` is the entry point of the process.
 """
 

@@ -40,8 +40,8 @@ def at_start(memory: Commonplace, *, since: datetime | None = None, session: str
 
     It has the open checkpoint, the user's identity, pinned memories, new memories and decisions.
 
-    `since` is the end of the last session in this directory. A checkpoint of the same session,
-    stored before its context was compacted, comes first.
+    `since` is when a session in this directory last started or stopped. A checkpoint of the same
+    session, stored before its context was compacted, comes first.
     """
     items: dict[str, prose.Item] = {}
 

@@ -19,7 +19,7 @@ from commonplace.transcripts.record import (
 )
 
 CLIENT = "claude-code"
-# Types of lines that the client wrote, or that repeat other lines.
+# Keys of lines that the client wrote itself, or that repeat other lines.
 _FLAGS = (
     "isMeta", "isSidechain", "isCompactSummary", "isVisibleInTranscriptOnly", "isVirtual",
     "isApiErrorMessage", "agentId", "toolUseResult",

@@ -65,7 +65,7 @@ def _record(
         return None
     session = text_of(meta.get("session_id")) or text_of(meta.get("id")) or path.stem
     at = moment(value.get("timestamp"))
-    # without a time, two equal lines are distinguished by their constant offset
+    # without a time, two equal lines are told apart by their offsets, which never change
     known = line_id(session, line) if at else line_id(session, str(end), line)
     branch = text_of(mapping_of(meta.get("git")).get("branch"))
     return Record(

@@ -17,10 +17,10 @@ def json_lines(
 ) -> Iterator[tuple[dict[str, Any], bytes, int]]:
     """Yield (object, its line, the offset after it), starting at an offset of the file.
 
-    An incomplete last line is not read yet. A line that is not a JSON object is skipped; if a
-    client was killed while writing and later continued on the same line, the second record is
-    found. An offset beyond the end means that the file was replaced; then it is read from its
-    start. Reading stops at the first line that ends `most` bytes or more after the offset.
+    An incomplete last line is not read yet. The object is empty for a line that is not a JSON
+    object; if a client was killed while writing and later continued on the same line, it is the
+    second record. An offset beyond the end means that the file was replaced; then it is read from
+    its start. Reading stops at the first line that ends `most` bytes or more after the offset.
     """
     with path.open("rb") as stream:
         if offset > stream.seek(0, 2):
@@ -38,7 +38,7 @@ def json_lines(
 
 
 def first_objects(path: Path, count: int) -> list[dict[str, Any]]:
-    """Return up to `count` complete objects from the start of a file."""
+    """Return the objects of the first `count` complete lines of a file; see `json_lines`."""
     found = []
     for value, _, _ in json_lines(path):
         found.append(value)
@@ -48,7 +48,7 @@ def first_objects(path: Path, count: int) -> list[dict[str, Any]]:
 
 
 def json_document(stream: IO[bytes]) -> Any:
-    """Parse a whole file as JSON; return None if it is incomplete."""
+    """Parse a whole file as JSON; return None if it is incomplete or invalid."""
     try:
         return json.loads(stream.read())
     except (ValueError, RecursionError):
