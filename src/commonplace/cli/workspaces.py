@@ -237,7 +237,7 @@ def list_messages(
     with _opened(data, identity) as memory:
         known = _conversation(memory, identity, conversation)
         lines = memory.conversations.history(known, limit=limit)
-        found = [workspaces.message_shown(line) for line in lines]
+        found = [workspaces.message_to_dict(line) for line in lines]
     _show(list(found), as_json, "created_at", "role", "text")
 
 

@@ -19,7 +19,7 @@ def encode(data: bytes) -> str:
 
 
 def decode(text: str) -> bytes:
-    """Decode a base64 text; raise ValueError if the text is not valid base64."""
+    """Decode a base64 text; raise ValueError if it is incomplete. Other characters are ignored."""
     length = PIECE // 3 * 4
     pieces = (text[at : at + length] for at in range(0, len(text), length))
     return b"".join(map(base64.b64decode, pieces))

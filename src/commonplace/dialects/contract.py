@@ -90,7 +90,7 @@ class Tool:
     only_reads: bool = False
     """Whether the tool is treated as a read although its contract requires another scope."""
     reads_with: Callable[[Mapping[str, Any]], bool] | None = None
-    """Returns whether a call with these arguments only reads, if other calls also write."""
+    """Returns whether a call with these arguments only reads, for a tool that may also write."""
     embeds_later: bool = False
     """Whether stored texts are embedded after the answer and not before it. Tools whose contract
     answers or acts by similarity must embed first."""
@@ -224,12 +224,12 @@ Refuse = Callable[[int, str, str, str], "dict[str, Any] | str"]
 
 Identify = Callable[["Commonplace", Caller, Sequence[str]], Caller]
 """A function from (the caller's space, the caller, the names in the URL) to the caller with its
-subject. It raises NotFound for a name of another owner, InvalidInput if a name is missing."""
+subject. It raises NotFound for a name that is not the caller's, InvalidInput if one is missing."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Subject:
-    """The part of a space that a call is for, such as a being.
+    """How a dialect names and finds the parts of a space that a call can be for, such as beings.
 
     The URL names the subject (by a parameter in an MCP path or in the query), or the token is
     bound to it. At `/mcp`, requests with a subject are answered in this dialect, all others in the

@@ -79,7 +79,7 @@ def reserved() -> dict[str, Reserved]:
 
 @functools.cache
 def own_records() -> tuple[str, ...]:
-    """Return the kinds of memories that dialects hide from other dialects."""
+    """Return the internal kinds of all dialects; the command line finds them by their kind only."""
     return tuple(kind for each in reserved().values() for kind in each.own_records)
 
 

@@ -127,17 +127,17 @@ def _compile(schema: Any, where: str) -> _Node:
         raise UnsupportedSchema(
             where, f"{names} is not supported; supported are {', '.join(sorted(KEYWORDS))}"
         )
-    said = schema.keys() - ANNOTATIONS
-    if not said:
+    keywords = schema.keys() - ANNOTATIONS
+    if not keywords:
         return _Node(lambda value: value, frozenset().union(*TYPES.values()))
-    if "enum" in said:
-        return _enumeration(schema, said, where)
-    if "anyOf" in said:
-        return _alternatives(schema, said, where)
-    return _typed(schema, said, where)
+    if "enum" in keywords:
+        return _enumeration(schema, keywords, where)
+    if "anyOf" in keywords:
+        return _alternatives(schema, keywords, where)
+    return _typed(schema, keywords, where)
 
 
-def _enumeration(schema: Schema, description: set[str], where: str) -> _Node:
+def _enumeration(schema: Schema, keywords: set[str], where: str) -> _Node:
     values = schema["enum"]
     if not isinstance(values, list | tuple) or not values:
         raise UnsupportedSchema(where, "'enum' must be a list of at least one value")
@@ -145,8 +145,8 @@ def _enumeration(schema: Schema, description: set[str], where: str) -> _Node:
     if not types <= {str, NoneType}:
         raise UnsupportedSchema(where, "the values of 'enum' must be text or null")
     declared = {kind for name in _kinds(schema, where) for kind in TYPES[name]}
-    if not description <= {"type", "enum"} or not types <= declared:
-        raise UnsupportedSchema(where, "'enum' stands alone, or with a 'type' that its values have")
+    if not keywords <= {"type", "enum"} or not types <= declared:
+        raise UnsupportedSchema(where, "only a 'type' that the values have may stand beside 'enum'")
     allowed = join_with_or([value_text(value) for value in values])
     if len(values) > 1:
         allowed = f"one of {allowed}"
@@ -162,10 +162,10 @@ def _enumeration(schema: Schema, description: set[str], where: str) -> _Node:
     return _Node(check, types, capped(allowed))
 
 
-def _alternatives(schema: Schema, description: set[str], where: str) -> _Node:
+def _alternatives(schema: Schema, keywords: set[str], where: str) -> _Node:
     schemas = schema["anyOf"]
-    if description != {"anyOf"} or not isinstance(schemas, list | tuple) or not schemas:
-        raise UnsupportedSchema(where, "'anyOf' must be a list of schemas, and stand alone")
+    if keywords != {"anyOf"} or not isinstance(schemas, list | tuple) or not schemas:
+        raise UnsupportedSchema(where, "'anyOf' must be a list of schemas, without other keywords")
     branches = [_compile(each, f"{where}.anyOf[{at}]") for at, each in enumerate(schemas)]
     phrases = list(dict.fromkeys(branch.allowed for branch in branches))
     allowed = capped(join_with_or(phrases)) if all(phrases) else "as the schema says"
@@ -200,9 +200,9 @@ def _alternatives(schema: Schema, description: set[str], where: str) -> _Node:
     return _Node(check, frozenset().union(*(branch.types for branch in branches)), allowed)
 
 
-def _typed(schema: Schema, description: set[str], where: str) -> _Node:
+def _typed(schema: Schema, keywords: set[str], where: str) -> _Node:
     kinds = _kinds(schema, where)
-    if misplaced := description - {"type"}.union(*(OF_TYPE.get(kind, ()) for kind in kinds)):
+    if misplaced := keywords - {"type"}.union(*(OF_TYPE.get(kind, ()) for kind in kinds)):
         names = ", ".join(sorted(map(repr, misplaced)))
         raise UnsupportedSchema(where, f"{names} does not apply to type {', '.join(kinds)}")
     allowed = join_with_or([_allowed(kind, schema) for kind in kinds])

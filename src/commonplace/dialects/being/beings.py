@@ -29,7 +29,7 @@ def create(memory: Commonplace, name: str, *, trust: str = "stated") -> Memory:
     if not 1 <= len(name) <= NAME_CHARS:
         raise InvalidInput(
             f"A being's name must have 1 to {NAME_CHARS} characters.",
-            hint="Give another.",
+            hint="Give another name.",
             field="name",
         )
     with memory.unit("create being"):

@@ -139,7 +139,7 @@ def connected(space: str, being: str) -> list[Bridge]:
 
 
 def capabilities(space: str, being: str, *kinds: str) -> list[tuple[Bridge, Capability]]:
-    """Return the capabilities of connected bridges, and one act only for each tool name."""
+    """Return the capabilities of connected bridges; of acts with one tool name, the first."""
     found: dict[tuple[str, str], tuple[Bridge, Capability]] = {}
     for bridge in connected(space, being):
         for each in bridge.capabilities:

@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 
 from commonplace.dialects.being.scenes import Scene
 
-ALIKE = 0.45
-LEAST = 3
+ALIKE = 0.45  # similar nodes, and nodes and clusters, have a greater similarity
+LEAST = 3  # the smallest group
 NAME_WORDS = 6
 DIGEST_ACTIONS = 3
 ACTION_CHARS = 200

@@ -52,7 +52,7 @@ def to_dict(note: Memory) -> dict[str, Any]:
 
 
 def open_notes(memory: Commonplace, being: str, *sorts: str) -> list[Memory]:
-    """Return the notes that are not scenes, newest first."""
+    """Return the newest notes that are not scenes."""
     every = sight.every(memory, sight.own_rows(being, NOTE))
     wanted = (note for note in every if note.attrs.get("type", "note") in (sorts or TYPES))
     return list(islice(wanted, LISTED))

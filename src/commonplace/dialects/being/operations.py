@@ -62,7 +62,7 @@ def _operation(
 
 
 def _as_being(handler: Handler) -> Handler:
-    """Wrap a handler to run as the being in the path; raise NotFound if it is another owner's."""
+    """Wrap a handler to run as the being in the path; raise NotFound if it is not the caller's."""
 
     def run_as_being(call: Call, *, being_id: str, **arguments: Any) -> Any:
         if call.caller.subject not in ("", being_id):
@@ -318,7 +318,7 @@ def memory_auto_recall(call: Call, being: str, *, user_message: str) -> Any:
     if thinking is None:
         raise InvalidInput(
             "auto-recall needs a language model.",
-            hint="Send the header X-LLM-API-Key, or store a key. Or use memory/search-nodes.",
+            hint="Send the header X-LLM-API-Key, or use memory/search-nodes.",
         )
     thinking.spent = lambda what, cost: call.memory.events.record(
         "being.llm", being, {"purpose": what, **cost}
@@ -397,7 +397,7 @@ def about_llm_key(call: Call) -> Any:
     provider={"enum": ["anthropic", "openai"], "default": "anthropic"}, model=TEXT,
 )  # fmt: skip
 def put_llm_key(call: Call, *, provider: str = "anthropic", model: str = "") -> Any:
-    """Store the key of the header X-LLM-API-Key. The body has no key, because it is audited."""
+    """Store the key in the header X-LLM-API-Key; the body must not contain it."""
     _refuse_tokens_of_a_being(call, "There is no such path.")
     key = call.request_info.headers.get(running.HEADER, "")
     if not key:
@@ -413,7 +413,7 @@ def delete_llm_key(call: Call) -> Any:
     """Delete the stored key."""
     _refuse_tokens_of_a_being(call, "There is no such path.")
     if not _keys(call).forget(call.memory.name):
-        raise NotFound("No key is stored.")
+        raise NotFound("No API key of a language model is stored.")
     return {}
 
 

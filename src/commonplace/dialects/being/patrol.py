@@ -36,19 +36,23 @@ from commonplace.platform.exclusive import exclusive
 
 ROOTS = ("Business", "Private")
 FADED = 0.05
+"""A node whose remaining importance is at most this becomes dying."""
 LARGE = 10
-"""A cluster with more active nodes than this is split."""
+"""A root cluster with more active nodes than this is split; other clusters only with a model."""
 LARGE_GROUP = 40
 """A non-root cluster with more active nodes than this is split even without a model."""
 GROWN = 1.5
 """The model is asked again how to split a cluster after it has grown by this factor."""
 SHOWN_OF_EACH = 12
+"""The maximum number of nodes of each cluster in a prompt for consolidation."""
 SHOWN_DATES = 20
 """The maximum number of a node's dates in a prompt."""
 SMALL = 2
+"""A cluster with at most so many active nodes is merged into another one."""
 ROOMY = 8
+"""The maximum number of active nodes of a cluster into which a small sibling is merged."""
 MARKS = 500
-"""The maximum number of patrols that are counted; an older node has faded."""
+"""The number of newest patrols that are counted; a node that is older than all has faded."""
 MOST_CLUSTERS = 150
 CONSIDERED = 400
 EVENT = "being.patrol"
@@ -548,7 +552,7 @@ class _Patrol:
     def _separate(
         self, cluster: Cluster, nodes: Sequence[Memory], parts: Sequence[tuple[str, list[Memory]]]
     ) -> int:
-        """Create a cluster for each part; return their number. A subcluster keeps two nodes."""
+        """Create a cluster for each part; return their number. Two or more stay in a subcluster."""
         parent = cluster.id if _is_root(cluster) else cluster.parent
         remaining = len(nodes)
         new_ids = []

@@ -24,8 +24,8 @@ from commonplace.text.prose import neutral
 from commonplace.text.scripts import dominant_script
 from commonplace.text.snippets import opening
 
-RELATED = 0.35
-RECALLED = 3
+RELATED = 0.35  # related nodes have a greater similarity
+RECALLED = 3  # maximum number of nodes that a recall returns
 NODES = 5
 FOUND, MOST_FOUND = 10, 30
 MOST_NODES = 100
@@ -95,22 +95,22 @@ def recall_memory(
     """List all clusters, one cluster, or one node."""
     being = being_of(call)
     if node_id:
-        return _node(call.memory, being, node_id)
+        return _node_text(call.memory, being, node_id)
     if cluster_id:
         count = max(1, min(int(limit), MOST_NODES))
-        return _cluster(call.memory, being, cluster_id, count, query or "", no_nodes)
-    return _clusters(call.memory, being)
+        return _cluster_text(call.memory, being, cluster_id, count, query or "", no_nodes)
+    return _clusters_text(call.memory, being)
 
 
 def clusters_in_use(memory: Commonplace, being: str) -> list[Cluster]:
-    """Return the being's clusters that are not empty."""
+    """Return the being's clusters that have nodes or subclusters."""
     sizes = memory.clusters.sizes()
     every = clusters_of(memory, being)
     parents = {each.parent for each in every}
     return [each for each in every if sizes.get(each.id) or each.id in parents]
 
 
-def _clusters(memory: Commonplace, being: str) -> str:
+def _clusters_text(memory: Commonplace, being: str) -> str:
     clusters = clusters_in_use(memory, being)
     if not clusters:
         return NO_CLUSTERS
@@ -121,7 +121,7 @@ def _clusters(memory: Commonplace, being: str) -> str:
     return "\n".join(lines)
 
 
-def _cluster(
+def _cluster_text(
     memory: Commonplace, being: str, identity: str, limit: int, query: str, no_nodes: bool
 ) -> str:
     cluster = None
@@ -152,7 +152,7 @@ def _cluster(
     return capped("\n".join(lines))
 
 
-def _node(memory: Commonplace, being: str, identity: str) -> str:
+def _node_text(memory: Commonplace, being: str, identity: str) -> str:
     node = readable(memory, being, identity)
     if node is None:
         return f"Node {NOT_FOUND}: {neutral(identity[:80])}"
@@ -259,7 +259,7 @@ def _matching_fields(memory: Memory, term: str) -> list[str]:
 
 
 def capped(text: str) -> str:
-    """Truncate a text to the maximum length, and mark it as truncated."""
+    """Truncate a text that is longer than the maximum, and mark it as truncated."""
     return text if len(text) <= TEXT_CHARS else f"{text[:TEXT_CHARS]}\n… (truncated)"
 
 

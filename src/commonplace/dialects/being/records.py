@@ -120,7 +120,7 @@ class KeyedTarget:
     default: int = 0
     """The length of the default key, taken from the content; 0 if a key is required."""
     joins: bool = False
-    """Whether append adds to the existing text, or replaces it."""
+    """Whether append adds to an existing text instead of replacing it."""
 
     def get(self, request: Request) -> str:
         """Return one entry's text, or all entries."""
@@ -129,7 +129,7 @@ class KeyedTarget:
         return _as_json(self.to_dict(each) for each in self.all(request.memory, request.being))
 
     def append(self, request: Request) -> str:
-        """Add an entry, or append to the text of an existing one."""
+        """Add an entry; append to the text of an existing one, or replace it (see `joins`)."""
         key = request.key or " ".join(request.content.split())[: self.default].strip()
         if not key:
             raise InvalidInput(f"key is required to append to {request.target}.")
@@ -152,7 +152,7 @@ class KeyedTarget:
         return f"updated {request.key!r}. before: {existing.text} after: {request.content}"
 
     def delete(self, request: Request) -> str:
-        """Hide an entry."""
+        """Archive an entry."""
         request.memory.forget(self._existing(request).id)
         return f"deleted {request.key!r}."
 
@@ -296,7 +296,7 @@ class IdTarget:
         return f"{self.noun} updated. before: {self.text(existing)} after: {request.content}"
 
     def delete(self, request: Request) -> str:
-        """Hide an entry."""
+        """Archive an entry."""
         request.memory.forget(self._existing(request).id)
         return f"{self.noun} deleted."
 
@@ -308,7 +308,7 @@ class IdTarget:
 
 
 def _rewrite_note(request: Request, note: Memory) -> None:
-    """Replace the text of a note, or a scene by the JSON of another scene."""
+    """Replace the text of a note; replace a scene by the scene in the JSON, or else by the text."""
     memory, content = request.memory, request.content
     trust = lower_trust(note, request.trust)
     if note.kind == NOTE:
@@ -321,7 +321,7 @@ def _rewrite_note(request: Request, note: Memory) -> None:
 
 
 def rules(memory: Commonplace, being: str) -> list[Memory]:
-    """Return the being's rules by their `sort_order`."""
+    """Return the being's rules, sorted by `sort_order`."""
     found = sight.every(memory, sight.own_rows(being, RULE), "oldest")
     return sorted(found, key=lambda rule: rule.attrs.get("sort_order", RULE_ORDER))
 

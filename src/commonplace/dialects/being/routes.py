@@ -17,7 +17,7 @@ READ_ONLY = ReadOnly(
     methods=frozenset(
         {"initialize", "notifications/initialized", "tools/list", "tools/call", "resources/list"}
         | {"resources/read", "prompts/list", "prompts/get", "ping"}
-        # Clients of newer MCP versions send the first one at the start, the second one to cancel.
+        # Clients of newer MCP versions send the first at the start, the second to cancel a request.
         | {"server/discover", "notifications/cancelled"}
     ),
     other_method=NO_ACTION,

@@ -60,7 +60,7 @@ class Scene:
     @property
     def line(self) -> str:
         """The scene as one line of text."""
-        dates = "、".join(_shown(each) for each in self.when)
+        dates = "、".join(_date_text(each) for each in self.when)
         parts = [dates, self.setting, self.action]
         if self.dialogue:
             parts.append(f"「{self.dialogue[0]}」")
@@ -80,7 +80,7 @@ def _date_of(when: Any) -> str:
     return str(when.get("date", "")) if isinstance(when, Mapping) else str(when)
 
 
-def _shown(when: Any) -> str:
+def _date_text(when: Any) -> str:
     if isinstance(when, Mapping):
         action = when.get("action")
         return f"{when.get('date', '')}（{action}）" if action else str(when.get("date", ""))

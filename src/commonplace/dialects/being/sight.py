@@ -47,7 +47,7 @@ KINDS = (NODE, *RESERVED.own_records)
 SHARED = (KNOWLEDGE, TOOL)
 """Kinds that all beings of an owner share."""
 SAID = "being-history"
-"""The tag of conversation messages. Only search_history searches them."""
+"""The tag of conversation messages. Of a being's tools, only search_history searches them."""
 ALL_STATES = (*LIVE_STATES, "dead")
 
 
@@ -64,12 +64,12 @@ def own_rows(being: str, *kinds: str, **conditions: Any) -> Filters:
 
 def searchable_rows(memory: Commonplace, being: str, **conditions: Any) -> Filters:
     """Return the filters of free-text search: the being's nodes, and memories of other agents."""
-    others = [tag(each.id) for each in every(memory, Filters(kinds=[BEING], states=_KNOWN))]
+    others = [tag(each.id) for each in every(memory, Filters(kinds=[BEING], states=_EXISTING))]
     others.remove(tag(being))
     return Filters(without_kinds=RESERVED.own_records, tags_none=[*others, SAID], **conditions)
 
 
-_KNOWN = (*LIVE_STATES, "archived")
+_EXISTING = (*LIVE_STATES, "archived")
 
 
 def readable(memory: Memory) -> bool:

@@ -42,7 +42,10 @@ def reply(
     abilities: Sequence[agents.Ability] = (),
     unstored: Sequence[Mapping[str, str]] = (),
 ) -> str:
-    """Return the being's answer; `unstored` are messages that follow the stored history."""
+    """Return the being's answer; raise AgentFailed if the model gives none.
+
+    `unstored` are messages that follow the stored history.
+    """
     current = context.context(memory, being, mark=True)
     parts = [current["snapshot"], current.get("recent_nodes", "")]
     if senses := current.get("pending_senses"):
@@ -63,9 +66,8 @@ def talk(call: Call, being: str, *, message: str) -> dict[str, Any]:
     """Send a message to a being and return its reply; store both in the history."""
     if not message.strip():
         raise InvalidInput("message must not be empty.", field="message")
-    if (
-        "admin" not in call.caller.scopes
-    ):  # the call may use the operator's model, which costs money
+    # The call may use the operator's model, which costs money.
+    if "admin" not in call.caller.scopes:
         raise NotPermitted("Talking to a being needs the scope 'admin'.")
     runtime = running.of(call.memory.library)
     setting = runtime.setting

@@ -152,7 +152,7 @@ TOOLS = (
     ),
     _tool(
         "read", recalling.search_memory,
-        "Search all memory nodes by meaning, or by keywords where meaning is unknown.",
+        "Search all memory nodes by meaning, or by keywords if the query cannot be embedded.",
         SEARCH_INPUT,
     ),
     _tool(

@@ -34,7 +34,7 @@ log = logging.getLogger(__name__)
 def commit(directory: Path, chosen: Strategy, reason: str) -> bool:
     """Commit all changes if the strategy allows it; return whether a commit was made.
 
-    With the strategy `auto`, the directory must itself be the root of a repository.
+    With `git_commits: auto`, the directory must itself be the root of a repository.
     """
     repository = directory / ".git"
     wanted = chosen.git_commits

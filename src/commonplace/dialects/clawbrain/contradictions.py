@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 SIMILAR = 0.6
-SIGNIFICANT = 3  # a fact with the same first words is an update of the other fact
+SIGNIFICANT = 3  # two facts with so many equal first words, except stop words, are an update
 
 _WORD = re.compile(r"[\w']+")
 _UPDATE = re.compile(

@@ -28,8 +28,8 @@ _ID = f"{STATE_FOLDER}/id"
 FILE_BYTES = 4_200_000  # room for a million characters and the frontmatter
 FOLDERS = ("entities", "episodes", "archive/entities", "archive/episodes")
 SECOND = 1_000_000_000
-_TEMPORARY = ".tmp-"  # suffix of an incomplete file
-_SWAPPED = ".swap-"  # suffix of a complete file that is about to be renamed, or was replaced
+_TEMPORARY = ".tmp-"  # prefix of an incomplete file
+_SWAPPED = ".swap-"  # prefix of a complete file that is about to be renamed, or was replaced
 _NO_LINK = getattr(os, "O_NOFOLLOW", 0)
 _BYTES = getattr(os, "O_BINARY", 0)
 _FOLDER = os.O_RDONLY | getattr(os, "O_DIRECTORY", 0) | _NO_LINK
@@ -271,7 +271,7 @@ class Directory:
             return found
 
     def swap(self, path: str, data: bytes) -> tuple[Stat, str]:
-        """Create or replace a file; also return the path to which the old file was moved.
+        """Create or replace a file; also return the path to which the old file was moved, or "".
 
         The old file is not deleted, because an editor may have saved it a moment ago.
         """
@@ -323,7 +323,7 @@ class Directory:
             folder.unlink(name)
 
     def set_aside(self, path: str, new_name: str = "") -> str:
-        """Rename a file that cannot be imported, so that its path is free; return the new path."""
+        """Rename a file so that it no longer belongs to a memory; return the new path."""
         name = new_name or path.rpartition("/")[2]
         return self._rename(path, f"{name}.conflict-{secrets.token_hex(4)}")
 
@@ -349,7 +349,7 @@ class Directory:
         return Scan(files, tuple(folders))
 
     def clean_up(self) -> list[str]:
-        """Remove incomplete files; return the paths of complete temporary files after a crash."""
+        """Remove incomplete files; return the paths of complete hidden files that a crash left."""
         left = []
         for path in ("", *self.scan().folders):
             with self._folder(tuple(path.split("/")) if path else ()) as folder:

@@ -59,7 +59,7 @@ class SpaceFiles:
         """Whether MEMORY.md must be written again."""
 
     def problems(self) -> list[str]:
-        """Return the errors about files that could not be imported or written."""
+        """Return messages: files that were not imported, and MEMORY.md if it was not written."""
         problems = sorted(self.mirror.problems.items())
         unwritten = [self._briefing_error] if self._briefing_error else []
         return [f"Ignored '{path}': {why}" for path, (_, why) in problems] + unwritten

@@ -18,7 +18,7 @@ from commonplace.engine.content import credit
 from commonplace.engine.model import TRUSTS, Memory, Origin
 from commonplace.platform.exclusive import exclusive
 
-MAX_PROMOTED_CREDIT = 0.69  # the credit of an episode after promotion, below the default threshold
+MAX_PROMOTED_CREDIT = 0.69  # of an episode after promotion; below the default threshold
 MIN_FACT_CHARS = 10  # shorter bullet points are not promoted
 TAGS = checks.TAGS
 INTERVALS = {
@@ -94,7 +94,10 @@ def overlap(one: set[str], other: set[str]) -> float:
 
 
 def clusters(episodes: Sequence[Memory], threshold: float) -> list[list[Memory]]:
-    """Return groups of two or more episodes; each one shares tags with an earlier one."""
+    """Return groups of two or more episodes.
+
+    The tags of each episode overlap with those of its group by more than `threshold`.
+    """
     groups: list[tuple[set[str], list[Memory]]] = []
     for episode in episodes:
         tags = set(episode.tags)
@@ -112,9 +115,8 @@ def clusters(episodes: Sequence[Memory], threshold: float) -> list[list[Memory]]
 def log_decay(memory: Commonplace) -> None:
     """Record the decay of credits once a day; the decay itself is computed when reading."""
     if _decayed(memory):
-        with exclusive(
-            memory, "decay", UPKEEP
-        ):  # another server may record the decay at the same time
+        # Another server may record the decay at the same time.
+        with exclusive(memory, "decay", UPKEEP):
             if total := _decayed(memory):
                 records.log_action(
                     memory, "decay", [], f"The credits of {total} memories decayed by one day."
@@ -138,7 +140,7 @@ class _Compaction:
         self._strategy = chosen
         self._used_paths = used_paths
         self._rule = credit.Rule(chosen.alpha, chosen.decay_rate)
-        # Read all memories before the first write; afterwards the shared index is unusable.
+        # Read all memories before the first write; after it, this transaction cannot use the index.
         self._live = {one.id: one for one in records.live(memory)}
         self._ids = {records.public_id(one) for one in self._live.values()}
 

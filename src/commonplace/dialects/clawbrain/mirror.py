@@ -214,12 +214,12 @@ class Mirror:
                 self._keep_both(memory, edited.document)
             self._save_record(replace(file, **edited.stat._asdict(), digest=edited.digest))
 
-    def _is_own_write(self, memory: Memory, content: bytes, after: int = 0) -> bool:
-        """Return whether the content equals a version of the row that is newer than its record."""
+    def _is_own_write(self, memory: Memory, file_digest: bytes, after: int = 0) -> bool:
+        """Return whether a file equals a version of the row that is newer than `after`."""
         return any(
             version.memory.version > after
             and (own := documents.of_memory(version.memory)) is not None
-            and digest(own.render()) == content
+            and digest(own.render()) == file_digest
             for version in self._memory.history.versions(memory.id)
         )
 
@@ -453,7 +453,7 @@ class Mirror:
             self._set_record(replace(file, seq=memory.version), changed)
             return
         if file is not None and file.path and self._import_if_changed(file):
-            # The file was edited during the write, so the edit is imported first.
+            # The file was edited after its record, so the edit is imported first.
             newer = self._row(memory.num)
             if newer is not None and newer.version != memory.version:
                 self._write(newer, changed)
@@ -478,7 +478,10 @@ class Mirror:
         return True
 
     def _writable_path(self, memory: Memory, path: str, data: bytes) -> str:
-        """Return the path to write to; rename a file of another memory at this path first."""
+        """Return the path to write to.
+
+        Another file at this path is renamed; in the archive another path is used instead.
+        """
         if self._paths.get(path) == memory.num or not self.directory.exists(path):
             return path
         if path in self._paths and path_of(self._row(self._paths[path])) != path:

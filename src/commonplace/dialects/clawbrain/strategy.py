@@ -77,7 +77,8 @@ KEYS: Mapping[str, tuple[Callable[[str], Any], str]] = {
         lambda v: v.lower() if v.lower() in ("auto", "on", "off") else None, "auto, on or off"
     ),
 }  # fmt: skip
-"""By key: a parser that returns None or raises ValueError, and the allowed values as text."""
+"""By key: a parser, which returns None or raises ValueError for an invalid value, and the allowed
+values as text."""
 SENTENCES: tuple[tuple[str, re.Pattern[str]], ...] = (
     ("consolidation_tag_overlap", re.compile(r">\s*(\d+(?:\.\d+)?%)\s+tag overlap", re.I)),
     ("promotion_threshold", re.compile(r"credit score\s*>\s*(\d*\.?\d+)", re.I)),

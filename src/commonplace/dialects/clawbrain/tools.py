@@ -50,7 +50,7 @@ SNIPPET_CHARS = 180
 MAX_RESULTS = 20
 MAX_REPORTED = 100
 QUERY_CHARS = 10_000
-WORDS = 32  # a query with at most so many words is also searched word by word
+WORDS = 32  # maximum number of words of a query that are searched one by one
 FACTS = 20  # maximum number of new facts that are checked for contradictions
 PEERS = 100  # maximum number of memories with which each fact is compared
 
@@ -88,15 +88,15 @@ def store(
     checks.text(content, "content")
     with contextlib.suppress(NotFound):
         records.find(call.memory, location.id)
-        raise _exists(location)
+        raise _exists_error(location)
     files = file_sync.space_files(call)
     if files is not None and files.directory.exists(location.path):
-        raise _exists(location)
+        raise _exists_error(location)
     records.store(call.memory, location, content, tags=tags, pinned=pinned)
     return {"id": location.id, "path": location.path, "created": True}
 
 
-def _exists(location: Location) -> Conflict:
+def _exists_error(location: Location) -> Conflict:
     return Conflict(
         f"A memory already exists at {location.path}.",
         hint=f"Use memory_update with id {location.id} to change it.",

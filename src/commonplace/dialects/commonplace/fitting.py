@@ -17,12 +17,12 @@ Item = dict[str, Any]
 
 
 def structured_size(value: Any) -> int:
-    """Return the size of a value that only the structured result contains."""
+    """Return the bytes of a value that only the structured result contains."""
     return len(as_json(value).encode())
 
 
 def full_size(value: Any) -> int:
-    """Return the size of a value in the structured result and, as escaped JSON, in the text."""
+    """Return the bytes of a value in the structured result and, as escaped JSON, in the text."""
     return structured_size(value) + structured_size(as_json(value))
 
 

@@ -20,9 +20,8 @@ from commonplace.text.snippets import snippet
 if TYPE_CHECKING:
     from commonplace.engine.finding.recall import SessionHit
 
-PART_CHARS = (
-    75_000  # maximum characters in one result of `read`; they fit into a response in every script
-)
+# the maximum length of a text in one result of `read`; it fits into a response in every script
+PART_CHARS = 75_000
 # a longer text is shown as an excerpt in lists; `read` returns the whole text
 WHOLE_CHARS = fitting.WIDTHS[0]
 RECENT = 8
@@ -370,7 +369,7 @@ def hook(call: Call, **event: Any) -> str:
     """
     from commonplace.platform import hooks
 
-    # The path of a transcript is valid on this machine only, so remote calls are not captured.
+    # The path of a transcript is valid on this machine only, so calls with a credential read none.
     local = not call.caller.credential
     envelope = hooks.answer(call.memory, event, capturing=local)
     return "" if envelope is None else as_json(envelope)
@@ -507,7 +506,7 @@ TOOLS = (
     Tool(
         name="revise",
         title="Revise",
-        description="Correct a memory (old versions stay; refused unless it has `version`),"
+        description="Correct a memory (old versions stay; with `version`, only if still current),"
         " or undo an operation by its id.",
         scope="write",
         handler=revise,

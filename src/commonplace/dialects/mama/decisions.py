@@ -1,7 +1,7 @@
 """Decisions: the fields in a memory's text, the id, and the references in the reasoning.
 
-The text contains the labelled fields. The attrs contain the topic and the lengths of the fields, so
-that each field is restored verbatim. Outcome and topic are also tags, for other dialects.
+The text contains the labelled fields. The attrs contain the topic and the length of the decision,
+so that each field is restored verbatim. Outcome and topic are also tags, for other dialects.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class Decision:
 
     @property
     def lengths(self) -> dict[str, Any]:
-        """The attrs with the lengths of the fields in the stored text."""
+        """The attrs from which `read` restores the fields."""
         return {"topic": self.topic, "decision_chars": len(self.decision)}
 
 
@@ -80,7 +80,7 @@ def read(memory: Memory) -> Decision:
     end = len(head) + memory.attrs["decision_chars"]
     if text.startswith(head) and text.startswith(_REASONING, end):
         return Decision(topic, text[len(head) : end], text[end + len(_REASONING) :])
-    return Decision(topic, text, "")  # another dialect has changed the text
+    return Decision(topic, text, "")  # the stored text was changed
 
 
 def identity(memory: Memory) -> str:

@@ -31,13 +31,13 @@ def fitted(items: Sequence[dict[str, Any]], most: int = BYTES) -> list[dict[str,
     if sum(sizes) <= most:
         return list(items)
     if any(FILES in each for each in items):
-        items = [_cut_files(each, most // (2 * len(items))) for each in items]
+        items = [_truncate_files(each, most // (2 * len(items))) for each in items]
         sizes = [_size(each) for each in items]
     texts = [
         _size(each[name]) for each in items for name in TEXTS if isinstance(each.get(name), str)
     ]
     share = _share(texts, most - (sum(sizes) - sum(texts)))
-    return [_cut(each, share) for each in items]
+    return [_truncate_texts(each, share) for each in items]
 
 
 def _size(value: Any) -> int:
@@ -56,7 +56,7 @@ def _share(sizes: Sequence[int], room: int) -> int:
     return room
 
 
-def _cut_files(item: dict[str, Any], share: int) -> dict[str, Any]:
+def _truncate_files(item: dict[str, Any], share: int) -> dict[str, Any]:
     """Return the item with as many of its files as fit into its share."""
     kept: list[str] = []
     room = share
@@ -68,14 +68,14 @@ def _cut_files(item: dict[str, Any], share: int) -> dict[str, Any]:
     return item
 
 
-def _cut(item: dict[str, Any], share: int) -> dict[str, Any]:
+def _truncate_texts(item: dict[str, Any], share: int) -> dict[str, Any]:
     whole = {name: item[name] for name in TEXTS if isinstance(item.get(name), str)}
-    shown = {name: _within(text, share) for name, text in whole.items()}
+    shown = {name: _truncate(text, share) for name, text in whole.items()}
     cut = [name for name, text in shown.items() if text != whole[name]]
     return {**item, **shown, CUT: [*item.get(CUT, ()), *cut]} if cut else item
 
 
-def _within(text: str, share: int) -> str:
+def _truncate(text: str, share: int) -> str:
     """Truncate a text to its share."""
     if _size(text) <= share:
         return text

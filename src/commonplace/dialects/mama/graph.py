@@ -33,7 +33,7 @@ ALIKE, ALIKE_LEAST = 5, 0.5
 
 
 def decision_graph(call: Call, *, topic: str, cluster: bool) -> dict[str, Any]:
-    """Return the newest decisions and their edges; `cluster` adds edges of similarity."""
+    """Return the newest decisions, other memories and their edges; `cluster` adds similarity."""
     memory = call.memory
     found, total = _of_topic(memory, topic) if topic else (_newest(memory), _count(memory))
     kept: dict[str, Memory] = {}
@@ -90,7 +90,7 @@ def _of_topic(memory: Commonplace, topic: str) -> tuple[Iterable[Memory], int]:
 
 
 def _by_topic_name(memory: Commonplace, topic: str) -> Iterator[Memory]:
-    """Yield memories of other contracts whose title contains the topic, or whose kind it is."""
+    """Yield memories of other contracts whose title contains the topic, or whose kind equals it."""
     own = [checkpoints.KIND, decisions.KIND]
     if topic.strip() and len(topic) <= NAME_CHARS:
         others = Filters(without_kinds=own)

@@ -25,9 +25,7 @@ from commonplace.storage.sqlite.foreign import Row
 if TYPE_CHECKING:
     from commonplace.engine.commonplace import Commonplace
 
-SECONDS_BELOW = (
-    1_577_836_800_000  # the year 2020 in milliseconds; a smaller number is a time in seconds
-)
+SECONDS_BELOW = 1_577_836_800_000  # 2020 in milliseconds; a smaller number is a time in seconds
 
 TABLES = {
     "decisions": (
@@ -249,7 +247,7 @@ class _Linking:
 
     def _follow(self, new: Memory, old: Memory, reason: str) -> None:
         """Mark a decision as superseded by another, unless a chain would fork or become a cycle."""
-        if old.id in self._after or new.id in self._before or self._ends_in(old.id, new.id):
+        if old.id in self._after or new.id in self._before or self._has_predecessor(old.id, new.id):
             return
         self._after[old.id], self._before[new.id] = new.id, old.id
         self._memory.links.add(
@@ -259,12 +257,12 @@ class _Linking:
         if old.state == "active":
             self._memory.revise(old.id, state="superseded", origin=ORIGIN)
 
-    def _ends_in(self, start: str, end: str) -> bool:
-        """Return whether `end` is among the predecessors of a decision."""
-        here: str | None = start
-        while here is not None and here != end:
+    def _has_predecessor(self, decision: str, other: str) -> bool:
+        """Return whether `other` is the decision or one of its predecessors."""
+        here: str | None = decision
+        while here is not None and here != other:
             here = self._before.get(here)
-        return here == end
+        return here == other
 
     def _link(self, source: str, target: str, kind: str, weight: float, reason: str) -> None:
         one, other = self._by_ref.get(source), self._by_ref.get(target)

@@ -127,9 +127,7 @@ def _operation(
 ) -> Tool:
     """Return an operation; arguments without a default are required, except `reason`."""
     required = [
-        key
-        for key, parameters in properties.items()
-        if "default" not in parameters and key != "reason"
+        key for key, schema in properties.items() if "default" not in schema and key != "reason"
     ]
     return Tool(
         name=name, title=title, description=handler.__doc__ or "", scope=scope, handler=handler,

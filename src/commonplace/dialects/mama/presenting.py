@@ -26,7 +26,7 @@ def identity(memory: Memory) -> str:
 
 
 def moment(memory: Memory, per_second: int) -> int:
-    """Return the time of storage in units of 1 / `per_second` seconds."""
+    """Return the Unix time of storage in seconds, multiplied by `per_second`."""
     return microseconds(memory.created_at) * per_second // 1_000_000
 
 

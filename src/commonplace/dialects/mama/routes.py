@@ -112,9 +112,8 @@ async def _export(exchange: Exchange) -> Reply:
 
     name = f"mama-decisions-{at.date().isoformat()}.{format}"
     return Reply(
-        parts(
-            await piece(0, 0)
-        ),  # read the first piece now, so that its error can set the HTTP status
+        # The first piece is read now, so that its error can set the HTTP status.
+        parts(await piece(0, 0)),
         headers={"content-disposition": f'attachment; filename="{name}"'},
         media_type="text/csv; charset=utf-8" if format == "csv" else "application/json",
     )

@@ -16,7 +16,7 @@ EMBEDDING_PORT = "3849"
 def running(setting: Setting) -> Iterator[None]:
     """Apply MAMA_DB_PATH and MAMA_EMBEDDING_PORT, and serve the platform."""
     _import(setting)
-    with platform(setting):  # write the log to a file, too
+    with platform(setting):  # in an HTTP server, this also writes the log to a file
         usual = EMBEDDING_PORT if setting.space is None else ""  # a stdio server opens no port
         with _embedding_port(setting, usual):
             yield

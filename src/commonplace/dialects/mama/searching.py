@@ -1,7 +1,7 @@
 """Search decisions by meaning and recency; each result is followed by its linked decisions.
 
 Similarities are calibrated, so that the contract's thresholds have the same meaning for all models.
-For memories without a vector, common words are counted instead, as the contract defines.
+A memory without a vector that shares words with the query gets the contract's fixed similarity.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from commonplace.engine.commonplace import Commonplace
     from commonplace.engine.finding.recall import Hit
 
-LEAST = 0.5
+LEAST = 0.5  # the smallest similarity of any result
 SHORT_WORDS = 3
 # thresholds for queries of one or two words, and of three or more
 SHORT_QUERY, LONG_QUERY = 0.7, 0.6
@@ -29,8 +29,8 @@ TOPIC_SHARE = 0.35
 tests/dialects/mama/test_topics.py: no correct decision is lost and no wrong one is added, and the
 contract's own example "authentication approach" gets a similarity of .75 instead of .71.
 """
-BY_WORDS = 0.75
-ITS_TOPIC = 0.9
+BY_WORDS = 0.75  # the similarity of a match by words
+ITS_TOPIC = 0.9  # the similarity of a decision whose topic is the query
 SUPERSEDES = "supersedes"
 CHAIN_RANK, CHAIN_SHARE = 0.8, 0.9
 DAY_SECONDS = 86_400
@@ -40,7 +40,7 @@ READ_CHARS = 20_000  # maximum length of a memory's text that is compared with t
 
 @dataclass(frozen=True, slots=True)
 class Relation:
-    """The rank factor and the label of memories that are linked by a kind of link."""
+    """The labels, the rank and the similarity factor of memories linked by one kind of link."""
 
     outward: str
     inward: str
@@ -165,7 +165,7 @@ def _candidates(
 
 
 def _similarity(hit: Hit, query: str, terms: set[str], words: float) -> float:
-    """Return the calibrated similarity; without a vector, or if all words occur, by words."""
+    """Return the calibrated similarity, or a fixed one if words or the topic match the query."""
     topic = decisions.read(hit.memory).topic
     asked_for = ITS_TOPIC if topic.casefold() == query.strip().casefold() else 0.0
     held = terms & set(analyse(f"{hit.memory.title} {hit.memory.text[:READ_CHARS]}"))
@@ -195,7 +195,10 @@ def _expanded(
     kinds: Sequence[str] | None,
     without_kinds: Sequence[str],
 ) -> list[Found]:
-    """Return each match followed by its linked memories, which keep their own rank as matches."""
+    """Return each match followed by its linked memories.
+
+    A linked memory that is itself a match stays at its own place.
+    """
     first = {found.memory.id: found for found in primaries}
     shown: dict[str, Found] = {}
     earlier: dict[str, Found] = {}
@@ -210,7 +213,9 @@ def _expanded(
             other = first.get(relative.memory.id)
             if other is not None:
                 _relate(primary, other, relative.reason)
-            elif relative.memory.id not in shown and _wanted(relative.memory, kinds, without_kinds):
+            elif relative.memory.id not in shown and _has_wanted_kind(
+                relative.memory, kinds, without_kinds
+            ):
                 _rate(relative)
                 shown[relative.memory.id] = relative
     kept = list(shown.values())[:limit]
@@ -222,7 +227,9 @@ def _expanded(
     return kept
 
 
-def _wanted(memory: Memory, kinds: Sequence[str] | None, without_kinds: Sequence[str]) -> bool:
+def _has_wanted_kind(
+    memory: Memory, kinds: Sequence[str] | None, without_kinds: Sequence[str]
+) -> bool:
     return memory.kind not in without_kinds and (kinds is None or memory.kind in kinds)
 
 
@@ -320,7 +327,7 @@ def recent(
 
 def latest_checkpoint(memory: Commonplace) -> Memory | None:
     """Return the checkpoint to resume from: the newest that is not marked as done."""
-    # A page of one is enough, because the newest one is usually not marked as done.
+    # Begin with a page of one, because the newest checkpoint is usually not marked as done.
     offset, limit = 0, 1
     while True:
         page, _ = memory.browse(kinds=[checkpoints.KIND], offset=offset, limit=limit)

@@ -21,10 +21,10 @@ from commonplace.errors import CommonplaceError
 
 CONFIDENCE = 0.5
 LIMIT, MOST = 10, 100
-# Hooks of editors call this tool before code is changed. Decisions on these topics are contracts.
+# For `search_decisions_and_contracts`, which hooks of editors call before code is changed.
 EDITING = ("Edit", "Write", "apply_patch")
 CODE = (".js", ".ts", ".jsx", ".tsx", ".py", ".go", ".rs", ".java")
-CONTRACT_TOPICS = "contract_"
+CONTRACT_TOPICS = "contract_"  # prefix of the topics of contracts
 CONTRACT_CANDIDATES = 10
 TYPES: dict[str, tuple[str, ...] | None] = {
     "all": None,

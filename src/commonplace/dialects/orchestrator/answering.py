@@ -161,9 +161,8 @@ def fail(tool: Tool, error: CommonplaceError) -> Wire:
         answer |= error.answer
     if "info" in answer and known:
         answer["info"] = text
-    elif (
-        "info" not in answer and "error" in answer
-    ):  # the tool has failed; this is not an error of the protocol
+    # The tool has failed; this is not an error of the protocol.
+    elif "info" not in answer and "error" in answer:
         answer["error"] = text
     else:
         return {"content": [{"type": "text", "text": text}], "isError": True}

@@ -60,7 +60,7 @@ def read_artifact(
     version: Annotated[int, "Which version; the newest if not given."] = 0,
 ) -> Answer:
     """Read an artifact's content, status and reviews, with its version history."""
-    artifact = _found(call, artifact_id)
+    artifact = _get(call, artifact_id)
     wanted = version if version > 0 else artifact.version
     _, content = call.memory.artifacts.read(artifact.id, version=wanted)
     reviews = call.memory.artifacts.reviews(artifact.id, version=wanted)
@@ -106,7 +106,7 @@ def update_artifact(
     """Update an artifact with new content, as a new version, unless somebody else was faster."""
     _check_size(content)
     agent = workspaces.get_agent(call.memory, agent_id, agent_slug)
-    _own(call, artifact_id)
+    _get_own(call, artifact_id)
     updated = call.memory.artifacts.update(
         artifact_id, content, summary=change_summary,
         expected_version=expected_version if expected_version > 0 else None,
@@ -131,7 +131,7 @@ def review_artifact(
     if outcome not in OUTCOMES:
         raise InvalidInput("outcome must be approved, changes_requested, or commented")
     agent = workspaces.get_agent(call.memory, agent_id, agent_slug)
-    artifact = _own(call, artifact_id)
+    artifact = _get_own(call, artifact_id)
     call.memory.artifacts.review(
         artifact.id, outcome, reviewer=agent.slug, comments=comments,
         version=version if version > 0 else None, origin=_by_agent(call, agent.slug),
@@ -153,16 +153,16 @@ def _check_size(content: str) -> None:
         raise InvalidInput("content exceeds maximum allowed size")
 
 
-def _found(call: Call, identity: str) -> Artifact:
+def _get(call: Call, identity: str) -> Artifact:
     try:
         return call.memory.artifacts.get(identity)
     except NotFound:
         raise NotFound("artifact not found") from None
 
 
-def _own(call: Call, identity: str) -> Artifact:
+def _get_own(call: Call, identity: str) -> Artifact:
     """Return an artifact of this dialect; raise Conflict for another dialect's artifact."""
-    artifact = _found(call, identity)
+    artifact = _get(call, identity)
     if MINE not in artifact.attrs:
         raise Conflict("this artifact belongs to another dialect; change it there")
     return artifact

@@ -1,7 +1,7 @@
 """Classify a text as decision, preference, milestone, problem or emotional.
 
-Each type has patterns. The score of a segment is the number of patterns that occur in it. A solved
-problem is a milestone.
+Each type has patterns. A segment gets the type whose patterns match most often; long segments get a
+higher confidence. A solved problem is a milestone.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ FULL_SCORE = 5
 BLOCK_LINES, GROUP_LINES = 20, 25
 SPEAKERS = 3
 
-_SORTS: dict[str, tuple[str, ...]] = {
+_PATTERN_TEXTS: dict[str, tuple[str, ...]] = {
     "decision": (
         r"\b(?:we|i|they|team)(?:'ve| have)? (?:decided|chose|chosen|agreed|settled|picked|opted)\b",
         r"\b(?:decision|trade-?offs?|architecture|approach|strategy|rationale)\b",
@@ -55,7 +55,7 @@ _SORTS: dict[str, tuple[str, ...]] = {
 }  # fmt: skip
 _PATTERNS = {
     sort: tuple(re.compile(pattern, re.IGNORECASE) for pattern in patterns)
-    for sort, patterns in _SORTS.items()
+    for sort, patterns in _PATTERN_TEXTS.items()
 }
 _RESOLVED = re.compile(
     r"\b(?:fixed|solved|resolved|works now|working now|got it working|patched|figured (?:it )?out"
@@ -89,8 +89,8 @@ class Classified:
 
 
 def classify(text: str, least: float = TOOL_CONFIDENCE) -> list[Classified]:
-    """Return the segments that have a type, with the type."""
-    found = (_segment(segment) for segment in segments(text))
+    """Return the type of each segment that has one, with its confidence."""
+    found = (_classify_segment(segment) for segment in segments(text))
     return [one for one in found if one is not None and one.confidence >= least]
 
 
@@ -124,7 +124,7 @@ def prose_of(segment: str) -> str:
     return prose or segment
 
 
-def _segment(segment: str) -> Classified | None:
+def _classify_segment(segment: str) -> Classified | None:
     if len(segment.strip()) < LEAST_CHARS:
         return None
     prose = prose_of(segment)

@@ -32,13 +32,14 @@ if TYPE_CHECKING:
 DRAWER, DIARY, IDENTITY = "drawer", "diary", "identity"
 OWN = (DRAWER, DIARY)
 SCALE = 5.0  # importance is 0..5 in the palace and 0..1 in the engine
-USUAL = 3.0
+USUAL = 3.0  # the least importance of a new drawer, from 0 to 5
 CONTENT_CHARS = 10_000
 IDENTITY_CHARS = 2_000
 NAME_CHARS = 200
 MOST_DRAWERS = 10_000
 WRITTEN_BEFORE = "failed to write diary entry: this entry was written before"
 LEAST_CHARS = 10
+# A new drawer raises the importance of so many drawers that are more similar than NEAR.
 NEIGHBOURS = 5
 NEAR = 0.7
 REINFORCED = 0.5
@@ -52,7 +53,7 @@ L1_DRAWERS = 15
 L1_SNIPPET_CHARS = 200
 L1_CHARS = 2_000
 PROMPT_CHARS = 14_000
-"""The maximum length of the wake-up text, which precedes a message to an agent."""
+"""The maximum length of the text before a message to an agent: wake-up text and last messages."""
 ELSEWHERE = "shared"
 """The wing that contains memories of other dialects; their kind is the room."""
 
@@ -80,7 +81,7 @@ def is_noise(content: str) -> bool:
 
 
 def drawer_id(wing: str, room: str, content: str) -> str:
-    """Return the id of a drawer, a hash of wing, room and text."""
+    """Return the id of a drawer: its wing, its room and a hash of its text."""
     return f"drawer_{wing}_{room}_{hashlib.sha256(content.encode()).hexdigest()[:16]}"
 
 
@@ -152,7 +153,7 @@ def _search_other_dialects(memory: Commonplace, query: str, limit: int, room: st
 
 
 def by_meaning(memory: Commonplace, query: str, *, limit: int, **conditions: Any) -> Hits:
-    """Search by meaning, or by words if no embedding model knows the query's script."""
+    """Search by meaning, or also by words if that is not possible or finds nothing."""
     from commonplace.engine.finding.recall import MEANING_ONLY
 
     hits = memory.recall(query, limit=limit, weighting=MEANING_ONLY, minimum=0, **conditions)
@@ -252,7 +253,7 @@ def _check_length(name: str, text: str, most: int) -> None:
 
 
 def delete(memory: Commonplace, identity: str) -> None:
-    """Archive a drawer; 'commonplace restore' restores it."""
+    """Archive a drawer; 'commonplace recover' makes it live again."""
     found = lookup.find(memory, identity)
     if found is None or (found.kind in OWN and found.state not in LIVE_STATES):
         raise NotFound("drawer not found")
@@ -312,7 +313,7 @@ def _fit_entries(heading: str, by_room: Mapping[str, Sequence[str]], chars: int)
 
 
 def cut(text: str, chars: int) -> str:
-    """Truncate a text to a number of characters, with three dots at the end."""
+    """Truncate a text that is longer than a number of characters, and add three dots."""
     return text if len(text) <= chars else text[:chars] + "..."
 
 

@@ -113,13 +113,13 @@ def memory_kg_invalidate(
     ended: Annotated[str, "Until when it was true (YYYY-MM-DD); today if not given."] = "",
 ) -> Answer:
     """Mark a fact as no longer true. It stays in the history."""
-    at = ended or _today(call.memory, subject, predicate, object)
+    at = ended or _default_end(call.memory, subject, predicate, object)
     if not call.memory.facts.close(subject, predicate, object, ended=at):
         raise NotFound("no open triple matched, nothing was invalidated")
     return {"info": "triple invalidated"}
 
 
-def _today(memory: Commonplace, subject: str, predicate: str, object: str) -> datetime:
+def _default_end(memory: Commonplace, subject: str, predicate: str, object: str) -> datetime:
     """Return the end of a fact that ends today: the start of the day, or now if it began today."""
     at = datetime.now(UTC)
     day = at.replace(hour=0, minute=0, second=0, microsecond=0)

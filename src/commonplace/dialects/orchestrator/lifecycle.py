@@ -26,15 +26,15 @@ from commonplace.platform.exclusive import exclusive
 if TYPE_CHECKING:
     from commonplace.engine.model import Memory
 
-DAILY = 0.98
-FLOOR = 0.3
-OLD_DAYS = 30
-UNREAD_DAYS = 7
-STEP_DAYS = 7
-PRUNED_BELOW = 0.5
-READ_OFTEN = 3
-SPARED = 100
-LOOK_SECONDS = 3_600.0
+DAILY = 0.98  # the factor of the decay of a day
+FLOOR = 0.3  # decay does not lower the importance below this
+OLD_DAYS = 30  # younger drawers do not decay
+UNREAD_DAYS = 7  # drawers that were read since do not decay
+STEP_DAYS = 7  # the decay of so many days is stored at once
+PRUNED_BELOW = 0.5  # less important drawers are archived,
+READ_OFTEN = 3  # unless they were read so often
+SPARED = 100  # the best of the drawers to archive, which stay
+LOOK_SECONDS = 3_600.0  # how often spaces are checked for due upkeep
 PAGE = 1_000
 UPKEEP = Origin(client="commonplace", tool="palace_upkeep")
 LAST = "palace:upkeep"
@@ -101,7 +101,7 @@ def _days_due(memory: Commonplace, drawer: Memory, at: datetime) -> int:
 
 
 def _prune(memory: Commonplace) -> int:
-    """Archive the least important drawers, except for the best SPARED ones."""
+    """Archive unimportant drawers that are rarely read, except for the best SPARED of them."""
     faint = [
         drawer
         for drawer in list(lookup.every(memory, order="oldest", kinds=drawers.OWN))

@@ -126,7 +126,7 @@ def _recipient(call: Call, slug: str) -> Agent:
 
 
 def _begin_message(call: Call, agent: Agent, message: str, conversation: str, key: str) -> Memory:
-    """Store the record of a message; it is committed before the agent runs."""
+    """Store the record of a message before the agent runs; a retry continues the first record."""
     memory = call.memory
     with exclusive(memory, "send message to agent"):
         existing = records.find(memory, key, KIND) if key else None

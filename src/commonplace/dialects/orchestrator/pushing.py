@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 KIND, SENDING = "push_subscription", "push_notification"
 SECONDS = 10.0
-LIVES_SECONDS = 86_400
+TTL_SECONDS = 86_400
 PAYLOAD_BYTES = 3_900  # maximum payload of an encrypted record of 4,096 bytes
 ANSWER_BYTES = 65_536
 SECRET_BYTES = 16
@@ -207,7 +207,7 @@ def _decoded(text: str) -> bytes:
 
 
 def subscriptions(memory: Commonplace, user: str) -> list[Memory]:
-    """Return the subscriptions of a user that have not expired."""
+    """Return the subscriptions of a user, without deleted and expired ones."""
     return [
         record
         for record in records.listing(memory, KIND)
@@ -303,7 +303,7 @@ def _to_browser(memory: Commonplace, pusher: Pusher, record: Memory, payload: by
             **signed,
             "content-encoding": "aes128gcm",
             "content-type": "application/octet-stream",
-            "ttl": str(LIVES_SECONDS),
+            "ttl": str(TTL_SECONDS),
         }
         status = _post(pusher, endpoint, encrypted["body"], headers)
     except (CommonplaceError, httpx.HTTPError, TimeoutError, ValueError) as error:

@@ -14,7 +14,7 @@ _HERE = _ROOT + "/{workspace}"
 
 
 async def _in_workspace(exchange: Exchange) -> dict[str, Any]:
-    """Return the arguments; raise NotFound if the path has another caller's workspace."""
+    """Return the arguments; raise NotFound if the path has a workspace other than the caller's."""
     arguments = await exchange.given()
     workspace = arguments.pop("workspace", None)
     if workspace not in (None, OWN, exchange.caller.space):

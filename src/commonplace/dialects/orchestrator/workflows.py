@@ -129,7 +129,11 @@ def list_workflows(
 ) -> Answer:
     """List all workflow definitions of the workspace."""
     del include_inactive
-    return {"workflows": [_shown(record) for record in records.listing(call.memory, WORKFLOW)]}
+    return {
+        "workflows": [
+            _workflow_to_dict(record) for record in records.listing(call.memory, WORKFLOW)
+        ]
+    }
 
 
 @operation("read", {"workflows": []})
@@ -142,10 +146,10 @@ def all_workflows(call: Call) -> Answer:
 def change_workflow(call: Call, *, workflow_id: str, is_active: bool) -> Answer:
     """Enable or disable a workflow."""
     record = records.get(call.memory, workflow_id, WORKFLOW, NO_WORKFLOW)
-    return _shown(records.change(call.memory, record, is_active=is_active))
+    return _workflow_to_dict(records.change(call.memory, record, is_active=is_active))
 
 
-def _shown(record: Memory) -> dict[str, Any]:
+def _workflow_to_dict(record: Memory) -> dict[str, Any]:
     attrs = record.attrs
     return {
         "id": record.id,

@@ -72,7 +72,7 @@ class Agent:
         return cls(id=record.id, created_at=record.created_at, **attrs)
 
     def brief(self) -> dict[str, str]:
-        """Return the short fields of an agent for lists."""
+        """Return the main fields of the agent, for lists."""
         return {"id": self.id, "name": self.name, "role": self.role, "slug": self.slug}
 
     def as_dict(self) -> dict[str, str]:
@@ -388,7 +388,7 @@ def _conversation_to_dict(record: Memory, updated: datetime) -> dict[str, Any]:
 
 
 def conversation_id_of(call: Call, argument: str) -> str:
-    """Return the conversation of the argument or of the session, or "" for none."""
+    """Return the conversation of the argument, or else of the header X-Conversation-Id, or ""."""
     if argument:
         return get_conversation(call.memory, argument).id
     active = call.request_info.headers.get(CONVERSATION_HEADER, "")
@@ -411,11 +411,11 @@ def append_message(
         raise InvalidInput(f"text exceeds max length of {TEXT_CHARS}")
     trust = "stated" if speaker == USER else "inferred"
     line = Line(speaker=speaker, text=text, trust=trust, tags=tags)
-    return message_shown(memory.conversations.add(record.id, line, origin=origin)[0])
+    return message_to_dict(memory.conversations.add(record.id, line, origin=origin)[0])
 
 
-def message_shown(message: Message, chars: int | None = None) -> dict[str, Any]:
-    """Return the fields of a message, with a truncated text."""
+def message_to_dict(message: Message, chars: int | None = None) -> dict[str, Any]:
+    """Return the fields of a message; a text longer than `chars` is truncated."""
     speaker, text = message.speaker, message.memory.text
     if chars is not None and len(text) > chars:
         text = text[:chars] + "..."
@@ -449,7 +449,7 @@ def search_past_messages(
     most = clamped(limit, FOUND, MOST_FOUND)
     found = call.memory.conversations.find(record.id, query, limit=most)
     return {
-        "messages": [message_shown(message, SHOWN_CHARS) for message in found],
+        "messages": [message_to_dict(message, SHOWN_CHARS) for message in found],
         "count": len(found),
     }
 
@@ -484,4 +484,4 @@ def list_messages(call: Call, *, conversation_id: Name, limit: int = PAGE) -> An
     """Return the newest messages of a conversation in chronological order."""
     record = get_conversation(call.memory, conversation_id)
     lines = call.memory.conversations.history(record.id, limit=clamped(limit, PAGE, MOST_PAGE))
-    return {"messages": [message_shown(line) for line in lines]}
+    return {"messages": [message_to_dict(line) for line in lines]}

@@ -72,9 +72,8 @@ async def upload(exchange: Exchange) -> Reply:
         arguments: dict[str, Any] = {"filename": file.filename or ""}
     if isinstance(about, str) and about.strip():
         arguments["metadata"] = await _metadata(exchange, about)
-    exchange.arguments |= (
-        arguments  # the arguments without the file's content, which error messages must not contain
-    )
+    # Without the file's content, which error messages must not contain.
+    exchange.arguments |= arguments
     encoded = await asyncio.to_thread(binary.encode, data)
     value = await exchange.perform({**arguments, "data": encoded})
     return Reply(succeed(exchange, value), exchange.route.status)

@@ -36,14 +36,14 @@ def split_text(text: str) -> list[Chunk]:
         elif length - start <= MOST:
             stop, shared = length, 0
         else:
-            stop, shared = _border(text, start), OVERLAP
+            stop, shared = _chunk_end(text, start), OVERLAP
         if text[start:stop].strip():
             found.append(Chunk(start, stop, text[start:stop]))
-        start = stop if not shared or stop >= length else _shared_start(text, start, stop, shared)
+        start = stop if not shared or stop >= length else _next_start(text, start, stop, shared)
     return found
 
 
-def _border(text: str, start: int) -> int:
+def _chunk_end(text: str, start: int) -> int:
     """Return the end of a chunk: after a paragraph, a sentence or a word."""
     window = text[start : start + MOST]
     for pattern, least in ((_PARAGRAPH, TARGET // 2), (_SENTENCE, TARGET // 2)):
@@ -54,7 +54,7 @@ def _border(text: str, start: int) -> int:
     return start + (blank + 1 if blank > 0 else TARGET)
 
 
-def _shared_start(text: str, start: int, stop: int, shared: int) -> int:
+def _next_start(text: str, start: int, stop: int, shared: int) -> int:
     """Return the start of the next chunk: a word shortly before `stop`, but after `start`."""
     at = max(start + 1, stop - shared)
     blank = text.find(" ", at, stop)

@@ -69,7 +69,7 @@ _HINTS = {
     "person": "relationship", "strategy": "strategy", "rule": "strategy", "approach": "strategy",
 }  # fmt: skip
 _HINT = re.compile(r"\s*\[([A-Za-z]{2,20})\]")
-_LOOKED_AT = 20_000
+_SEARCHED_CHARS = 20_000
 
 _BASE = {
     "correction": 0.8, "insight": 0.7, "strategy": 0.7, "relationship": 0.65, "task": 0.6,
@@ -103,7 +103,7 @@ def detect_type(content: str) -> str:
     hint = _HINT.match(content)
     if hint is not None and (meant := _HINTS.get(hint[1].lower())):
         return meant
-    seen = content[:_LOOKED_AT]
+    seen = content[:_SEARCHED_CHARS]
     for pattern, meant in _RULES:
         if pattern.search(seen):
             return meant
@@ -113,7 +113,7 @@ def detect_type(content: str) -> str:
 def rate_importance(content: str, memory_type: str) -> float:
     """Estimate the importance of a text from its type and its words, from .1 to .95."""
     value = _BASE.get(memory_type, 0.5)
-    seen = content[:_LOOKED_AT]
+    seen = content[:_SEARCHED_CHARS]
     if _WEIGHTY.search(seen):
         value += 0.1
     if len(content) > _LONG or any(sign.isdigit() for sign in seen) or _NAME.search(seen):

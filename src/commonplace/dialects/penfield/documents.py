@@ -122,9 +122,8 @@ def upload_document(
         for at, chunk in enumerate(chunks)
     ]
     with exclusive(call.memory, "upload document"):
-        if (
-            same := _duplicate(call, digest)
-        ) is not None:  # another call has uploaded the same file
+        # Another call may have uploaded the same file.
+        if (same := _duplicate(call, digest)) is not None:
             return same
         call.memory.remember_many(drafts)
         return to_dict(
@@ -196,7 +195,7 @@ def delete_document(call: Call, *, id: str) -> None:
 
 
 def reprocess_document(call: Call, *, id: str) -> None:
-    """POST /documents/{id}/reprocess: not implemented, neither in the contract itself."""
+    """POST /documents/{id}/reprocess: not implemented; the contract itself does not offer it."""
     document_of(call, id)
     raise NotImplementedYet(
         "Reprocessing is not implemented.", hint="Delete the document and upload it again."

@@ -161,8 +161,8 @@ def _is_bad_path(error: CommonplaceError) -> bool:
 
     Such a path has a NUL character, is not a string, or is too long.
     """
-    value = type(error) is InvalidInput and "is required" not in error.message
-    return value and error.field in ("path", "path_prefix")
+    is_invalid = type(error) is InvalidInput and "is required" not in error.message
+    return is_invalid and error.field in ("path", "path_prefix")
 
 
 def fail(tool: Tool, error: CommonplaceError) -> Wire:

@@ -1,4 +1,4 @@
-"""Combine the rankings by words, meaning and links to one score, with weighted reciprocal ranks."""
+"""Combine the rankings by words, meaning and links into a score, by weighted reciprocal ranks."""
 
 from __future__ import annotations
 
@@ -53,6 +53,6 @@ def ranked(values: Mapping[str, float]) -> dict[str, int]:
 
 
 def final_score(base: float, graph: int | None, weight: float, importance: float, k: int) -> float:
-    """Return the final score from 0 to 1, with the links and a small bonus for importance."""
+    """Return the final score from 0 to 1, with the links; importance moves it by a tenth."""
     joined = base + weight * reciprocal(graph, k)
     return max(0.0, min(1.0, joined * (0.9 + 0.2 * importance)))

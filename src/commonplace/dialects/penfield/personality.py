@@ -90,7 +90,7 @@ def _one_line(text: str) -> str:
 
 
 def awaken(call: Call) -> dict[str, Any]:
-    """`awaken`."""
+    """`awaken`: return the briefing."""
     return {"success": True, "briefing": briefing(call)}
 
 

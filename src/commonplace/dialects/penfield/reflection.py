@@ -209,7 +209,7 @@ def _window(
 
 
 def reflect(call: Call, **details: Any) -> dict[str, Any]:
-    """`reflect`."""
+    """`reflect`: analyse the memories of a time window."""
     return {"success": True, **analyse(call, **details)}
 
 

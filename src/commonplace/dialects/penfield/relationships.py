@@ -125,7 +125,10 @@ def walk(
     min_strength: float | None = None,
     most: int = MOST_PATHS,
 ) -> dict[str, Any]:
-    """Return simple paths from a memory; a path's score is halved at each step."""
+    """Return simple paths from a memory.
+
+    The score of a path is the product of its strengths, halved at each step.
+    """
     start = readable(call, start_memory_id)
     found = call.memory.links.traverse(
         start.id,

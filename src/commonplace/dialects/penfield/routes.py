@@ -492,6 +492,6 @@ REST = Rest(
             415: "The content type is not supported", 422: "Not valid", 429: "Too many requests",
             503: "Not available",
         },
-        other_statuses={409: "Exists already", 501: "Not implemented", 507: "No room"},
+        other_statuses={409: "Exists already", 501: "Not implemented", 507: "The disk is full"},
     ),
 )  # fmt: skip

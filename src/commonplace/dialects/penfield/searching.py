@@ -309,9 +309,8 @@ def recall(
     """`recall`: search memories for context (hybrid search)."""
     seen = filters_for(tags=tags, since=start_date, until=end_date, source=source_type)
     whole = _answer(call, Search(query=query, limit=limit, filters=seen), NEIGHBOURS)
-    del whole["search_metadata"][
-        "knowledge_cloud"
-    ]  # these fields are for programs, not for a model's context
+    # This field is for programs, not for a model's context.
+    del whole["search_metadata"]["knowledge_cloud"]
     return {"success": True, **whole}
 
 

@@ -77,7 +77,7 @@ def _chain(call: Call, memory: Memory) -> list[Memory]:
 
 
 def _versions(call: Call, chain: list[Memory]) -> list[_Version]:
-    """Return the versions of a chain, oldest first, without changes of other fields only."""
+    """Return the versions of a chain, oldest first; a change that keeps the text is no version."""
     found = [
         _Version(version.since, one, version.memory, version.until is None)
         for one in chain

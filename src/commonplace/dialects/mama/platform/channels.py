@@ -46,7 +46,7 @@ TRIES, WAIT_SECONDS = 3, 10.0
 PROMPT_SECONDS = 300.0
 FILE_BYTES = 20 * 1024 * 1024
 IMAGES = (".png", ".jpg", ".jpeg", ".gif", ".webp")
-KEPT_BACK = (".db", ".sqlite", ".sqlite3", ".key", ".pem", ".env")
+PRIVATE_TYPES = (".db", ".sqlite", ".sqlite3", ".key", ".pem", ".env")
 REPORT_CHARS, REPORT_DAYS = 50_000, 30
 REPORTED = "mama.report"
 _DISCORD_CHANNEL = re.compile(r"[0-9]{1,25}")
@@ -156,7 +156,7 @@ def _discord(call: Call, channel: str) -> tuple[Service, dict[str, Any], str]:
 def notify(running: Service, tree: dict[str, Any], channel: str, text: str) -> None:
     """Send a notification of this server to a Discord channel."""
     if not _DISCORD_CHANNEL.fullmatch(channel):
-        raise malformed("The channel for notices must be 1 to 25 digits.")
+        raise malformed("The Discord channel for notifications must be 1 to 25 digits.")
     with Discord(running, _discord_token(tree)) as discord:
         discord.send(channel, text)
 
@@ -282,7 +282,7 @@ def slack_client(running: Service, token: str) -> Any:
 
 
 def _refuse_private_type(name: str) -> None:
-    if name.startswith(".") or name.lower().endswith(KEPT_BACK):
+    if name.startswith(".") or name.lower().endswith(PRIVATE_TYPES):
         raise malformed("Files of this type must not be sent.")
 
 

@@ -1,4 +1,4 @@
-"""Chat over a WebSocket: sessions, their history, and answers that are stored without a client."""
+"""Chat over a WebSocket: sessions and their history. Answers are stored even if the client left."""
 
 from __future__ import annotations
 
@@ -48,11 +48,11 @@ def refusal(error: CommonplaceError) -> tuple[Message, int]:
     if error.code == "RATE_LIMITED":
         return {"type": "error", "error": "too many connections"}, TOO_MANY
     if error.code in ("TOO_DEEP", "TOO_LARGE"):  # an error of one message; the socket stays open
-        return _failed(error.message), TOO_LARGE
+        return _error_frame(error.message), TOO_LARGE
     return {"type": "error", "error": "unauthorized"}, UNAUTHORIZED
 
 
-def _failed(message: str) -> Message:
+def _error_frame(message: str) -> Message:
     return {"type": "error", "error": message, "message": message}
 
 
@@ -291,7 +291,7 @@ class _Client:
             self._error(str(error))
 
     def _error(self, message: str) -> None:
-        self.send(_failed(message))
+        self.send(_error_frame(message))
 
     async def _attach(self, message: Message) -> None:
         given = message.get("sessionId")

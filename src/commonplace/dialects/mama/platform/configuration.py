@@ -135,7 +135,7 @@ def masked(tree: Mapping[str, Any]) -> Tree:
 
 
 def without_secrets(tree: Mapping[str, Any]) -> tuple[Tree, dict[str, str]]:
-    """Return a tree without its secrets, and the secrets by path; masks are dropped."""
+    """Return a tree with empty secrets, and the secrets by path, masks included."""
     plain, secrets = merged({}, tree), {}
     for path, value in leaves(tree):
         if is_secret(path.rpartition(".")[2]):

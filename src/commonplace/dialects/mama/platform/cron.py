@@ -209,16 +209,16 @@ def _configured(job: Mapping[str, Any]) -> dict[str, Any] | None:
     }  # fmt: skip
 
 
-_GIVEN = {"name": NAME, "cron_expr": EXPRESSION, "prompt": PROMPT, "enabled": FLAG}
+_FIELDS = {"name": NAME, "cron_expr": EXPRESSION, "prompt": PROMPT, "enabled": FLAG}
 _ID = {"id": TEXT}
 OPERATIONS = (
     operation("list_jobs", "List jobs", "read", list_jobs),
     operation(
         "create_job", "Create a job", "operator", create_job, ("name", "cron_expr", "prompt"),
-        {**_GIVEN, "enabled": {**FLAG, "default": True}},
+        {**_FIELDS, "enabled": {**FLAG, "default": True}},
     ),
     operation("get_job", "Get a job", "read", get_job, ("id",), _ID),
-    operation("update_job", "Change a job", "operator", update_job, ("id",), {**_ID, **_GIVEN}),
+    operation("update_job", "Change a job", "operator", update_job, ("id",), {**_ID, **_FIELDS}),
     operation("delete_job", "Delete a job", "operator", delete_job, ("id",), _ID),
     operation("run_job", "Run a job", "operator", run_job, ("id",), _ID),
     operation(

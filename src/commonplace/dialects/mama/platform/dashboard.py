@@ -49,8 +49,8 @@ def status(call: Call) -> Any:
 
 def _gateways(tree: dict[str, Any]) -> dict[str, Any]:
     def gateway(name: str, secret: str, more: str, value: Any) -> dict[str, Any]:
-        gateway = tree[name]
-        return {"configured": bool(gateway[secret]), "enabled": gateway["enabled"], more: value}
+        settings = tree[name]
+        return {"configured": bool(settings[secret]), "enabled": settings["enabled"], more: value}
 
     return {
         "discord": gateway(

@@ -22,8 +22,9 @@ TEXT_SHAPED = tuple(
 STATUSES = {
     400: "Missing, malformed or invalid", 401: "Not signed in", 403: "Not permitted",
     404: "Not found", 405: "Wrong method", 409: "Already running", 413: "Too large",
-    415: "The content type is not supported", 429: "Too many", 501: "A library is not installed",
-    502: "The other service refused it", 503: "The other service is not set up", 507: "No room",
+    415: "The content type is not supported", 429: "Too many requests",
+    501: "A library is not installed", 502: "The other service refused it",
+    503: "The other service is not set up", 507: "The disk is full",
 }  # fmt: skip
 SCHEMA = {
     "type": "object", "required": ["error", "code", "message"],

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 KIND = "mama_file"
 MOST_BYTES = 500_000
 COPIES = 20
-"""The number of digests in a record, for a machine that has no digest of its own."""
+"""The maximum number of digests of former copies in a record, for a machine without its own."""
 NOTES = ".copies"
 LOCK_SECONDS = 10.0
 _NO_LINK = getattr(os, "O_NOFOLLOW", 0)
@@ -54,18 +54,17 @@ def write(memory: Commonplace, path: Path, data: bytes) -> None:
     """Write a copy atomically, readable by its owner only, after its record is committed.
 
     A copy without a record would look like an edit by a person.
-
     """
-
-    after_commit(memory, lambda: _try_to_write(path, lambda: put(path, data)))
+    after_commit(memory, lambda: _change_copy(path, lambda: put(path, data)))
 
 
 def remove(memory: Commonplace, path: Path) -> None:
     """Delete a copy after the deletion of its record is committed."""
-    after_commit(memory, lambda: _try_to_write(path, lambda: path.unlink(missing_ok=True)))
+    after_commit(memory, lambda: _change_copy(path, lambda: path.unlink(missing_ok=True)))
 
 
-def _try_to_write(path: Path, act: Callable[[], None]) -> None:
+def _change_copy(path: Path, act: Callable[[], None]) -> None:
+    """Write or delete a copy; only log an error."""
     try:
         act()
     except OSError as error:  # only the copy is missing; the record is authoritative
@@ -152,7 +151,7 @@ class StoredFile:
                 log.warning("a file was not read", extra={"file": self.path, "why": str(error)})
             else:
                 note = partial(self._store_digests, running, _digest(data))
-                after_commit(memory, lambda: _try_to_write(self._digest_file(running), note))
+                after_commit(memory, lambda: _change_copy(self._digest_file(running), note))
                 record = records.find(memory, self.ref, KIND)
         elif record is not None and self._is_outdated(running, data, copies):
             self._copy(memory, running, self.render(record.attrs["content"]), data)
@@ -176,7 +175,7 @@ class StoredFile:
                 path.unlink(missing_ok=True)
                 note.unlink(missing_ok=True)
 
-        after_commit(memory, lambda: _try_to_write(path, act))
+        after_commit(memory, lambda: _change_copy(path, act))
 
     def _is_outdated(self, running: Service, data: bytes | None, copies: list[str]) -> bool:
         """Return whether a file is missing, or is an older copy of the record."""
@@ -203,7 +202,7 @@ class StoredFile:
                 put(path, data)
                 self._store_digests(running, new)
 
-        after_commit(memory, lambda: _try_to_write(path, act))
+        after_commit(memory, lambda: _change_copy(path, act))
 
     def _store_digests(self, running: Service, *digests: str) -> None:
         put(self._digest_file(running), " ".join(digests).encode())

@@ -78,12 +78,12 @@ def begin(memory: Commonplace, prompt: str) -> str:
 
 
 def is_quiet(start: int, end: int, hour: int) -> bool:
-    """Return whether an hour is within the quiet hours, which may include midnight."""
+    """Return whether an hour is within the quiet hours, which may span midnight."""
     return start <= hour < end if start <= end else hour >= start or hour < end
 
 
 def act_on_answer(running: Service, memory: Commonplace, answer: str) -> None:
-    """Act on the answer to a heartbeat: send a notification, or mark a task as done."""
+    """Send the text of a NOTIFY answer to a channel, or record a DONE answer as an event."""
     word, _, rest = answer.strip().partition(":")
     if word == "DONE" and rest.strip():
         memory.events.record(DONE, JOB, {"text": rest.strip()[:20_000]})

@@ -55,7 +55,7 @@ ALSO = {
     "jpeg": ("image/jpg",), "html": ("text/plain",), "htm": ("text/plain",),
 }  # fmt: skip
 """Alternative media types that browsers send, by extension."""
-BEGINS = {
+SIGNATURES = {
     "jpg": b"\xff\xd8\xff", "jpeg": b"\xff\xd8\xff", "png": b"\x89PNG\r\n\x1a\n", "gif": b"GIF8",
     "webp": b"RIFF", "pdf": b"%PDF-", "doc": b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1",
     "xls": b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1", "ppt": b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1",
@@ -77,7 +77,7 @@ def extension_of(name: str) -> str:
 
 def fits(extension: str, data: bytes) -> bool:
     """Return whether the content matches the file name's extension."""
-    begins = BEGINS.get(extension)
+    begins = SIGNATURES.get(extension)
     if begins is not None:
         if not data.startswith(begins):
             return False
@@ -113,11 +113,11 @@ def check_upload(filename: str, content_type: str, data: bytes) -> str:
     """Return the extension of an upload; refuse one whose name, type and content disagree."""
     extension = extension_of(filename)
     declared = content_type.partition(";")[0].strip().lower()
-    types = TYPES.get(extension)
-    if types is None:
+    expected = TYPES.get(extension)
+    if expected is None:
         raise PlatformError(415, "UNSUPPORTED_TYPE", "Files of this type are not accepted.")
     generic = declared in ("", "application/octet-stream")
-    if not generic and declared != types and declared not in ALSO.get(extension, ()):
+    if not generic and declared != expected and declared not in ALSO.get(extension, ()):
         raise PlatformError(
             415, "UNSUPPORTED_TYPE", "The content type does not match the file's extension."
         )
@@ -129,7 +129,7 @@ def check_upload(filename: str, content_type: str, data: bytes) -> str:
 
 
 def shrink_image(extension: str, data: bytes) -> bytes:
-    """Shrink a large image to the limit of pixels; return other files unchanged."""
+    """Shrink a large image; return other files unchanged. Refuse images with too many pixels."""
     if extension not in PICTURES:
         return data
     if find_spec("PIL") is None:
@@ -165,9 +165,8 @@ def store(
         except Conflict:
             at += 1
             continue
-        if (
-            len(masked_so_far()) > masked
-        ):  # secrets must be masked in the copy as in the stored text
+        # Secrets must be masked in the copy as in the stored text.
+        if len(masked_so_far()) > masked:
             data = memory.artifacts.read(f"mama/{folder}/{name}")[1].content
         files.write(memory, running.folder / folder / name, data)
         return name, len(data)

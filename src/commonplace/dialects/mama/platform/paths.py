@@ -66,7 +66,7 @@ def read(running: Service, requested: str, *, most: int, temporary: bool = False
         shared = shared and not real.is_relative_to(data)
         if not inside and not shared:
             raise malformed("The path is outside the workspace.")
-        return _opened(real, most, own=not inside)
+        return _open_and_read(real, most, own=not inside)
     except NotRegularError:
         raise malformed("The path is not a regular file.") from None
     except (OSError, ValueError) as error:
@@ -76,7 +76,7 @@ def read(running: Service, requested: str, *, most: int, temporary: bool = False
 
 
 def _restore(running: Service, path: str) -> None:
-    """Write the copy of a stored file if this machine's workspace has none."""
+    """Write a stored file into this machine's workspace; do nothing if no such file is stored."""
     memory = Commonplace(space=OWNER_SPACE, library=running.setting.library)
     if not running.setting.library.exists(OWNER_SPACE):
         return
@@ -88,7 +88,7 @@ def _restore(running: Service, path: str) -> None:
         put(workspace(running) / path, memory.artifacts.read(f"mama/workspace/{path}")[1].content)
 
 
-def _opened(real: Path, most: int, *, own: bool) -> Opened:
+def _open_and_read(real: Path, most: int, *, own: bool) -> Opened:
     with open_regular(real) as file:
         found = os.fstat(file.fileno())
         # A directory in the path may have become a link after the path was resolved.

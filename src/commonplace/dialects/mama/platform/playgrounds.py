@@ -56,11 +56,11 @@ def _entry(found: Any) -> dict[str, Any] | None:
 def listed(memory: Commonplace, running: Service) -> list[dict[str, Any]]:
     """Return the playgrounds that have a page file, even if the index omits them."""
     index = [entry for each in INDEX.load(memory, running) if (entry := _entry(each))]
-    index_entries = {entry["slug"] for entry in index}
+    slugs = {entry["slug"] for entry in index}
     folder = running.folder / FOLDER
     if folder.is_dir():
         for file in sorted(folder.glob("*.html")):
-            if file.stem not in index_entries and _SLUG.fullmatch(file.stem):
+            if file.stem not in slugs and _SLUG.fullmatch(file.stem):
                 at = datetime.fromtimestamp(file.lstat().st_mtime, UTC)
                 index.append(
                     {"name": file.stem, "slug": file.stem, "description": "", "created_at": iso(at)}

@@ -43,7 +43,7 @@ def running(setting: Setting) -> Iterator[None]:
 
 
 def _prepare(here: service.Service) -> None:
-    """Store the jobs of the configuration; start the scheduler if there are jobs."""
+    """Store the jobs of the configuration; start the scheduler if there are jobs or files."""
     memory = agents.memory_of(here)
     if not here.setting.library.exists(service.OWNER_SPACE) and not here.folder.exists():
         return

@@ -92,20 +92,20 @@ class Runs:
         library = self._running.setting.library
         return Commonplace(space=service.OWNER_SPACE, origin=ORIGIN, library=library)
 
-    def _run(self, identity: str) -> Memory | None:
+    def _find_run(self, identity: str) -> Memory | None:
         return records.find(self._memory(), identity.partition("~")[2], KIND)
 
     def steps(self, space: str, identity: str) -> int | None:
         """Return the number of steps, which is one, or None if there is no such run."""
         if space != service.OWNER_SPACE or not self._running.setting.library.exists(space):
             return None
-        return None if self._run(identity) is None else 1
+        return None if self._find_run(identity) is None else 1
 
     def step(self, space: str, identity: str, index: int) -> bool:
         """Execute a run, unless it has ended."""
         del space, index
         with self._slots:
-            run, memory = self._run(identity), self._memory()
+            run, memory = self._find_run(identity), self._memory()
             if run is None or run.attrs["status"] != "running":
                 return False
             assert run.ref is not None

@@ -38,7 +38,7 @@ UPLOADS = 10
 """The maximum number of uploads per minute from one address."""
 MINUTE = 60.0
 ADDRESSES = 10_000
-"""The maximum number of addresses for which uploads are counted."""
+"""How many addresses uploads are counted for; beyond that, the oldest address is forgotten."""
 RESPONSE_BYTES = 16 * 1024 * 1024
 """Response limit for the longest answers of the contract: 100 runs of a job, or a script."""
 OBJECT_BODY = {"required": True, "content": {"application/json": {"schema": {"type": "object"}}}}

@@ -60,7 +60,7 @@ class Sums:
 
 
 def spent_since(memory: Commonplace, since: datetime) -> Iterator[Event]:
-    """Yield the runs since a time, newest first."""
+    """Yield the runs since a time, newest first for each kind of event."""
     for kind in EVENTS:
         limit = PAGE
         while True:
