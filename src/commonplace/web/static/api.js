@@ -20,13 +20,13 @@ export class Unreachable extends Error {
 
 let csrf = "";
 
-/** Who has signed in; null if somebody has to. */
+/** The person who uses this page, with their scopes; null if they have to sign in. */
 export async function whoIsHere() {
   const session = await fetched("/session", {}, true);
   csrf = session?.csrf_token ?? "";
   try {
     const me = await get("/api/console/me");
-    // A GET may change nothing, whoever calls; what a session allows is in the session itself.
+    // The server takes the scopes to change things from every GET; those of the session are complete.
     return {...me, scopes: session?.scopes ?? me.scopes, signed_in: Boolean(session?.signed_in)};
   } catch (error) {
     if (error instanceof ApiError && error.status === 401) return null;
@@ -80,7 +80,7 @@ async function changing(method, path, body) {
   }
 }
 
-/** Tell that the server does not answer, also when a file of the application cannot be fetched. */
+/** Announce that the server does not answer (the event `unreachable`), and throw the error. */
 export function unreachable() {
   document.dispatchEvent(new CustomEvent("unreachable"));
   throw new Unreachable();
@@ -88,7 +88,7 @@ export function unreachable() {
 
 async function fetched(path, {method = "GET", body, key, signal} = {}, absent = false) {
   const headers = {accept: "application/json"};
-  const isForm = body instanceof FormData; // whose type the browser says
+  const isForm = body instanceof FormData; // the browser sets its content type
   if (body !== undefined && !isForm) headers["content-type"] = "application/json";
   if (method !== "GET" && csrf) headers["x-csrf-token"] = csrf;
   if (key) headers["idempotency-key"] = key;

@@ -7,7 +7,7 @@ import {ROOMS, addressOf, isOperator, roomAt} from "./rooms.js";
 import {signInPage} from "./sign-in.js";
 import {button, confirmed, failure, iconButton, page, toast} from "./ui.js";
 
-const PATIENCE = 200; // milliseconds before a page that loads shows it
+const PATIENCE = 200; // milliseconds of loading before the progress bar is shown
 const main = document.querySelector("main");
 const bar = document.querySelector(".bar");
 const top = document.querySelector("header.top");
@@ -178,7 +178,7 @@ async function leave() {
   await enter();
 }
 
-/** Offer the chat to the operator, and take it away from who has signed out. */
+/** Show the chat to the operator; remove it for anybody else. */
 async function offerChat() {
   const wanted = me !== null && isOperator(me);
   if (!wanted && !document.querySelector(".chat")) return;

@@ -7,7 +7,7 @@ import {busy, button, iconButton} from "./ui.js";
 
 const LONGEST_WAIT = 30; // seconds between two tries to connect
 const REFUSED = 4001, TOO_MANY = 4029;
-const KEPT = "mama chat"; // where the id of the session is kept; it opens nothing by itself
+const KEPT = "mama chat"; // the key in sessionStorage of the session's id, which grants no access
 const HELP = [
   "/save topic | decision | reasoning: save a decision", "/search words: search decisions",
   "/checkpoint summary: save where you are", "/resume: show the latest checkpoint", "/help: show this",
@@ -91,7 +91,7 @@ class Chat {
     if (this.ended || socket !== this.socket) return;
     this.current = null;
     if (code === REFUSED || code === TOO_MANY) {
-      this.socket = null; // another try comes with the next opening
+      this.socket = null; // `toggle` connects again when the chat is opened next
       this.state.replaceChildren(code === REFUSED ? "Only the operator may chat. Sign in with a token of the scope admin." : "Too many chats are open.");
       return;
     }

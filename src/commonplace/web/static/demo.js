@@ -22,7 +22,7 @@ export function demoButton({me, enter}, label = "Look at sample memories") {
   }});
 }
 
-/** What is shown above every page of the sample memories. */
+/** The notice above every page while the sample memories are shown; null otherwise. */
 export function demoNotice(me, enter) {
   if (!me?.demo) return null;
   return el("aside", {class: "demo", "aria-label": "Sample memories"},

@@ -23,7 +23,7 @@ function filled(element, attributes, children) {
   return element;
 }
 
-/** Set lengths and other values of CSS, which attributes may not carry under our policy. */
+/** Set CSS properties from JavaScript, since our Content-Security-Policy forbids style attributes. */
 export function styled(element, values) {
   for (const [name, value] of Object.entries(values)) element.style.setProperty(name, value);
   return element;
@@ -31,7 +31,7 @@ export function styled(element, values) {
 
 const PICTURE = "[\\u00a9\\u00ae\\u203c\\u2049\\u2122\\u2139\\u2190-\\u27bf\\u2900-\\u2bff\\u3030\\u303d\\u3297\\u3299"
   + "\\u{1f000}-\\u{1f3fa}\\u{1f400}-\\u{1faff}]\\ufe0f?[\\u{1f3fb}-\\u{1f3ff}]?";
-// What is seen although it has a joiner: emoji, keycaps, the scripts of India, Persian.
+// Sequences in which invisible characters are needed: emoji, keycaps, the scripts of India, Persian.
 const SEEN = `${PICTURE}(?:\\u200d${PICTURE})*|[0-9#*]\\ufe0f\\u20e3|[\\u094d\\u09cd\\u0a4d\\u0acd\\u0b4d\\u0bcd`
   + "\\u0c4d\\u0ccd\\u0d3b\\u0d3c\\u0d4d\\u0dca][\\u200c\\u200d]|\\u09b0\\u200d\\u09cd|[\\u0620-\\u06ff]\\u200c(?=[\\u0620-\\u06ff])";
 const UNSEEN = "[\\u0000-\\u0008\\u000b-\\u001f\\u007f-\\u009f\\u2028\\u2029\\u00ad\\u061c\\u070f\\u180b-\\u180f"
@@ -72,7 +72,7 @@ export function highlighted(text, words) {
 
 const BROWSERS = [["Edg/", "Edge"], ["OPR/", "Opera"], ["Firefox/", "Firefox"], ["Chrome/", "Chrome"], ["Safari/", "Safari"]];
 
-/** The name of a client; a browser is told by its own name, not by all that it sends. */
+/** The name of a client; a browser's user agent is shortened to the browser's name. */
 export function client(name) {
   if (!name?.startsWith("Mozilla/")) return name ?? "";
   return `the console, in ${BROWSERS.find(([sign]) => name.includes(sign))?.[1] ?? "a browser"}`;

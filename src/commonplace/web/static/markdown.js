@@ -16,7 +16,7 @@ export function markdown(text) {
 function blocks(lines) {
   const made = [];
   let at = 0;
-  let level = 2; // of the last heading: those of a text come below the page's own, and skip none
+  let level = 2; // of the last heading: a text's headings begin at h3, and skip no level
   while (at < lines.length) {
     const line = lines[at];
     let match;
@@ -124,7 +124,7 @@ function inline(text, depth = 0) {
   return [...made, ...shown(rest)];
 }
 
-/** A link to elsewhere; as text if it is no address of the web. Pictures are never loaded. */
+/** A link, or plain text if its address is not http, https or mailto. Pictures are never loaded. */
 function linked(address, words, written) {
   let url;
   try {

@@ -19,7 +19,7 @@ export function excerpt(one) {
   return one.excerpt.flatMap((piece, index) => (index % 2 ? el("mark", {}, shown(piece)) : shown(unmarked(piece))));
 }
 
-/** A text without the most frequent marks of Markdown, which only a whole text can be shown with. */
+/** A text without the most frequent marks of Markdown, since an excerpt is not rendered. */
 function unmarked(text) {
   return text.replace(/(^|\s)#{1,6}\s+/g, "$1").replace(/\*\*|`+/g, "").replace(/(^|\s)\*(\S[^*\n]*?)\*(?!\w)/g, "$1$2").replace(/\|?(?:\s*:?-{3,}:?\s*\|)+/g, "|").replace(/\s*\|[\s|]*/g, " · ");
 }
@@ -123,7 +123,7 @@ export async function tag(ids, refresh, current = []) {
   el("datalist", {id: "known-tags"}, known.tags.slice(0, 100).map((one) => el("option", {value: one.tag})))));
 }
 
-/** Delete for good, after a word was typed. Resolves to whether it was done. */
+/** Delete memories permanently, after the person has typed a word. Resolves to whether it was done. */
 export async function purge(ids) {
   const sure = await confirmed(`Delete ${these(ids)} for good?`, [
     "The text, every former version, and what the audit log holds of it are deleted. Nothing brings them back: no undo, no time travel.",

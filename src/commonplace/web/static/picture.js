@@ -69,7 +69,7 @@ export function picture({discs, lines, largest, open}, {signal}, label) {
       legend(colours, strokes, discs)));
 }
 
-/** A colour for each name, the most frequent first; all that are left share the last one. */
+/** A colour for each name, by frequency; names beyond the number of colours share the last one. */
 function chosen(names, colours) {
   const times = new Map();
   for (const name of names) if (name) times.set(name, (times.get(name) ?? 0) + 1);

@@ -1,4 +1,4 @@
-// The page for who has not signed in yet.
+// The sign-in page.
 
 import {signIn} from "./api.js";
 import {el} from "./dom.js";

@@ -103,7 +103,7 @@ export function dialog(title, build, {wide = false} = {}) {
   });
 }
 
-/** Ask whether to go on; with `word`, only who types it can. Resolves to true or false. */
+/** Ask for confirmation; with `word`, the person has to type it. Resolves to true or false. */
 export async function confirmed(title, text, {action = "Go on", word, kind = "danger"} = {}) {
   const sure = await dialog(title, (close) => {
     const typed = word && el("input", {name: "word", autocomplete: "off", autocapitalize: "none", spellcheck: "false"});
@@ -140,7 +140,7 @@ export function toast(text, {undo, error = false} = {}) {
   made.append(iconButton("Dismiss", "close", {onclick: gone}));
   region.append(made);
   let left = setTimeout(gone, undo || error ? 12000 : 6000);
-  // Who points at it or is in it still reads it.
+  // It stays while it has the pointer or the keyboard focus.
   for (const held of ["pointerenter", "focusin"]) made.addEventListener(held, () => clearTimeout(left));
   for (const freed of ["pointerleave", "focusout"]) {
     made.addEventListener(freed, () => { clearTimeout(left); left = setTimeout(gone, 4000); });
@@ -148,7 +148,7 @@ export function toast(text, {undo, error = false} = {}) {
   return made;
 }
 
-/** Where nothing is: why, and what to do. */
+/** A notice that a list or page is empty: why, and what to do. */
 export function empty(title, text, ...actions) {
   return el("div", {class: "empty"}, el("h2", {}, title), el("p", {}, text),
     actions.length > 0 && el("div", {class: "actions"}, actions));

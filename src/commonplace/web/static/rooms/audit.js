@@ -5,7 +5,7 @@ import {client, count, el, moment, number, quoted, shown} from "../dom.js";
 import {busy, button, card, empty, field, page, select, toast} from "../ui.js";
 
 const PAGE = 50;
-const EXPORTED = 1000; // calls of one request
+const EXPORTED = 1000; // calls that each request of an export asks for
 const OUTCOMES = [["", "All calls"], ["true", "Successful"], ["false", "Refused or failed"]];
 
 export async function render({query, go, signal}) {

@@ -74,7 +74,7 @@ function bars(pairs, filter) {
   rest > 0 && el("li", {class: "muted"}, el("span", {}, "others"), el("span"), el("span", {class: "many"}, number(rest))));
 }
 
-/** A column for each day; the same as a sentence for who cannot see it. */
+/** A bar chart with a column for each day; a sentence with its sums is its label. */
 function weeks(days) {
   const most = Math.max(1, ...days.map(([, many]) => many));
   const sum = days.reduce((all, [, many]) => all + many, 0);

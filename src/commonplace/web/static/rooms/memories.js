@@ -74,7 +74,7 @@ class List {
       active > 0 && button("Clear filters", {kind: "quiet", onclick: () => this.context.go("/viewer/memories")}));
   }
 
-  /** Ask for other memories, and make the address say so. */
+  /** Show other memories, and put their filters into the page's address. */
   async change(changes) {
     Object.assign(this.asked, changes);
     const query = new URLSearchParams(Object.entries(this.asked).filter(([, value]) => value));
@@ -150,7 +150,7 @@ class List {
   }
 }
 
-/** The choices, with the one that the address names although it is not among them. */
+/** The choices, and the current value if it is not among them. */
 function withCurrent(pairs, current) {
   return !current || pairs.some(([value]) => value === current) ? pairs : [...pairs, [current, current]];
 }

@@ -23,7 +23,7 @@ export async function render(context) {
   return new Shown(context, {...found, versions, calls: calls.calls, asOf, path}).page();
 }
 
-/** Of a memory that is gone now, the page of the past still shows what there was. */
+/** Turn the error 404 into a value: a memory that no longer exists still has a page of the past. */
 function ignored(value) {
   return (error) => { if (error instanceof ApiError && error.status === 404) return value; throw error; };
 }

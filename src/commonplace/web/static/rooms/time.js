@@ -140,7 +140,7 @@ export function changesButton(id, place, {signal}) {
   return open;
 }
 
-/** Show what undoing an operation would change, and make it if the person agrees. */
+/** Show what undoing an operation would change, and undo it if the person agrees. */
 export async function askUndo(id, control, {signal, refresh}) {
   let shows;
   try {

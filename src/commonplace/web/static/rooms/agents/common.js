@@ -4,7 +4,7 @@ import {ApiError, get} from "../../api.js";
 import {el, shown} from "../../dom.js";
 import {form, toast} from "../../ui.js";
 
-/** What a part of the server answers; null where this credential may not ask for it. */
+/** The answer to a GET; null if the credential may not use the path, or if there is nothing at it. */
 export async function optional(path, signal, parameters = {}) {
   try {
     return await get(path, parameters, {signal});
@@ -29,7 +29,7 @@ export function folded(summary, fill) {
   return made;
 }
 
-/** A part with a smaller heading; with nothing in it, it says so. */
+/** A section with a small heading; without content it shows the text `none`. */
 export function part(title, nodes, none) {
   const some = [nodes].flat().filter(Boolean);
   return el("section", {class: "part"}, el("h3", {}, title), some.length ? some : el("p", {class: "muted"}, none));

@@ -3,7 +3,7 @@
 import {get} from "../../api.js";
 import {el, shown} from "../../dom.js";
 
-/** The answer to a GET, or the error that a person who may not ask gets instead. */
+/** `{value}`, the answer to a GET, or `{error}` if the server refuses it. */
 export async function optional(path, parameters, signal) {
   try {
     return {value: await get(path, parameters, {signal})};
@@ -42,7 +42,7 @@ export function check(label, attributes = {}) {
   return el("label", {class: "check"}, el("input", {type: "checkbox", ...attributes}), el("span", {}, label));
 }
 
-/** The seconds of an answer as a moment that `moment` takes. */
+/** A time in Unix seconds as the ISO text that `moment` takes; empty if there is none. */
 export function atSecond(seconds) {
   return seconds ? new Date(seconds * 1000).toISOString() : "";
 }

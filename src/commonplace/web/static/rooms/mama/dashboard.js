@@ -18,7 +18,7 @@ export async function render({signal}) {
   };
   await update();
   const timer = setInterval(() => {
-    // Whoever is in a card with the keyboard keeps it.
+    // Do not replace the cards while one of them has the keyboard focus.
     if (!cards.contains(document.activeElement) && !document.hidden) update().catch(() => {});
   }, EVERY);
   signal.addEventListener("abort", () => clearInterval(timer));

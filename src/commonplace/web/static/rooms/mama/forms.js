@@ -19,7 +19,7 @@ function secret(label, name, stored, hint = "") {
   ];
 }
 
-/** What a secret becomes: undefined for one that is kept. */
+/** The new value of a secret: empty to remove it, undefined to keep it. */
 function secretOf(values, name) {
   if (values[`remove ${name}`]) return "";
   return values[name] || undefined;
