@@ -1,4 +1,5 @@
-"""Run the TypeScript example of the Being contract, but for host and token, against a real being.
+"""Run the TypeScript example of the Being contract against a real being; change only its host and
+token.
 
 It needs node and npm; `make cowork` runs it.
 """

@@ -34,7 +34,7 @@ WITHOUT_TEST = ("later: ", "left out: ")
 GROUPS: dict[str, type] = {"details": Details, "changes": Changes, "conditions": Conditions}
 
 
-# What each variable is for that is no setting of config.toml. A test compares this with the code.
+# The variables that are no settings of config.toml. A test compares this table with the code.
 VARIABLES = {
     "Everywhere": {
         "COMMONPLACE_DATA": "the data directory; `~/.commonplace` by default",

@@ -22,8 +22,8 @@ SCHEMAS = "https://agent-plugins.org/schemas/1.0.0"
 SUMMARY = "One memory for every AI agent: durable, searched by word and by meaning, offline."
 PUBLISHER = {"name": "The Commonplace authors"}
 NAMESPACE = "io.github.example"
-"""The namespace of the publisher in the MCP registry. This is a placeholder: whoever publishes sets
-the own one, such as `io.github.NAME`, and runs `make docs`."""
+"""The namespace of the publisher in the MCP registry. This is a placeholder: to publish, set your
+own, such as `io.github.NAME`, and run `make docs`."""
 REGISTRY_SCHEMA = "https://static.modelcontextprotocol.io/schemas/2025-12-11/server.schema.json"
 README = ROOT / "README.md"
 FROM = ["--from", DISTRIBUTION]
