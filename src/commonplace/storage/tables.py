@@ -13,7 +13,7 @@ default in every existing row, changes no hash and needs no new format.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from hashlib import sha256
@@ -70,6 +70,8 @@ def _origin(text: str) -> Origin:
 
 FORMAT = 2
 """The format of new rows."""
+_PIECE = 65_536
+"""Longer texts and bytes are hashed in pieces of this length."""
 
 _PLAIN = frozenset({str, bytes, int, float, bool, type(None)})
 _MADE_PLAIN: tuple[tuple[type, Callable[[Any], Any]], ...] = (
@@ -100,13 +102,50 @@ def _as_stored(value: Any) -> Any:
     return value
 
 
+def _hash_in_pieces(prefix: bytes, values: tuple[Any, ...]) -> bytes:
+    """Return the SHA-256 of `prefix + ascii(values).encode()`, computed piece by piece.
+
+    For a value of many megabytes, a single call of `ascii` would hold the interpreter lock and
+    block all other requests for a tenth of a second.
+    """
+    hashed = sha256(prefix + b"(")
+    for at, value in enumerate(values):
+        hashed.update(b", " if at else b"")
+        if isinstance(value, str | bytes) and len(value) > _PIECE:
+            for piece in _ascii_pieces(value):
+                hashed.update(piece.encode())
+        else:
+            hashed.update(ascii(value).encode())
+    hashed.update(b",)" if len(values) == 1 else b")")
+    return hashed.digest()
+
+
+def _ascii_pieces(value: str | bytes) -> Iterator[str]:
+    """Yield `ascii(value)` in pieces.
+
+    Python encloses a value in double quotes if it contains single quotes only. Each piece gets
+    quotes at its end, which make Python choose the same quotes for it, and which are cut off.
+    """
+    single, double = ("'", '"') if isinstance(value, str) else (b"'", b'"')
+    if single in value and double not in value:  # type: ignore[operator]
+        quote, appended, written = '"', single, "'"
+    else:
+        quote, appended, written = "'", single + double, "\\'\""  # type: ignore[operator]
+    start = "b" * isinstance(value, bytes) + quote
+    yield start
+    for at in range(0, len(value), _PIECE):
+        piece = ascii(value[at : at + _PIECE] + appended)  # type: ignore[operator]
+        yield piece[len(start) : -len(written) - 1]
+    yield quote
+
+
 class Hashed:
     """A table whose rows have a hash, and the format in which the hash was computed.
 
     `columns` are the columns of format 1 in hashing order, including `space`. `tag` is the text
     that format 1 hashes before them. `added` are later columns with the constant default of their
     migration, oldest first; a new column goes to the end. `unhashed` are columns that the hash does
-    not cover.
+    not cover. `long_values` says that values may have megabytes.
     """
 
     def __init__(
@@ -118,6 +157,7 @@ class Hashed:
         unhashed: Sequence[str] = (),
         tag: tuple[str, ...] = (),
         hash_column: str = "hash",
+        long_values: bool = False,
     ) -> None:
         self.name = name
         self.added: Mapping[str, Any] = dict(added or {})
@@ -131,6 +171,7 @@ class Hashed:
         self.insert_sql = f"INSERT INTO {name} ({before}space, {after}) VALUES ({marks})"
         self._first = tuple(columns)
         self._tag = tag
+        self._long_values = long_values
         self._defaults = tuple(self.added.values())
         self._prefixes: dict[tuple[str, ...], bytes] = {}
         self._prefix = self._named(())
@@ -157,6 +198,8 @@ class Hashed:
                 newer = self.newer(values[at:])
                 prefix = self._named(tuple(newer))
                 first = (*first, *newer.values())
+            if self._long_values:
+                return _hash_in_pieces(prefix, first)
             return sha256(prefix + ascii(first).encode()).digest()
         if format == 1 and usual:
             return sha256(ascii((*self._tag, *first)).encode()).digest()
@@ -232,8 +275,17 @@ class Writing(Protocol):
 class Table(Hashed):
     """One versioned table. Rows are dictionaries of `num`, its columns and `seq`."""
 
-    def __init__(self, name: str, *columns: str, added: Mapping[str, Any] | None = None) -> None:
-        super().__init__(name, ("space", "num", *columns, "seq"), added=added, tag=(name,))
+    def __init__(
+        self,
+        name: str,
+        *columns: str,
+        added: Mapping[str, Any] | None = None,
+        long_values: bool = False,
+    ) -> None:
+        super().__init__(
+            name, ("space", "num", *columns, "seq"), added=added, tag=(name,),
+            long_values=long_values,
+        )  # fmt: skip
         self.fields = self.covered[1:]
         self.columns = tuple(field for field in self.fields if field not in ("num", "seq"))
         names = ", ".join((*self.fields, "format", "hash"))
@@ -508,7 +560,10 @@ ARTIFACTS = Table(
     "artifacts", "id", "path", "title", "media_type", "version", "status", "state", "attrs",
     "origin", "created_at", "updated_at",
 )  # fmt: skip
-CONTENTS = Table("contents", "artifact", "version", "content", "summary", "origin", "created_at")
+CONTENTS = Table(
+    "contents", "artifact", "version", "content", "summary", "origin", "created_at",
+    long_values=True,
+)  # fmt: skip
 REVIEWS = Table(
     "reviews", "artifact", "version", "reviewer", "outcome", "comments", "origin", "created_at"
 )

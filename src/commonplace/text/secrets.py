@@ -56,13 +56,13 @@ def find(text: str) -> list[Secret]:
     A long text is searched piece by piece, because other threads wait while a pattern is matched.
     """
     found: list[Secret] = []
-    if not _may_have_secrets(text):
-        return found
     if "PRIVATE KEY" in text or "Private-Lines" in text:  # These secrets have no maximum length.
         _add(found, text, 0, _private_keys(text))
     for start in range(0, len(text) or 1, PIECE_CHARS):
         first = max(0, start - BEFORE_CHARS)
         piece = text[first : start + PIECE_CHARS + AFTER_CHARS]
+        if not _may_have_secrets(piece):
+            continue
         # A secret that begins later belongs to the next piece.
         own = range(start, start + PIECE_CHARS)
         _add(found, piece, first, (each for each in _in(piece) if first + each.start in own))

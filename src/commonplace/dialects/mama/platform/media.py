@@ -18,7 +18,6 @@ from weakref import WeakValueDictionary
 from starlette.datastructures import UploadFile
 from starlette.requests import Request
 
-from commonplace.dialects import binary
 from commonplace.dialects.contract import Call, TooManyCalls
 from commonplace.dialects.mama.platform import files, service
 from commonplace.dialects.mama.platform.failures import (
@@ -201,6 +200,14 @@ class _Upload:
         self.data = data
 
 
+class _Download(dict[str, Any]):
+    """The name, size and digest of a file for the audit, with its content for the response."""
+
+    def __init__(self, name: str, data: bytes) -> None:
+        super().__init__(name=name, size=len(data), sha256=hashlib.sha256(data).hexdigest())
+        self.data = data
+
+
 _uploads: WeakValueDictionary[str, _Upload] = WeakValueDictionary()
 """Uploads by the digest of their content. An operation gets the digest as its argument, because the
 content of up to 20 MB would be copied several times."""
@@ -231,8 +238,7 @@ def upload(call: Call, *, filename: str, content_type: str, sha256: str) -> Any:
 
 def read_media(call: Call, *, filename: str) -> Any:
     """Return an uploaded file, or a file that an agent created."""
-    data = find(call.memory, service.of(call), filename)
-    return {"name": filename, "data": binary.encode(data)}
+    return _Download(filename, find(call.memory, service.of(call), filename))
 
 
 async def _upload(exchange: Exchange) -> Reply:
@@ -257,9 +263,8 @@ async def _upload(exchange: Exchange) -> Reply:
 
 
 async def _file_reply(exchange: Exchange, *, download: bool) -> Reply:
-    value = await exchange.perform(await exchange.given())
-    data = await asyncio.to_thread(binary.decode, value["data"])
-    name: str = value["name"]
+    file: _Download = await exchange.perform(await exchange.given())
+    name: str = file["name"]
     extension = extension_of(name)
     attached = download or extension in ATTACHED
     kind = "application/octet-stream" if download else TYPES.get(extension, "text/plain")
@@ -270,7 +275,7 @@ async def _file_reply(exchange: Exchange, *, download: bool) -> Reply:
         "content-security-policy": "sandbox; default-src 'none'",
         "x-content-type-options": "nosniff",
     }
-    return Reply(data, 200, headers, kind)
+    return Reply(file.data, 200, headers, kind)
 
 
 async def _inline(exchange: Exchange) -> Reply:
@@ -283,15 +288,13 @@ async def _download(exchange: Exchange) -> Reply:
 
 _FILE = {"type": "object", "required": ["file"], "properties": {"file": {"type": "string"}}}
 _FILE_BODY = {"required": True, "content": {"multipart/form-data": {"schema": _FILE}}}
-_RESPONSE_BYTES = 4 * MOST_BYTES
 OPERATIONS = (
     operation(
         "upload_media", "Upload a file", "write", upload, ("filename", "content_type", "sha256"),
         {"filename": TEXT, "content_type": TEXT, "sha256": TEXT}, withheld=True,
     ),
     operation(
-        "read_media", "Read a file", "read", read_media, ("filename",), {"filename": TEXT},
-        response_bytes=_RESPONSE_BYTES,
+        "read_media", "Read a file", "read", read_media, ("filename",), {"filename": TEXT}
     ),
 )  # fmt: skip
 ROUTES = (
