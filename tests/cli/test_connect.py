@@ -26,7 +26,7 @@ from commonplace.dialects import registry
 from commonplace.dialects.being import beings
 from commonplace.engine.commonplace import Commonplace
 from commonplace.text.hidden import visible
-from server.harness import running
+from server.harness import Running, running
 
 SERVER = str(Path(__file__).parent / "small_mcp_server.py")
 PROGRAM = connect.program_words
@@ -1129,10 +1129,18 @@ def test_an_entry_that_is_off_missing_or_empty_is_told(
 
 
 @pytest.fixture(scope="module")
-def running_server(shared_data: Path) -> Iterator[tuple[str, str]]:
-    """The address of a server of ours that asks for a token, and a token."""
+def shared_server(shared_data: Path) -> Iterator[tuple[Running, str]]:
+    """A server of ours that asks for a token, and a token."""
     with running(shared_data, require_token=True) as server:
-        yield f"http://127.0.0.1:{server.port}/mcp/commonplace", server.token("default")
+        yield server, server.token("default")
+
+
+@pytest.fixture
+def running_server(shared_server: tuple[Running, str]) -> tuple[str, str]:
+    """The address of the server, and the token; no wrong token was sent in the last minute."""
+    server, token = shared_server
+    server.door._failures._buckets.clear()
+    return f"http://127.0.0.1:{server.port}/mcp/commonplace", token
 
 
 @pytest.mark.parametrize("client", ON_HTTP)
