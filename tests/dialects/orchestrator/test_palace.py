@@ -8,15 +8,20 @@ from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from commonplace.dialects.contract import RequestInfo
 from commonplace.dialects.orchestrator import drawers, rooms
 from commonplace.engine.content.memories import Draft
+from conftest import _Kept
 
 from .conftest import Workspace
+
+if TYPE_CHECKING:
+    from commonplace.embedding.builtin import BuiltIn
 
 JWT = "We decided to use JWT instead of sessions because the service keeps no state."
 
@@ -232,6 +237,22 @@ def test_search_sees_what_other_dialects_remember(workspace: Workspace) -> None:
     assert rooms(wing="sea") == rooms(room="decision") == ["sea/decision"]
 
 
+def test_the_nearest_come_first_also_among_texts_of_one_form(
+    tmp_path: Path, builtin_model: BuiltIn
+) -> None:
+    from .conftest import opened
+
+    with opened(tmp_path / "real", _Kept(builtin_model)) as workspace:
+        for n in range(8):
+            add(workspace, "w", "r", f"Standup of day {n}: we talked about what is due this week.")
+        add(workspace, "w", "r", "Our team decided to use Postgres because of its security.")
+        for query in ("When is the standup?", "What did the team talk about?"):
+            results = workspace.value("memory_search", query=query, limit=50)["results"]
+            similarities = [one["similarity"] for one in results]
+            assert len(similarities) == 9
+            assert similarities == sorted(similarities, reverse=True), query
+
+
 def test_search_without_a_model_goes_by_words(tmp_path) -> None:  # type: ignore[no-untyped-def]
     from .conftest import opened
 
@@ -246,8 +267,9 @@ def test_a_duplicate_is_found_in_any_state(workspace: Workspace) -> None:
     answer = workspace.value("memory_check_duplicate", content=JWT)
     assert answer["has_duplicate"] is True
     assert [one["id"] for one in answer["duplicates"]] == [identity]
-    workspace.value("memory_delete_drawer", drawer_id=identity)
-    assert workspace.value("memory_check_duplicate", content=JWT)["has_duplicate"] is True
+    for state in ("superseded", "dead"):
+        workspace.memory.revise(identity, state=state)
+        assert workspace.value("memory_check_duplicate", content=JWT)["has_duplicate"] is True
     other = workspace.value("memory_check_duplicate", content="Porridge with honey in the morning")
     assert other == {"duplicates": [], "has_duplicate": False}
 

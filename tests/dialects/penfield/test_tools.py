@@ -946,6 +946,17 @@ def test_in_a_script_that_the_model_has_not_learnt_words_decide(real_tools: Tool
     assert found["score"] == pytest.approx(0.8)
 
 
+def test_vector_search_gives_the_most_similar_first(real_tools: Tools) -> None:
+    for n in range(8):
+        store(real_tools, f"Standup of day {n}: we talked about what is due this week.")
+    store(real_tools, "Our team decided to use Postgres because of its security.")
+    for query in ("When is the standup?", "What did the team talk about?"):
+        found = real_tools("vector_search", query=query, limit=50)["items"]
+        scores = [item["score"] for item in found]
+        assert len(scores) == 9
+        assert scores == sorted(scores, reverse=True), query
+
+
 def test_the_contracts_own_examples_are_found_with_the_real_model(real_tools: Tools) -> None:
     one = store(real_tools, "Python async uses asyncio for concurrent operations")
     jwt = store(real_tools, "JWT validation issue: expired tokens pass the gateway")

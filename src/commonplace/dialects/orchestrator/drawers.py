@@ -154,9 +154,9 @@ def _search_other_dialects(memory: Commonplace, query: str, limit: int, room: st
 
 def by_meaning(memory: Commonplace, query: str, *, limit: int, **conditions: Any) -> Hits:
     """Search by meaning, or also by words if that is not possible or finds nothing."""
-    from commonplace.engine.finding.recall import MEANING_ONLY
+    from commonplace.engine.finding.recall import NEAREST_FIRST
 
-    hits = memory.recall(query, limit=limit, weighting=MEANING_ONLY, minimum=0, **conditions)
+    hits = memory.recall(query, limit=limit, weighting=NEAREST_FIRST, minimum=0, **conditions)
     if hits.degraded or not hits:
         hits = memory.recall(query, limit=limit, minimum=0, **conditions)
     return hits

@@ -430,7 +430,7 @@ def vector_search(
     tags: str | None = None,
 ) -> dict[str, Any]:
     """POST /search/vector: search by meaning only."""
-    from commonplace.engine.finding.recall import MEANING_ONLY
+    from commonplace.engine.finding.recall import NEAREST_FIRST
 
     began = time.perf_counter()
     options = filters or {}
@@ -439,7 +439,7 @@ def vector_search(
         user=options.get("user_id"),
     )  # fmt: skip
     hits = call.memory.recall(
-        require_text(query, "query"), limit=limit, weighting=MEANING_ONLY, filters=seen, minimum=0
+        require_text(query, "query"), limit=limit, weighting=NEAREST_FIRST, filters=seen, minimum=0
     )
     items = []
     for hit in hits:

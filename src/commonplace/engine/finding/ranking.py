@@ -91,6 +91,8 @@ class Weighting:
     """The share of results chosen by score alone; the others come from further sessions."""
     newer_first: bool = True
     """Put a newer statement before the older one that it replaces."""
+    crowding: bool = True
+    """Lower the score by meaning of memories that resemble many others."""
     fusion: Literal["scores", "ranks"] = "scores"
     """How to combine words and meaning: by scaled scores, or by reciprocal ranks."""
     rank_k: int = 60
@@ -100,6 +102,7 @@ class Weighting:
             checks.number(getattr(self, name), name)
         checks.share(self.spread, "spread")
         checks.flag(self.newer_first, "newer_first")
+        checks.flag(self.crowding, "crowding")
         checks.limit(self.graph_seeds, "graph_seeds", checks.MOST)
         checks.limit(self.rank_k, "rank_k", checks.MOST)
         checks.one_of(self.fusion, "fusion", ("scores", "ranks"))
@@ -114,6 +117,8 @@ _PLAIN = Weighting(
 )  # fmt: skip
 WORDS_ONLY = replace(_PLAIN, dense=0.0, coverage=0.0)
 MEANING_ONLY = replace(_PLAIN, lexical=0.0)
+NEAREST_FIRST = replace(MEANING_ONLY, crowding=False)
+"""By similarity alone, for contracts that show it: no result is more similar than one before it."""
 
 
 @dataclass
@@ -331,7 +336,8 @@ def fuse(search: Search, weighting: Weighting) -> Floats:
             words *= search.covered ** np.float32(weighting.coverage)
         score += np.float32(weights["words"] / total) * words
     if weights["meaning"]:
-        likeness = to_best(_apart_from_others(search), mask & search.embedded, FAIR_LIKENESS)
+        cosine = _apart_from_others(search) if weighting.crowding else search.cosine
+        likeness = to_best(cosine, mask & search.embedded, FAIR_LIKENESS)
         score += np.float32(weights["meaning"] / total) * likeness
     return score
 

@@ -19,6 +19,7 @@ from commonplace.engine.finding.filters import Filters
 from commonplace.engine.finding.ranking import (
     DEFAULT,
     MEANING_ONLY,
+    NEAREST_FIRST,
     WORDS_ONLY,
     Flags,
     Floats,
@@ -41,6 +42,7 @@ from commonplace.text.analysis import analyse_query
 __all__ = [
     "DEFAULT",
     "MEANING_ONLY",
+    "NEAREST_FIRST",
     "WORDS_ONLY",
     "Hit",
     "Hits",
