@@ -302,6 +302,8 @@ def test_a_deleted_drawer_is_gone_and_comes_back_when_added_again(workspace: Wor
     again = workspace.value("memory_delete_drawer", drawer_id=identity)
     assert again == {"deleted": False, "info": "drawer not found"}
     assert workspace.memory.get(identity).state == "archived"
+    nothing = {"duplicates": [], "has_duplicate": False}
+    assert workspace.value("memory_check_duplicate", content=JWT) == nothing
     assert add(workspace, "w", "r", JWT) == identity
     assert workspace.value("memory_search", query="JWT")["count"] == 1
 
@@ -442,6 +444,21 @@ def test_the_same_diary_entry_twice_is_refused_as_info(workspace: Workspace) -> 
     workspace.value("memory_diary_write", agent_name="eve", entry="x" * 10_000)
     long = workspace.value("memory_diary_write", agent_name="eve", entry="x" * 10_001)
     assert long["info"] == "entry exceeds max length of 10000"
+
+
+def test_a_deleted_diary_entry_can_be_written_again(workspace: Workspace) -> None:
+    given = {"agent_name": "eve", "entry": "Dear diary"}
+    first = workspace.value("memory_diary_write", topic="then", **given)["drawer_id"]
+    workspace.value("memory_diary_write", agent_name="eve", entry="Another day")
+    for _ in range(2):
+        assert workspace.value("memory_delete_drawer", drawer_id=first)["deleted"] is True
+        again = workspace.value("memory_diary_write", topic="now", **given)
+        assert again == {"drawer_id": first, "info": "diary entry written"}
+        entries = workspace.value("memory_diary_read", agent_name="eve")["entries"]
+        assert [(one["content"], one["hall"]) for one in entries] == [
+            ("Dear diary", "now"), ("Another day", ""),
+        ]  # fmt: skip
+    assert workspace.value("memory_diary_write", **given)["info"] == drawers.WRITTEN_BEFORE
 
 
 def test_a_diary_counts_as_important_as_any_drawer(workspace: Workspace) -> None:

@@ -201,8 +201,11 @@ def write_diary(memory: Commonplace, agent: str, entry: str, topic: str) -> str:
     wing = wing_of_agent(agent)
     identity = drawer_id(wing, DIARY, entry)
     about = {"hall": topic, "added_by": agent}
+    there = lookup.find(memory, identity)
     try:
-        if lookup.find(memory, identity) is None:
+        if there is None or there.state not in LIVE_STATES:
+            if there is not None:  # a deleted entry gives its id to the new one
+                memory.revise(there.id, ref=None)
             _store(memory, identity, wing, DIARY, entry, DIARY, USUAL, DIARY, about)
             return identity
     except Conflict:  # another call has stored the same text
@@ -379,7 +382,7 @@ def memory_check_duplicate(
 ) -> Answer:
     """Check whether a text is filed already, by meaning, before it is added."""
     _check_length("content", content, CONTENT_CHARS)
-    states = (*LIVE_STATES, "archived", "superseded", "dead")
+    states = (*LIVE_STATES, "superseded", "dead")  # a deleted drawer is no duplicate
     near = by_meaning(call.memory, content, limit=NEIGHBOURS, kinds=OWN, states=states, count=False)
     least = threshold if threshold > 0 else ALIKE
     found = [presented(hit.memory, hit.similarity) for hit in near if hit.similarity >= least]
