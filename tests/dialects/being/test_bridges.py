@@ -227,6 +227,24 @@ def test_capabilities_are_registered_over_rest_and_listed_when_their_bridge_is_t
     assert home.call("act_desk_lamp_", action="on")["status"] == "pending"
 
 
+def test_a_deleted_capability_is_gone_although_its_bridge_is_connected(home: Home) -> None:
+    at = f"/v1/beings/{home.being}/capabilities"
+    with home.bridge() as socket:
+        for identity in ("lamp", "eye"):
+            deleted = home.served.request("DELETE", f"{at}/{identity}", home.token)
+            assert deleted.status_code == 204
+        assert "act_desk_lamp_" not in home.tools()
+        assert home.call("get_context")["capability_tools"] == []
+        listed = home.served.request("GET", at, home.token).json()
+        assert listed == {"capabilities": []}
+        assert "error" in home.served.call("/mcp", home.token, "act_desk_lamp_", action="on").json()
+        say(socket, type="sense", capability_id="eye", data={"seen": "a cat"})
+        assert hear(socket)["type"] == "error"
+        say(socket, type="register", bridge_id="home", capabilities=ACTS)
+        assert hear(socket)["type"] == "registered"
+        assert "act_desk_lamp_" in home.tools()
+
+
 def test_no_capability_and_no_act_too_many_is_kept_by_twelve_at_once(
     home: Home, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -322,6 +340,29 @@ def test_a_bridge_that_only_speaks_rest_can_sense(home: Home) -> None:
     assert told["data"] == {"seen": "a cat"}
     home.served.request("DELETE", f"{at}/capabilities/eye", home.token)
     assert sense("eye") == 400
+
+
+def test_senses_of_one_name_are_kept_apart_when_no_bridge_is_connected(home: Home) -> None:
+    at = f"/v1/beings/{home.being}"
+    for room in ("kitchen", "bath", "kitchen"):
+        sense = {"id": f"t-{room}", "type": "sense", "name": "Temperature"}
+        body = {"bridge_id": room, "capabilities": [sense]}
+        home.served.request("POST", f"{at}/capabilities/register", home.token, body)
+    for room in ("kitchen", "bath"):
+        body = {"capability_id": f"t-{room}", "data": {"in": room}}
+        assert home.served.request("POST", f"{at}/sense", home.token, body).status_code == 201
+    told = home.call("get_context")["pending_senses"]
+    assert [each["data"]["in"] for each in told] == ["kitchen", "bath"]
+
+
+def test_a_sense_without_an_id_is_the_same_when_it_is_registered_again(
+    home: Home, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(bridges, "CAPABILITIES", 1)
+    body = {"capabilities": [{"type": "sense", "name": "Temperature"}]}
+    at = f"/v1/beings/{home.being}/capabilities/register"
+    for _ in range(3):
+        assert home.served.request("POST", at, home.token, body).status_code == 201
 
 
 def test_the_history_of_senses_counts_all_of_them(home: Home) -> None:

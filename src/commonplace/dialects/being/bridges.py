@@ -39,6 +39,7 @@ BRIDGES = 20
 WAITING_ACTS = 100
 _CONFIG_FIELDS = ("actions", "data_type", "target_device")
 _NOT_NAME = re.compile(r"[^a-z0-9]")
+_NAMESPACE = uuid.UUID("5b1f0d0e-7c0a-5d6e-9f43-1c2b7a4e8d10")
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,8 +76,10 @@ def parse_capability(description: Any) -> Capability:
     }
     if len(str(config)) > 10_000:
         raise InvalidInput("The configuration of a capability is too long.")
+    # Without an id, the same name gets the same id when the bridge registers again.
+    identity = str(description.get("id") or uuid.uuid5(_NAMESPACE, f"{kind}:{name.strip()}"))
     return Capability(
-        str(description.get("id") or uuid.uuid4())[:200], kind, neutral(name.strip())[:NAME_CHARS],
+        identity[:200], kind, neutral(name.strip())[:NAME_CHARS],
         neutral(str(description.get("description") or ""))[:DESCRIPTION_CHARS], config,
     )  # fmt: skip
 
@@ -221,14 +224,20 @@ def _act_handler(bridge: Bridge, capability: Capability) -> Callable[..., dict[s
 
 
 def _ref(being: str, each: Capability) -> str:
-    name = hashlib.sha256(f"{each.type}:{each.tool}".encode()).hexdigest()[:40]
+    """Return the ref of a capability: acts of one name are one tool, senses differ by their ids."""
+    own = each.tool if each.type == "act" else each.id
+    name = hashlib.sha256(f"{each.type}:{own}".encode()).hexdigest()[:40]
     return f"{sight.CAPABILITY}:{being}:{name}"
 
 
 def _registered(memory: Commonplace, being: str) -> list[Capability]:
     rows = sight.every(memory, sight.own_rows(being, sight.CAPABILITY), "oldest")
+    return [_capability_of(row) for row in rows]
+
+
+def _capability_of(row: Memory) -> Capability:
     names = ("id", "type", "name", "description", "config")
-    return [Capability(*(row.attrs["capability"][name] for name in names)) for row in rows]
+    return Capability(*(row.attrs["capability"][name] for name in names))
 
 
 def register(
@@ -243,7 +252,8 @@ def register(
     by_ref = {_ref(being_id, each): each for each in map(parse_capability, capabilities)}
     with exclusive(call.memory, "register capabilities"):
         filters = sight.own_rows(being_id, sight.CAPABILITY)
-        existing = {row.ref: row for row in sight.every(call.memory, filters)}
+        every = sight.every(call.memory, filters)
+        existing = {_ref(being_id, _capability_of(row)): row for row in every}
         if len(existing.keys() | by_ref.keys()) > CAPABILITIES:
             raise InvalidInput(
                 f"A being has at most {CAPABILITIES} capabilities.",
@@ -265,13 +275,22 @@ def register(
 
 
 def unregister(call: Call, being_id: str, *, id: str) -> dict[str, Any]:
-    """Delete a capability."""
+    """Delete a capability; a connected bridge loses it until the bridge registers again."""
     registered = sight.every(call.memory, sight.own_rows(being_id, sight.CAPABILITY))
     rows = [row.id for row in registered if row.attrs["capability"]["id"] == id]
     if not rows:
         raise NotFound("There is no such capability.")
     call.memory.forget(*rows)
+    call.afterwards.append(lambda: _withdraw(call.memory.name, being_id, id))
     return {}
+
+
+def _withdraw(space: str, being: str, capability_id: str) -> None:
+    """Remove a capability from the connected bridges of a being."""
+    with _lock:
+        for bridge in _connected.get((space, being), {}).values():
+            kept = (each for each in bridge.capabilities if each.id != capability_id)
+            bridge.capabilities = tuple(kept)
 
 
 def _queue_handler(capability: Capability) -> Callable[..., dict[str, Any]]:
