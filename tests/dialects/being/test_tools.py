@@ -13,6 +13,7 @@ from commonplace.dialects.being import records, sight
 from commonplace.dialects.being.dialect import DIALECT
 from commonplace.dialects.being.recalling import NO_CLUSTERS, NOTHING
 from commonplace.dialects.being.scenes import scene_of
+from commonplace.errors import EmbeddingUnavailable
 
 from .conftest import Desk, scene
 from .lives import nodes
@@ -192,6 +193,22 @@ def test_search_memory_by_words_names_the_fields_and_orders_by_importance(wordy:
     assert wordy.text("search_memory", query="2026-04-14 fence", mode="and").count("\n") == 1
     assert wordy.text("search_memory", query="2026-04-14 fence").count("\n") == 4
     assert "keyword search: not found" in wordy.text("search_memory", query="zebra")
+
+
+def test_search_memory_goes_by_words_while_the_embedding_service_fails(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    desk.live(scene("Planted tomatoes"), scene("Fixed the roof", "2020-01-01"))
+
+    def fails(*_: Any, **__: Any) -> Any:
+        raise EmbeddingUnavailable("The embedding service cannot be reached.")
+
+    monkeypatch.setattr(desk.library.embedder, "embed", fails)
+    lines = desk.text("search_memory", query="tomatoes roof").splitlines()
+    assert lines[0] == "2 memories (keyword search):"
+    assert "[matched: action]" in lines[1]
+    neither = desk.text("search_memory", query="tomatoes roof", mode="and")
+    assert neither == f"{NOTHING} (keyword search: not found)"
 
 
 @pytest.mark.parametrize(

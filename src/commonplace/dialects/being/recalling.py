@@ -7,7 +7,7 @@ import json
 import random
 import re
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from commonplace.dialects.being import scenes, sight
 from commonplace.dialects.being.beings import clusters_of, lowest_trust
@@ -23,6 +23,9 @@ from commonplace.platform.exclusive import exclusive
 from commonplace.text.prose import neutral
 from commonplace.text.scripts import dominant_script
 from commonplace.text.snippets import opening
+
+if TYPE_CHECKING:
+    from commonplace.engine.finding.recall import Hits
 
 RELATED = 0.35  # related nodes have a greater similarity
 RECALLED = 3  # maximum number of nodes that a recall returns
@@ -73,13 +76,18 @@ def shuffled_pieces(memories: Sequence[Memory]) -> str:
 
 
 def _related(memory: Commonplace, being: str, query: str, limit: int) -> list[Memory]:
-    if not query.strip():
-        return []
+    return _similar(_best_hits(memory, being, query, limit), limit) if query.strip() else []
+
+
+def _best_hits(memory: Commonplace, being: str, query: str, limit: int) -> Hits:
     searchable = sight.searchable_rows(memory, being)
     considered = 3 * limit  # the best matches by rank may not be the most similar ones
-    hits = memory.recall(
+    return memory.recall(
         query[:QUERY_CHARS], limit=considered, filters=searchable, count=False, minimum=0
     )
+
+
+def _similar(hits: Hits, limit: int) -> list[Memory]:
     return [hit.memory for hit in hits if hit.similarity > RELATED][:limit]
 
 
@@ -194,10 +202,13 @@ def touch(memory: Commonplace, nodes: Sequence[Memory]) -> None:
 
 
 def search_memory(call: Call, *, query: str, limit: float = FOUND, mode: str = "or") -> str:
-    """Search nodes by meaning, or by words if no embedding model knows the query's script."""
+    """Search nodes by meaning, or by words if the query cannot be embedded."""
     count = max(1, min(int(limit), MOST_FOUND))
-    if _can_embed(call.memory, query):
-        found = _related(call.memory, being_of(call), query, count)
+    hits = None
+    if query.strip() and _can_embed(call.memory, query):
+        hits = _best_hits(call.memory, being_of(call), query, count)
+    if hits is not None and _searched_by_meaning(hits):
+        found = _similar(hits, count)
         if not found:
             return f"{NOTHING} (vector search: {NOT_FOUND})"
         lines = [f"{len(found)} memories (vector search):"]
@@ -218,6 +229,11 @@ def _can_embed(memory: Commonplace, query: str) -> bool:
 
     embedder = memory.library.embedder
     return embedder is not None and knows_script(embedder.id, dominant_script(query))
+
+
+def _searched_by_meaning(hits: Hits) -> bool:
+    """Return whether meaning was searched; an embedding service may fail at any time."""
+    return not hits.degraded or any(hit.why.dense_rank is not None for hit in hits)
 
 
 def _line(memory: Memory, matched: str) -> str:
