@@ -47,6 +47,23 @@ def test_messages_are_required(desk: Desk) -> None:
     assert "messages" in outcome.wire["content"][0]["text"]
 
 
+@pytest.mark.parametrize(
+    ("wrong", "field"),
+    [
+        ({"created_at": "one of these days"}, "created_at"),
+        ({"content": "x" * 1_000_001}, "content"),
+    ],
+)
+def test_messages_that_cannot_be_stored_are_refused(
+    desk: Desk, wrong: dict[str, str], field: str
+) -> None:
+    said = [{"role": "user", "content": "Hello"}, {"role": "user", "content": "there", **wrong}]
+    outcome = desk.outcome("trigger_patrol", messages=said)
+    assert outcome.wire["isError"]
+    assert f"messages[1].{field}" in str(outcome.error and outcome.error.field)
+    assert desk.memory.events.count(kind=patrol.EVENT) == 0, "no patrol has run"
+
+
 def test_a_scene_becomes_a_node_with_all_it_told(desk: Desk) -> None:
     desk.live(scene("Planted tomatoes", setting="behind the house", feeling="calm",
                     themes=["garden"], importance=0.9))  # fmt: skip

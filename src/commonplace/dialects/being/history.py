@@ -11,6 +11,7 @@ from commonplace.dialects.being.recalling import capped
 from commonplace.dialects.being.scenes import is_day
 from commonplace.dialects.being.sight import SAID, being_of
 from commonplace.dialects.contract import Call
+from commonplace.engine import checks
 from commonplace.engine.commonplace import Commonplace
 from commonplace.engine.content.conversations import KIND, Line
 from commonplace.engine.finding.filters import Filters
@@ -54,6 +55,14 @@ def store_messages(
             for role, text, at in lines
         ),
     )  # fmt: skip
+
+
+def check_messages(messages: Sequence[Mapping[str, Any]]) -> None:
+    """Raise InvalidInput if a message cannot be stored."""
+    for number, each in enumerate(messages):
+        checks.when(each.get("created_at"), f"messages[{number}].created_at")
+        if each["content"].strip():
+            checks.text(each["content"], f"messages[{number}].content")
 
 
 def search_history(

@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from commonplace.dialects.being import notes, scenes, sight
+from commonplace.dialects.being import history, notes, scenes, sight
 from commonplace.dialects.being.sight import being_of
 from commonplace.dialects.contract import Call, Setting
 from commonplace.engine.commonplace import Commonplace
@@ -225,6 +225,7 @@ def trigger_patrol(
 ) -> dict[str, Any]:
     """Run a patrol and wait for it."""
     being = being_of(call)
+    history.check_messages(messages)  # a patrol only logs what it cannot store
     report = of(call.memory.library).patrol(call, being, messages=messages, marker_id=marker_id)
     if len(report.failed) > len(_ESSENTIAL) and set(_ESSENTIAL) <= set(report.failed):
         raise CommonplaceError("Patrol failed", hint="See the server's log for the reason.")
