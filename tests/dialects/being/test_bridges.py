@@ -10,6 +10,7 @@ import uuid
 from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from socket import SHUT_RDWR
 from typing import Any
 
@@ -18,8 +19,11 @@ from websockets.exceptions import ConnectionClosed, InvalidStatus
 from websockets.sync.client import ClientConnection, connect
 
 from commonplace import Commonplace
-from commonplace.dialects.being import bridges
+from commonplace.dialects.being import beings, bridges
+from commonplace.engine.binding import lease
 from commonplace.engine.history import audit
+from commonplace.engine.transfer.exporting import export_space
+from commonplace.engine.transfer.importing import import_file
 from conftest import wait_until
 
 from .conftest import Served
@@ -363,6 +367,37 @@ def test_a_sense_without_an_id_is_the_same_when_it_is_registered_again(
     at = f"/v1/beings/{home.being}/capabilities/register"
     for _ in range(3):
         assert home.served.request("POST", at, home.token, body).status_code == 201
+
+
+@pytest.mark.parametrize("others", [0, 60])
+def test_senses_are_shown_once_after_an_import_that_numbers_them_anew(
+    tmp_path: Path, others: int
+) -> None:
+    def told(memory: Commonplace, being: str) -> list[Any]:
+        return [each["data"] for each in bridges.pending_senses(memory, being, mark=True)]
+
+    def sense(memory: Commonplace, being: str, data: str) -> None:
+        seen = {"sense_id": data, "capability_id": "eye", "data": data}
+        memory.events.record(bridges.SENSE, being, seen)
+
+    file = tmp_path / "export.jsonl"
+    with Commonplace(tmp_path / "old", embedding="none") as memory:
+        gone = [memory.remember(f"one of many {n}").id for n in range(30)]
+        being = beings.create(memory, "Aria").id
+        sense(memory, being, "a cat")
+        assert told(memory, being) == ["a cat"]
+        memory.purge(*gone)
+        with lease(memory) as space, file.open("w") as written:
+            export_space(space, written.write)
+    with Commonplace(tmp_path / "new", embedding="none") as memory:
+        for n in range(others):
+            memory.remember(f"already here {n}")
+        with lease(memory) as space:
+            import_file(space, file, trust_file=True)
+        assert told(memory, being) == []
+        sense(memory, being, "a dog")
+        assert told(memory, being) == ["a dog"]
+        assert told(memory, being) == []
 
 
 def test_the_history_of_senses_counts_all_of_them(home: Home) -> None:

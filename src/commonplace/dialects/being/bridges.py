@@ -383,20 +383,42 @@ def pending_senses(memory: Commonplace, being: str, *, mark: bool) -> list[dict[
             row = sight.find(memory, being)
             unseen = _unseen_senses(memory, row)  # another context may have contained them since
             if unseen:
-                memory.revise(row.id, attrs={**row.attrs, "senses_shown": unseen[-1].num})
+                last = unseen[-1]
+                shown = {"senses_shown": last.num, "sense_shown": _sense_id(last)}
+                memory.revise(row.id, attrs={**row.attrs, **shown})
     return [{**(each.payload or {}), "created_at": iso(each.at)} for each in unseen]
 
 
 def _unseen_senses(memory: Commonplace, being: Memory) -> list[Event]:
-    after = sight.number_of(being, "senses_shown")
+    after = _shown_up_to(memory, being)
     return memory.events.all(kind=SENSE, subject=being.id, after=after, limit=SHOWN_SENSES)
+
+
+def _shown_up_to(memory: Commonplace, being: Memory) -> int:
+    """Return the number of the newest sensed data that a context has contained, or 0.
+
+    An import gives events other numbers. The id of the sensed data then tells which one it was.
+    """
+    number, identity = sight.number_of(being, "senses_shown"), being.attrs.get("sense_shown")
+    if number < 1 or not identity:
+        return number
+    there = memory.events.all(kind=SENSE, subject=being.id, after=number - 1, limit=1)
+    if there and there[0].num == number and _sense_id(there[0]) in ("", identity):
+        return number
+    found = (each.num for each in _senses(memory, being.id) if _sense_id(each) == identity)
+    return max(found, default=number)
+
+
+def _sense_id(event: Event) -> str:
+    """Return the id of sensed data; empty if its payload was purged."""
+    return str((event.payload or {}).get("sense_id", ""))
 
 
 def sense_history(
     call: Call, being_id: str, *, limit: int = 20, capability_id: str | None = None
 ) -> dict[str, Any]:
     """Return sensed data, newest first."""
-    shown = sight.number_of(sight.find(call.memory, being_id), "senses_shown")
+    shown = _shown_up_to(call.memory, sight.find(call.memory, being_id))
     most = max(1, min(limit, 100))
     if capability_id is None:
         total = call.memory.events.count(kind=SENSE, subject=being_id)
