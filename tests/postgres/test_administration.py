@@ -17,6 +17,7 @@ from commonplace.errors import (
     UnsupportedVersion,
 )
 from commonplace.storage.postgres import administration, schema
+from commonplace.storage.postgres.connections import Pool
 from conftest import texts
 
 
@@ -69,6 +70,33 @@ def test_a_new_role_has_the_password_that_the_address_names(admin: str) -> None:
     password = prepared.address.split(":")[2].split("@")[0]
     tcp = _over_tcp(admin, password).replace("//commonplace:", "//another_team:")
     assert _problems(tcp) == []
+
+
+def test_an_address_may_say_the_same_in_parameters(admin: str) -> None:
+    """An address without a host, as it is usual on the machine of the database itself."""
+    other = admin.replace("//admin@/", "///") + "&user=admin&password=hunter2&pool=2"
+    prepared = administration.prepare(other, "yet_another", "secret")
+    assert "hunter2" not in prepared.address and "user=admin" not in prepared.address
+    known = psycopg.conninfo.conninfo_to_dict(prepared.address.replace("&pool=2", ""))
+    assert (known["user"], known["password"]) == ("yet_another", "secret")
+    assert _problems(prepared.address) == []
+    named = prepared.address.replace("//yet_another:secret@/", "///") + "&user=yet_another"
+    assert _problems(named) == []
+
+
+def test_parameters_are_passed_on_as_they_are_written(address: str) -> None:
+    given = f"{address}&options=-c%20geqo%3Doff&application_name=a%2Bb%20c&connect_timeout=3"
+    with psycopg.connect(Pool(given).address) as plain:
+        expected = plain.execute("SHOW application_name").fetchone()
+    pool = Pool(f"{given}&prepare=off")
+    connection = pool.take()
+    try:
+        assert connection.execute("SHOW geqo").fetchone() == ("off",)
+        assert expected == ("a+b c",)
+        assert connection.info.get_parameters()["connect_timeout"] == "3"
+    finally:
+        pool.give_back(connection)
+        pool.close()
 
 
 def test_the_printed_script_does_what_setting_up_does(admin: str) -> None:

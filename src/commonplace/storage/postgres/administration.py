@@ -6,7 +6,7 @@ import re
 import secrets
 from collections.abc import Iterator
 from typing import Any, Literal, NamedTuple
-from urllib.parse import quote, urlsplit, urlunsplit
+from urllib.parse import quote
 
 import psycopg
 
@@ -26,6 +26,7 @@ from commonplace.storage.postgres.store import version_mismatch
 
 OLDEST = 140_000
 _VERSION = "SELECT version FROM {}.schema_version"
+_LOGIN = ("user", "password")
 _ROLE = re.compile(r"[a-z_][a-z0-9_]{0,50}")
 
 
@@ -201,11 +202,11 @@ def refuse_unfit(pool: Pool) -> list[Problem]:
 
 
 def _admin_connection(address: str) -> psycopg.Connection[tuple[Any, ...]]:
-    where = Pool(address).where  # The pool also checks the URL.
+    pool = Pool(address)  # It checks the URL, and leaves out what is not for libpq.
     try:
-        return psycopg.connect(address, autocommit=True, connect_timeout=10)
+        return psycopg.connect(pool.address, autocommit=True, connect_timeout=10)
     except psycopg.Error as error:
-        raise unreachable(error, where) from error
+        raise unreachable(error, pool.where) from error
 
 
 def _pending(connection: psycopg.Connection[tuple[Any, ...]]) -> list[tuple[str, int]]:
@@ -281,7 +282,11 @@ def prepare(address: str, role: str, password: str | None = None) -> Prepared:
 
 def _address_for(address: str, role: str, password: str | None) -> str:
     """Return the administrator's URL with another user."""
-    parts = urlsplit(address)
-    place = parts.netloc.rpartition("@")[2]
+    where, _, query = address.partition("?")
+    scheme, _, place = where.partition("://")
+    authority, slash, name = place.partition("/")
     who = role if password is None else f"{role}:{quote(password, safe='')}"
-    return urlunsplit(parts._replace(netloc=f"{who}@{place}"))
+    # Parameters count before what stands in front of the host.
+    kept = [each for each in query.split("&") if each and each.partition("=")[0] not in _LOGIN]
+    found = f"{scheme}://{who}@{authority.rpartition('@')[2]}{slash}{name}"
+    return f"{found}?{'&'.join(kept)}" if kept else found

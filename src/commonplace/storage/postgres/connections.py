@@ -10,7 +10,7 @@ import contextlib
 import threading
 import time
 from typing import Any
-from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
+from urllib.parse import unquote
 
 import psycopg
 from psycopg import conninfo, generators
@@ -31,8 +31,8 @@ WAIT_SECONDS = 30.0
 CONNECT_SECONDS = 10
 # A host that stops answering is noticed within half a minute, unless the URL sets other values.
 KEEPALIVE = {
-    "keepalives_idle": 10, "keepalives_interval": 5, "keepalives_count": 4,
-    "tcp_user_timeout": 30_000,
+    "connect_timeout": CONNECT_SECONDS, "keepalives_idle": 10, "keepalives_interval": 5,
+    "keepalives_count": 4, "tcp_user_timeout": 30_000,
 }  # fmt: skip
 _OPTIONS = {"pool": str(MOST), "prepare": "on", "lease": "30"}
 """Options in a URL that are not passed to libpq, with their defaults."""
@@ -75,14 +75,17 @@ def _register_types(connection: Connection) -> None:
 
 def _split(address: str) -> tuple[str, dict[str, str]]:
     """Return the URL for libpq, and the options in it that are not for libpq."""
-    parts = urlsplit(address)
+    # What is for libpq stays as it is written. The functions of urllib write some addresses in
+    # other words: without the slashes of an address that names no host, and with "+" for a blank.
+    place, _, query = address.partition("?")
     options = dict(_OPTIONS)
     kept = []
-    for name, value in parse_qsl(parts.query, keep_blank_values=True):
+    for parameter in filter(None, query.split("&")):
+        name, _, value = parameter.partition("=")
         if name in options:
-            options[name] = value
+            options[name] = unquote(value)
         else:
-            kept.append((name, value))
+            kept.append(parameter)
     if not options["pool"].isdigit() or not 1 <= int(options["pool"]) <= 1_000:
         raise InvalidInput(
             "pool must be a number from 1 to 1000.",
@@ -101,7 +104,7 @@ def _split(address: str) -> tuple[str, dict[str, str]]:
             hint="Leave out the option to use the default.",
             field="prepare",
         )
-    return urlunsplit(parts._replace(query=urlencode(kept))), options
+    return f"{place}?{'&'.join(kept)}" if kept else place, options
 
 
 class Pool:
@@ -117,8 +120,8 @@ class Pool:
         self._given = address
         self._users = 1
         try:
-            self._address, options = _split(address)
-            known = conninfo.conninfo_to_dict(self._address)
+            self.address, options = _split(address)
+            known = conninfo.conninfo_to_dict(self.address)
         except (psycopg.Error, ValueError) as error:
             raise InvalidInput(
                 "This is not the URL of a PostgreSQL database.",
@@ -199,10 +202,9 @@ class Pool:
     def _connect(self) -> Connection:
         try:
             connection: Connection = psycopg.Connection.connect(
-                self._address,
+                self.address,
                 autocommit=True,
                 prepare_threshold=self._prepare,
-                connect_timeout=CONNECT_SECONDS,
                 client_encoding="UTF8",
                 application_name="commonplace",
                 cursor_factory=RawCursor,
@@ -218,14 +220,13 @@ class Pool:
 
     @property
     def _keepalive(self) -> dict[str, Any]:
-        return {name: value for name, value in KEEPALIVE.items() if name not in self._address}
+        return {name: value for name, value in KEEPALIVE.items() if name not in self.address}
 
     def connect_plainly(self) -> Connection:
         """Return a new connection outside the pool, with the defaults of psycopg."""
         return psycopg.connect(
-            self._address,
+            self.address,
             prepare_threshold=self._prepare,
-            connect_timeout=CONNECT_SECONDS,
             application_name="commonplace workflows",
             **self._keepalive,
         )
