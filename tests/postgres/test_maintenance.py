@@ -19,6 +19,7 @@ from commonplace.dialects import registry
 from commonplace.errors import Conflict, NotFound, StorageCorrupt, StorageUnavailable
 from commonplace.storage.database import Connection
 from commonplace.storage.postgres import copying
+from commonplace.storage.sqlite.maintenance import SqliteMaintenance
 from conftest import texts
 
 
@@ -83,6 +84,26 @@ def test_tokens_are_replaced_by_a_restore_only_where_that_was_asked_for(
         maintenance.restore(tmp_path / "backup", spaces=[], system=True, overwrite=True)
         assert credentials.get(made).revoked_at is None
         tokens.close()
+
+
+def test_a_space_that_a_server_makes_during_a_restore_is_not_replaced(
+    team: Commonplace, address: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _filled(team)
+    maintenance = team.library.maintenance
+    maintenance.backup(tmp_path / "backup")
+    restored = SqliteMaintenance.restore
+
+    def late(*given: Any, **more: Any) -> Any:
+        with Commonplace(address, space="other", embedding="none") as memory:
+            memory.remember("acknowledged")
+        monkeypatch.setattr(maintenance, "_names", lambda: ["team"])
+        return restored(*given, **more)
+
+    monkeypatch.setattr(SqliteMaintenance, "restore", late)
+    with pytest.raises(Conflict, match="other"):
+        maintenance.restore(tmp_path / "backup", spaces=["team"], into="other")
+    assert texts(team.at("other").browse()) == ["acknowledged"]
 
 
 def _drop_a_row(count: int) -> Callable[[Iterable[object], int], Iterator[object]]:

@@ -167,6 +167,39 @@ def test_an_empty_space_of_the_same_name_does_not_matter(
     assert code == 0 and sorted(report["moved"]) == ["garden", "team"]  # type: ignore[call-overload]
 
 
+def test_what_a_server_of_the_target_stores_meanwhile_is_not_replaced(
+    files: Path, address: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is stored after the target was looked at, and before the space is copied."""
+    copy = moving._Mover.copy
+
+    def late(mover: moving._Mover, name: str | None) -> int:
+        if name == "team":
+            with Commonplace(address, space="team", embedding="none") as memory:
+                memory.remember("acknowledged")
+        return copy(mover, name)
+
+    monkeypatch.setattr(moving._Mover, "copy", late)
+    with (
+        closing(Library(files, embedder=None)) as source,
+        closing(Library(tmp_path / "machine", embedder=None, database=address)) as target,
+        pytest.raises(Conflict, match="space team"),
+    ):
+        moving.move(source, target)
+    with Commonplace(address, space="team", embedding="none") as memory:
+        assert texts(memory.browse()) == ["acknowledged"]
+
+
+def test_other_files_in_the_target_are_left_alone(address: str, tmp_path: Path) -> None:
+    _filled(tmp_path / "files", "team")
+    assert _run(tmp_path, str(tmp_path / "files"), address)[0] == 0
+    other = tmp_path / "documents" / "move-to-berlin"
+    other.mkdir(parents=True)
+    (other / "lease.txt").write_text("mine")
+    assert _run(tmp_path, address, str(tmp_path / "documents"))[0] == 0
+    assert (other / "lease.txt").read_text() == "mine"
+
+
 def test_a_row_that_is_lost_on_the_way_is_detected(
     files: Path, address: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -209,4 +242,4 @@ def test_a_move_that_was_killed_goes_on(address: str, tmp_path: Path) -> None:
     with closing(Library(tmp_path / "machine", embedder=None, database=address)) as target:
         assert target.spaces() == names
         assert all(target.maintenance.check(name).healthy for name in names[:2])
-    assert not list((tmp_path / "machine").glob("move-*")), "temporary copies are gone"
+    assert not list((tmp_path / "machine").glob(".commonplace-move-*")), "temporary copies are gone"

@@ -14,6 +14,8 @@ from commonplace.storage.database import Connection
 ASSIGNED = frozenset({("outbox", "num")})
 """Columns whose values each database assigns itself; they are not compared."""
 
+ALWAYS = ("head", "audit_head")
+"""Tables that have a row even in an empty space."""
 
 Total = tuple[int, int]
 """The number of rows, and the sum of their hashes, which does not depend on the order."""

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Protocol
 
 from commonplace.errors import Conflict, StorageCorrupt
-from commonplace.storage.comparing import Total, totals
+from commonplace.storage.comparing import ALWAYS, Total, totals
 from commonplace.storage.ports import Coordination, Maintenance
 from commonplace.storage.reports import MoveReport, Progress
 from commonplace.storage.sqlite.backup import SHARED_FOLDER, Steps, chosen
@@ -23,11 +23,9 @@ from commonplace.storage.sqlite.readonly import connect_immutable
 from commonplace.storage.sqlite.shared_files import SYSTEM
 
 LOCK_SECONDS = 60.0  # This is longer than the lock of a killed move stays held by default.
-_PREFIX = "move-"
+_PREFIX = ".commonplace-move-"  # TO may be a directory with other files, which are left alone
 _BY_READING = ("counters",)
 """Tables that change when memories are read."""
-_ALWAYS = ("head", "audit_head")
-"""Tables that have a row even in an empty space."""
 
 
 class Installation(Protocol):
@@ -146,7 +144,7 @@ class _Mover:
         with self._copied(self._source, name) as own:
             wanted = None if name is None else [name]
             self._target.restore(
-                own, spaces=wanted, overwrite=True, system=name is None, progress=self._part
+                own, spaces=wanted, overwrite="empty", system=name is None, progress=self._part
             )
             with self._copied(self._target, name) as made:
                 table = _difference(_file(own, name), _file(made, name))
@@ -168,7 +166,7 @@ def _tables(file: Path) -> dict[str, Total]:
 
 
 def _is_empty(file: Path) -> bool:
-    return not any(count for name, (count, _) in _tables(file).items() if name not in _ALWAYS)
+    return not any(count for name, (count, _) in _tables(file).items() if name not in ALWAYS)
 
 
 def _difference(one: Path, other: Path, leave_out: Sequence[str] = ()) -> str | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, TypeVar
 
 if TYPE_CHECKING:
     from commonplace.storage.derived import Findable, Model
@@ -208,11 +208,15 @@ class Maintenance(Protocol):
         *,
         spaces: Sequence[str] | None = None,
         into: str | None = None,
-        overwrite: bool = False,
+        overwrite: bool | Literal["empty"] = False,
         system: bool | None = None,
         progress: Progress | None = None,
     ) -> RestoreReport:
-        """Restore a backup, completely or not at all."""
+        """Restore a backup, completely or not at all.
+
+        With `overwrite`, what exists is replaced; with "empty", only if it has no rows. A file that
+        is replaced is kept under another name, so there "empty" means the same as True.
+        """
 
     def check(self, space: str, *, progress: Progress | None = None) -> Diagnosis:
         """Check all data of a space without changing anything."""

@@ -17,7 +17,7 @@ import apsw
 
 from commonplace.errors import StorageCorrupt
 from commonplace.storage import schema
-from commonplace.storage.comparing import columns_of, compared, total
+from commonplace.storage.comparing import ALWAYS, columns_of, compared, total
 from commonplace.storage.database import Connection, connect, create, typed
 from commonplace.storage.derived import Findable
 from commonplace.storage.postgres.rows import PostgresRows
@@ -118,6 +118,15 @@ def read_space(rows: PostgresRows, space: str, file: Connection, derive: Derive)
 def read_system(rows: PostgresRows, file: Connection) -> None:
     """Replace the rows of the system tables by those of a file."""
     _copy_in(rows, file, "")
+
+
+def has_space(rows: PostgresRows, space: str, file: Connection) -> bool:
+    """Return whether a space has rows that those of a file would replace."""
+    return any(
+        rows.execute(f"SELECT 1 FROM {table} WHERE space = ? LIMIT 1", (space,)).fetchone()
+        for table in columns_of(file)
+        if table not in ALWAYS
+    )
 
 
 def has_system(rows: PostgresRows, file: Connection) -> bool:

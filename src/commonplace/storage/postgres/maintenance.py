@@ -10,6 +10,7 @@ import contextlib
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from typing import Literal
 
 from commonplace.errors import Conflict, NotFound, StorageUnavailable
 from commonplace.storage.database import now
@@ -80,6 +81,13 @@ class _Files:
         return self._contents.derive(row, speaker)
 
 
+def _stored_meanwhile(what: str) -> Conflict:
+    return Conflict(
+        f"Another server has written to {what} of the database meanwhile; that was not replaced.",
+        hint="Choose another place, or restore a backup with --overwrite.",
+    )
+
+
 class PostgresMaintenance:
     """`ports.Maintenance` for a database."""
 
@@ -125,7 +133,7 @@ class PostgresMaintenance:
         *,
         spaces: Sequence[str] | None = None,
         into: str | None = None,
-        overwrite: bool = False,
+        overwrite: bool | Literal["empty"] = False,
         system: bool | None = None,
         progress: Progress | None = None,
     ) -> RestoreReport:
@@ -151,7 +159,7 @@ class PostgresMaintenance:
             for name in files.spaces():
                 self._contents.drop(name)
             with transaction(self._pool, SPACES_PART, "", writes=True) as rows:
-                self._put(rows, files)
+                self._put(rows, files, replace=overwrite is True)
             return report
 
     def _has_system(self, files: _Files) -> bool:
@@ -162,8 +170,12 @@ class PostgresMaintenance:
         ):
             return copying.has_system(rows, file)
 
-    def _put(self, rows: PostgresRows, files: _Files) -> None:
-        """Write all restored files into the database in one transaction."""
+    def _put(self, rows: PostgresRows, files: _Files, *, replace: bool) -> None:
+        """Write all restored files into the database in one transaction.
+
+        Unless `replace` is true, raise Conflict if something is stored there. Since the earlier
+        check, another server may have stored it; from here on its writes wait for this transaction.
+        """
         for name in files.spaces():
             rows.execute(
                 "INSERT INTO spaces (name, created_at) VALUES (?, ?) ON CONFLICT DO NOTHING",
@@ -171,10 +183,14 @@ class PostgresMaintenance:
             )
             switch_space(rows, SPACES_PART, name)
             with contextlib.closing(connect_immutable(files.file(name))) as file:
+                if not replace and copying.has_space(rows, name, file):
+                    raise _stored_meanwhile(f"the space {name}")
                 copying.read_space(rows, name, file, self._contents.derive)
         if system_file(files.path).exists():
             switch_space(rows, SYSTEM_PART, NAME)
             with contextlib.closing(connect_immutable(system_file(files.path))) as file:
+                if not replace and copying.has_system(rows, file):
+                    raise _stored_meanwhile("the accounts and tokens")
                 copying.read_system(rows, file)
 
     def check(self, space: str, *, progress: Progress | None = None) -> Diagnosis:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Literal
 
 from commonplace.errors import (
     CommonplaceError,
@@ -62,14 +63,14 @@ class SqliteMaintenance:
         *,
         spaces: Sequence[str] | None = None,
         into: str | None = None,
-        overwrite: bool = False,
+        overwrite: bool | Literal["empty"] = False,
         system: bool | None = None,
         progress: Progress | None = None,
     ) -> RestoreReport:
         """See `restore.restore`."""
         return restore.restore(
-            self._library, source, spaces=spaces, into=into, overwrite=overwrite, system=system,
-            progress=progress,
+            self._library, source, spaces=spaces, into=into, overwrite=bool(overwrite),
+            system=system, progress=progress,
         )  # fmt: skip
 
     def salvage(self, space: str, target: Path, *, progress: Progress | None = None) -> Salvage:
