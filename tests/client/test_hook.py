@@ -155,6 +155,19 @@ def test_nothing_is_created_where_there_is_no_memory(tmp_path: Path) -> None:
     assert not (tmp_path / "data").exists()
 
 
+def test_a_database_that_the_file_names_is_a_memory_too(tmp_path: Path) -> None:
+    """Its data directory has no spaces."""
+    data = tmp_path / "machine"
+    data.mkdir()
+    settings = data / "config.toml"
+    settings.write_text('database = "postgresql://127.0.0.1:1/none"\n')  # nobody answers there
+    settings.chmod(0o600)
+    given = {"hook_event_name": "SessionEnd", "session_id": "s", "cwd": str(tmp_path)}
+    assert ran(data, json.dumps(given).encode()).returncode == 0
+    (spooled,) = (data / files.INBOX).glob("*.json")
+    assert json.loads(spooled.read_bytes())["event"] == given
+
+
 def test_a_directory_that_cannot_be_written_is_no_error(data: Path) -> None:
     (data / files.INBOX).write_bytes(b"a file in its place")
     done = ran(data, b'{"hook_event_name": "SessionEnd"}')

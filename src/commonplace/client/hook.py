@@ -89,7 +89,7 @@ def run(arguments: Sequence[str], given: bytes) -> str:
         return ""
     data = files.data_directory(options.get("--data"))
     space = options.get("--space", "default")
-    if not os.path.isdir(os.path.join(data, "spaces")) and not os.environ.get(DATABASE):  # noqa: PTH112, PTH118
+    if not os.path.isdir(os.path.join(data, "spaces")) and not _has_database(data):  # noqa: PTH112, PTH118
         return ""  # there is no data directory yet
     until = time.monotonic() + ANSWER_SECONDS
     answered = _from_server(data, space, event)
@@ -98,6 +98,19 @@ def run(arguments: Sequence[str], given: bytes) -> str:
     if UNTIL_CONNECTED in options and event.get("source") not in WITHIN:
         _wait_for_agent(data, until)
     return answered
+
+
+def _has_database(data: str) -> bool:
+    """Return whether a database holds the memories, so that the directory has no spaces."""
+    if os.environ.get(DATABASE):
+        return True
+    from commonplace.client import config
+
+    try:
+        return bool(config.read(data).get("database"))
+    except config.Unreadable as error:
+        _say(f"commonplace-hook: {error} {error.hint}\n")
+        return False
 
 
 def _wait_for_agent(data: str, until: float) -> None:
