@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 from pathlib import Path
 
 import pytest
 
-from commonplace import AsyncCommonplace, Commonplace, NotFound
+from commonplace import AsyncCommonplace, Commonplace, NotFound, Project
 from commonplace.engine import asynchronous, parts
 
 NOT_AWAITED = {"operation"}  # of a thread; `blocking` has it
@@ -24,6 +25,24 @@ def test_every_method_of_the_library_is_there() -> None:
     for name in ("Artifacts", "Clusters", "Conversations", "Events", "Facts", "History", "Links"):
         own = {each for each in vars(getattr(parts, name)) if not each.startswith("_")}
         assert own == public(getattr(asynchronous, f"Async{name}")), name
+
+
+def test_it_is_opened_with_the_same_parameters(tmp_path: Path) -> None:
+    assert inspect.signature(AsyncCommonplace).parameters == (
+        inspect.signature(Commonplace).parameters
+    )
+    key = "ghp_" + "a1B2c3D4e5" * 3 + "f6G7h8"
+
+    async def run() -> None:
+        project = Project("garden")
+        async with AsyncCommonplace(
+            tmp_path, embedding="none", project=project, allow_secrets=True, embed="later"
+        ) as memory:
+            stored = await memory.remember(f"the key is {key}")
+            assert key in stored.text and "project:garden" in stored.tags
+            assert (await memory.within(Project("other")).browse())[1] == 0
+
+    asyncio.run(run())
 
 
 def test_methods_are_awaited_and_run_side_by_side(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial, wraps
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Concatenate, ParamSpec, Self, TypeVar
+from typing import Any, Concatenate, Literal, ParamSpec, Self, TypeVar
 
 from commonplace.embedding.provider import Embedder
 from commonplace.engine import parts
@@ -167,10 +167,16 @@ class AsyncCommonplace(AsyncPart):
         embedding: str | Embedder | None = "builtin",
         origin: Origin | None = None,
         library: Library | None = None,
+        project: Project | None = None,
+        allow_secrets: bool = False,
+        embed: Literal["now", "later"] = "now",
     ) -> None:
         self._wrap(
-            Commonplace(path, space=space, embedding=embedding, origin=origin, library=library)
-        )
+            Commonplace(
+                path, space=space, embedding=embedding, origin=origin, library=library,
+                project=project, allow_secrets=allow_secrets, embed=embed,
+            )
+        )  # fmt: skip
 
     def _wrap(self, blocking: Commonplace) -> None:
         super().__init__(blocking)
