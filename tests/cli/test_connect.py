@@ -228,6 +228,18 @@ def test_the_command_carries_dialect_data_and_space(
     assert args == [*ARGS, "--data", "/elsewhere"]
 
 
+def test_a_database_that_the_agent_would_not_use_is_told(
+    tmp_path: Path, do: Callable[..., Ended], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    address = "postgresql://commonplace:hunter2@127.0.0.1:1/none"
+    asked = ("cursor", "--config", str(tmp_path / "c.json"), "--yes", "--database", address)
+    ended = do(*asked)
+    assert ended.code == 0 and "--database is not written" in ended.err
+    assert "hunter2" not in (tmp_path / "c.json").read_text() + ended.err
+    monkeypatch.setenv("COMMONPLACE_DATABASE", address)
+    assert "--database is not written" not in do(*asked).err
+
+
 @pytest.mark.parametrize("dialect", registry.names())
 def test_the_address_of_each_dialect_is_where_it_is_served(
     dialect: str, tmp_path: Path, do: Callable[..., Ended]

@@ -98,6 +98,7 @@ def test_commands_use_the_database_that_is_named(
         (machine / "config.toml").write_text(f"database = {json.dumps(address)}\n")
         (machine / "config.toml").chmod(0o600)
     assert run(["search", "otter", "--space", "team", *where]) == 3
+    assert "no space team in PostgreSQL at" in capsys.readouterr().err
     assert run(["remember", "an otter", "--space", "team", *where]) == 0
     assert run(["search", "otter", "--space", "team", *where]) == 0
     assert "an otter" in capsys.readouterr().out

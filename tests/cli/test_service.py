@@ -70,6 +70,28 @@ def test_a_service_is_installed_asked_for_and_removed(
     assert do("uninstall")[0] == 3
 
 
+@pytest.mark.parametrize("named", ["option", "variable"])
+def test_a_database_that_the_service_would_not_use_is_refused(
+    log: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    do: Callable[..., tuple[int, str, str]],
+    named: str,
+) -> None:
+    address = "postgresql://commonplace:hunter2@127.0.0.1:1/none"
+    if named == "variable":
+        monkeypatch.setenv("COMMONPLACE_DATABASE", address)
+    more = ("--database", address) if named == "option" else ()
+    code, _, told = do("install", *more)
+    settings = tmp_path / "my data" / "config.toml"
+    assert code == 2 and str(settings) in told and "hunter2" not in told
+    assert not log.exists() and not (tmp_path / "config").exists()
+    settings.parent.mkdir()
+    settings.write_text(f"database = {json.dumps(address)}\n")
+    settings.chmod(0o600)
+    assert do("install", *more)[0] == 0
+
+
 def test_a_service_that_does_not_run_is_told(
     log: Path, monkeypatch: pytest.MonkeyPatch, do: Callable[..., tuple[int, str, str]]
 ) -> None:

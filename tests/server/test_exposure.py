@@ -141,6 +141,11 @@ def test_what_is_advised_at_the_start_is_about_this_server(data: Path) -> None:
     with pytest.MonkeyPatch.context() as environment:
         environment.setenv("COMMONPLACE_DATA", str(data))
         assert usual.command("audit list") == "commonplace audit list"
+        address = "postgresql://commonplace:hunter2@127.0.0.1:1/none"
+        named = Settings.load({}, data=data, database=address)
+        assert named.command("token create") == "commonplace token create --database URL"
+        environment.setenv("COMMONPLACE_DATABASE", address)
+        assert named.command("token create") == "commonplace token create"
 
 
 @pytest.mark.parametrize(

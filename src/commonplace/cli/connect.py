@@ -142,6 +142,8 @@ def connect(
             chosen, transport, url, dialect, data, space, asked=asked, with_token=with_token
         )
         _check_token(transport, token, token_env)
+        if transport == "stdio":
+            options.warn_of_database(data)
         known = former if isinstance(former, dict) else None
         entry = clients.entry(chosen, server, token=token, token_env=token_env, former=known)
         new = settings_files.with_entry(settings, path, entry)

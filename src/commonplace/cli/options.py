@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -194,6 +194,31 @@ def database_of(data: Path | None) -> str | None:
     return settings_of(data).database or None
 
 
+def unwritten_database(data: Path | None, environ: Mapping[str, str]) -> str | None:
+    """Return the address of this command's database if a later process would not use it.
+
+    That process has only the data directory's config.toml, and the variables in `environ`.
+    """
+    from commonplace.engine.library import directory
+    from commonplace.server.settings import Settings
+
+    chosen = settings_of(data).database
+    later = Settings.load(environ, data=directory(data)).database
+    return chosen if chosen != later else None
+
+
+def warn_of_database(data: Path | None) -> None:
+    """Say that an agent's own server will not use the database of this command."""
+    import os
+
+    from commonplace.engine.library import directory
+
+    if unwritten_database(data, os.environ):
+        file = visible(str(directory(data) / "config.toml"))
+        note("--database is not written into an agent's file: set COMMONPLACE_DATABASE for the"
+             f" agent, or write database = \"…\" into {file}")  # fmt: skip
+
+
 def has_system(data: Path | None) -> bool:
     """Return whether the system store (accounts, tokens) exists; do not create it."""
     from commonplace.engine.library import directory
@@ -329,8 +354,10 @@ def _file_of(data: Path | None, space: str) -> Path:
 
 def _missing_space(data: Path | None, space: str, first: str) -> NotFound:
     from commonplace.engine.library import directory
+    from commonplace.storage.opening import place
 
-    where = directory(data)
+    database = database_of(data)
+    where = directory(data) if database is None else place(database)
     return NotFound(
         f"There is no space {space} in {where} yet."
         if space != "default"

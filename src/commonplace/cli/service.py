@@ -18,7 +18,7 @@ from typing import Annotated
 
 import typer
 
-from commonplace.cli.options import AsJson, Data, option
+from commonplace.cli.options import AsJson, Data, option, unwritten_database
 from commonplace.cli.terminal import emit, note, say, tell
 from commonplace.errors import CommonplaceError, InvalidInput, NotFound
 from commonplace.text.hidden import visible
@@ -142,6 +142,14 @@ def install(
     \b
       commonplace service install
     """
+    from commonplace.engine.library import directory
+
+    if unwritten_database(data, {}):
+        raise InvalidInput(
+            "The service would not use this database: it takes its settings from config.toml.",
+            hint=f"Write the address as `database` into {directory(data) / 'config.toml'}.",
+            field="database",
+        )
     known, words = manager(), command(data)
     text = agent_file(words) if sys.platform == "darwin" else unit_file(words)
     starting = _start_commands(known, words)

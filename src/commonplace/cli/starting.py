@@ -71,6 +71,8 @@ def start(
 
     options.settings_of(data)  # an invalid setting raises here, before anything is shown or written
     plan = _planned(only, with_import, data, space)
+    if plan.agents:
+        options.warn_of_database(data)
     if not as_json:
         _show(plan)
     if not plan.agents and not plan.histories:

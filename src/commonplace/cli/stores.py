@@ -233,7 +233,8 @@ def _refuse_served(source: str, machine: Path | None) -> None:
     if answer is not None:
         raise StorageUnavailable(
             f"A server (process {answer['pid']}) is using FROM.",
-            hint=f"Stop it first: commonplace stop --data {path}",
+            hint="Stop it first: commonplace stop "
+            + ("--database URL, with the address of FROM." if database else f"--data {path}"),
         )
 
 

@@ -140,9 +140,13 @@ class Settings:
 
     def command(self, words: str, program: str = "commonplace") -> str:
         """Return a command line for this data directory, to be shown to a person."""
-        if self.data == _usual_data():
-            return f"{program} {words}"
-        return f"{program} {words} --data {shlex.quote(str(self.data))}"
+        found = f"{program} {words}"
+        if self.data != _usual_data():
+            found += f" --data {shlex.quote(str(self.data))}"
+        # The address has a password; a command finds it by itself unless it was an option.
+        if self.database != Settings.load(data=self.data).database:
+            found += " --database URL"
+        return found
 
     @property
     def base_url(self) -> str:
