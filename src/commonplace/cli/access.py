@@ -437,6 +437,10 @@ def rotate_key(
             text = "keys, tokens and accounts are encrypted with the new master key"
             tell(as_json, {"purpose": "master"}, text)
             note("The old key is kept, since older backups need it.")
+            if access.vault.file is not None and options.database_of(data) is not None:
+                file = visible(str(access.vault.file))
+                note(f"Copy {file} to the other servers of the database now: without the new key"
+                     " they accept no token.")  # fmt: skip
             return
         key = access.tokens.keys.rotate(purpose, secret=secret, overlap=seconds)
         access.write_audit_entry("token rotate-key", purpose=purpose, key=key.id, overlap=seconds)
