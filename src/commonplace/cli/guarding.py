@@ -10,7 +10,7 @@ import typer
 
 from commonplace.cli import options
 from commonplace.cli.options import AsJson, Data, Space, argument, option
-from commonplace.cli.terminal import emit, note, say
+from commonplace.cli.terminal import counted, emit, note, say
 from commonplace.errors import NotFound
 from commonplace.text.hidden import visible
 
@@ -120,7 +120,8 @@ def list_(data: Data = None, space: Space = "default", as_json: AsJson = False) 
             if as_json:
                 emit({"file": path, "id": one.id, "versions": versions, "gone_since": gone})
             else:
-                state = f"gone since {gone}" if gone else f"{versions} versions"
+                many = counted(versions, "version", "versions")
+                state = f"gone since {gone}" if gone else many
                 say(f"{one.id[:8]}  {visible(path)}  ({state})")
 
 
