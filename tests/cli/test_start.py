@@ -259,3 +259,23 @@ def test_a_history_that_cannot_be_read_keeps_no_other_from_being_imported(
     }  # fmt: skip
     assert str(database) in done["imported"][2]["problems"][0]
     assert done["written"] and done["recalled"]
+
+
+def test_a_hook_that_its_user_added_to_our_group_stays(
+    home: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    data, settings = str(tmp_path / "data"), home / ".claude/settings.json"
+    only = ("--only", "claude-code", "--no-import")
+    run(capsys, "start", "--yes", "--data", data, *only)
+    written = json.loads(settings.read_text().replace("// mine", ""))
+    mine = {"type": "command", "command": "say hello"}
+    written["hooks"]["SessionStart"][0]["hooks"].append(mine)
+    settings.write_text(json.dumps(written))
+    run(capsys, "start", "--yes", "--data", str(tmp_path / "other"), *only)
+    groups = json.loads(settings.read_text())["hooks"]["SessionStart"]
+    matcher = written["hooks"]["SessionStart"][0]["matcher"]
+    assert groups[0] == {"matcher": matcher, "hooks": [mine]} and len(groups) == 2
+    run(capsys, "stop-using", "claude-code", "--yes", "--data", data)
+    left = json.loads(settings.read_text())["hooks"]
+    assert left["SessionStart"] == [{"matcher": matcher, "hooks": [mine]}]
+    assert not agent_hooks.has_ours(left)

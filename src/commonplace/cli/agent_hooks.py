@@ -131,10 +131,24 @@ def others(present: Any) -> dict[str, Any]:
         if not isinstance(groups, list):
             kept[event] = groups
             continue
-        left = [group for group in groups if not _is_ours(group)]
+        left = [other for group in groups if (other := _without_ours(group)) is not None]
         if left or not groups:
             kept[event] = left
     return kept
+
+
+def _without_ours(group: Any) -> Any:
+    """Return a group of hooks without ours; None if nothing else is in it.
+
+    Agents add hooks of their users to a group that is there.
+    """
+    if _is_our_hook(group):
+        return None
+    hooks = group.get("hooks") if isinstance(group, Mapping) else None
+    if not isinstance(hooks, list) or not any(map(_is_our_hook, hooks)):
+        return group
+    left = [hook for hook in hooks if not _is_our_hook(hook)]
+    return {**group, "hooks": left} if left else None
 
 
 def has_ours(present: Any) -> bool:
