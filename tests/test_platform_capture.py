@@ -12,7 +12,8 @@ from typing import Any
 import pytest
 
 from commonplace import Commonplace, Project
-from commonplace.platform import capture, hooks, ignoring, session_context
+from commonplace.client import files
+from commonplace.platform import capture, hooks, ignoring, session_context, transcript_lines
 from commonplace.text.prose import Item, envelope
 from commonplace.text.session_details import session_details
 from server.harness import running
@@ -427,3 +428,28 @@ def test_a_line_that_was_purged_is_not_captured_again(
         note.unlink()  # the transcript is read from its start again
     hooks.answer(memory, session.event("Stop"))
     assert texts(memory) == ["And the rest stays."]
+
+
+def test_a_transcript_that_cannot_be_read_holds_up_no_other_and_no_start(
+    memory: Commonplace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    killed = [Session(tmp_path / "work" / name, name) for name in ("a", "b", "c")]
+    for each in killed:
+        hooks.answer(memory, each.event("SessionStart"))
+    for each in killed:
+        each.says("user", f"Words of {each.name}")
+    memory.remember("We build nests of reed", kind="decision")
+    find = capture.client_of
+
+    def client_of(path: Path) -> str | None:
+        if path == killed[1].file:
+            raise PermissionError(13, "Permission denied", str(path))
+        return find(path)
+
+    monkeypatch.setattr(capture, "client_of", client_of)
+    following = Session(tmp_path / "work" / "other", "next").event("SessionStart")
+    assert "nests of reed" in hooks.context_of(hooks.answer(memory, following))
+    assert {"Words of a", "Words of c"} <= set(texts(memory))
+    monkeypatch.undo()
+    hooks.answer(memory, following)
+    assert "Words of b" in texts(memory)

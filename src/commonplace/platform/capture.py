@@ -176,7 +176,11 @@ def catch_up(memory: Commonplace, besides: str = "") -> int:
             _archive_note(file, since=note.seen_at)
             continue
         if state.st_size != note.offset:
-            stored += capture(memory, note.transcript, note.cwd, note.session)
+            try:
+                stored += capture(memory, note.transcript, note.cwd, note.session)
+            except OSError as error:  # one unreadable file must not hold up the others
+                log.warning("a transcript cannot be read now", extra={"why": str(error)})
+                continue
             drop_copy(memory, note.transcript)
         _archive_note(file, since=state.st_mtime)
     return stored
