@@ -201,3 +201,29 @@ def test_it_imports_only_the_standard_library() -> None:
     )
     clean = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
     subprocess.run([sys.executable, "-c", code], check=True, timeout=60, env=clean)
+
+
+@pytest.mark.parametrize("letter", ["鷺", "🪶"])
+def test_without_a_server_a_context_keeps_its_size_in_bytes(tmp_path: Path, letter: str) -> None:
+    data = tmp_path / "data"
+    with Commonplace(data, embedding="none") as memory:
+        for number in range(60):
+            memory.remember(f"{number} {letter * 900}", kind="decision")
+        hooks.answer(memory, {"event": "Stop", "cwd": str(tmp_path)})
+    shown = hook._from_files(str(data), "default", {"event": "SessionStart", "cwd": str(tmp_path)})
+    assert letter in hooks.context_of(json.loads(shown))
+    assert 5_000 < len(shown.encode()) <= 10_000
+
+
+def test_the_output_is_utf_8_whatever_the_terminal_has(data: Path, tmp_path: Path) -> None:
+    with Commonplace(data, embedding="none") as memory:
+        memory.remember("鷺 nests here", kind="decision")
+        hooks.answer(memory, {"event": "Stop", "cwd": str(tmp_path)})
+    event = {"hook_event_name": "SessionStart", "cwd": str(tmp_path)}
+    environment = {**os.environ, "COMMONPLACE_DATA": str(data), "PYTHONIOENCODING": "latin-1"}
+    with Agent(data) as agent:  # a server runs
+        agent.call("recall", query="heron")
+        done = subprocess.run(PROGRAM, input=json.dumps(event).encode(), capture_output=True,
+                              timeout=60, env=environment)  # fmt: skip
+    assert done.stderr == b""
+    assert "鷺 nests here" in hooks.context_of(json.loads(done.stdout))

@@ -62,7 +62,8 @@ def main() -> None:
     try:
         written = run(sys.argv[1:], sys.stdin.buffer.read(INPUT_BYTES + 1))
         if written:
-            sys.stdout.write(written + "\n")
+            # JSON is UTF-8, whatever encoding the terminal has.
+            sys.stdout.buffer.write(written.encode("utf-8", "replace") + b"\n")
             sys.stdout.flush()
     except (Exception, KeyboardInterrupt) as error:
         _say(f"commonplace-hook: nothing was done: {error}\n")
@@ -146,7 +147,12 @@ def _to_cursor_output(name: str, envelope: str) -> str:
     answer: dict[str, Any] = {"continue": True} if CURSOR[name] == "UserPromptSubmit" else {}
     if given.get("additionalContext"):
         answer["additional_context"] = given["additionalContext"]
-    return json.dumps(answer) if answer else ""
+    return _json(answer) if answer else ""
+
+
+def _json(value: Any) -> str:
+    """Return JSON in which a character takes no more bytes than its limits count for it."""
+    return json.dumps(value, ensure_ascii=False)
 
 
 def parsed(given: bytes) -> dict[str, Any] | None:
@@ -241,7 +247,7 @@ def _from_files(data: str, space: str, event: Mapping[str, Any]) -> str:
         return ""
     try:
         with open(files.start_file(data, space, event["cwd"]), encoding="utf-8") as file:  # noqa: PTH123
-            return json.dumps(json.load(file))
+            return _json(json.load(file))
     except (OSError, ValueError):
         return ""
 
