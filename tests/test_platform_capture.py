@@ -453,3 +453,67 @@ def test_a_transcript_that_cannot_be_read_holds_up_no_other_and_no_start(
     monkeypatch.undo()
     hooks.answer(memory, following)
     assert "Words of b" in texts(memory)
+
+
+def test_the_agents_variable_names_the_project_of_its_hooks(
+    memory: Commonplace, tmp_path: Path
+) -> None:
+    """A server that runs for many agents has variables of its own."""
+    there = {"COMMONPLACE_PROJECT": "expedition"}
+    memory.within(Project("expedition")).remember("The heron nests at the lake", kind="decision")
+    session = Session(tmp_path / "work" / "shop")
+    start = session.event("SessionStart")
+    assert hooks.answer(memory, start, environ={}) is None
+    assert "lake" in hooks.context_of(hooks.answer(memory, start, environ=there))
+    asked = session.event("UserPromptSubmit", prompt="Where does the heron nest?")
+    assert hooks.answer(memory, asked, environ={}) is None
+    assert "lake" in hooks.context_of(hooks.answer(memory, asked, environ=there))
+    session.says("user", "The camp is at the ford.")
+    hooks.answer(memory, session.event("Stop"), environ=there)
+    session.says("user", "It was killed here.")
+    hooks.answer(memory, Session(tmp_path / "other", "s2").event("SessionStart"), environ={})
+    lines = memory.conversations.history("claude-code:s1")
+    labels = ("project:expedition", "branch:main")
+    assert [line.memory.tags for line in lines] == [labels, labels]
+    name = files.start_file(str(memory.library.path), "default", session.cwd, "expedition")
+    assert "lake" in Path(name).read_text()
+    without = Path(files.start_file(str(memory.library.path), "default", session.cwd))
+    assert not without.exists()
+
+
+def test_a_spooled_event_keeps_the_agents_variable(
+    memory: Commonplace, session: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    session.says("user", "The camp is at the ford.")
+    memory.remember("x")
+    monkeypatch.setenv("COMMONPLACE_PROJECT", "expedition")
+    files.spool(str(memory.library.path), "default", session.event("SessionEnd"))
+    monkeypatch.delenv("COMMONPLACE_PROJECT")
+    hooks.take_in(memory.library.path, memory.at)
+    (line,) = memory.conversations.history("claude-code:s1")
+    assert line.memory.tags == ("project:expedition", "branch:main")
+
+
+@pytest.mark.parametrize("text", ["project = shop", f"project = '{'x' * 93}'", b"\xff"])
+def test_a_session_beside_a_bad_settings_file_does_not_become_global(
+    memory: Commonplace, session: Session, text: str | bytes
+) -> None:
+    written = text if isinstance(text, bytes) else text.encode()
+    (Path(session.cwd) / ".commonplace.toml").write_bytes(written)
+    session.says("user", "The camp is at the ford.")
+    hooks.answer(memory, session.event("Stop"))
+    (line,) = memory.conversations.history("claude-code:s1")
+    assert line.memory.tags == (f"project:{session.cwd}", "branch:main")
+    later = Session(Path(session.cwd), "s2").event("UserPromptSubmit", prompt="Where is the camp?")
+    assert "ford" in hooks.context_of(hooks.answer(memory, later))
+
+
+def test_a_project_that_gets_another_name_is_noticed(
+    session: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = 1_000.0
+    monkeypatch.setattr(transcript_lines.time, "monotonic", lambda: now)
+    assert transcript_lines.labels_of(session.cwd, "") == (f"project:{session.cwd}",)
+    (Path(session.cwd) / ".commonplace.toml").write_text('project = "shop"')
+    now += transcript_lines.PROJECT_SECONDS
+    assert transcript_lines.labels_of(session.cwd, "") == ("project:shop",)

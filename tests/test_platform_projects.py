@@ -405,3 +405,15 @@ def test_an_agent_over_stdio_works_in_the_project_it_was_started_in(
     assert marks == {"heron of the shop": "main", "heron at large": None}
     (named,) = ask(home, recall, options=("--project", "github.com/acme/shop"))
     assert heron(named) == ["heron at large", "heron of the shop"]
+
+
+def test_a_new_repository_is_known_by_its_first_commit_as_soon_as_there_is_one(home: Path) -> None:
+    where = repository(home / "new", commit="")
+    assert project_of(where) == Project(str(where), "main")
+    (where / "file").write_text("first")
+    git(where, "add", ".")
+    git(where, "commit", "-qm", "first")
+    found = project_of(where)
+    assert found is not None and found.name.startswith("git:")
+    git(where, "pack-refs", "--all")
+    assert project_of(where) == found

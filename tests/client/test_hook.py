@@ -119,7 +119,9 @@ def test_without_a_server_the_end_of_a_session_is_spooled(data: Path, tmp_path: 
     done = ran(tmp_path / "else", json.dumps(event).encode(), "--data", str(data), "--space=work")
     assert (done.returncode, done.stdout, done.stderr) == (0, b"", b"")
     (file,) = (data / files.INBOX).iterdir()
-    assert json.loads(file.read_bytes()) == {"version": 1, "space": "work", "event": event}
+    assert json.loads(file.read_bytes()) == {
+        "version": 1, "space": "work", "event": event, "environ": {"COMMONPLACE_PROJECT": "-"},
+    }  # fmt: skip
     assert file.stat().st_mode & 0o077 == 0
 
 

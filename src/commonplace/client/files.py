@@ -14,6 +14,7 @@ INBOX = "inbox"
 STARTS = "starts"
 SESSIONS = "sessions"
 """Notes on how far the transcript of each session was read."""
+PROJECT = "COMMONPLACE_PROJECT"
 
 
 def data_directory(given: str | None) -> str:
@@ -29,7 +30,9 @@ def spool(data: str, space: str, event: Mapping[str, Any]) -> str:
     name = f"{time.time_ns():020d}-{os.getpid()}-{os.urandom(4).hex()}.json"
     path = os.path.join(folder, name)  # noqa: PTH118
     part = f"{path}.part"
-    written = json.dumps({"version": 1, "space": space, "event": event}).encode()
+    environ = {PROJECT: os.environ[PROJECT]} if os.environ.get(PROJECT) else {}
+    spooled = {"version": 1, "space": space, "event": event, "environ": environ}
+    written = json.dumps(spooled).encode()
     descriptor = os.open(part, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600)
     try:
         with os.fdopen(descriptor, "wb") as stream:
@@ -55,8 +58,12 @@ def _sync_folder(folder: str) -> None:
         os.close(descriptor)
 
 
-def start_file(data: str, space: str, cwd: str) -> str:
-    """Return the file with the prepared context for sessions in a working directory."""
-    key = f"{space}\0{os.path.realpath(cwd)}".encode("utf-8", "surrogatepass")
+def start_file(data: str, space: str, cwd: str, project: str = "") -> str:
+    """Return the file with the prepared context for sessions in a working directory.
+
+    `project` is the one that the agent's variable names, if any; `-` means none.
+    """
+    parts = [space, os.path.realpath(cwd), *([project] if project not in ("", "-") else [])]
+    key = "\0".join(parts).encode("utf-8", "surrogatepass")
     name = hashlib.sha256(key).hexdigest()[:32]
     return os.path.join(data, STARTS, f"{name}.json")  # noqa: PTH118

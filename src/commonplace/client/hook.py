@@ -245,8 +245,10 @@ def _from_files(data: str, space: str, event: Mapping[str, Any]) -> str:
         files.spool(data, space, event)
     if name != START or not isinstance(event.get("cwd"), str):
         return ""
+    project = os.environ.get(files.PROJECT, "").strip()
+    prepared = files.start_file(data, space, event["cwd"], project)
     try:
-        with open(files.start_file(data, space, event["cwd"]), encoding="utf-8") as file:  # noqa: PTH123
+        with open(prepared, encoding="utf-8") as file:  # noqa: PTH123
             return _json(json.load(file))
     except (OSError, ValueError):
         return ""

@@ -26,12 +26,14 @@ from commonplace.client.files import SESSIONS
 from commonplace.engine import checks
 from commonplace.engine.binding import engine_call, lease
 from commonplace.engine.content.conversations import Line
+from commonplace.engine.content.projects import Project
 from commonplace.engine.maintenance import purged_refs
 from commonplace.engine.maintenance.outside import TRANSCRIPTS
 from commonplace.engine.model import Origin
 from commonplace.errors import CommonplaceError, Conflict, InvalidInput
 from commonplace.platform import ignoring, review
 from commonplace.platform.exclusive import after_commit, exclusive
+from commonplace.platform.projects import NONE
 from commonplace.platform.transcript_lines import conversation_of, line_of
 from commonplace.storage.directories import make_private, replacing
 from commonplace.transcripts.formats import FORMATS, client_of
@@ -68,34 +70,45 @@ class Note:
     beginning: str = ""
     """A digest of the file's first bytes, to detect a replaced file."""
     seen_at: float = 0.0
+    project: str = ""
+    """The project that a variable of the agent names, if any."""
 
 
-def note_start(memory: Commonplace, transcript: str, cwd: str, session: str) -> None:
+def note_start(
+    memory: Commonplace, transcript: str, cwd: str, session: str, project: str = ""
+) -> None:
     """Create the note of a session at its start, so that a killed session is read to its end."""
     if memory.library.read_only or not _is_transcript_name(transcript):
         return
     known = read_note(memory, transcript) or Note(transcript)
-    _write_note(memory, replace(known, cwd=cwd, session=session, seen_at=time.time()))
+    noted = replace(known, cwd=cwd, session=session, seen_at=time.time(), project=project)
+    _write_note(memory, noted)
 
 
-def capture(memory: Commonplace, transcript: str, cwd: str = "", session: str = "") -> int:
-    """Store the new lines of a transcript; return their number."""
+def capture(
+    memory: Commonplace, transcript: str, cwd: str = "", session: str = "", project: str = ""
+) -> int:
+    """Store the new lines of a transcript; return their number.
+
+    With `project`, they belong to it instead of to the project of their directory.
+    """
     path = Path(transcript)
     if memory.library.read_only or not _is_transcript_name(transcript) or not path.is_file():
         return 0
     try:
-        return _capture(memory, transcript, cwd, session)
+        return _capture(memory, transcript, cwd, session, project)
     except FileNotFoundError:  # another process has read a plugin's copy, and deleted it
         return 0
 
 
-def _capture(memory: Commonplace, transcript: str, cwd: str, session: str) -> int:
+def _capture(memory: Commonplace, transcript: str, cwd: str, session: str, project: str) -> int:
     path = Path(transcript)
     client = client_of(path)
     if client is None:
         return 0
     beginning = _beginning(path)
     note = read_note(memory, transcript) or Note(transcript, cwd, session)
+    project = project or note.project
     # A plugin writes all its lines anew each time, and earlier ones may have become shorter.
     same = beginning != "" and beginning == note.beginning and not is_copy(memory, path)
     offset = note.offset if same and note.offset <= path.stat().st_size else 0
@@ -106,10 +119,11 @@ def _capture(memory: Commonplace, transcript: str, cwd: str, session: str) -> in
         placed = (each if each.cwd else replace(each, cwd=cwd) for each in reading.records)
         wanted = [each for each in placed if not ignoring.is_ignored(each.cwd)]
         for at in range(0, len(wanted), BATCH):
-            stored += _store(memory, wanted[at : at + BATCH])
+            stored += _store(memory, wanted[at : at + BATCH], project)
         offset = reading.offset
         after = replace(note, offset=offset, beginning=beginning, cwd=note.cwd or cwd,
-                        session=note.session or session, seen_at=time.time())  # fmt: skip
+                        session=note.session or session, seen_at=time.time(),
+                        project=project)  # fmt: skip
         if after.offset != note.offset or after.beginning != note.beginning:
             _note_after_commit(memory, after)
         if path.suffix == ".json":
@@ -117,7 +131,9 @@ def _capture(memory: Commonplace, transcript: str, cwd: str, session: str) -> in
     return stored
 
 
-def capture_again(memory: Commonplace, transcript: str, cwd: str = "", session: str = "") -> None:
+def capture_again(
+    memory: Commonplace, transcript: str, cwd: str = "", session: str = "", project: str = ""
+) -> None:
     """Read a transcript again soon, in the background.
 
     This is needed because Claude Code calls its Stop hook before it writes the lines of the turn.
@@ -130,7 +146,7 @@ def capture_again(memory: Commonplace, transcript: str, cwd: str = "", session: 
             for seconds in REREAD_PAUSES:
                 time.sleep(seconds)
                 with lease(memory):  # fails if the library is closed
-                    capture(memory, transcript, cwd, session)
+                    capture(memory, transcript, cwd, session, project)
         except (CommonplaceError, OSError) as error:
             log.info("a transcript is not read again now", extra={"why": str(error)})
         finally:
@@ -247,25 +263,25 @@ def _beginning(path: Path) -> str:
     return hashlib.sha256(first).hexdigest() if len(first) == BEGINNING or b"\n" in first else ""
 
 
-def _store(memory: Commonplace, records: Sequence[Record]) -> int:
+def _store(memory: Commonplace, records: Sequence[Record], project: str = "") -> int:
     """Store the new records in their order, in one transaction; if one is refused, each in its
     own."""
     try:
-        return _store_batch(memory, records)
+        return _store_batch(memory, records, project)
     except (InvalidInput, Conflict) as error:
         if len(records) == 1:
             log.warning("a line of a transcript is not stored", extra={"why": error.message})
             return 0
-        return sum(_store(memory, [each]) for each in records)
+        return sum(_store(memory, [each], project) for each in records)
 
 
-def _store_batch(memory: Commonplace, records: Sequence[Record]) -> int:
+def _store_batch(memory: Commonplace, records: Sequence[Record], project: str) -> int:
     everywhere = memory.within(None)  # each line gets the labels of its own working directory
     origin = Origin(user=memory.origin.user, client=records[0].client if records else "",
                     tool="capture", session=records[0].session if records else "")  # fmt: skip
     added = 0
     with exclusive(everywhere, "capture", origin):
-        lines = [(each, line) for each in records for line in _lines(each)]
+        lines = [(each, line) for each in records for line in _lines(each, project)]
         refs = [line.ref or "" for _, line in lines]
         known = engine_call(everywhere, review.known_refs, refs)
         known |= engine_call(everywhere, purged_refs.among, set(refs) - known)
@@ -282,9 +298,12 @@ def _store_batch(memory: Commonplace, records: Sequence[Record]) -> int:
     return added
 
 
-def _lines(record: Record) -> Iterator[Line]:
+def _lines(record: Record, project: str) -> Iterator[Line]:
     """Yield the record as messages; a record that exceeds the length limit is split."""
     whole = line_of(record)
+    if project:
+        named = Project("" if project == NONE else project, record.branch)
+        whole = replace(whole, tags=named.labels)
     text = _SURROGATE.sub("\N{REPLACEMENT CHARACTER}", whole.text.replace("\0", ""))
     ref = whole.ref or ""
     if len(ref) > checks.REF_CHARS - 10:

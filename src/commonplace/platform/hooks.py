@@ -19,7 +19,7 @@ from commonplace.client import files
 from commonplace.engine.content.projects import Project
 from commonplace.errors import CommonplaceError, InvalidInput, NotFound
 from commonplace.platform import capture, compaction, session_context
-from commonplace.platform.projects import project_of
+from commonplace.platform.projects import named_project, project_of_session
 from commonplace.storage import locking
 from commonplace.storage.directories import make_private, replacing
 
@@ -87,68 +87,82 @@ def only_reads(given: Mapping[str, Any]) -> bool:
 
 
 def answer(
-    memory: Commonplace, given: Mapping[str, Any], *, capturing: bool = True
+    memory: Commonplace,
+    given: Mapping[str, Any],
+    *,
+    capturing: bool = True,
+    environ: Mapping[str, str] | None = None,
 ) -> dict[str, Any] | None:
     """Handle an event; return the JSON output with context for the model, or None.
 
     The result is None for an unknown event and for events of sub-agents. Without `capturing` no
-    transcript is read, since the event may come from another machine.
+    transcript is read, since the event may come from another machine. `environ` has the variables
+    of the agent; by default those of this process.
     """
     event = read(given)
     if event.agent:
         return None
-    here = _project_memory(memory, event)
+    here, project = _project_memory(memory, event, environ), named_project(environ)
     if event.name in STARTS:
-        return _start(here, event, capturing)
+        return _start(here, event, capturing, project)
     if event.name in PROMPTS:
         if event.source not in PEOPLE:
             return None
         return _envelope(event.name, session_context.at_prompt(here, event.prompt, event.session))
     if event.name in ENDS and capturing and event.transcript:
-        capture.capture(here, event.transcript, event.cwd, event.session)
+        capture.capture(here, event.transcript, event.cwd, event.session, project)
         if event.name in BEFORE_COMPACTION:
             compaction.keep_checkpoint(here, event.transcript, event.cwd, event.session)
         capture.drop_copy(here, event.transcript)
         if event.name in TURN_ENDS:
-            capture.capture_again(here, event.transcript, event.cwd, event.session)
+            capture.capture_again(here, event.transcript, event.cwd, event.session, project)
     if event.name in AFTER_COMPACTION:
         summary = event.given.get("compact_summary", event.given.get("summary"))
         compaction.drop_summarised(here, event.session, str(summary or ""))
     if event.name in ENDS and event.cwd:
-        _store_start_context(here, event, _envelope(STARTS[0], session_context.at_start(here)))
+        envelope = _envelope(STARTS[0], session_context.at_start(here))
+        _store_start_context(here, event, project, envelope)
     return None
 
 
-def _start(memory: Commonplace, event: Event, capturing: bool) -> dict[str, Any] | None:
+def _start(
+    memory: Commonplace, event: Event, capturing: bool, project: str
+) -> dict[str, Any] | None:
     """Read the rest of killed sessions' transcripts, record this session, and return its
     context."""
     if capturing:
         capture.catch_up(memory, besides=event.transcript)
         if event.transcript:
-            capture.note_start(memory, event.transcript, event.cwd, event.session)
-    since = _last_start_or_stop(memory, event.cwd)
+            capture.note_start(memory, event.transcript, event.cwd, event.session, project)
+    since = _last_start_or_stop(memory, event.cwd, project)
     context = session_context.at_start(memory, since=since, session=event.session)
     envelope = _envelope(event.name, context)
-    _store_start_context(memory, event, envelope)
+    _store_start_context(memory, event, project, envelope)
     return envelope
 
 
-def _last_start_or_stop(memory: Commonplace, cwd: str) -> datetime | None:
+def _last_start_or_stop(memory: Commonplace, cwd: str, project: str) -> datetime | None:
     """Return when a session in this directory last started or stopped; None if that is unknown."""
-    file = Path(files.start_file(str(memory.library.path), memory.name, cwd)) if cwd else None
     try:
-        return None if file is None else datetime.fromtimestamp(file.stat().st_mtime, UTC)
+        state = _start_file(memory, cwd, project).stat() if cwd else None
     except OSError:
         return None
+    return None if state is None else datetime.fromtimestamp(state.st_mtime, UTC)
 
 
-def _project_memory(memory: Commonplace, event: Event) -> Commonplace:
+def _start_file(memory: Commonplace, cwd: str, project: str) -> Path:
+    return Path(files.start_file(str(memory.library.path), memory.name, cwd, project))
+
+
+def _project_memory(
+    memory: Commonplace, event: Event, environ: Mapping[str, str] | None
+) -> Commonplace:
     """Return the memory as seen from the event's project: outside of one, only global memories."""
     if not event.cwd:
         return memory
     try:
-        found = project_of(event.cwd, any_directory=True)
-    except (InvalidInput, OSError, ValueError):
+        found = project_of_session(event.cwd, environ)
+    except (OSError, ValueError):
         found = None
     return memory.within(found or Project(""))
 
@@ -166,7 +180,7 @@ def _envelope(name: str, context: str) -> dict[str, Any] | None:
 
 
 def _store_start_context(
-    memory: Commonplace, event: Event, envelope: Mapping[str, Any] | None
+    memory: Commonplace, event: Event, project: str, envelope: Mapping[str, Any] | None
 ) -> None:
     """Store the context for the next session that starts in this directory.
 
@@ -174,8 +188,7 @@ def _store_start_context(
     """
     if not event.cwd or memory.library.read_only:
         return
-    data = memory.library.path
-    file = Path(files.start_file(str(data), memory.name, event.cwd))
+    file = _start_file(memory, event.cwd, project)
     with contextlib.suppress(OSError):  # the hook's output does not depend on this file
         if envelope is None:
             file.unlink(missing_ok=True)
@@ -205,8 +218,8 @@ def take_in(data: Path, memory_of: Callable[[str], Commonplace]) -> int:
     with contextlib.suppress(locking.Busy), locking.file_lock(folder / "lock"):
         for file in sorted(folder.glob("*.json")):
             try:
-                space, event = _spooled(file)
-                answer(memory_of(space), event)
+                space, event, environ = _spooled(file)
+                answer(memory_of(space), event, environ=environ)
             except (InvalidInput, NotFound) as error:
                 log.warning("a spooled hook event is refused", extra={"why": error.message})
                 file.replace(file.with_suffix(".refused"))
@@ -224,12 +237,14 @@ def take_in(data: Path, memory_of: Callable[[str], Commonplace]) -> int:
     return done
 
 
-def _spooled(file: Path) -> tuple[str, Mapping[str, Any]]:
-    """Return the space and the event in a spooled file."""
+def _spooled(file: Path) -> tuple[str, Mapping[str, Any], Mapping[str, str] | None]:
+    """Return the space and the event in a spooled file, and the variables of its agent."""
     try:
         found = json.loads(file.read_bytes())
     except (ValueError, RecursionError):
         found = None
     if not isinstance(found, dict) or not isinstance(found.get("event"), dict):
         raise InvalidInput(f"{file.name} holds no hook event.")
-    return str(found.get("space", "")), found["event"]
+    given = found.get("environ")  # older releases did not store it
+    environ = {name: str(each) for name, each in given.items()} if isinstance(given, dict) else None
+    return str(found.get("space", "")), found["event"], environ

@@ -50,11 +50,12 @@ def project_of(
     environ: Mapping[str, str] | None = None,
     *,
     any_directory: bool = False,
+    with_settings: bool = True,
 ) -> Project | None:
     """Return the project of a working directory; None if memories stored there are global.
 
     With `any_directory`, a directory outside of repositories is a project named by its path. The
-    home directory is global.
+    home directory is global. Without `with_settings`, settings files are ignored.
     """
     environ = os.environ if environ is None else environ
     where = Path(os.path.realpath(directory))
@@ -65,12 +66,32 @@ def project_of(
     branch = _branch(repository) if repository else ""
     if given := environ.get(VARIABLE, "").strip():
         return None if given == NONE else Project(given, branch)
-    for parent in upward:
+    for parent in upward if with_settings else ():
         if (name := _settings_name(parent / SETTINGS_FILE)) is not None:
             return Project(name, branch)
     if repository is not None:
         return Project(_repository_name(str(_shared_git_directory(repository))), branch)
     return Project(_short(str(where))) if any_directory and where not in outside else None
+
+
+def project_of_session(
+    directory: str | Path, environ: Mapping[str, str] | None = None
+) -> Project | None:
+    """Return the project of an agent's session; None if it is global.
+
+    An invalid name in a settings file or variable is ignored, since nobody would see the error, and
+    what was said in one project must not be found in all.
+    """
+    try:
+        return project_of(directory, environ, any_directory=True)
+    except InvalidInput:
+        return project_of(directory, {}, any_directory=True, with_settings=False)
+
+
+def named_project(environ: Mapping[str, str] | None = None) -> str:
+    """Return the project that the variable names, or `NONE`; empty if it names no valid one."""
+    given = (os.environ if environ is None else environ).get(VARIABLE, "").strip()
+    return given if len(given) <= NAME_CHARS else ""
 
 
 def _settings_name(path: Path) -> str | None:
@@ -139,7 +160,7 @@ def _repository_name(common: str) -> str:
     remote = normalised(_origin(Path(common) / "config"))
     if remote:
         return _short(remote)
-    root = _root_commit(common)
+    root = _root_commit(common) if _has_refs(common) else ""
     return f"git:{root}" if root else _short(str(Path(common).parent))
 
 
@@ -179,6 +200,12 @@ def normalised(url: str) -> str:
     if host in CASELESS:
         path = path.lower()
     return f"{host}/{path}" if host and path else ""
+
+
+def _has_refs(common: str) -> bool:
+    """Return whether a repository has a branch or tag, and so a commit; a new one has none yet."""
+    packed = (Path(common) / "packed-refs").exists()
+    return packed or any(names for _, _, names in os.walk(Path(common) / "refs"))
 
 
 @lru_cache(maxsize=256)

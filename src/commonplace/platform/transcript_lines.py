@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import time
 from functools import lru_cache
 
 from commonplace.engine.content.conversations import Line
 from commonplace.engine.content.projects import Project
-from commonplace.errors import InvalidInput
-from commonplace.platform.projects import project_of
+from commonplace.platform.projects import project_of_session
 from commonplace.transcripts.record import Record
 
 TRUST = "inferred"
+PROJECT_SECONDS = 2.0  # how long the project of a directory is taken as unchanged
 
 
 def conversation_of(record: Record) -> str:
@@ -41,14 +42,15 @@ def labels_of(cwd: str, branch: str) -> tuple[str, ...]:
 
     Environment variables of this process are ignored, since the line comes from another session.
     """
-    name = _project(cwd) if cwd else ""
+    name = _project(cwd, int(time.monotonic() / PROJECT_SECONDS)) if cwd else ""
     return Project(name, branch).labels
 
 
 @lru_cache(maxsize=1_024)
-def _project(cwd: str) -> str:
+def _project(cwd: str, _period: int) -> str:
+    """Return the project's name; a server that runs for long sees when it changes."""
     try:
-        found = project_of(cwd, {}, any_directory=True)
-    except (InvalidInput, OSError, ValueError):
+        found = project_of_session(cwd, {})
+    except (OSError, ValueError):
         return ""
     return found.name if found else ""

@@ -371,7 +371,8 @@ def hook(call: Call, **event: Any) -> str:
 
     # The path of a transcript is valid on this machine only, so calls with a credential read none.
     local = not call.caller.credential
-    envelope = hooks.answer(call.memory, event, capturing=local)
+    environ = call.request_info.environ
+    envelope = hooks.answer(call.memory, event, capturing=local, environ=environ)
     return "" if envelope is None else as_json(envelope)
 
 
