@@ -417,3 +417,26 @@ def test_a_new_repository_is_known_by_its_first_commit_as_soon_as_there_is_one(h
     assert found is not None and found.name.startswith("git:")
     git(where, "pack-refs", "--all")
     assert project_of(where) == found
+
+
+def test_recall_for_a_hook_leaves_other_projects_out(
+    home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COMMONPLACE_DATA", str(home / "data"))
+    monkeypatch.setenv("COMMONPLACE_EMBEDDING", "none")
+    shop, bank = home / "shop", home / "bank"
+    for where in (shop, bank):
+        where.mkdir()
+        (where / ".commonplace.toml").write_text(f"project = '{where.name}'")
+        command(where, "remember", f"The heron nests at the {where.name}")
+    command(home, "remember", "The heron nests at home")
+
+    def recalled(where: Path, given: str) -> str:
+        words = [sys.executable, "-m", "commonplace.cli", "hook", "recall"]
+        return subprocess.run(words, cwd=where, input=given, capture_output=True, text=True).stdout
+
+    prompt = "Where does the heron nest?"
+    for given in (recalled(shop, prompt),
+                  recalled(home, json.dumps({"prompt": prompt, "cwd": str(shop)}))):  # fmt: skip
+        assert "at the shop" in given and "at home" in given and "at the bank" not in given
+    assert "at home" in (said := recalled(tmp_path, prompt)) and "at the shop" not in said

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import sys
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from commonplace.cli import asking
 from commonplace.cli.options import Data, Embedding, Space, option
+from commonplace.engine.content.projects import Project
 from commonplace.errors import CommonplaceError, NotFound
 
 INPUT_BYTES = 1_048_576
@@ -40,10 +42,11 @@ def recall(
     The prompt comes on standard input: as text, or as the JSON of a hook's event (`prompt`,
     `hook_event_name`). The exit code is always 0, so that the agent continues.
     """
-    prompt, starts = _event(sys.stdin.buffer.read(INPUT_BYTES))
+    prompt, starts, cwd = _event(sys.stdin.buffer.read(INPUT_BYTES))
     try:
         asked = {"prompt": prompt, "start": start or starts, "tokens": tokens}
-        found = asking.answer("hook recall", asked, data, space, embedding)["text"]
+        here = _project(cwd)
+        found = asking.answer("hook recall", asked, data, space, embedding, here)["text"]
     except NotFound:
         return  # there is no data directory yet
     except CommonplaceError as error:
@@ -53,18 +56,29 @@ def recall(
         sys.stdout.write(found + "\n")
 
 
-def _event(given: bytes) -> tuple[str, bool]:
-    """Return the prompt of an event, and whether a session starts."""
+def _event(given: bytes) -> tuple[str, bool, str]:
+    """Return the prompt of an event, whether a session starts, and its working directory."""
     text = given.decode("utf-8", "replace").replace("\0", "")
     try:
         event: Any = json.loads(text)
     except (ValueError, RecursionError):
-        return text, False
+        return text, False, ""
     if not isinstance(event, dict):
-        return event if isinstance(event, str) else text, False
-    prompt = event.get("prompt")
+        return event if isinstance(event, str) else text, False, ""
+    prompt, cwd = event.get("prompt"), event.get("cwd")
     asked = prompt if isinstance(prompt, str) else ""
-    return asked.encode("utf-8", "replace").decode(), event.get("hook_event_name") in STARTS
+    starts = event.get("hook_event_name") in STARTS
+    return asked.encode("utf-8", "replace").decode(), starts, cwd if isinstance(cwd, str) else ""
+
+
+def _project(cwd: str) -> Project:
+    """Return the project of a session, as for other hooks: outside of one, only global memories."""
+    from commonplace.platform.projects import project_of_session
+
+    try:
+        return project_of_session(cwd or Path.cwd()) or Project("")
+    except (OSError, ValueError):  # the directory was deleted, or its name is not valid
+        return Project("")
 
 
 GROUPS = {"hook": hook}
