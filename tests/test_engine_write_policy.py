@@ -94,6 +94,20 @@ def test_secrets_in_tags_refs_and_sources_are_found_and_purged(allowing: Commonp
     assert engine_call(allowing, secret_scan.scan) == []
 
 
+def test_an_attribute_that_is_a_secret_by_its_name_is_masked_and_purged(
+    memory: Commonplace, allowing: Commonplace
+) -> None:
+    attrs = {"login": {"user": "ann", "password": "hunter2pass"}, "port": "8080"}
+    masked = {"login": {"user": "ann", "password": "[masked: password]"}, "port": "8080"}
+    assert memory.remember("x", attrs=attrs).attrs == masked
+    assert engine_call(memory, secret_scan.scan) == []
+    held = allowing.remember("x", attrs=attrs)
+    assert {each.id for each in engine_call(allowing, secret_scan.scan)} == {held.id}
+    _, copies = engine_call(allowing, secret_scan.purge_secrets, [held.id])
+    assert allowing.get(copies[held.id]).attrs == masked
+    assert engine_call(allowing, secret_scan.scan) == []
+
+
 def test_what_is_no_text_is_stored_as_it_is(memory: Commonplace) -> None:
     data = b"\x89PNG\0" + TOKEN.encode()
     made = memory.artifacts.create(data, path="p.png", media_type="image/png")

@@ -93,6 +93,23 @@ def test_texts_in_a_json_value_are_masked_wherever_they_stand() -> None:
     assert kinds == ["password"]
 
 
+@pytest.mark.parametrize(("name", "text", "masked"), [
+    ("password", "hunter2pass", "[masked: password]"),
+    ("db_password", "correct-horse-battery", "[masked: password]"),
+    ("api_key", "8f3Kq92LmZx07Tbv", "[masked: key]"),
+    ("clientSecret", "8f3Kq92LmZx07Tbv", "[masked: key]"),
+    ("secret", "password: hunter2", "password: [masked: password]"),
+    ("password", "[masked: password]", "[masked: password]"),
+    ("password", "changeme", "changeme"),
+    ("password_hint", "hunter2pass", "[masked: password]"),
+    ("token_count", "12345678901234567890ab", "12345678901234567890ab"),
+    ("password_file", "/etc/pass2word", "/etc/pass2word"),
+    ("name", "hunter2pass", "hunter2pass"),
+])  # fmt: skip
+def test_a_value_in_json_is_a_secret_by_its_name(name: str, text: str, masked: str) -> None:
+    assert secrets.mask_values({"a": [{name: text}]})[0] == {"a": [{name: masked}]}
+
+
 @pytest.mark.parametrize(
     "text",
     ["a" * 200_000, "password: " * 20_000, "key=" * 50_000, "://a:" * 40_000,

@@ -134,16 +134,26 @@ def mask_values(value: Any) -> tuple[Any, list[str]]:
         return mask(value)
     kinds: list[str] = []
 
-    def each(inner: Any) -> Any:
-        masked, found = mask_values(inner)
+    def each(inner: Any, name: str = "") -> Any:
+        masked, found = _mask_named(name, inner) if isinstance(inner, str) else mask_values(inner)
         kinds.extend(found)
         return masked
 
     if isinstance(value, dict):
-        return {name: each(inner) for name, inner in value.items()}, kinds
+        return {name: each(inner, str(name)) for name, inner in value.items()}, kinds
     if isinstance(value, list | tuple):
         return [each(inner) for inner in value], kinds
     return value, kinds
+
+
+def _mask_named(name: str, text: str) -> tuple[str, list[str]]:
+    """Mask the secrets in a text, which may be one because of its name, such as `password`."""
+    if not _SECRET_NAME.compiled.search(name):
+        return mask(text)
+    lead = f'"{name}":"'
+    first, last = len(lead), len(lead) + len(text)
+    found = [each for each in find(f'{lead}{text}"') if first <= each.start and each.stop <= last]
+    return _masked(text, [Secret(start - first, stop - first, kind) for start, stop, kind in found])
 
 
 def marks(text: str) -> list[str]:
@@ -202,6 +212,12 @@ _PLAIN = frozenset(
 )
 # Code that computes the value instead of the value: a call, an attribute, a subscript, a type.
 _CODE = _Pattern(r"[A-Za-z_][\w.]*[(\[]|^[a-z_]+(?:\.[A-Za-z_]\w*)+$|^[A-Z][a-z]+\[|[{}]|::|->|=>")
+# Names of values in JSON that may be secrets.
+_SECRET_NAME = _Pattern(
+    r"passw|passphrase|passcode|pwd|kennwort|secret|token|credential"
+    r"|(?:api|access|private|auth|account|signing|encryption|client|service)[_. -]?key",
+    re.IGNORECASE,
+)
 _NOT_SECRET_NAME = _Pattern(
     r"public|hash|digest|checksum|fingerprint|ids?$|names?$|count|length|size|file|path|ttl|expir"
     r"|limit|usage|used|policy|field|label|input|rotation|version|budget|column|format|prefix|suffix"
