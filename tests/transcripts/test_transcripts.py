@@ -410,3 +410,20 @@ def test_lines_of_our_opencode_plugin_have_the_ids_of_its_database(tmp_path: Pat
 )
 def test_what_is_private_or_of_the_client_is_left_out(text: str, left: str) -> None:
     assert said_by_user(text) == left
+
+
+@pytest.mark.parametrize("form", ["cursor", "vscode", "codex"])
+def test_a_line_is_the_same_before_and_after_its_line_end_is_written(
+    tmp_path: Path, form: str
+) -> None:
+    said = {
+        "cursor": {"role": "user", "message": {"content": [{"type": "text", "text": "Hi"}]}},
+        "vscode": {"type": "user.message", "data": {"content": "Hi"}},
+        "codex": {"type": "message", "role": "user", "content": [{"text": "Hi"}]},
+    }[form]
+    file = tmp_path / "a.jsonl"
+    file.write_text(json.dumps(said))
+    (before,) = FORMATS[form].read(file).records
+    file.write_text(json.dumps(said) + "\n" + json.dumps(said) + "\n")
+    after = FORMATS[form].read(file).records
+    assert [each.id == before.id for each in after] == [True, False]

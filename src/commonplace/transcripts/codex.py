@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from commonplace.transcripts.lines import first_objects, json_lines
+from commonplace.transcripts.lines import first_objects, json_lines, without_line_end
 from commonplace.transcripts.noise import said_by_user, without_private
 from commonplace.transcripts.record import (
     Reading,
@@ -37,9 +37,11 @@ def read(path: Path, offset: int = 0, most: int | None = None) -> Reading:
     source = meta.get("source")
     skipped = isinstance(source, dict) and ("subagent" in source or "subAgent" in source)
     records: list[Record] = []
+    unended = without_line_end(path)
     for value, line, end in json_lines(path, offset, most):
         offset = end
-        if value and not skipped and (record := _record(value, line, end, meta, path)):
+        place = end + (end == unended)  # the same before and after the line's end is written
+        if value and not skipped and (record := _record(value, line, place, meta, path)):
             records.append(record)
     return Reading(records, offset)
 
@@ -53,7 +55,7 @@ def _meta(path: Path) -> dict[str, Any]:
 
 
 def _record(
-    value: dict[str, Any], line: bytes, end: int, meta: dict[str, Any], path: Path
+    value: dict[str, Any], line: bytes, place: int, meta: dict[str, Any], path: Path
 ) -> Record | None:
     item = mapping_of(value.get("payload")) if value.get("type") == "response_item" else value
     role = item.get("role")
@@ -66,7 +68,7 @@ def _record(
     session = text_of(meta.get("session_id")) or text_of(meta.get("id")) or path.stem
     at = moment(value.get("timestamp"))
     # without a time, two equal lines are told apart by their offsets, which never change
-    known = line_id(session, line) if at else line_id(session, str(end), line)
+    known = line_id(session, line) if at else line_id(session, str(place), line)
     branch = text_of(mapping_of(meta.get("git")).get("branch"))
     return Record(
         CLIENT, session, role, text, known, at or moment(meta.get("timestamp")),

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from commonplace.transcripts.lines import json_lines
+from commonplace.transcripts.lines import json_lines, without_line_end
 from commonplace.transcripts.noise import said_by_user, without_private
 from commonplace.transcripts.record import (
     Reading,
@@ -40,6 +40,7 @@ def recognises(first: list[dict[str, Any]]) -> bool:
 def read(path: Path, offset: int = 0, most: int | None = None) -> Reading:
     """Read the records after an offset of an agent's file, whose lines have no times and ids."""
     session, records = path.stem, []
+    unended = without_line_end(path)  # a line has the same id before and after its line end
     for value, line, end in json_lines(path, offset, most):
         offset = end
         role = value.get("role")
@@ -51,7 +52,7 @@ def read(path: Path, offset: int = 0, most: int | None = None) -> Reading:
             said_by_user(part) if role == "user" else without_private(part) for part in parts
         )
         if text:
-            identity = line_id(session, str(end), line)
+            identity = line_id(session, str(end + (end == unended)), line)
             records.append(Record(CLIENT, session, role, text, identity))
     return Reading(records, offset)
 

@@ -37,6 +37,14 @@ def json_lines(
                 return
 
 
+def without_line_end(path: Path) -> int:
+    """Return the size of a file whose last line has no line end yet; 0 for any other file."""
+    with path.open("rb") as stream:
+        size = stream.seek(0, 2)
+        stream.seek(max(0, size - 1))
+        return size if stream.read(1) not in (b"", b"\n") else 0
+
+
 def first_objects(path: Path, count: int) -> list[dict[str, Any]]:
     """Return the objects of the first `count` complete lines of a file; see `json_lines`."""
     found = []

@@ -9,7 +9,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from commonplace.transcripts.lines import first_objects, json_lines
+from commonplace.transcripts.lines import first_objects, json_lines, without_line_end
 from commonplace.transcripts.noise import said_by_user, without_private
 from commonplace.transcripts.record import (
     Reading,
@@ -40,7 +40,7 @@ def read(path: Path, offset: int = 0, most: int | None = None) -> Reading:
     start = mapping_of(first.get("data")) if first.get("type") == _START else {}
     place = mapping_of(start.get("context"))
     session = text_of(start.get("sessionId")) or path.stem
-    found = []
+    found, unended = [], without_line_end(path)
     for value, line, end in json_lines(path, offset, most):
         offset = end
         role = _ROLES.get(value.get("type"))
@@ -49,7 +49,9 @@ def read(path: Path, offset: int = 0, most: int | None = None) -> Reading:
         content = text_of(mapping_of(value.get("data")).get("content"))
         text = said_by_user(content) if role == "user" else without_private(content)
         if text:
-            identity = text_of(value.get("id")) or line_id(session, str(end), line)
+            identity = text_of(value.get("id")) or line_id(
+                session, str(end + (end == unended)), line
+            )
             found.append(Record(
                 CLIENT, session, role, text, f"{session}:{identity}",
                 moment(value.get("timestamp")), text_of(place.get("cwd")),
