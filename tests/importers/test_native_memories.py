@@ -9,6 +9,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -204,3 +205,22 @@ def test_a_file_that_was_purged_is_not_kept_again(memory: Commonplace, home: Pat
     memory.purge(one.id)
     seen = native.look(memory, usual(home))
     assert seen.added == [] and "purged" in seen.skipped[0]
+
+
+def test_a_file_that_cannot_be_read_keeps_no_other_from_being_guarded(
+    memory: Commonplace, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    native.look(memory, usual(home))
+    closed, changed = home / ".claude/CLAUDE.md", home / ".codex/memories/summary.md"
+    changed.write_text("Prefers long answers.")
+    opened = Path.open
+
+    def refuse(path: Path, *args: Any, **kwargs: Any) -> Any:
+        if path == closed:
+            raise PermissionError(13, "Permission denied", str(path))
+        return opened(path, *args, **kwargs)
+
+    monkeypatch.setattr(Path, "open", refuse)
+    report = native.look(memory, usual(home))
+    assert report.changed == [str(changed)] and report.gone == []
+    assert report.skipped == [f"{closed}: Permission denied"]

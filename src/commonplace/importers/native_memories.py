@@ -92,12 +92,21 @@ def look(memory: Commonplace, files: Sequence[Path]) -> Guarded:
         for path, content in contents.items():
             _store_file(memory, path, content, known.get(path), report)
         for path, one in known.items():
-            emptied = Path(path).is_file() and not Path(path).read_bytes().strip()
-            if (emptied or not Path(path).exists()) and GONE not in one.attrs:
+            if GONE not in one.attrs and _is_gone(Path(path)):
                 attrs = {**one.attrs, GONE: iso(datetime.now(UTC))}
                 memory.revise(one.id, attrs=attrs, origin=_OWN)
                 report.gone.append(path)
     return report
+
+
+def _is_gone(file: Path) -> bool:
+    """Return whether a file was deleted or emptied; a file that cannot be read is still there."""
+    try:
+        return not file.read_bytes().strip()
+    except (FileNotFoundError, NotADirectoryError):
+        return True
+    except OSError:
+        return False
 
 
 def _content(file: Path, report: Guarded) -> bytes | None:
