@@ -18,6 +18,8 @@ from commonplace.importers import csv_table, registry, storing
 from commonplace.importers.items import Item
 from commonplace.platform import lookup
 from commonplace.platform.capture import capture
+from commonplace.text.prose import Item as Recalled
+from commonplace.text.prose import envelope
 from importers.samples import SAMPLES, csv, lines, note
 
 
@@ -469,3 +471,26 @@ def test_an_import_reads_its_source_once_unless_it_is_large(
     monkeypatch.setattr(csv_table, "items", items)
     done = registry.run(memory, source, "csv", origin=storing.import_origin())
     assert done.added == 9 and len(times) == (1 if room else 2)
+
+
+def chat(folder: Path, *parts: Any) -> Path:
+    message = {"id": "m", "author": {"role": "user"},
+               "content": {"content_type": "multimodal_text", "parts": list(parts)}}  # fmt: skip
+    node = {"id": "m", "parent": None, "children": [], "message": message}
+    whole = [{"conversation_id": "c", "mapping": {"m": node}, "current_node": "m"}]
+    return note(folder / "conversations.json", json.dumps(whole))
+
+
+def test_what_is_private_or_recalled_is_not_imported_from_chatgpt(
+    tmp_path: Path, memory: Commonplace
+) -> None:
+    block = envelope([Recalled("id", "note", "a former memory")])
+    imported(memory, chat(tmp_path, f"Before <private>my diary</private> after\n{block}"))
+    assert [one[0] for one in contents(memory)] == ["Before  after"]
+
+
+def test_what_was_spoken_to_chatgpt_is_imported(tmp_path: Path, memory: Commonplace) -> None:
+    spoken = {"content_type": "audio_transcription", "text": "Plan a trip.", "direction": "in"}
+    recording = {"content_type": "real_time_user_audio_video_asset_pointer", "text": None}
+    imported(memory, chat(tmp_path, spoken, recording))
+    assert [one[0] for one in contents(memory)] == ["Plan a trip."]

@@ -8,6 +8,7 @@ from typing import Any
 
 from commonplace.importers.items import Item, Skipped, key_of, title_of
 from commonplace.importers.json_files import documents, heads
+from commonplace.transcripts.noise import without_private
 from commonplace.transcripts.record import joined, list_of, mapping_of, moment, text_of
 
 NAME = "chatgpt"
@@ -44,13 +45,20 @@ def _conversation(conversation: dict[str, Any]) -> Iterator[Item]:
             continue
         if message.get("recipient", "all") != "all":  # a call of a tool
             continue
-        text = joined(part for part in list_of(content.get("parts")) if isinstance(part, str))
+        text = joined(without_private(_said(part)) for part in list_of(content.get("parts")))
         if text:
             at = moment(message.get("create_time")) or moment(conversation.get("create_time"))
             yield Item(
                 key=text_of(message.get("id")) or key_of(identity, role, text),
                 text=text, occurred_at=at, conversation=f"{NAME}:{identity}", speaker=role,
             )  # fmt: skip
+
+
+def _said(part: Any) -> str:
+    """Return the text of a part; what was spoken is stored beside the recording."""
+    if mapping_of(part).get("content_type") == "audio_transcription":
+        return text_of(part.get("text"))
+    return text_of(part)
 
 
 def _visible_branch(conversation: dict[str, Any]) -> list[dict[str, Any]]:
