@@ -473,6 +473,26 @@ def test_an_import_reads_its_source_once_unless_it_is_large(
     assert done.added == 9 and len(times) == (1 if room else 2)
 
 
+@pytest.mark.parametrize(("name", "values"), [
+    ("jsonl", [{"id": "1", "memory": "Likes tea"}, {"id": "2", "memory": "Likes milk"}]),
+    ("commonplace", [{"id": "0197a2c4-7f6e-4b1c-9d53-2f8a6e4c1b77", "text": "Likes tea",
+                      "tags": ["memory"]}]),
+    ("commonplace", [{"text": "Likes tea", "attrs": {"id": 1, "memory": 2}}]),
+])  # fmt: skip
+def test_json_lines_are_not_taken_for_an_export_of_mem0(
+    tmp_path: Path, name: str, values: list[Any]
+) -> None:
+    assert registry.recognised(lines(tmp_path / "a.jsonl", *values)) == name
+
+
+def test_an_export_of_mem0_is_recognised_in_every_layout(tmp_path: Path) -> None:
+    one = {"id": "1", "memory": "Likes tea"}
+    for whole in ([one], {"results": [one]}, {"memories": [one]}, {"count": 1, "results": [one]}):
+        for indent in (None, 2):
+            file = note(tmp_path / "a.json", json.dumps(whole, indent=indent))
+            assert registry.recognised(file) == "mem0"
+
+
 def chat(folder: Path, *parts: Any) -> Path:
     message = {"id": "m", "author": {"role": "user"},
                "content": {"content_type": "multimodal_text", "parts": list(parts)}}  # fmt: skip

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from commonplace.engine.model import Link, Memory, iso
 from commonplace.importers.databases import first_with_tables
-from commonplace.importers.items import Item, Skipped, tags_of, title_of
+from commonplace.importers.items import Item, Skipped, tags_of
 from commonplace.importers.json_files import documents, heads
 from commonplace.storage.sqlite import foreign
 from commonplace.transcripts.record import list_of, mapping_of, moment, text_of
@@ -18,6 +19,7 @@ NAME = "mem0"
 TITLE = "mem0"
 _HISTORY = {"history": ("memory_id", "new_memory", "event", "created_at", "updated_at",
                         "is_deleted")}  # fmt: skip
+_FIELDS = tuple(re.compile(rb'"%s"\s*:' % name) for name in (b"memory", b"id"))
 _OWNERS = ("user_id", "agent_id", "run_id", "app_id", "actor_id")
 
 
@@ -26,11 +28,22 @@ def recognises(path: Path) -> bool:
     if _database(path) is not None:
         return True
     return any(
-        b'"memory"' in head and b'"id"' in head and head.lstrip()[:1] in (b"{", b"[")
+        all(field.search(head) for field in _FIELDS) and head.lstrip()[:1] in (b"{", b"[")
         and b'"mapping"' not in head
         for head in heads(path, "mem0.json")
-        if not head.lstrip().startswith(b'{"type"')
+        if not _is_json_lines(path, head)
     )  # fmt: skip
+
+
+def _is_json_lines(path: Path, head: bytes) -> bool:
+    """Return whether a file has a JSON object on each line; an export of mem0 is one document."""
+    if path.suffix.lower() in (".jsonl", ".ndjson") or head.lstrip().startswith(b'{"type"'):
+        return True
+    try:
+        first = json.loads(head.lstrip().partition(b"\n")[0])
+    except (ValueError, RecursionError):  # a document of several lines, or a longer line
+        return False
+    return isinstance(first, dict) and not isinstance(_listed(first), list)
 
 
 def items(path: Path) -> Iterator[Item | Skipped]:
@@ -43,11 +56,14 @@ def items(path: Path) -> Iterator[Item | Skipped]:
         if isinstance(document, Skipped):
             yield document
             continue
-        found = mapping_of(document)
-        listed = found.get("results", found.get("memories", document))
-        for value in map(mapping_of, list_of(listed)):
+        for value in map(mapping_of, list_of(_listed(document))):
             if item := _item(value):
                 yield item
+
+
+def _listed(document: Any) -> Any:
+    found = mapping_of(document)
+    return found.get("results", found.get("memories", document))
 
 
 def _database(path: Path) -> Path | None:
@@ -64,14 +80,15 @@ def _item(value: dict[str, Any]) -> Item | None:
     if not text.strip() or not identity:
         return None
     more = mapping_of(value.get("metadata"))
-    named = [*list_of(value.get("categories")), *list_of(more.get("tags"))]
+    named: Sequence[Any] = [*list_of(value.get("categories")), *list_of(more.get("tags"))]
     owners = {name: value[name] for name in _OWNERS if value.get(name)}
     ours = mapping_of(more.get("commonplace"))
     links = [mapping_of(link) for link in list_of(ours.get("links"))]
     kept = {name: each for name, each in more.items() if name not in ("tags", "commonplace")}
     return Item(
-        key=identity, text=text, id=identity if ours else None, tags=tags_of(named),
-        kind=text_of(ours.get("kind")) or "note", title=title_of(ours.get("title")),
+        key=identity, text=text, id=identity if ours else None,
+        tags=list(map(text_of, named)) if ours else tags_of(named),
+        kind=text_of(ours.get("kind")) or "note", title=text_of(ours.get("title")),
         occurred_at=moment(ours.get("occurred_at")), created_at=moment(value.get("created_at")),
         attrs={"mem0": {**owners, **kept}} if owners or kept else {},
         links=[(text_of(link.get("kind")), text_of(link.get("target"))) for link in links],
