@@ -514,3 +514,106 @@ def test_what_was_spoken_to_chatgpt_is_imported(tmp_path: Path, memory: Commonpl
     recording = {"content_type": "real_time_user_audio_video_asset_pointer", "text": None}
     imported(memory, chat(tmp_path, spoken, recording))
     assert [one[0] for one in contents(memory)] == ["Plan a trip."]
+
+
+def test_every_column_of_a_csv_file_is_kept(tmp_path: Path, memory: Commonplace) -> None:
+    file = note(tmp_path / "a.csv", "id,text,note,date,created,title,name\n"
+                "1,Tea,hot,1/2/2026,2026-03-01,Drink,Cup\n2,Milk,,,2026-03-02,,\n")  # fmt: skip
+    report = imported(memory, file)
+    tea, milk = by_text(memory, "Tea"), by_text(memory, "Milk")
+    assert (tea.title, tea.occurred_at) == ("Drink", None)
+    assert tea.attrs["columns"] == {
+        "note": "hot", "date": "1/2/2026", "created": "2026-03-01", "name": "Cup",
+    }  # fmt: skip
+    assert str(milk.occurred_at).startswith("2026-03-02") and "columns" not in milk.attrs
+    assert report.remarks == [
+        "a.csv, line 2: its column date is not a date and is kept as text: 1/2/2026"
+    ]
+
+
+def test_a_csv_file_may_have_long_texts(tmp_path: Path, memory: Commonplace) -> None:
+    long = "long words " * 20_000
+    report = imported(memory, note(tmp_path / "a.csv", f'id,text\n1,"{long}"\n2,short\n'))
+    assert (report.added, report.skipped) == (2, 0)
+
+
+def test_every_field_of_a_json_line_is_kept(tmp_path: Path, memory: Commonplace) -> None:
+    file = lines(tmp_path / "a.jsonl", {
+        "content": "Tea", "note": "hot", "importance": 1, "tags": "drinks, hot",
+        "created_at": "last week", "occurred_at": "2026-03-01", "title": 5, "pinned": "no",
+    })  # fmt: skip
+    with file.open("a") as stream:
+        stream.write('{"content": "cut o\n[]\n')
+    report = imported(memory, file)
+    tea = by_text(memory, "Tea")
+    assert (tea.importance, tea.tags, tea.pinned) == (1.0, ("drinks", "hot"), False)
+    assert tea.attrs["fields"] == {"note": "hot", "created_at": "last week", "title": 5,
+                                   "pinned": "no"}  # fmt: skip
+    assert report.problems == [
+        f"a.jsonl, line {number}: the line is not a JSON object." for number in (2, 3)
+    ]
+
+
+def two_sources(folder: Path, name: str) -> tuple[Path, Path, str]:
+    """Make two sources whose items have the same key; return them and how to change the second."""
+    first, second = folder / "one", folder / "two"
+    if name == "obsidian":
+        for each, text in ((first, "Buy tea"), (second, "Ship it")):
+            note(each / "Inbox.md", text)
+            (each / ".obsidian").mkdir()
+        return first, second, "Inbox.md"
+    files = {"csv": "a.csv", "jsonl": "a.jsonl", "server-memory": "memory.json"}
+    for each, text in ((first, "Buy tea"), (second, "Ship it")):
+        file = each / files[name]
+        if name == "csv":
+            note(file, f"id,text\n1,{text}\n")
+        elif name == "jsonl":
+            lines(file, {"id": 1, "content": text})
+        else:
+            lines(file, {"type": "entity", "name": "default_user", "entityType": "person",
+                         "observations": [text]})  # fmt: skip
+    return first / files[name], second / files[name], ""
+
+
+@pytest.mark.parametrize("name", ["csv", "jsonl", "server-memory", "obsidian"])
+def test_two_sources_with_the_same_keys_do_not_overwrite_each_other(
+    tmp_path: Path, memory: Commonplace, name: str
+) -> None:
+    first, second, inner = two_sources(tmp_path, name)
+    imported(memory, first)
+    report = imported(memory, second)
+    assert (report.added, report.changed) == (1, 0)
+    assert [one[0] for one in contents(memory)] == ["Buy tea", "Ship it"]
+    for path in (first, second):
+        again = imported(memory, path)
+        assert (again.added, again.changed, again.unchanged) == (0, 0, 1)
+    changed = second / inner if inner else second
+    changed.write_text(changed.read_text().replace("Ship it", "Ship it today"))
+    assert imported(memory, second).changed == 1
+    assert [one[0] for one in contents(memory)] == ["Buy tea", "Ship it today"]
+
+
+def test_a_source_that_was_moved_is_known_again(tmp_path: Path, memory: Commonplace) -> None:
+    for path in two_sources(tmp_path, "csv")[:1] + two_sources(tmp_path / "v", "obsidian")[:1]:
+        imported(memory, path)
+        (tmp_path / "elsewhere").mkdir(exist_ok=True)
+        moved = path.rename(tmp_path / "elsewhere" / path.name)
+        assert imported(memory, moved).unchanged == 1
+    (moved / "Inbox.md").write_text("Buy green tea")
+    assert imported(memory, moved).changed == 1
+    long = "0197a2c4-7f6e-4b1c-9d53-2f8a6e4c1b77"
+    imported(memory, note(tmp_path / "b.csv", f"id,text\n{long},Old\n"))
+    assert imported(memory, note(tmp_path / "b (1).csv", f"id,text\n{long},New\n")).changed == 1
+
+
+def test_a_changed_text_with_a_masked_secret_is_revised(
+    tmp_path: Path, memory: Commonplace
+) -> None:
+    file = note(tmp_path / "a.csv", "id,text\n1,The password is hunter2pass.\n")
+    imported(memory, file)
+    assert [one[0] for one in contents(memory)] == ["The password is [masked: password]."]
+    assert imported(memory, file).unchanged == 1
+    note(file, "id,text\n1,The password is hunter2pass and the port 8080.\n")
+    assert imported(memory, file).changed == 1
+    assert imported(memory, file).changed == 0
+    assert "the port 8080" in contents(memory)[0][0]

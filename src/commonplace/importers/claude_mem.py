@@ -47,7 +47,7 @@ def items(path: Path) -> Iterator[Item]:
                        text_of(row.get("text")), "\n".join(facts)])  # fmt: skip
         title = title_of(row.get("title"))
         if text or title:
-            yield _item(f"observation:{row['id']}", row, title, text or title,
+            yield _item(file, f"observation:{row['id']}", row, title, text or title,
                         [row.get("type"), *_items_of(row.get("concepts"))])  # fmt: skip
     for row in rows["session_summaries"]:
         said = [(part, text_of(row.get(part)).strip()) for part in _PARTS]
@@ -56,7 +56,7 @@ def items(path: Path) -> Iterator[Item]:
         )
         if text:
             yield _item(
-                f"summary:{row['id']}", row, title_of(row.get("request")), text, ["summary"]
+                file, f"summary:{row['id']}", row, title_of(row.get("request")), text, ["summary"]
             )
     for row in rows["user_prompts"]:
         session = text_of(row.get("content_session_id")) or text_of(row.get("claude_session_id"))
@@ -67,11 +67,14 @@ def items(path: Path) -> Iterator[Item]:
             )  # fmt: skip
 
 
-def _item(key: str, row: dict[str, Any], title: str, text: str, tags: list[Any]) -> Item:
+def _item(
+    file: Path, key: str, row: dict[str, Any], title: str, text: str, tags: list[Any]
+) -> Item:
     at = moment(row.get("created_at_epoch"))
     project = text_of(row.get("project"))
     return Item(
-        key=key, title=title, text=text, tags=tags_of(tags), occurred_at=at, created_at=at,
+        key=key, within=str(file.resolve()), title=title, text=text, tags=tags_of(tags),
+        occurred_at=at, created_at=at,
         attrs={"project": project} if project else {},
     )  # fmt: skip
 

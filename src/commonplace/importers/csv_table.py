@@ -10,7 +10,7 @@ from pathlib import Path
 from commonplace.engine.transfer.reading import NOTHING, decoded
 from commonplace.engine.transfer.rows import located
 from commonplace.errors import InvalidInput
-from commonplace.importers.items import Item, key_of, tags_of, title_of
+from commonplace.importers.items import Item, Remark, key_of, source_of, tags_of, title_of
 from commonplace.transcripts.record import moment
 
 NAME = "csv"
@@ -19,7 +19,6 @@ TEXT = ("text", "content", "memory", "note", "body")
 _TITLE, _TAGS = ("title", "name", "subject"), ("tags", "labels", "categories")
 _AT = ("occurred_at", "created_at", "date", "time", "timestamp", "created")
 _ID, _KIND, _SOURCE = ("id", "ref", "key"), ("kind",), ("source", "url")
-_KNOWN = (*TEXT, *_TITLE, *_TAGS, *_AT, *_ID, *_KIND, *_SOURCE)
 
 
 def recognises(path: Path) -> bool:
@@ -27,14 +26,16 @@ def recognises(path: Path) -> bool:
     return path.is_file() and path.suffix.lower() in (".csv", ".tsv")
 
 
-def items(path: Path) -> Iterator[Item]:
-    """Yield a memory for each row with a text."""
+def items(path: Path) -> Iterator[Item | Remark]:
+    """Yield a memory for each row with a text, and a remark on each date that is none."""
     try:
         whole = decoded(path.read_bytes()).replace("\r\n", "\n")
     except InvalidInput as error:
         raise located(error, path.name, NOTHING) from None
     header = whole.split("\n", 1)[0]
     separator = max("\t;,", key=header.count)
+    # the default limit is smaller than a memory may be
+    csv.field_size_limit(max(csv.field_size_limit(), len(whole)))
     reader = csv.reader(io.StringIO(whole, newline=""), delimiter=separator)
     columns = [name.strip().lower() for name in next(reader, [])]
     if not set(columns) & set(TEXT):
@@ -45,19 +46,28 @@ def items(path: Path) -> Iterator[Item]:
         )
     for row in reader:
         values = dict(zip(columns, (value.strip() for value in row), strict=False))
-        text = _first(values, TEXT)
-        if not text:
+        left = {name: value for name, value in values.items() if value}
+        if not (text := _take(left, TEXT)):
             continue
-        more = {name: value for name, value in values.items() if name not in _KNOWN and value}
-        named = _first(values, _TAGS)
+        dated = [name for name in _AT if name in left][:1]
+        occurred_at = moment(left[dated[0]]) if dated else None
+        if occurred_at is not None:
+            del left[dated.pop()]
+        key, tags = _take(left, _ID) or key_of(*sorted(values.items())), _take(left, _TAGS)
         yield Item(
-            key=_first(values, _ID) or key_of(*sorted(values.items())), text=text,
-            title=title_of(_first(values, _TITLE)), kind=_first(values, _KIND) or "note",
-            tags=tags_of(named.split(";" if ";" in named else ",")),
-            occurred_at=moment(_first(values, _AT)), source=_first(values, _SOURCE),
-            attrs={"columns": more} if more else {},
+            key=key, within=source_of(path, key), text=text,
+            title=title_of(_take(left, _TITLE)), kind=_take(left, _KIND) or "note",
+            tags=tags_of(tags.split(";" if ";" in tags else ",")),
+            occurred_at=occurred_at, source=_take(left, _SOURCE),
+            attrs={"columns": left} if left else {},
         )  # fmt: skip
+        for name in dated:
+            yield Remark(
+                f"{path.name}, line {reader.line_num}: its column {name} is not a date and is kept"
+                f" as text: {left[name]}"
+            )
 
 
-def _first(values: dict[str, str], names: tuple[str, ...]) -> str:
-    return next((values[name] for name in names if values.get(name)), "")
+def _take(values: dict[str, str], names: tuple[str, ...]) -> str:
+    """Remove the first of these columns that has a value, and return the value."""
+    return next((values.pop(name) for name in names if name in values), "")

@@ -17,6 +17,7 @@ from commonplace.platform.ignoring import is_ignored
 from commonplace.platform.transcript_lines import TRUST, conversation_of, labels_of
 from commonplace.transcripts.record import Record
 
+UNIQUE_CHARS = 16  # the length from which a key is taken to be unique, such as a UUID
 _NOT_IN_A_KIND = re.compile(r"[^a-z0-9_.-]+")
 
 
@@ -26,6 +27,8 @@ class Item:
 
     key: str
     """The item's key within its format, which is the same at every import."""
+    within: str = ""
+    """The file or vault, if another one may have another item with the same key."""
     text: str
     id: str | None = None
     kind: str = "note"
@@ -36,6 +39,8 @@ class Item:
     attrs: Mapping[str, Any] = field(default_factory=dict)
     source: str = ""
     trust: str = "external"
+    own_trust: str = ""
+    """The trust that the file states, if Commonplace exported the item."""
     importance: float = 0.5
     pinned: bool = False
     ref: str = ""
@@ -117,6 +122,11 @@ def key_of(*parts: Any) -> str:
     """Return a key for an item without an id: a digest of its parts."""
     whole = "\0".join(str(part) for part in parts)
     return hashlib.sha256(whole.encode("utf-8", "surrogatepass")).hexdigest()[:32]
+
+
+def source_of(path: Path, key: str) -> str:
+    """Return the file of a short key, such as the number of a row; a long one is unique."""
+    return str(path.resolve()) if len(key) < UNIQUE_CHARS else ""
 
 
 def stored_kind(value: str, usual: str) -> str:

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import json
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from commonplace.engine.model import TRUSTS
 from commonplace.importers.csv_table import TEXT
-from commonplace.importers.items import Item, key_of, tags_of, title_of
-from commonplace.transcripts.lines import first_objects, json_lines
-from commonplace.transcripts.record import list_of, mapping_of, moment, text_of
+from commonplace.importers.items import Item, Skipped, key_of, source_of, tags_of, title_of
+from commonplace.transcripts.lines import first_objects
+from commonplace.transcripts.record import mapping_of, moment, text_of
 
 NAME = "jsonl"
 TITLE = "JSON lines"
-_KNOWN = {*TEXT, "id", "kind", "title", "tags", "created_at", "occurred_at", "importance", "pinned",
-          "ref", "source", "attrs", "links", "trust"}  # fmt: skip
 _AT_ONCE = 1 << 20
 
 
@@ -28,10 +29,11 @@ def recognises(path: Path) -> bool:
     first = next(iter(first_objects(path, 1)), {})
     if not any(isinstance(first.get(name), str) for name in TEXT):
         return False
-    return "text" not in first or path.suffix.lower() == ".ndjson" or _has_links(path)
+    return "text" not in first or path.suffix.lower() == ".ndjson" or has_links(path)
 
 
-def _has_links(path: Path) -> bool:
+def has_links(path: Path) -> bool:
+    """Return whether the lines of a file have links, which our own format does not read."""
     end = b""
     with path.open("rb") as stream:
         while part := stream.read(_AT_ONCE):
@@ -41,28 +43,82 @@ def _has_links(path: Path) -> bool:
     return False
 
 
-def items(path: Path) -> Iterator[Item]:
-    """Yield a memory for each line with a text."""
-    for value, line, _ in json_lines(path):
-        text = next((text_of(value[name]) for name in TEXT if text_of(value.get(name))), "")
-        if text.strip():
-            yield _item(value, line, text)
+def items(path: Path) -> Iterator[Item | Skipped]:
+    """Yield a memory for each line with a text, and a `Skipped` for each line that is not JSON."""
+    with path.open("rb") as stream:
+        for number, raw in enumerate(stream, 1):
+            if not (line := raw.strip()):
+                continue
+            try:
+                value = json.loads(line)
+            except (ValueError, RecursionError):
+                value = None
+            if not isinstance(value, dict):
+                yield Skipped(f"{path.name}, line {number}: the line is not a JSON object.")
+                continue
+            name = next((name for name in TEXT if text_of(value.get(name)).strip()), None)
+            if name is not None:
+                yield _item(value, name, line, path)
 
 
-def _item(value: dict[str, Any], line: bytes, text: str) -> Item:
-    identity = str(value.get("id") or "")
-    ours = "text" in value and "trust" in value
-    more = {name: each for name, each in value.items() if name not in _KNOWN}
-    importance = value.get("importance")
-    links = [mapping_of(link) for link in list_of(value.get("links"))]
-    return Item(
-        key=identity or text_of(value.get("ref")) or key_of(line), text=text,
-        id=identity if ours and identity else None, ref=text_of(value.get("ref")) if ours else "",
-        kind=text_of(value.get("kind")) or "note", title=title_of(value.get("title")),
-        tags=tags_of(list_of(value.get("tags"))), occurred_at=moment(value.get("occurred_at")),
-        created_at=moment(value.get("created_at")), pinned=value.get("pinned") is True,
-        importance=importance if isinstance(importance, float) and 0 <= importance <= 1 else 0.5,
-        attrs={**mapping_of(value.get("attrs")), **({"fields": more} if more else {})},
-        source=text_of(value.get("source")),
+def _item(value: dict[str, Any], name: str, line: bytes, path: Path) -> Item:
+    """Return the item of a line; fields that are not understood are kept as attributes."""
+    left = {key: each for key, each in value.items() if key != name and each is not None}
+    ours = name == "text" and value.get("trust") in TRUSTS
+    trust = left.pop("trust") if ours else ""
+    identity = str(left.pop("id", "") or "")
+    ref = _take(left, "ref", _text, "") if ours or not identity else ""
+    tags, title = _take(left, "tags", _tags, []), _take(left, "title", _text, "")
+    links = [mapping_of(link) for link in _take(left, "links", _list, [])]
+    key = identity or ref or key_of(line)
+    item = Item(
+        key=key, text=value[name],
+        id=identity if ours and identity else None, ref=ref if ours else "",
+        own_trust=trust, within="" if ours else source_of(path, key),
+        kind=_take(left, "kind", _text, "") or "note", title=title if ours else title_of(title),
+        tags=tags if ours else tags_of(tags), source=_take(left, "source", _text, ""),
+        occurred_at=_take(left, "occurred_at", moment, None),
+        created_at=_take(left, "created_at", moment, None),
+        pinned=_take(left, "pinned", _flag, False),
+        importance=_take(left, "importance", _share, 0.5),
+        attrs=_take(left, "attrs", _mapping, {}),
         links=[(text_of(each.get("kind")), text_of(each.get("target"))) for each in links],
     )  # fmt: skip
+    return replace(item, attrs={**item.attrs, "fields": left}) if left else item
+
+
+def _take(left: dict[str, Any], name: str, read: Callable[[Any], Any], default: Any) -> Any:
+    """Return a field as `read` understands it, and remove it; one that it does not stays."""
+    found = read(left[name]) if name in left else None
+    if found is None:
+        return default
+    del left[name]
+    return found
+
+
+def _text(value: Any) -> str | None:
+    return value if isinstance(value, str) else None
+
+
+def _list(value: Any) -> list[Any] | None:
+    return value if isinstance(value, list) else None
+
+
+def _mapping(value: Any) -> dict[str, Any] | None:
+    return value if isinstance(value, dict) else None
+
+
+def _flag(value: Any) -> bool | None:
+    return value if isinstance(value, bool) else None
+
+
+def _share(value: Any) -> float | None:
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    return float(value) if is_number and 0 <= value <= 1 else None
+
+
+def _tags(value: Any) -> list[str] | None:
+    """Return tags: a list, or a text with commas or semicolons."""
+    if isinstance(value, str):
+        return value.split(";" if ";" in value else ",")
+    return [str(tag) for tag in value] if isinstance(value, list) else None

@@ -46,9 +46,10 @@ def items(path: Path) -> Iterator[Item]:
         attrs = {"entity_type": kind, "observations": observations}
         yield Item(
             key=name, text=text if text.strip() else name, id=ours.get("id"),
-            title=title_of(ours["title"]) if "title" in ours else title_of(name),
+            within="" if ours else str(path.resolve()),
+            title=text_of(ours["title"]) if "title" in ours else title_of(name),
             kind=kind if ours else "note",
-            tags=tags_of(list_of(ours.get("tags")) if ours else [kind]),
+            tags=list(map(text_of, list_of(ours.get("tags")))) if ours else tags_of([kind]),
             occurred_at=moment(ours.get("occurred_at")), created_at=moment(ours.get("created_at")),
             attrs=mapping_of(ours.get("attrs")) if ours else attrs, links=relations.get(name, ()),
         )  # fmt: skip

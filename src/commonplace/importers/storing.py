@@ -22,6 +22,7 @@ from commonplace.importers.items import Item, Remark, Skipped, key_of, stored_ki
 from commonplace.platform.exclusive import exclusive
 from commonplace.storage.database import new_id
 from commonplace.storage.tables import MEMORIES
+from commonplace.text import secrets
 
 if TYPE_CHECKING:
     from commonplace.engine.commonplace import Commonplace
@@ -31,6 +32,8 @@ BATCH_CHARS = 2_000_000
 PROBLEMS = 20
 IMPORTED = "imported"
 """The attribute with a digest of the imported text, to detect later changes here."""
+WITHIN = "imported_from"
+"""The attribute with a digest of the file or vault, to tell equal keys of two sources apart."""
 
 Progress = Callable[[int, int], None]
 _SURROGATE = re.compile("[\ud800-\udfff]")
@@ -163,18 +166,50 @@ class Import:
         ref = f"{self._name}:{key}"
         return ref if len(ref) <= checks.REF_CHARS else f"{self._name}:{key_of(key)}"
 
+    def _own_ref(self, item: Item) -> str:
+        """Return the ref of an item whose key another source has used already."""
+        return self._ref(f"{key_of(item.within)}:{item.key}")
+
+    def _known(self, item: Item, known: dict[str, Memory]) -> tuple[str, Memory | None]:
+        """Return the ref of an item, and its memory if it was imported before.
+
+        Two files may number their rows alike, and two vaults have notes of the same name: a memory
+        of another source is not revised with an unrelated text.
+        """
+        ref, own = self._ref(item.key), self._own_ref(item)
+        if item.within and own in known:
+            return own, known[own]
+        row = known.get(ref) or known.get(item.id or "")
+        if row is not None and item.within and row.text != self._text(item):
+            source = row.attrs.get(WITHIN)
+            if source is not None and source != key_of(item.within):
+                return own, None
+        return ref, row
+
+    def _text(self, item: Item) -> str:
+        """Return the text of an item as it is stored."""
+        text = _storable(item.text)
+        return text if self._memory.library.allow_secrets else secrets.mask(text)[0]
+
+    def _imported(self, item: Item) -> dict[str, Any]:
+        """Return the attributes of an item that is stored."""
+        if item.id:
+            return dict(item.attrs)
+        source = {WITHIN: key_of(item.within)} if item.within else {}
+        return {**item.attrs, IMPORTED: key_of(self._text(item)), **source}
+
     def _store(self, batch: Sequence[Item]) -> None:
         """Store the new and changed items of a batch in one transaction."""
         stored: list[tuple[Item, str]] = []
         changed = unchanged = purged = 0
         refs = [self._ref(one.key) for one in batch]
+        refs += [self._own_ref(one) for one in batch if one.within]
         with exclusive(self._memory, IMPORT, self._origin):
             known = engine_call(self._memory, _existing, batch, refs)
             gone = engine_call(self._memory, purged_refs.among, set(refs) - known.keys())
             new: dict[str, Item] = {}
             for item in batch:
-                ref = self._ref(item.key)
-                row = known.get(ref) or known.get(item.id or "")
+                ref, row = self._known(item, known)
                 if ref in gone:
                     purged += 1
                 elif row is None and ref not in new:
@@ -234,25 +269,23 @@ class Import:
             tags=[_storable(tag) for tag in item.tags],
             occurred_at=item.occurred_at,
             created_at=item.created_at,
-            attrs=dict(item.attrs) if item.id else {**item.attrs, IMPORTED: key_of(text)},
+            attrs=self._imported(item),
             source=item.source,
             importance=item.importance,
             pinned=item.pinned,
-            trust=self._trust or item.trust,
+            trust=(item.own_trust or self._trust) if self._trust else item.trust,
         )
 
     def _revised(self, row: Memory, item: Item) -> bool:
         """Update a memory to the current text of its source, unless it was changed here."""
-        text = _storable(item.text)
         imported = row.attrs.get(IMPORTED)
-        if text == row.text or imported is None or imported != key_of(row.text):
+        if imported is None or imported != key_of(row.text) or row.state not in LIVE_STATES:
             return False
-        if row.state not in LIVE_STATES:
+        if self._text(item) == row.text:
             return False
-        attrs = {**item.attrs, IMPORTED: key_of(text)}
         self._memory.revise(
-            row.id, text=text, title=_storable(item.title), tags=list(item.tags), attrs=attrs,
-            origin=self._own,
+            row.id, text=_storable(item.text), title=_storable(item.title), tags=list(item.tags),
+            attrs=self._imported(item), origin=self._own,
         )  # fmt: skip
         return True
 

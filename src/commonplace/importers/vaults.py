@@ -60,7 +60,7 @@ class Vault:
                 yield Skipped(error.message)
                 continue
             if item := self._item(key, file, properties, body, targets):
-                yield item
+                yield item if item.id else replace(item, within=root.resolve().name)
                 if _OURS not in properties:
                     yield from (
                         Remark(f"{file}: {why}") for why in _invalid_properties(properties).values()
