@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 from collections.abc import Iterator
 from datetime import UTC, datetime
@@ -183,3 +184,42 @@ def test_properties_that_cannot_be_read_are_told_and_kept(
         (one,) = lookup.every(memory)
         assert one.tags == () and one.text == "Text."
         assert one.attrs["properties"] == {"tags": "[broken", "date": "2026-02-31"}
+
+
+@pytest.mark.parametrize("to", exporting.NAMES)
+def test_odd_labels_and_titles_come_back_equal(tmp_path: Path, to: str) -> None:
+    """Other programs write their tags with a #, and separators of lines into their texts."""
+    target = tmp_path / ("vault" if to == "obsidian" else "a.md" if to == "claude-md" else
+                         "a.jsonl" if to == "jsonl" else "a.json")  # fmt: skip
+    with Commonplace(tmp_path / "data", embedding="none") as memory:
+        for number, title in enumerate(("two  spaces", "a\u2028b", "a\x85b")):
+            one = memory.remember(f"Text {number}", title=title, tags=["#1", "##x", "a\u2028b"])
+        other = memory.remember("Plain", attrs={"said": "one\u2028two"})
+        memory.links.add(one.id, other.id, "supports")
+    assert run_command(["export", "--to", to, str(target), "--data", str(tmp_path / "data")]) == 0
+    with (
+        Commonplace(tmp_path / "data", embedding="none") as before,
+        Commonplace(tmp_path / "other", embedding="none") as after,
+    ):
+        registry.run(after, target, registry.recognised(target), origin=storing.import_origin())
+        assert contents(after) == contents(before)
+
+
+def test_json_lines_with_links_keep_their_trust_and_come_from_standard_input(
+    tmp_path: Path, memory: Commonplace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    memory.remember("From a page", trust="external")
+    memory.close()
+    file, data = tmp_path / "a.jsonl", str(tmp_path / "data")
+    assert run_command(["export", "--to", "jsonl", str(file), "--data", data]) == 0
+    with file.open("rb") as given:
+        monkeypatch.setattr("sys.stdin", io.TextIOWrapper(given))
+        other = ["--data", str(tmp_path / "other"), "--embedding", "none"]
+        assert run_command(["import", "-", "--trust-file", *other]) == 0
+    with (
+        Commonplace(tmp_path / "data", embedding="none") as before,
+        Commonplace(tmp_path / "other", embedding="none") as after,
+    ):
+        assert contents(after) == contents(before)
+        trust = {one.text: one.trust for one in lookup.every(after)}
+        assert trust["From a page"] == "external" and trust["Plain."] == "stated"

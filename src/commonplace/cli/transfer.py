@@ -229,7 +229,7 @@ def import_(
     with contextlib.ExitStack() as stack:
         if str(file) == "-":
             path = stack.enter_context(reading.spooled(sys.stdin.buffer, "stdin"))
-            name = registry.PLAIN if from_ is None else registry.recognised(path, from_)
+            name = registry.recognised_input(path, from_)
         else:
             path, from_ = _path_to_import(file, from_)
             name = registry.recognised(path, from_)

@@ -49,7 +49,8 @@ def split_frontmatter(text: str) -> tuple[dict[str, Any], str]:
         return {}, text
     properties: dict[str, Any] = {}
     key = ""
-    for line in found[1].splitlines():
+    # other separators of lines, such as U+2028, may be part of a value
+    for line in found[1].replace("\r\n", "\n").split("\n"):
         stripped = line.strip()
         if stripped.startswith("- ") and key:
             before = properties[key] if isinstance(properties[key], list) else []

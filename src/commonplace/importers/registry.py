@@ -70,6 +70,14 @@ def recognised(path: Path, name: str | None = None) -> str:
     raise InvalidInput(f"Not a format I know. Known: {', '.join(NAMES)}.", field="path")
 
 
+def recognised_input(path: Path, name: str | None) -> str:
+    """Return the name of the format of standard input, which has no file name: our own by
+    default."""
+    if name is not None or is_export(path):
+        return PLAIN if name is None else recognised(path, name)
+    return json_lines.NAME if json_lines.has_links(path) else PLAIN
+
+
 def _is_plain(path: Path) -> bool:
     """Return whether a file, or one in a directory, has the suffix of notes or JSON lines.
 
