@@ -21,6 +21,10 @@ def test_events_stay_in_their_order_with_their_payload(memory: Commonplace) -> N
     assert len(memory.events.all(kind="credit", subject="m0")) == 2
     assert memory.events.all(after=events[1].num) == events[2:]
     assert memory.events.all(limit=1) == events[:1]
+    assert memory.events.all(before=events[2].num) == events[:2]
+    assert memory.events.all(before=events[2].num, newest=True, limit=1) == events[1:2]
+    with pytest.raises(InvalidInput):
+        memory.events.all(before=-1)
 
 
 def test_events_are_for_good(memory: Commonplace) -> None:

@@ -32,9 +32,11 @@ class Wanted(NamedTuple):
     after: int | None = None
     """Only events with a higher number."""
     num: int | None = None
+    before: int | None = None
+    """Only events with a lower number."""
 
 
-_CONDITIONS = ("kind = ?", "subject = ?", "seq <= ?", "num > ?", "num = ?")
+_CONDITIONS = ("kind = ?", "subject = ?", "seq <= ?", "num > ?", "num = ?", "num < ?")
 
 
 def _where_clause(wanted: Wanted) -> tuple[str, list[object]]:

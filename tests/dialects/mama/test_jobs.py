@@ -434,6 +434,19 @@ def test_tokens_are_summed_up(web: Web) -> None:
     refused(web.get("/api/tokens/daily", days=0), 400, "VALIDATION_ERROR")
 
 
+def test_tokens_of_many_runs_are_summed_up(web: Web) -> None:
+    with web.memory.unit("spend"):
+        for _ in range(1_100):
+            spend(web, "cron")
+
+    assert web.get("/api/tokens/summary").json()["month"]["request_count"] == 1_100
+    (told,) = web.get("/api/tokens/by-agent").json()["agents"]
+    assert (told["agent_id"], told["input_tokens"]) == ("cron", 110_000)
+    assert [each["request_count"] for each in web.get("/api/tokens/daily").json()["daily"]] == [
+        1_100
+    ]
+
+
 def test_a_run_is_accounted(web: Web) -> None:
     identity = create(web)
     web.post(f"/api/cron/{identity}/run", {})

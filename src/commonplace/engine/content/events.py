@@ -51,16 +51,20 @@ def listing(
     subject: str | None = None,
     limit: int = 100,
     after: int = 0,
+    before: int | None = None,
     newest: bool = False,
     as_of: When | None = None,
 ) -> list[Event]:
     """Return events, oldest first or newest first.
 
-    With `after`, return only events after that one; with `as_of`, only those recorded by that time.
+    With `after`, return only events after that one; with `before`, only events before that one;
+    with `as_of`, only those recorded by that time.
     """
     checks.limit(limit)
     checks.flag(newest, "newest")
-    wanted = _checked_conditions(kind, subject)._replace(after=checks.whole(after, "after"))
+    wanted = _checked_conditions(kind, subject)._replace(
+        after=checks.whole(after, "after"), before=checks.optional_whole(before, "before")
+    )
     with reading(space, as_of) as (connection, seq):
         wanted = wanted._replace(upto=seq)
         rows = stored.find(connection, space.name, wanted, limit=limit, newest=newest)

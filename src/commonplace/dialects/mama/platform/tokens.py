@@ -62,13 +62,12 @@ class Sums:
 def spent_since(memory: Commonplace, since: datetime) -> Iterator[Event]:
     """Yield the runs since a time, newest first for each kind of event."""
     for kind in EVENTS:
-        limit = PAGE
-        while True:
-            found = memory.events.all(kind=kind, newest=True, limit=limit)
-            if len(found) < limit or found[-1].at < since:
+        before: int | None = None
+        while found := memory.events.all(kind=kind, newest=True, before=before, limit=PAGE):
+            yield from (event for event in found if event.at >= since)
+            if found[-1].at < since:
                 break
-            limit *= 4
-        yield from (event for event in found if event.at >= since)
+            before = found[-1].num
 
 
 def _sums_by(memory: Commonplace, since: datetime, by: Callable[[Event], str]) -> dict[str, Sums]:
