@@ -267,6 +267,26 @@ def test_a_report_tells_of_runs(web: Web, outside: Outside, model: FakeModel) ->
     assert again["response"] == heartbeat.NOTHING
 
 
+def test_what_is_stored_while_a_report_is_written_is_in_the_next_one(
+    web: Web, model: FakeModel
+) -> None:
+    def write(_: Any) -> str:
+        web.memory.remember("The kettle is broken.")
+        runs.finish(web.memory, "exec_1", "The backup is done.", None)
+        model.reply = lambda _: "Read."
+        return "Written."
+
+    web.memory.remember("Tea is green.")
+    runs.begin(web.memory, "exec_1", "job_1", "p", "cron")
+    model.reply = write
+    for expected in ("Written.", "Read.", heartbeat.NOTHING):
+        answer = web.post("/api/report", {"channelId": "1"}).json()
+        assert answer["response"] == expected
+    second = str(model.requests[1]["messages"])
+    assert "The kettle is broken." in second and "The backup is done." in second
+    assert "Tea is green." not in second
+
+
 # Screenshots
 
 

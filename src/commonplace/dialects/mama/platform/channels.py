@@ -33,6 +33,7 @@ from commonplace.dialects.mama.platform.service import Service, operation, read
 from commonplace.dialects.rest import Route
 from commonplace.dialects.tool_schemas import TEXT
 from commonplace.engine.commonplace import Commonplace
+from commonplace.engine.model import Event, iso
 from commonplace.platform import lookup
 from commonplace.platform.agents import AgentFailed
 
@@ -201,13 +202,12 @@ def discord_image(call: Call, *, channelId: str, imagePath: str, caption: str) -
 # --- reports -------------------------------------------------------------------------------------
 
 
-def _news(memory: Commonplace, since: datetime) -> str:
-    """Return memories and runs since a time, newest first, as text for a model."""
+def _news(memory: Commonplace, since: datetime, until: datetime) -> str:
+    """Return memories and runs of a period, newest first, as text for a model."""
     found, size = [], 0
-    stored = (
-        f"- [{one.kind}] {one.text}" for one in lookup.every(memory, page=200, created_since=since)
-    )
-    for line in itertools.chain(stored, _runs(memory, since)):
+    new = lookup.every(memory, page=200, created_since=since, created_until=until)
+    stored = (f"- [{one.kind}] {one.text}" for one in new)
+    for line in itertools.chain(stored, _runs(memory, since, until)):
         line = line[:2_000]
         size += len(line) + 1
         if size > REPORT_CHARS:
@@ -216,12 +216,18 @@ def _news(memory: Commonplace, since: datetime) -> str:
     return "\n".join(found)
 
 
-def _runs(memory: Commonplace, since: datetime) -> Iterator[str]:
-    """Yield the runs since a time, except heartbeats without a result."""
+def _runs(memory: Commonplace, since: datetime, until: datetime) -> Iterator[str]:
+    """Yield the runs that began or ended in a period, except heartbeats without a result."""
     for run in records.page(memory, runs.KIND, limit=200):
         output = run.attrs["output"] or run.attrs["error"] or ""
-        if run.created_at >= since and output.strip() != heartbeat.NOTHING:
+        if since <= run.updated_at <= until and output.strip() != heartbeat.NOTHING:
             yield f"- [run of {run.attrs['job']}: {run.attrs['status']}] {output}"
+
+
+def _reported_until(event: Event) -> datetime:
+    """Return the end of a report's period, which is before its model was called."""
+    until = (event.payload or {}).get("until")  # an older release has not stored it
+    return datetime.fromisoformat(until) if isinstance(until, str) else event.at
 
 
 def report(call: Call, *, channelId: str, reportType: str) -> Any:
@@ -233,8 +239,8 @@ def report(call: Call, *, channelId: str, reportType: str) -> Any:
     since = now - timedelta(days=REPORT_DAYS)
     last = call.memory.events.all(kind=REPORTED, newest=True, limit=1)
     if reportType == "delta" and last:
-        since = last[0].at
-    news = _news(call.memory, since)
+        since = _reported_until(last[0])
+    news = _news(call.memory, since, now)
     if reportType == "delta" and not news:
         return {"success": True, "reportType": reportType, "response": heartbeat.NOTHING}
     form = heartbeat.FILE.load(call.memory, running).strip()
@@ -246,7 +252,8 @@ def report(call: Call, *, channelId: str, reportType: str) -> Any:
     answer = agents.answer(running, prompt, agent="report", seconds=PROMPT_SECONDS)
     with Discord(running, token) as discord:
         discord.send(channelId, answer)
-    call.memory.events.record(REPORTED, reportType, {"channel": channelId})
+    about = {"channel": channelId, "until": iso(now)}
+    call.memory.events.record(REPORTED, reportType, about)
     return {"success": True, "reportType": reportType, "response": _beginning(answer, 200)}
 
 
