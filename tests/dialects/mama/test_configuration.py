@@ -441,6 +441,27 @@ def test_agents_of_mamas_own_file_lose_only_the_fields_that_make_no_sense(web: W
     assert dev["tool_permissions"] == {"allowed": ["Bash", "Read"]}
 
 
+@pytest.mark.parametrize("agent", ["backend: other", "model: gpt-5", "effort: huge"])
+def test_a_file_with_a_model_that_cannot_be_used_changes_nothing(web: Web, agent: str) -> None:
+    put(web, {"agent": {"max_turns": 9, "api_key": "k"}})
+    before = web.get("/api/config").json()
+    (web.library.path / "mama" / "config.yaml").write_text(f"agent:\n  {agent}\n")
+
+    assert web.get("/api/config").json() == before
+    assert put(web, {"heartbeat": {"quiet_end": 6}}).status_code == 200
+
+
+def test_an_agent_that_is_removed_by_hand_does_not_come_back_with_its_token(web: Web) -> None:
+    put(web, {"multi_agent": {"agents": {"dev": {"name": "Dev", "bot_token": "secret-1"}}}})
+    file = web.library.path / "mama" / "config.yaml"
+    tree = yaml.safe_load(file.read_text())
+    del tree["multi_agent"]["agents"]["dev"]
+    file.write_text(yaml.safe_dump(tree))
+
+    assert "dev" not in web.get("/api/config").json()["multi_agent"]["agents"]
+    assert "dev" not in [each["id"] for each in web.get("/api/multi-agent/agents").json()["agents"]]
+
+
 def test_a_shorter_interval_takes_effect_at_once(web: Web, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(heartbeat, "FIRST_SECONDS", 0.0)
     here = Service(Setting(library=web.library, system=None, environ={}))  # type: ignore[arg-type]

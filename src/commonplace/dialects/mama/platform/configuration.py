@@ -113,6 +113,14 @@ def put(tree: Tree, path: str, value: Any) -> None:
     tree[name] = value
 
 
+def _has_parent(tree: Tree, path: str) -> bool:
+    """Return whether the object that holds a value exists."""
+    here: Any = tree
+    for folder in path.split(".")[:-1]:
+        here = here.get(unquote(folder)) if isinstance(here, Mapping) else None
+    return isinstance(here, Mapping)
+
+
 def merged(base: Mapping[str, Any], over: Mapping[str, Any]) -> Tree:
     """Merge two trees; values and lists of the second tree replace those of the first."""
     result = {name: copy.deepcopy(value) for name, value in base.items()}
@@ -240,10 +248,11 @@ def _rendered(tree: Tree) -> bytes:
 FILE = StoredFile("config.yaml", _parsed, _rendered, {})
 
 
-def effective(memory: Commonplace, running: Service) -> Tree:
-    """Return the whole configuration: defaults, stored settings and secrets."""
+def _stored(memory: Commonplace, running: Service) -> Tree:
+    """Return the stored settings, without defaults and secrets; import an edited file first."""
 
     def edited(tree: Tree) -> Tree:
+        members.check_model(merged(DEFAULTS, tree)["agent"], running.environ, "agent")
         agents = tree.get("multi_agent", {}).get("agents", {})
         for id, agent in agents.items():
             agents[id] = members.without_invalid_fields(id, agent, running)
@@ -254,9 +263,16 @@ def effective(memory: Commonplace, running: Service) -> Tree:
                 _seal(memory, running, new_secrets)
         return plain
 
-    tree = merged(DEFAULTS, FILE.load(memory, running, edited))
+    tree: Tree = FILE.load(memory, running, edited)
+    return tree
+
+
+def effective(memory: Commonplace, running: Service) -> Tree:
+    """Return the whole configuration: defaults, stored settings and secrets."""
+    tree = merged(DEFAULTS, _stored(memory, running))
     for path, value in _secrets(memory, running).items():
-        put(tree, path, value)
+        if _has_parent(tree, path):  # not if a person has removed the object, such as an agent
+            put(tree, path, value)
     return tree
 
 
@@ -317,8 +333,7 @@ def change(memory: Commonplace, running: Service, partial: Mapping[str, Any]) ->
         if not isinstance(value, str) or len(value) > 1_000 or not value.isprintable():
             raise invalid_value(f"{path} must be printable text of at most 1000 characters.")
     with exclusive(memory, "change configuration"):
-        effective(memory, running)  # import edits of the configuration file first
-        stored = merged(FILE.load(memory, running), plain)
+        stored = merged(_stored(memory, running), plain)
         full = merged(DEFAULTS, stored)
         members.check_model(full["agent"], running.environ, "agent")
         agents = members.agents_of(full)
