@@ -126,7 +126,8 @@ def test_what_makes_no_sense_changes_nothing(
         {"persona_file": "workspace/pm.md"}, {"tool_permissions": {"allowed": ["mama_save"]}},
         {"tool_permissions": {"blocked": ["mama_search"], "allowed": ["*"]}},
         {"model": "claude-opus-4-6", "effort": "max"}, {"backend": "codex-mcp", "model": "codex-1"},
-        {"auto_respond_keywords": ["bug"], "trigger_prefix": "!p"},
+        {"auto_respond_keywords": ["bug"], "trigger_prefix": "!p"}, {"cooldown_ms": 2**31 - 1},
+        {"tool_permissions": {"allowed": ["skill_read"]}},
     ],
 )  # fmt: skip
 def test_values_at_their_limits_are_accepted(web: Web, body: dict[str, Any]) -> None:
@@ -196,6 +197,9 @@ def test_a_prefix_chooses_the_agent(staffed: Web, model: FakeModel) -> None:
     assert {"mama_save", "discord_send", "delegate"} <= offered(model, 1)
     spent = staffed.get("/api/tokens/by-agent").json()["agents"]
     assert {each["agent_id"] for each in spent} == {"reviewer", "conductor"}
+    put(staffed, "pm", {"tool_permissions": {"allowed": ["skill_read", "Read"]}})
+    beat(staffed, "!pm plan")
+    assert offered(model, 2) == {"skill_read", "Read"}
 
 
 def test_permissions_narrow_what_an_agent_may_call(staffed: Web, model: FakeModel) -> None:

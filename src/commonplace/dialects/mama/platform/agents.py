@@ -162,7 +162,7 @@ def _abilities(
     found.append(_skill_reader(running))
     if prompt.tier == 1:
         found += calls.abilities(_sending_tools())
-    allowed = {*members.tools_of(prompt.tier), "skill_read"}
+    allowed = set(members.tools_of(prompt.tier))
     permissions = (chosen or {}).get("tool_permissions") or {}
     if (permitted := permissions.get("allowed")) and "*" not in permitted:
         allowed &= set(permitted)

@@ -27,10 +27,13 @@ BACKENDS = {
 """The provider of each backend, and the prefix of its models' names."""
 EFFORTS = ("low", "medium", "high", "max")
 TOOLS = {
-    3: ("mama_search", "mama_load_checkpoint", "Read", "os_list_bots", "os_get_config"),
+    3: (
+        "mama_search", "mama_load_checkpoint", "Read", "os_list_bots", "os_get_config",
+        "skill_read",
+    ),
     2: ("mama_save", "mama_update"),
     1: ("discord_send", "slack_send", "playground_create"),
-}
+}  # fmt: skip
 """The tools that each tier adds to the tools of lower tiers, lowest tier first."""
 SECRETS = ("bot_token", "slack_bot_token", "slack_app_token")
 ORIGINAL_FOLDER = "~/.mama/"
@@ -97,7 +100,7 @@ def check(changes: Mapping[str, Any], agent: Mapping[str, Any], running: Service
     for name in ("enabled", "can_delegate"):
         if name in changes and not isinstance(changes[name], bool):
             raise invalid_value(f"{name} must be true or false.")
-    for name, least, most in (("tier", 1, 3), ("cooldown_ms", 0, 86_400_000)):
+    for name, least, most in (("tier", 1, 3), ("cooldown_ms", 0, 2**31 - 1)):
         value = agent[name]
         if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
             raise invalid_value(f"{name} must be a whole number from {least} to {most}.")
