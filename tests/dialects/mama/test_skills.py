@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import stat
+import subprocess
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -183,10 +185,22 @@ def test_names_and_texts_at_their_limits_are_accepted(web: Web) -> None:
         ("---\nname: [1\n---\n# T\n\nD", "T", "D"),
         ("---\ndescription: D\n---\n", "given", "D"),
         ("# T\n\n" + "d" * 300, "T", "d" * 200),
+        ("\ufeff---\r\nname: N\r\n---\r\n# T\r\n\r\nA\r\nB\r\n\r\nC\r\n", "N", "A B"),
     ],
 )
 def test_name_and_description_come_from_the_text(text: str, name: str, description: str) -> None:
     assert skills.described(skills.Skill("mama", "given"), text) == (name, description)
+
+
+@pytest.mark.parametrize("text", ["# x" + " " * 500_000 + "y", "a---\n" * 100_000])
+def test_a_strangers_text_is_described_in_one_pass(text: str) -> None:
+    code = "import sys; from commonplace.dialects.mama.platform.skills import Skill, described\n"
+    code += "print(described(Skill('mama', 'given'), sys.stdin.read())[0][:1])"
+    ran = subprocess.run(
+        [sys.executable, "-c", code], input=text, capture_output=True, text=True, timeout=60,
+        check=True,
+    )  # fmt: skip
+    assert ran.stdout.strip() in ("x", "g")
 
 
 def test_skills_that_a_person_put_there_are_found(web: Web) -> None:
@@ -329,6 +343,28 @@ def test_a_skill_at_its_limits_is_installed(web: Web, hub: GitHub) -> None:
     made = web.post("/api/skills/install-url", {"url": "https://github.com/user/repo"}).json()
     assert (made["name"], made["files"]) == ("repo", 200)
     assert not (folder(web) / "skills" / "external" / "repo" / "link").exists()
+
+
+def test_a_list_of_files_that_is_not_complete_is_not_installed(web: Web, hub: GitHub) -> None:
+    tree = [{"path": "SKILL.md", "type": "blob", "mode": "100644", "size": 5}]
+    hub.files["user/repo"] = {"SKILL.md": b"# One"}
+    hub.misbehave = lambda path: (
+        (200, json.dumps({"tree": tree, "truncated": True}).encode()) if "/trees/" in path else None
+    )
+    answer = web.post("/api/skills/install-url", {"url": "https://github.com/user/repo"})
+    refused(answer, 413, "TOO_LARGE")
+    assert listed(web) == {}
+
+
+def test_a_file_that_a_newer_version_lacks_is_removed(web: Web, hub: GitHub) -> None:
+    hub.files["user/repo"] = {"SKILL.md": b"# One", "old/tool.py": b"1"}
+    copy = folder(web) / "skills" / "external" / "repo" / "old" / "tool.py"
+    body = {"url": "https://github.com/user/repo"}
+    web.post("/api/skills/install-url", body).raise_for_status()
+    assert copy.read_bytes() == b"1"
+    del hub.files["user/repo"]["old/tool.py"]
+    web.post("/api/skills/install-url", body).raise_for_status()
+    assert not copy.exists()
 
 
 def test_a_service_that_breaks_off_is_told(web: Web, hub: GitHub) -> None:

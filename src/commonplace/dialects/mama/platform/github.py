@@ -114,6 +114,8 @@ class Repositories:
         entries = tree.get("tree") if isinstance(tree, dict) else None
         if not isinstance(entries, list):
             raise _refused("GitHub's response is not valid.")
+        if tree.get("truncated"):  # some files of the directory may be missing in the list
+            raise PlatformError(413, "TOO_LARGE", "The repository has too many files.")
         prefix = f"{place.folder}/" if place.folder else ""
         blobs = [path for each in entries if (path := _blob(each, prefix))]
         if not blobs:

@@ -30,7 +30,7 @@ DESCRIPTION_CHARS = 200
 TEXTS = ("SKILL.md", "skill.md", "README.md")
 _NAME = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,99}")
 _FRONTMATTER = re.compile(r"---[ \t]*\n(.*?)\n---[ \t]*(?:\n|$)", re.S)
-_HEADING = re.compile(r"^#\s+(.+?)\s*$\n*([^#\n][^\n]*(?:\n[^\n]+)*)?", re.M)
+_HEADING = re.compile(r"^#[ \t]+(\S.*)\n*([^#\n].*(?:\n.+)*)?", re.M)
 
 
 def _parsed_state(data: bytes) -> dict[str, Any]:
@@ -127,9 +127,8 @@ def _entries(folder: Path) -> list[Path]:
 
 def described(skill: Skill, text: str) -> tuple[str, str]:
     """Return name and description, from the frontmatter, the first heading, or the id."""
-    fields = _frontmatter(text)
+    fields, body = _frontmatter(text)
     name, description = fields.get("name"), fields.get("description")
-    body = _FRONTMATTER.sub("", text, count=1)
     heading = _HEADING.search(body)
     if not isinstance(name, str) or not name.strip():
         name = heading[1] if heading else skill.id
@@ -138,19 +137,22 @@ def described(skill: Skill, text: str) -> tuple[str, str]:
     return name.strip()[:200], " ".join(description.split())[:DESCRIPTION_CHARS]
 
 
-def _frontmatter(text: str) -> dict[str, Any]:
+def _frontmatter(text: str) -> tuple[dict[str, Any], str]:
+    """Return the fields of the frontmatter, and the text after it."""
+    text = text.removeprefix("\ufeff").replace("\r\n", "\n")
     found = _FRONTMATTER.match(text)
     if found is None:
-        return {}
+        return {}, text
+    body = text[found.end() :]
     try:
         import yaml
     except ImportError:
-        return {}
+        return {}, body
     try:
         fields = yaml.safe_load(found[1])
     except (yaml.YAMLError, ValueError, RecursionError):
-        return {}
-    return fields if isinstance(fields, dict) else {}
+        return {}, body
+    return fields if isinstance(fields, dict) else {}, body
 
 
 def is_enabled(state: dict[str, Any], skill: Skill, text: str) -> bool:
@@ -158,7 +160,7 @@ def is_enabled(state: dict[str, Any], skill: Skill, text: str) -> bool:
     entry = state.get(skill.key)
     if isinstance(entry, dict) and isinstance(entry.get("enabled"), bool):
         return bool(entry["enabled"])
-    return _frontmatter(text).get("enabled") is not False
+    return _frontmatter(text)[0].get("enabled") is not False
 
 
 def to_dict(skill: Skill, text: str, state: dict[str, Any]) -> dict[str, Any]:
@@ -183,6 +185,7 @@ def store(
     for artifact in memory.artifacts.all(prefix=skill.artifacts):
         if artifact.path is not None and artifact.path.removeprefix(skill.artifacts) not in more:
             memory.artifacts.delete(artifact.path)
+            files.remove(memory, running.folder / artifact.path.removeprefix("mama/"))
     for name, data in more.items():
         path = skill.artifacts + name
         try:
