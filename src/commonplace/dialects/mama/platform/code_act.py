@@ -172,8 +172,8 @@ def run_code(call: Call, *, code: str, timeout: int) -> Any:
 async def _read_arguments(exchange: Exchange) -> dict[str, Any]:
     given = await read(exchange)
     timeout = given.get("timeout")
-    if isinstance(timeout, int) and not isinstance(timeout, bool):
-        given["timeout"] = max(LEAST, min(timeout, MOST))
+    if isinstance(timeout, int | float) and not isinstance(timeout, bool):
+        given["timeout"] = int(max(LEAST, min(timeout, MOST)))
     return given
 
 
