@@ -75,6 +75,8 @@ def _fitted(data: bytes, *, only_check: bool) -> bytes:
             return b"fine"
         form = image.format
         upright = ImageOps.exif_transpose(image) or image
+        if "transparency" in image.info:  # the copy below would lose this value
+            upright = upright.convert("RGBA")
         upright.thumbnail((SIDE, SIDE))
         plain = Image.new(upright.mode, upright.size)
         plain.paste(upright)

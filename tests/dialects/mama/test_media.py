@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import os
 import re
 import zipfile
 from collections.abc import Iterator
@@ -187,6 +188,21 @@ def test_a_large_image_is_made_smaller_in_its_own_format(web: Web, form: str) ->
     assert told["size"] == len(result) < len(data)
     with Image.open(io.BytesIO(result)) as image:
         assert (image.format, image.size) == (form, (1024, 768))
+
+
+@pytest.mark.parametrize("mode", ["P", "L"])
+def test_what_is_transparent_stays_transparent(web: Web, mode: str) -> None:
+    image = Image.frombytes("L", (1600, 1200), os.urandom(1600 * 1200)).point(lambda v: max(v, 1))
+    image.paste(0, (0, 0, 800, 1200))
+    if mode == "P":
+        image = image.copy()
+        image.putpalette([value for gray in range(256) for value in (gray, gray, gray)])
+    out = io.BytesIO()
+    image.save(out, "PNG", transparency=0)
+    result = web.get(upload(web, "a.png", out.getvalue()).json()["mediaUrl"]).content
+    with Image.open(io.BytesIO(result)) as smaller:
+        alpha = smaller.convert("RGBA").getchannel("A")
+    assert (alpha.getpixel((100, 100)), alpha.getpixel((900, 100))) == (0, 255)
 
 
 def test_orientation_is_applied_and_metadata_dropped(web: Web) -> None:
