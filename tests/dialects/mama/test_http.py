@@ -8,7 +8,7 @@ import json
 import re
 import time
 from datetime import UTC, datetime
-from itertools import pairwise
+from itertools import pairwise, permutations
 from pathlib import Path
 from typing import Any
 
@@ -366,6 +366,18 @@ def test_a_graph_that_is_too_large_shows_its_newest_nodes(web: Web) -> None:
     assert len(drawn["nodes"]) == drawn["meta"]["shown_nodes"] == 2
     assert drawn["meta"]["total_nodes"] == 4
     assert drawn["nodes"][0]["decision"].startswith("3")
+
+
+def test_a_graph_with_too_many_edges_shows_those_of_its_newest_nodes(web: Web) -> None:
+    ids = [web.memory.remember(f"{number}", kind="note").id for number in range(30)]
+    with web.memory.unit("link"):
+        for one, other in permutations(ids, 2):
+            web.memory.links.add(one, other, "supports", reason="r" * 4_000)
+    drawn = web.get("/graph").json()
+    assert len(drawn["nodes"]) == 30
+    assert drawn["meta"]["total_edges"] == 870
+    assert 300 < len(drawn["edges"]) == drawn["meta"]["shown_edges"] < 870
+    assert drawn["edges"][0]["from"] == ids[-1]
 
 
 def test_a_graph_asks_for_all_its_edges_at_once(web: Web) -> None:

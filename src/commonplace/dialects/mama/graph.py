@@ -25,7 +25,9 @@ if TYPE_CHECKING:
     from commonplace.engine.commonplace import Commonplace
 
 NODES, PAGE = 1_000, 100
-BYTES = 700_000
+BYTES, EDGE_BYTES = 700_000, 1_500_000
+"""The maximum sizes of all nodes and of all edges in a response."""
+RESPONSE_BYTES = 4_000_000
 CLUSTERED = 50
 SIMILAR_EACH = 3
 SIMILAR = 0.7
@@ -48,16 +50,19 @@ def decision_graph(call: Call, *, topic: str, cluster: bool) -> dict[str, Any]:
             break
         kept[each.id] = each
         nodes.append(node)
-    edges = list(_edges(memory, kept))
+    every = list(_edges(memory, kept))
+    edges = _fitting(every)
     similar = list(_similar(memory, kept)) if cluster else []
     meta: dict[str, Any] = {
         "total_nodes": total,
-        "total_edges": len(edges),
+        "total_edges": len(every),
         "similarity_edges": len(similar),
         "topics": sorted({node["topic"] for node in nodes}),
     }
     if len(nodes) < total:
         meta["shown_nodes"] = len(nodes)
+    if len(edges) < len(every):
+        meta["shown_edges"] = len(edges)
     return {"nodes": nodes, "edges": edges, "similarityEdges": similar, "meta": meta}
 
 
@@ -117,6 +122,17 @@ def _edges(memory: Commonplace, kept: dict[str, Memory]) -> Iterator[dict[str, A
                     "relationship": link.kind,
                     "reason": link.reason,
                 }
+
+
+def _fitting(edges: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return the first edges, those of the newest nodes, as many as fit into a response."""
+    shown, size = [], 0
+    for edge in edges:
+        size += len(as_json(edge).encode())
+        if size > EDGE_BYTES:
+            break
+        shown.append(edge)
+    return shown
 
 
 def _similar(memory: Commonplace, kept: dict[str, Memory]) -> Iterator[dict[str, Any]]:

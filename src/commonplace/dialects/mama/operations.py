@@ -159,8 +159,8 @@ OPERATIONS = (
         offset=integer(0, default=0), skip=integer(0, default=0),
     ),
     _operation(
-        "http_graph", "Graph", "read", graph.decision_graph, topic={**TEXT, "default": ""},
-        cluster={**FLAG, "default": False},
+        "http_graph", "Graph", "read", graph.decision_graph, graph.RESPONSE_BYTES,
+        topic={**TEXT, "default": ""}, cluster={**FLAG, "default": False},
     ),
     _operation("http_similar", "Similar decisions", "read", similar_decisions, id=TEXT),
     _operation(
