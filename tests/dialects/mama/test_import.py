@@ -152,6 +152,22 @@ def test_rows_added_since_are_added(wordy: Mama, original: OriginalDatabase) -> 
     assert check_chains(wordy.memory) == 2
 
 
+def test_checkpoints_that_both_sides_gave_one_number_are_both_kept(
+    wordy: Mama, original: OriginalDatabase
+) -> None:
+    start(wordy, original.path)
+    assert wordy.call("save", type="checkpoint", summary="Mine.")["id"] == "checkpoint_8"
+    original.add("checkpoints", id=8, timestamp=NOON + 9000, summary="Cache removed.")
+    start(wordy, original.path)
+    os.utime(original.path)  # it looks changed, and is not
+    start(wordy, original.path)
+
+    listed = wordy.operation("http_checkpoints")["checkpoints"]
+    summaries = [each["summary"] for each in listed if each["status"] == "active"]
+    assert summaries == ["Mine.", "Cache removed.", "JWT done."]
+    assert wordy.call("save", type="checkpoint", summary="Next.")["id"] == "checkpoint_9"
+
+
 def test_a_topic_that_both_sides_went_on_with_stays_one_chain(
     wordy: Mama, original: OriginalDatabase
 ) -> None:

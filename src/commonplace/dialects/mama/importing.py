@@ -6,7 +6,7 @@ import contextlib
 import json
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from itertools import pairwise
 from pathlib import Path
@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from commonplace.dialects.mama import checkpoints, decisions
 from commonplace.dialects.mama.searching import EDGES, RELATIONS, SUPERSEDES
 from commonplace.engine.content.memories import Draft
-from commonplace.engine.model import Memory, Origin, moment
+from commonplace.engine.model import Memory, Origin, microseconds, moment
 from commonplace.errors import CommonplaceError, Conflict, InvalidInput
 from commonplace.platform import lookup
 from commonplace.platform.exclusive import exclusive
@@ -119,10 +119,25 @@ def _add(
 
 
 def _store(memory: Commonplace, drafts: Sequence[Draft]) -> int:
-    new = [each for each in drafts if each.ref and lookup.find(memory, each.ref) is None]
+    new = [found for each in drafts if (found := _unless_stored(memory, each)) is not None]
     with memory.unit("import", ORIGIN):
         memory.remember_many(new, origin=ORIGIN)
     return len(new)
+
+
+def _unless_stored(memory: Commonplace, draft: Draft) -> Draft | None:
+    """Return the draft, or None if it is already imported.
+
+    Both sides number their checkpoints: one whose number another checkpoint has here gets a ref
+    with its time.
+    """
+    held, at = lookup.find(memory, draft.ref or ""), draft.created_at
+    if held is None:
+        return draft
+    if draft.kind != checkpoints.KIND or not isinstance(at, datetime) or at == held.created_at:
+        return None
+    other = replace(draft, ref=f"{draft.ref}@{microseconds(at) // 1_000}")
+    return other if lookup.find(memory, other.ref or "") is None else None
 
 
 def _decision(row: Row) -> Draft:
