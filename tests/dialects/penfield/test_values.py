@@ -185,6 +185,11 @@ def test_a_heading_begins_a_chunk() -> None:
     assert [chunk.text[:5] for chunk in split_text(text)] == ["# One", "# Two"]
 
 
+def test_the_headings_of_a_long_text_are_read_once() -> None:
+    text = "# heading\n\nSome words here.\n" * 60_000  # two million characters are accepted
+    assert len(split_text(text)) == 60_000
+
+
 # --- the rest ------------------------------------------------------------------------------------
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from bisect import bisect_right
 from dataclasses import dataclass
 
 TARGET, MOST, OVERLAP = 400, 450, 50
@@ -30,8 +31,9 @@ def split_text(text: str) -> list[Chunk]:
     found: list[Chunk] = []
     start, length = 0, len(text)
     while start < length:
-        heading = next((at for at in headings if start + 1 <= at <= start + MOST), None)
-        if heading is not None and text[start:heading].strip():
+        following = bisect_right(headings, start)
+        heading = headings[following] if following < len(headings) else length
+        if heading <= start + MOST and heading < length and text[start:heading].strip():
             stop, shared = heading, 0
         elif length - start <= MOST:
             stop, shared = length, 0
