@@ -9,6 +9,7 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import urllib.request
 from pathlib import Path
 from typing import Any
@@ -323,6 +324,47 @@ def test_a_call_that_is_cancelled_while_its_answer_is_written_does_not_end_the_p
     answer = json.dumps({"jsonrpc": "2.0", "id": 1, "result": {}}).encode()
     client._handle_answer(answer)
     assert (output.getvalue(), client._state.pending) == (answer, [])
+
+
+@pytest.mark.parametrize("at_once", [False, True])
+def test_large_answers_arrive_while_a_large_message_is_sent(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, at_once: bool
+) -> None:
+    ours, theirs = socket.socketpair()
+    connections = [connection.ServerConnection(ours)]
+    never = threading.Event()
+
+    def connected(client: pipe.Pipe) -> connection.ServerConnection:
+        if at_once:  # all calls are sent over the new connection
+            wait_until(lambda: len(client._state.pending) == 3)
+        if not connections:
+            never.wait()
+        return connections.pop()
+
+    def serve() -> None:
+        """Answer two calls at length before the third is read, as the server may."""
+        with theirs.makefile("rb") as lines:
+            for number in range(3):
+                lines.readline()
+                if number > 0:
+                    answers = [1, 2] if number == 1 else [3]
+                    for identity in answers:
+                        result = {"content": [{"type": "text", "text": "x" * 4_000_000}]}
+                        answer = {"jsonrpc": "2.0", "id": identity, "result": result}
+                        theirs.sendall(json.dumps(answer).encode() + b"\n")
+
+    monkeypatch.setattr(pipe.Pipe, "_connected", connected)
+    small, large = b'"x"', b'"' + b"x" * 4_000_000 + b'"'
+    given = io.BytesIO(calling(1, small) + calling(2, small) + calling(3, large))
+    hello = {"dialect": "commonplace", "prefix": "", "read_only": False, "version": "1"}
+    output = io.BytesIO()
+    client = pipe.Pipe(pipe.Options(place_of(tmp_path), hello, {}), given, output)
+    threading.Thread(target=serve, daemon=True).start()
+    running = threading.Thread(target=client.run, daemon=True)
+    running.start()
+    running.join(30)
+    assert [json.loads(line)["id"] for line in output.getvalue().splitlines()] == [1, 2, 3]
+    theirs.close()
 
 
 def calling(identity: object, note: bytes) -> bytes:

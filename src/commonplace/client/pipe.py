@@ -89,6 +89,8 @@ class Pipe:
         self._incoming = incoming
         self._outgoing = outgoing
         self._writing = threading.Lock()
+        self._sending = threading.Lock()
+        """Held while lines are sent, so that they keep their order; acquired before `_changed`."""
         self._changed = threading.Condition()
         self._state = _State()
         hello = options.hello
@@ -190,7 +192,7 @@ class Pipe:
             self._add_key(message, params, pending)
         with self._changed:
             self._state.pending.append(pending)
-            self._send_waiting()
+        self._send_waiting()
         if pending.tool == self._hook:
             late = threading.Timer(HOOK_SECONDS, self._answer_hook, (pending,))
             late.daemon = True
@@ -232,20 +234,33 @@ class Pipe:
         """Forward a line that is not a request."""
         with self._changed:
             self._state.loose.append(line)
-            self._send_waiting()
+        self._send_waiting()
 
     def _send_waiting(self) -> None:
-        """Send waiting messages if there is a connection; the caller holds the lock."""
+        """Send waiting messages if there is a connection.
+
+        The receiving thread never waits for this: a server may read on only after its answers are
+        received.
+        """
+        with self._sending:
+            with self._changed:
+                made, lines = self._state.connection, self._take_waiting()
+                self._changed.notify_all()
+            if made is not None and lines:
+                with suppress(OSError):  # the other thread detects the disconnect, and sends again
+                    made.send(b"".join(lines))
+
+    def _take_waiting(self) -> list[bytes]:
+        """Return the lines to send now, and mark them as sent; the caller holds the lock."""
         state = self._state
-        if state.connection is not None:
-            waiting = [each for each in state.pending if not each.sent]
-            lines = [*state.loose, *(each.line for each in waiting)]
-            with suppress(OSError):  # the other thread detects the disconnect, and sends again
-                state.connection.send(b"".join(lines))
-            for each in waiting:
-                each.sent = True
-            state.loose.clear()
-        self._changed.notify_all()
+        if state.connection is None:
+            return []
+        waiting = [each for each in state.pending if not each.sent]
+        lines = [*state.loose, *(each.line for each in waiting)]
+        for each in waiting:
+            each.sent = True
+        state.loose.clear()
+        return lines
 
     # From the server
 
@@ -259,8 +274,7 @@ class Pipe:
                     self._changed.notify_all()
                     self._changed.wait_for(self._has_work)
                 if self._introduce(made):
-                    with self._changed:
-                        self._resend(made)
+                    self._resend(made)
                     while line := made.line():
                         self._handle_answer(line)
                 made.close()
@@ -336,15 +350,16 @@ class Pipe:
         return bool(made.line())
 
     def _resend(self, made: connection.ServerConnection) -> None:
-        """Send all unanswered messages over a new connection; the caller holds the lock."""
+        """Send all unanswered messages over a new connection, in another thread."""
         state = self._state
-        state.connection = made
-        if state.initialized:
-            told = {"jsonrpc": "2.0", "method": INITIALIZED}
-            state.loose.insert(0, json.dumps(told).encode() + b"\n")
-        for each in state.pending:
-            each.sent = False
-        self._send_waiting()
+        with self._changed:
+            state.connection = made
+            if state.initialized:
+                told = {"jsonrpc": "2.0", "method": INITIALIZED}
+                state.loose.insert(0, json.dumps(told).encode() + b"\n")
+            for each in state.pending:
+                each.sent = False
+        threading.Thread(target=self._send_waiting, daemon=True).start()
 
     def _is_waiting(self, initialize: Mapping[str, Any]) -> bool:
         """Return whether `initialize` is still unanswered; it is then sent unchanged."""
