@@ -209,6 +209,28 @@ def test_a_record_behind_a_torn_one_is_found(tmp_path: Path) -> None:
     assert [record.id for record in claude_code.read(file).records] == ["u2", "u3"]
 
 
+def test_a_whole_record_before_another_on_its_line_is_read(tmp_path: Path) -> None:
+    one, two, three = (json.dumps(claude("user", f"é{n}", f"u{n}")) for n in range(1, 4))
+    file = written(tmp_path / "s.jsonl", one + two, one.replace("u1", "u4") + two[:80] + three)
+    whole = claude_code.read(file)
+    assert [record.id for record in whole.records] == ["u1", "u2", "u4", "u3"]
+    assert whole.offset == file.stat().st_size
+    piece = claude_code.read(file, most=1)
+    assert [record.id for record in piece.records] == ["u1", "u2"]
+
+
+def test_two_records_on_a_line_have_the_ids_that_they_have_when_read_one_by_one(
+    tmp_path: Path,
+) -> None:
+    said = {"role": "user", "message": {"content": [{"type": "text", "text": "Hi"}]}}
+    file = tmp_path / "a.jsonl"
+    file.write_text(json.dumps(said))
+    first = FORMATS["cursor"].read(file)
+    file.write_text(json.dumps(said) * 2 + "\n")
+    second = FORMATS["cursor"].read(file, first.offset)
+    assert first.records + second.records == FORMATS["cursor"].read(file).records
+
+
 def test_a_file_that_was_replaced_is_read_from_its_start(tmp_path: Path) -> None:
     file = written(tmp_path / "s.jsonl", claude("user", "new", "u9"))
     assert [record.id for record in claude_code.read(file, 10**6).records] == ["u9"]

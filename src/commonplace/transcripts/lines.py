@@ -10,6 +10,7 @@ from typing import IO, Any
 
 _STARTS = re.compile(rb'\{"(?:parentUuid|type|timestamp|uuid|id|role|\$set|isSidechain)":')
 _ATTEMPTS = 20
+_DECODER = json.JSONDecoder()
 
 
 def json_lines(
@@ -18,9 +19,10 @@ def json_lines(
     """Yield (object, its line, the offset after it), starting at an offset of the file.
 
     An incomplete last line is not read yet. The object is empty for a line that is not a JSON
-    object; if a client was killed while writing and later continued on the same line, it is the
-    second record. An offset beyond the end means that the file was replaced; then it is read from
-    its start. Reading stops at the first line that ends `most` bytes or more after the offset.
+    object. If a client was killed while writing and later continued on the same line, its complete
+    records are yielded; the offset after one is as if it had its line end. An offset beyond the end
+    means that the file was replaced; then it is read from its start. Reading stops at the first
+    line that ends `most` bytes or more after the offset.
     """
     with path.open("rb") as stream:
         if offset > stream.seek(0, 2):
@@ -31,6 +33,12 @@ def json_lines(
             value = _object(line)
             if value is None and not line.endswith(b"\n"):
                 return  # an incomplete line, which may be completed later
+            if value is None and (before := _records_before_another(line)):
+                line = line[sum(map(len, before)) :]
+                value = _object(line)
+                for record in before:
+                    at += len(record)
+                    yield _object(record) or {}, record, at + 1
             at += len(line)
             yield value if value is not None else _second_record(line) or {}, line.strip(), at
             if most is not None and at - start >= most:
@@ -69,6 +77,25 @@ def _object(line: bytes) -> dict[str, Any] | None:
     except (ValueError, RecursionError):
         return None
     return value if isinstance(value, dict) else {}
+
+
+def _records_before_another(line: bytes) -> list[bytes]:
+    """Return the complete records at the start of a line that another record follows."""
+    try:
+        text = line.decode()
+    except UnicodeDecodeError:
+        return []
+    found, start = [], 0
+    while text.startswith("{", start):
+        try:
+            _, end = _DECODER.raw_decode(text, start)
+        except (ValueError, RecursionError):
+            break
+        if not text.startswith("{", end):
+            break
+        found.append(text[start:end].encode())
+        start = end
+    return found
 
 
 def _second_record(line: bytes) -> dict[str, Any] | None:
