@@ -415,6 +415,9 @@ def test_lines_of_our_opencode_plugin_have_the_ids_of_its_database(tmp_path: Pat
         ('Keep <private reason="x">a</private>this', "Keep this"),
         ("Keep <private-key> this", "Keep <private-key> this"),
         ("Keep <private >and the rest", "Keep"),
+        ("Keep <private>a <private>b</private> c</private>this", "Keep this"),
+        ("Keep <private>a <private>b</private>this", "Keep this"),
+        ("<system-reminder>use <private></system-reminder>Keep<private>a</private> it", "Keep it"),
         ("Keep <system-reminder>a</system-reminder>this", "Keep this"),
         ("<user_query>\n One \n</user_query> <user_query>Two</user_query>", "One\n\nTwo"),
         ('Keep <ide_selection file="a<b">a</ide_selection>this', "Keep this"),
@@ -432,6 +435,28 @@ def test_lines_of_our_opencode_plugin_have_the_ids_of_its_database(tmp_path: Pat
 )
 def test_what_is_private_or_of_the_client_is_left_out(text: str, left: str) -> None:
     assert said_by_user(text) == left
+
+
+def test_a_private_block_may_span_the_parts_of_a_message(tmp_path: Path) -> None:
+    parts = ["Keep <private>a", "b <private>c", "d</private> e", "f</private> this", "and this"]
+    left = "Keep\n\nthis\n\nand this"
+    assert said_by_user(*parts) == without_private(*parts) == left
+    assert said_by_user("Keep <private>a", "b") == "Keep"
+    assert without_private("Mark it with <private>.", "b") == "Mark it with <private>.\n\nb"
+    reminder = "<system-reminder>use <private>x</private></system-reminder>"
+    assert said_by_user("Keep <private>a", reminder, "b</private> this") == "Keep\n\nthis"
+    content = [{"type": "text", "text": text} for text in parts]
+    line = claude("user", "", "u1")
+    line["message"]["content"] = content
+    gemini = {"sessionId": "s", "projectHash": "h", "id": "m1", "type": "user", "content": content}
+    said = {
+        "claude-code": line, "gemini": gemini,
+        "cursor": {"role": "user", "message": {"content": content}},
+        "codex": {"type": "message", "role": "user", "content": content},
+    }  # fmt: skip
+    for client, value in said.items():
+        (record,) = FORMATS[client].read(written(tmp_path / f"{client}.jsonl", value)).records
+        assert record.text == left, client
 
 
 @pytest.mark.parametrize("form", ["cursor", "vscode", "codex"])

@@ -9,7 +9,7 @@ from typing import Any
 from commonplace.importers.items import Item, Skipped, key_of, title_of
 from commonplace.importers.json_files import documents, heads
 from commonplace.transcripts.noise import without_private
-from commonplace.transcripts.record import joined, list_of, mapping_of, moment, text_of
+from commonplace.transcripts.record import list_of, mapping_of, moment, text_of
 
 NAME = "chatgpt"
 TITLE = "ChatGPT's data export"
@@ -45,7 +45,7 @@ def _conversation(conversation: dict[str, Any]) -> Iterator[Item]:
             continue
         if message.get("recipient", "all") != "all":  # a call of a tool
             continue
-        text = joined(without_private(_said(part)) for part in list_of(content.get("parts")))
+        text = without_private(*map(_said, list_of(content.get("parts"))))
         if text:
             at = moment(message.get("create_time")) or moment(conversation.get("create_time"))
             yield Item(

@@ -10,7 +10,6 @@ from commonplace.transcripts.noise import said_by_user, without_private
 from commonplace.transcripts.record import (
     Reading,
     Record,
-    joined,
     line_id,
     list_of,
     mapping_of,
@@ -61,7 +60,7 @@ def record_of(value: dict[str, Any], line: bytes) -> Record | None:
         return None
     content = message.get("content")
     parts = [content] if isinstance(content, str) else _texts(content)
-    text = joined(said_by_user(part) if role == "user" else without_private(part) for part in parts)
+    text = said_by_user(*parts) if role == "user" else without_private(*parts)
     if not text:
         return None
     # a forked session copies lines, with a reference to the original

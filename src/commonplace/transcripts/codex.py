@@ -10,7 +10,6 @@ from commonplace.transcripts.noise import said_by_user, without_private
 from commonplace.transcripts.record import (
     Reading,
     Record,
-    joined,
     line_id,
     list_of,
     mapping_of,
@@ -62,7 +61,7 @@ def _record(
     if item.get("type") != "message" or role not in ("user", "assistant"):
         return None
     parts = [text_of(mapping_of(part).get("text")) for part in list_of(item.get("content"))]
-    text = joined(said_by_user(part) if role == "user" else without_private(part) for part in parts)
+    text = said_by_user(*parts) if role == "user" else without_private(*parts)
     if not text:
         return None
     session = text_of(meta.get("session_id")) or text_of(meta.get("id")) or path.stem

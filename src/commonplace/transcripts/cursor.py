@@ -15,7 +15,6 @@ from commonplace.transcripts.record import (
     Reading,
     Record,
     Role,
-    joined,
     line_id,
     list_of,
     mapping_of,
@@ -48,9 +47,7 @@ def read(path: Path, offset: int = 0, most: int | None = None) -> Reading:
             continue
         content = list_of(mapping_of(value.get("message")).get("content"))
         parts = [text_of(mapping_of(part).get("text")) for part in content]
-        text = joined(
-            said_by_user(part) if role == "user" else without_private(part) for part in parts
-        )
+        text = said_by_user(*parts) if role == "user" else without_private(*parts)
         if text:
             identity = line_id(session, str(end + (end == unended)), line)
             records.append(Record(CLIENT, session, role, text, identity))

@@ -15,7 +15,6 @@ from commonplace.transcripts.record import (
     Reading,
     Record,
     Role,
-    joined,
     list_of,
     mapping_of,
     moment,
@@ -67,7 +66,7 @@ def _record(value: dict[str, Any], meta: dict[str, Any], path: Path) -> Record |
         return None
     content = value.get("displayContent") or value.get("content")
     parts = [content] if isinstance(content, str) else _texts(content)
-    text = joined(said_by_user(part) if role == "user" else without_private(part) for part in parts)
+    text = said_by_user(*parts) if role == "user" else without_private(*parts)
     if not text or (role == "user" and _COMMAND.fullmatch(text)):
         return None
     session = text_of(meta.get("sessionId")) or path.stem

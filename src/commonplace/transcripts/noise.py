@@ -8,8 +8,12 @@ text that a person marks as private is not stored at all.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import cache
+
+from commonplace.transcripts.record import joined
+
+_Position = tuple[int, int]  # the number of a text, and an offset in it
 
 # The client wrote all of a part that begins with one of these tags.
 _CLIENT_PARTS = re.compile(
@@ -38,23 +42,70 @@ _CLIENT_BLOCKS = (
 )  # fmt: skip
 # The end tag also occurs in the block's first sentence; the real one begins a line.
 _RECALLED = re.compile(r"<recalled ([0-9a-z]{8,64})>.*?(?:\n</recalled \1>|\Z)", re.DOTALL)
-_LEFT_OPEN = re.compile(r"<private(?:\s[^>]{0,500})?>.*", re.DOTALL | re.IGNORECASE)
+_PRIVATE = re.compile(r"<private(?:\s[^>]{0,500})?>|</private>", re.IGNORECASE)
 
 
-def said_by_user(text: str) -> str:
-    """Return the user's text in a part of a message; empty if the client wrote all of it."""
-    if _CLIENT_PARTS.match(text):
-        return ""
-    text = without_private(text)
-    text = _LEFT_OPEN.sub("", _without_blocks(text, *_CLIENT_BLOCKS)).strip()
+def said_by_user(*parts: str) -> str:
+    """Return the user's text in the parts of a message; empty if the client wrote all of it."""
+    texts = ["" if _CLIENT_PARTS.match(part) else _RECALLED.sub("", part) for part in parts]
+    texts = [_without_blocks(text, *_CLIENT_BLOCKS) for text in texts]
+    return joined(_query(text.strip()) for text in _public(texts, left_open=True))
+
+
+def without_private(*parts: str) -> str:
+    """Return the text in the parts of a message without recalled memories and private text."""
+    texts = [_RECALLED.sub("", part) for part in parts]
+    return joined(text.strip() for text in _public(texts, left_open=False))
+
+
+def _query(text: str) -> str:
     if text.startswith("<user_query>") and (queries := list(_blocks(text, "user_query"))):
         text = "\n\n".join(text[begin.end() : end.start()].strip() for begin, end in queries)
     return "" if _CLIENT_PARTS.match(text) else text
 
 
-def without_private(text: str) -> str:
-    """Return the text without recalled memories and private parts."""
-    return _without_blocks(_RECALLED.sub("", text), "private").strip()
+def _public(texts: Sequence[str], left_open: bool) -> list[str]:
+    """Return the texts without private blocks, which may be nested and may span texts."""
+    kept: list[list[str]] = [[] for _ in texts]
+    number, at = 0, 0
+    for begin, end in [*_private_spans(texts, left_open), ((len(texts), 0), (len(texts), 0))]:
+        while number < begin[0]:
+            kept[number].append(texts[number][at:])
+            number, at = number + 1, 0
+        if number < len(texts):
+            kept[number].append(texts[number][at : begin[1]])
+        number, at = end
+    return ["".join(each) for each in kept]
+
+
+def _private_spans(texts: Sequence[str], left_open: bool) -> list[tuple[_Position, _Position]]:
+    """Return the begins and ends of private blocks.
+
+    If an end tag is missing, the last one that there is ends the block. With `left_open`, all that
+    follows a begin tag without an end tag is private.
+    """
+    spans: list[tuple[_Position, _Position]] = []
+    depth = 0
+    begin: _Position | None = None
+    opened: _Position | None = None  # the first begin tag after the last end tag
+    end: _Position | None = None
+    for number, text in enumerate(texts):
+        for tag in _PRIVATE.finditer(text):
+            if not tag[0].startswith("</"):
+                depth += 1
+                opened = opened or (number, tag.start())
+                if depth == 1:
+                    begin, end = opened, None
+            elif depth:
+                depth -= 1
+                opened, end = None, (number, tag.end())
+                if begin is not None and depth == 0:
+                    spans.append((begin, end))
+    if depth and begin is not None and end is not None:
+        spans.append((begin, end))
+    if left_open and opened is not None:
+        spans.append((opened, (len(texts), 0)))
+    return spans
 
 
 def _without_blocks(text: str, *tags: str) -> str:

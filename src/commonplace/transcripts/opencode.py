@@ -13,7 +13,7 @@ from typing import Any
 
 from commonplace.transcripts import plugin_lines
 from commonplace.transcripts.noise import said_by_user, without_private
-from commonplace.transcripts.record import Reading, Record, joined, mapping_of, moment, text_of
+from commonplace.transcripts.record import Reading, Record, mapping_of, moment, text_of
 
 CLIENT = "opencode"
 TABLES: Mapping[str, Sequence[str]] = {
@@ -59,9 +59,7 @@ def records(
         if session not in directories:
             continue
         said_here = [text for _, text in sorted(texts.get(identity, ()))]
-        text = joined(
-            said_by_user(part) if role == "user" else without_private(part) for part in said_here
-        )
+        text = said_by_user(*said_here) if role == "user" else without_private(*said_here)
         if text:
             at = moment(mapping_of(data.get("time")).get("created")) or moment(_time(row))
             cwd = directories[session] or text_of(mapping_of(data.get("path")).get("cwd"))
