@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing
 from itertools import islice
@@ -18,7 +21,7 @@ from commonplace.access.vault import open_vault
 from commonplace.dialects import registry
 from commonplace.errors import Conflict, NotFound, StorageCorrupt, StorageUnavailable
 from commonplace.storage.database import Connection
-from commonplace.storage.postgres import copying
+from commonplace.storage.postgres import copying, maintenance
 from commonplace.storage.sqlite.maintenance import SqliteMaintenance
 from conftest import texts
 
@@ -40,6 +43,25 @@ def _answers(memory: Commonplace) -> object:
         texts(memory.browse()),
         [operation.id for operation in memory.history.operations()],
     )
+
+
+def test_copies_that_a_killed_command_left_are_removed(team: Commonplace, tmp_path: Path) -> None:
+    code = "import os, sys, pathlib; from commonplace.storage.postgres import maintenance\n"
+    code += "with maintenance._temporary(pathlib.Path(sys.argv[1])) as folder:\n"
+    code += "    (folder / 'copy').write_text('x'); os._exit(9)"
+    path = team.library.path
+    assert subprocess.run([sys.executable, "-c", code, str(path)]).returncode == 9
+    (left,) = path.glob("copy-*")
+    with maintenance._temporary(path) as used:
+        assert not left.exists()
+        team.library.maintenance.backup(tmp_path / "backup")
+        assert used.exists()
+    assert not list(path.glob("copy-*"))
+    for name in ("copy-_0older_", "copy-of-mine"):  # an earlier release's, and a person's
+        (path / name / "spaces").mkdir(parents=True)
+        os.utime(path / name, (0, 0))
+    team.library.maintenance.check("team")
+    assert [each.name for each in path.glob("copy-*")] == ["copy-of-mine"]
 
 
 def test_a_backup_of_a_database_is_restored_as_files_and_back(

@@ -7,7 +7,10 @@ not show damage in PostgreSQL's own pages and indexes.
 from __future__ import annotations
 
 import contextlib
+import re
+import shutil
 import tempfile
+import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Literal
@@ -15,6 +18,7 @@ from typing import Literal
 from commonplace.errors import Conflict, NotFound, StorageUnavailable
 from commonplace.storage.database import now
 from commonplace.storage.derived import Findable, Model
+from commonplace.storage.locking import try_lock
 from commonplace.storage.ports import Contents, Leased
 from commonplace.storage.postgres import copying
 from commonplace.storage.postgres.connections import Pool
@@ -35,6 +39,9 @@ from commonplace.storage.sqlite.readonly import connect_immutable
 from commonplace.storage.sqlite.store import Store
 from commonplace.storage.system import NAME, system_file
 from commonplace.storage.tables import Row
+
+LOCK = "lock"
+UNLOCKED_SECONDS = 86_400.0
 
 
 class _OpenFile:
@@ -88,6 +95,40 @@ def _stored_meanwhile(what: str) -> Conflict:
     )
 
 
+@contextlib.contextmanager
+def _temporary(path: Path) -> Iterator[Path]:
+    """Create a directory for copies; remove those that killed processes left."""
+    for left in path.glob("copy-*"):
+        if _is_abandoned(left):
+            shutil.rmtree(left, ignore_errors=True)
+    with tempfile.TemporaryDirectory(prefix="copy-", dir=path) as made:
+        folder, lock = Path(made) / "files", Path(made) / LOCK
+        folder.mkdir(mode=0o700)
+        with lock.open("xb", buffering=0) as file:
+            try_lock(file.fileno())
+            file.write(b"1")  # from now on the lock counts
+            yield folder
+
+
+def _is_abandoned(folder: Path) -> bool:
+    """Return whether the process that made a directory of copies has ended.
+
+    A directory of an earlier release has no lock; it is abandoned after a day.
+    """
+    try:
+        with (folder / LOCK).open("r+b") as file:
+            if file.read(1):
+                return try_lock(file.fileno())
+    except OSError:
+        pass
+    try:
+        age = time.time() - folder.stat().st_mtime
+    except OSError:
+        return False
+    named = re.fullmatch("copy-[a-z0-9_]{8}", folder.name) is not None
+    return named and (folder / "spaces").is_dir() and age > UNLOCKED_SECONDS
+
+
 class PostgresMaintenance:
     """`ports.Maintenance` for a database."""
 
@@ -99,8 +140,8 @@ class PostgresMaintenance:
     @contextlib.contextmanager
     def _copied(self, spaces: Sequence[str], *, system: bool) -> Iterator[_Files]:
         """Copy spaces, each from one snapshot, into a temporary directory."""
-        with tempfile.TemporaryDirectory(prefix="copy-", dir=self._contents.path) as folder:
-            files = _Files(Path(folder), self._contents)
+        with _temporary(self._contents.path) as folder:
+            files = _Files(folder, self._contents)
             if system:
                 with transaction(self._pool, SYSTEM_PART, NAME) as rows:
                     copying.write_system(rows, system_file(files.path))
@@ -138,8 +179,8 @@ class PostgresMaintenance:
         progress: Progress | None = None,
     ) -> RestoreReport:
         """Restore the backup into temporary files, to verify it, and then into the database."""
-        with tempfile.TemporaryDirectory(prefix="copy-", dir=self._contents.path) as folder:
-            files = _Files(Path(folder), self._contents)
+        with _temporary(self._contents.path) as folder:
+            files = _Files(folder, self._contents)
             report = SqliteMaintenance(files).restore(
                 source, spaces=spaces, into=into, system=system, progress=progress
             )
@@ -210,8 +251,8 @@ class PostgresMaintenance:
         """
         if space not in self._names():
             raise NotFound(f"There is no space named {space}.", field="space")
-        with tempfile.TemporaryDirectory(prefix="copy-", dir=self._contents.path) as folder:
-            files = _Files(Path(folder), self._contents)
+        with _temporary(self._contents.path) as folder:
+            files = _Files(folder, self._contents)
             with transaction(self._pool, SPACES_PART, space, writes=True) as rows:
                 rows.lock(SPACES_PART.lock, space)
                 copying.write_space(rows, space, files.file(space))
