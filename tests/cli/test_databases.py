@@ -72,6 +72,17 @@ def test_what_is_wrong_is_told_with_an_exit_code(
     assert "bypass" in told[0]["message"]
 
 
+def test_the_database_of_config_toml_is_checked(
+    admin: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("COMMONPLACE_DATABASE", raising=False)
+    monkeypatch.setenv("COMMONPLACE_DATA", str(tmp_path))
+    (tmp_path / "config.toml").write_text(f"database = {json.dumps(admin)}\n")
+    (tmp_path / "config.toml").chmod(0o600)
+    found = CliRunner().invoke(app, ["database", "check"])
+    assert (found.exit_code, "bypass" in found.stdout) == (6, True)
+
+
 @pytest.fixture
 def address(tmp_path: Path) -> Iterator[str]:
     """The app's address of an empty database."""

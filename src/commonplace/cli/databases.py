@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from commonplace.cli import options
 from commonplace.cli.options import AsJson, argument, option
 from commonplace.cli.terminal import emit, note, say
 from commonplace.errors import InvalidInput
@@ -73,7 +74,7 @@ def check(
 
     Exit code 6 means that a server cannot start with this database.
     """
-    address = address or opening.default_database()
+    address = address or options.database_of(None)
     if not address:
         raise InvalidInput(
             "The address of the database is missing.",
