@@ -177,6 +177,19 @@ def test_codex_of_the_first_releases_is_read(tmp_path: Path) -> None:
     assert client_of(file) == "codex"
 
 
+@pytest.mark.parametrize(
+    "other",
+    [
+        {"id": 1, "instructions": "Boil it.", "text": "soup"},
+        {"id": "c0", "timestamp": AT, "instructions": "Boil it.", "text": "soup"},
+    ],
+)
+def test_other_lines_with_instructions_are_not_of_codex(
+    tmp_path: Path, other: dict[str, Any]
+) -> None:
+    assert client_of(written(tmp_path / "recipes.jsonl", other)) is None
+
+
 @pytest.mark.parametrize("cut", [1, 20, 60])
 def test_a_torn_last_line_is_read_when_it_is_complete(tmp_path: Path, cut: int) -> None:
     lines = [claude("user", f"line {number}", f"u{number}") for number in range(3)]

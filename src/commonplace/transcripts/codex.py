@@ -19,13 +19,15 @@ from commonplace.transcripts.record import (
 
 CLIENT = "codex"
 _TYPES = ("session_meta", "response_item", "event_msg", "turn_context", "compacted")
+# Keys of the first record in the oldest releases.
+_FIRST_META = {"id", "timestamp", "instructions", "git", "cwd", "originator", "cli_version"}
 
 
 def recognises(first: list[dict[str, Any]]) -> bool:
     """Return whether the first records of a file are of this format."""
     return any(
         (record.get("type") in _TYPES and isinstance(record.get("payload"), dict))
-        or ("id" in record and "instructions" in record)
+        or ("id" in record and "instructions" in record and record.keys() <= _FIRST_META)
         for record in first
     )
 
