@@ -97,6 +97,27 @@ def test_an_export_comes_back_equal(tmp_path: Path, memory: Commonplace, to: str
         assert (again.added, again.changed, again.links) == (0, 0, 0)
 
 
+def test_a_directory_of_json_lines_with_links_comes_back(
+    tmp_path: Path, memory: Commonplace
+) -> None:
+    memory.close()
+    whole, folder, other = tmp_path / "whole.jsonl", tmp_path / "parts", tmp_path / "other"
+    data = ["--data", str(tmp_path / "data")]
+    assert run_command(["export", "--to", "jsonl", str(whole), *data]) == 0
+    lines = whole.read_bytes().splitlines(keepends=True)
+    folder.mkdir()
+    for number, part in enumerate((lines[:1], lines[1:])):  # links lead from one file to another
+        (folder / f"{number}.jsonl").write_bytes(b"".join(part))
+    assert run_command(["import", str(folder), "--data", str(other), "--embedding", "none"]) == 0
+    with (
+        Commonplace(tmp_path / "data", embedding="none") as before,
+        Commonplace(other, embedding="none") as after,
+    ):
+        assert contents(after) == contents(before)
+    (folder / "note.md").write_text("Notes are not JSON lines.")
+    assert registry.recognised(folder) == registry.PLAIN
+
+
 def test_json_lines_without_links_are_read_as_ever(tmp_path: Path) -> None:
     with Commonplace(tmp_path / "data", embedding="none") as memory:
         memory.remember("Alone.", tags=["x"], importance=0.9, pinned=True)

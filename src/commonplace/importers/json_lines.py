@@ -9,6 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from commonplace.engine.model import TRUSTS
+from commonplace.engine.transfer.importing import SUFFIXES
+from commonplace.engine.transfer.reading import files_below
 from commonplace.importers.csv_table import TEXT
 from commonplace.importers.items import Item, Skipped, key_of, source_of, tags_of, title_of
 from commonplace.transcripts.lines import first_objects
@@ -17,19 +19,33 @@ from commonplace.transcripts.record import mapping_of, moment, text_of
 NAME = "jsonl"
 TITLE = "JSON lines"
 _AT_ONCE = 1 << 20
+_SUFFIXES = (".jsonl", ".ndjson")
 
 
 def recognises(path: Path) -> bool:
     """Return whether a file has lines with a text that our own format does not read.
 
-    It has the suffix .ndjson, links in its lines, or a text under another key than `text`.
+    It has the suffix .ndjson, links in its lines, or a text under another key than `text`. A
+    directory has at least one such file, and nothing else to import but JSON lines with a text.
     """
-    if not path.is_file() or path.suffix.lower() not in (".jsonl", ".ndjson"):
+    if path.is_dir():
+        files = list(files_below(path, (*SUFFIXES, *_SUFFIXES)))
+        return all(map(_has_texts, files)) and any(map(recognises, files))
+    if not _has_texts(path):
         return False
     first = next(iter(first_objects(path, 1)), {})
-    if not any(isinstance(first.get(name), str) for name in TEXT):
-        return False
     return "text" not in first or path.suffix.lower() == ".ndjson" or has_links(path)
+
+
+def _has_texts(path: Path) -> bool:
+    """Return whether a file is one of JSON lines, and the first has a text."""
+    if not path.is_file() or path.suffix.lower() not in _SUFFIXES:
+        return False
+    try:
+        first = next(iter(first_objects(path, 1)), {})
+    except OSError:  # the import of our own format tells why the file cannot be read
+        return False
+    return any(isinstance(first.get(name), str) for name in TEXT)
 
 
 def has_links(path: Path) -> bool:
@@ -45,6 +61,10 @@ def has_links(path: Path) -> bool:
 
 def items(path: Path) -> Iterator[Item | Skipped]:
     """Yield a memory for each line with a text, and a `Skipped` for each line that is not JSON."""
+    if path.is_dir():
+        for file in files_below(path, _SUFFIXES):
+            yield from items(file)
+        return
     with path.open("rb") as stream:
         for number, raw in enumerate(stream, 1):
             if not (line := raw.strip()):
