@@ -165,6 +165,22 @@ def test_a_memory_that_only_the_past_knows_can_be_purged(marked: Commonplace) ->
     assert _hits(marked.library.path) == {}
 
 
+def test_a_ref_that_a_memory_has_lost_does_not_purge_it(memory: Commonplace) -> None:
+    first = memory.remember("What stands in the plan of April", ref="plan")
+    second = memory.supersede(first.id, "What stands in the plan of May", ref="plan")
+    moved = memory.remember("What stands in the notes of April", ref="notes")
+    memory.revise(moved.id, ref="old notes")
+    with pytest.raises(NotFound):
+        memory.purge("notes")
+    assert memory.purge("plan").memories == 1
+    with pytest.raises(NotFound):
+        memory.get(second.id)
+    with pytest.raises(NotFound):
+        memory.purge("plan")
+    assert memory.get(first.id).text == "What stands in the plan of April"
+    assert memory.get(moved.id).ref == "old notes"
+
+
 def test_an_unknown_memory_purges_nothing(marked: Commonplace) -> None:
     with pytest.raises(NotFound):
         marked.purge(marked.secret.id, "nobody")  # type: ignore[attr-defined]

@@ -157,7 +157,8 @@ def _is_referred_to(unit: Unit, identity: str) -> bool:
 def _numbers(unit: Unit, identity: str) -> dict[int, set[str]]:
     """Return the row number of a memory with its id and ref.
 
-    If the memory was removed, return the numbers of its former rows, each with its id.
+    If the memory was removed, return the numbers of its former rows, each with its id. A memory
+    that exists is not found by a ref that it has lost.
     """
     row = memories.find_row(unit.connection, unit.space, identity)
     if row is not None:
@@ -168,7 +169,8 @@ def _numbers(unit: Unit, identity: str) -> dict[int, set[str]]:
         if identity in (former["id"], former["ref"]):
             check_reserved(former)
             found[former["num"]] = {former["id"]}
-    return found
+    present = MEMORIES.by_nums(unit.connection, unit.space, list(found))
+    return {num: ids for num, ids in found.items() if num not in present}
 
 
 def _states(unit: Unit, table: Table, num: int) -> list[Row]:
