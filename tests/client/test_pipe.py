@@ -400,6 +400,25 @@ def test_a_message_that_is_too_deep_gets_its_id_and_the_reason(
             assert answer["id"] == identity and "a number is too long" in answer["error"]["message"]
 
 
+@pytest.mark.parametrize("in_process", [False, True])
+def test_a_message_that_is_too_deep_may_have_an_id_or_a_string_that_is_not_json(
+    tmp_path: Path, in_process: bool
+) -> None:
+    deep = b'"x": ' + b"[" * 70
+    with Agent(tmp_path, *(["--in-process"] if in_process else [])) as agent:
+        for identity in (rb'"\q"', b"007", b'"a\tb"'):
+            agent.tell(b'{"jsonrpc": "2.0", "id": ' + identity + b", " + deep + b"\n")
+            answer = agent.hear()
+            assert answer["id"] is None
+            assert "64 levels deep" in answer["error"]["message"]
+        # a string without an end, with many quotes: reading it must not take quadratic time
+        agent.tell(b"{" + deep + b'"' + rb"\"" * 500_000 + b"\n")
+        assert "64 levels deep" in agent.hear()["error"]["message"]
+        agent.call("remember", text="the next one")
+        assert agent.end() == (0, "")
+    assert texts(tmp_path) == ["the next one"]
+
+
 def test_the_answers_from_files_are_those_of_the_server() -> None:
     done = subprocess.run(
         [sys.executable, str(ROOT / "tools" / "write_static.py"), "--check"],

@@ -38,7 +38,8 @@ from commonplace.server.refusals import Called, Refusals
 
 BRACKETS = "[]{}:"
 ID_CHARS = 1_000
-_TOKENS = re.compile(r'"(?:[^"\\]|\\.)*"|[\[\]{}:]|-?\d+')
+# The last `"?` lets an unterminated string match to the end, which avoids quadratic time.
+_TOKENS = re.compile(r'"[^"\\]*(?:\\.[^"\\]*)*"?|[\[\]{}:]|-?\d+', re.DOTALL)
 NOTIFICATIONS = "notifications/"
 CANCELLED = f"{NOTIFICATIONS}cancelled"
 UNREAD = "stdio"  # the audited name of a call in an unparsable line
@@ -270,10 +271,16 @@ def _outer_id(line: str) -> int | str | None:
     for mark in _TOKENS.finditer(line):
         part = mark[0]
         if level == 1 and (before, last) == ('"id"', ":"):
-            return None if part in BRACKETS or len(part) > ID_CHARS else json.loads(part)
+            return None if part in BRACKETS or len(part) > ID_CHARS else _identity(part)
         level += (part in "[{") - (part in "]}")
         before, last = last, part
     return None
+
+
+def _identity(part: str) -> int | str | None:
+    """Parse an id; return None if it is not JSON, such as a string without an end."""
+    found = _parsed(part)
+    return None if found is UNREADABLE else found
 
 
 def _without_id(message: types.JSONRPCMessage) -> _Fault | None:
