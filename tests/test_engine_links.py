@@ -1,12 +1,15 @@
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from itertools import pairwise
 from typing import Any
 
 import pytest
 
 from commonplace import Commonplace, Origin
+from commonplace.engine.content import links
 from commonplace.errors import Conflict, InvalidInput, NotFound
+from commonplace.storage.tables import MEMORIES
 from conftest import texts
 
 
@@ -143,6 +146,29 @@ def test_a_walk_ends_soon_even_where_everything_is_linked(memory: Commonplace) -
     assert not walk.complete
     for path in walk.paths:
         assert len(set(path.nodes)) == len(path.nodes), "no memory twice"
+
+
+def test_a_walk_as_of_a_time_reads_the_former_rows_once(
+    memory: Commonplace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    names = "abcdefghij"
+    ids = web(memory, *((x, y, 0.5) for x, y in pairwise(names)), ("j", "a", 0.7))
+    walks = [memory.links.traverse(ids["c"], depth=9, direction=way) for way in links.DIRECTIONS]  # type: ignore[arg-type]
+    then = datetime.now(UTC)
+    memory.forget(ids["e"])
+    memory.links.add(ids["a"], ids["e"], "knows")
+    read: list[object] = []
+    rows_at = links.rows_at
+
+    def counted(connection: Any, space: str, table: Any, *more: Any, **having: Any) -> Any:
+        read.append(table)
+        return rows_at(connection, space, table, *more, **having)
+
+    monkeypatch.setattr(links, "rows_at", counted)
+    for way, walk in zip(links.DIRECTIONS, walks, strict=True):
+        read.clear()
+        assert memory.links.traverse(ids["c"], depth=9, direction=way, as_of=then) == walk  # type: ignore[arg-type]
+        assert read.count(MEMORIES) == 1, "not once for each memory on the way"
 
 
 def test_a_walk_does_not_pass_through_what_is_forgotten(memory: Commonplace) -> None:

@@ -231,6 +231,17 @@ class _Edges:
         """Return all links, oldest first."""
         return [Link.of(row) for row in self.rows()]
 
+    @cached_property
+    def _by_end(self) -> Mapping[str, Mapping[str, list[int]]]:
+        """The places of links in `everything`, by the memory at each of their ends."""
+        found: dict[str, defaultdict[str, list[int]]] = {
+            "source": defaultdict(list), "target": defaultdict(list)
+        }  # fmt: skip
+        for at, each in enumerate(self.everything):
+            found["source"][each.source].append(at)
+            found["target"][each.target].append(at)
+        return found
+
     def rows(self) -> list[Row]:
         """Return the rows of all links, oldest first."""
         return [row for row in rows_at(self._connection, self._space, LINKS, self._seq)
@@ -246,9 +257,9 @@ class _Edges:
         ends = _ENDS[direction]
         wanted = list(dict.fromkeys(nodes))
         if self._seq is not None:
-            known = set(wanted)
-            every = self.everything
-            return [each for each in every if any(getattr(each, end) in known for end in ends)]
+            by_end = [self._by_end[end] for end in ends]
+            places = {at for each in by_end for node in wanted for at in each.get(node, ())}
+            return [self.everything[at] for at in sorted(places)]
         found: dict[int, Row] = {}
         for end in ends:
             rows = LINKS.among(self._connection, self._space, end, wanted)
@@ -294,6 +305,12 @@ def _live(connection: Rows, space: str, ids: Iterable[str], seq: int | None) -> 
     return {row["id"]: Memory.of(row) for row in rows if row["state"] in LIVE_STATES}
 
 
+def _live_ids_at(connection: Rows, space: str, seq: int) -> set[str]:
+    """Return the ids of all memories that were live after an operation."""
+    rows = rows_at(connection, space, MEMORIES, seq)
+    return {row["id"] for row in rows if row["state"] in LIVE_STATES}
+
+
 def traverse(
     space: OpenSpace,
     identity: str,
@@ -319,6 +336,8 @@ def traverse(
         start = str(need_memory(connection, space.name, identity, seq)["id"])
         edges = _Edges(connection, space.name, kinds, seq, weight)
         around: dict[str, list[tuple[Link, bool]]] = {}
+        # All former rows are read at once: finding a few of them takes as long.
+        then = None if seq is None else _live_ids_at(connection, space.name, seq)
         live: dict[str, bool] = {start: True}
         paths: list[Path] = []
         level = [Path((start,), (), 1.0)]
@@ -330,7 +349,9 @@ def traverse(
                 if here not in around:
                     around[here] = edges.around(here, direction)
                     ends = {e.target if out else e.source for e, out in around[here]} - live.keys()
-                    known = _live(connection, space.name, ends, seq)
+                    known: Collection[str] = (
+                        _live(connection, space.name, ends, None) if then is None else then
+                    )
                     live.update((end, end in known) for end in ends)
                 for each, outward in around[here]:
                     steps += 1

@@ -174,6 +174,9 @@ def need_memory(connection: Rows, space: str, identity: str, seq: int | None) ->
     row = memories.find_row(connection, space, identity)
     if row is not None and row["seq"] <= seq:
         return row
+    if row is not None and row["id"] == identity.lower():
+        for own, _, _ in MEMORIES.past(connection, space, num=row["num"], at=seq):
+            return own
     former = [each for each, _, _ in MEMORIES.past(connection, space, at=seq)]
     for column, value in (
         ("id", identity.lower()),
