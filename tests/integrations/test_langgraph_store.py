@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from threading import Barrier
 from typing import Any
 
 import pytest
@@ -132,6 +134,22 @@ def test_an_item_keeps_its_creation_time_when_it_is_changed(memory: Commonplace)
     store.put(USERS, "a", {"n": 3})
     again = store.get(USERS, "a")
     assert again is not None and again.value == {"n": 3}
+
+
+def test_writers_at_the_same_time_put_one_item(memory: Commonplace) -> None:
+    store = CommonplaceStore(memory)
+    with ThreadPoolExecutor(6) as threads:
+        for i in range(20):
+            together = Barrier(6)
+
+            def put(number: int, key: str = f"k{i}", together: Barrier = together) -> None:
+                together.wait()
+                store.put(USERS, key, {"n": number})
+
+            list(threads.map(put, range(6)))
+    assert sorted(item.key for item in store.search(USERS, limit=100)) == sorted(
+        f"k{i}" for i in range(20)
+    )
 
 
 def test_long_names_and_bad_namespaces(memory: Commonplace) -> None:

@@ -78,7 +78,8 @@ class CommonplaceStore(BaseStore):
             else:
                 raise TypeError(f"Unknown operation: {type(op).__name__}")
         if writes:
-            with self.memory.unit("langgraph batch"):
+            # A nested unit takes the write lock at once, so that no other write comes between.
+            with self.memory.unit("langgraph batch"), self.memory.unit("langgraph batch"):
                 for op in writes.values():
                     self._put(op)
         return results
