@@ -237,6 +237,23 @@ def test_another_memory_under_the_same_id_is_a_conflict_and_stays(
     assert other.get(mine.id).text == "theirs"
 
 
+@pytest.mark.parametrize("ours", ["ref", "id"])
+def test_an_import_does_not_take_the_name_of_a_memory(
+    memory: Commonplace, other: Commonplace, tmp_path: Path, ours: str
+) -> None:
+    name = str(uuid.uuid4())
+    mine = other.remember("mine", **{ours: name})  # type: ignore[arg-type]
+    memory.remember("theirs", **{"id" if ours == "ref" else "ref": name})  # type: ignore[arg-type]
+    memory.remember("another")
+    path = tmp_path / "theirs.jsonl"
+    path.write_text(exported(memory), encoding="utf-8")
+    report = bring(other, path)
+    assert (report.added, report.conflicts) == (1, 1)
+    assert "equal the id of another" in report.problems[0].what
+    assert other.get(name).id == mine.id
+    assert other.browse()[1] == 2
+
+
 def test_an_undone_import_can_be_imported_again(other: Commonplace, tmp_path: Path) -> None:
     with Commonplace(tmp_path / "source", embedding="none") as source:
         source.remember("zebra")

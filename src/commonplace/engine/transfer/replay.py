@@ -320,6 +320,10 @@ def _check_free(unit: Unit, table: Table, values: dict[str, Any], own: int | Non
     """Raise NameTaken if another row has the same unique values; a message moves to the end."""
     if table is CLUSTERS:
         _check_above(unit, values)
+    if table is MEMORIES and stored.is_ambiguous(
+        unit.connection, unit.space, values["id"], values["ref"]
+    ):
+        raise NameTaken("The ref of one memory would equal the id of another.")
     for unique, columns, only in UNIQUE:
         if (
             unique is not table
