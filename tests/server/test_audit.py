@@ -6,6 +6,7 @@ import contextlib
 import json
 import re
 import socket
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -19,10 +20,12 @@ from commonplace.access.caller import Caller
 from commonplace.dialects.contract import RequestInfo
 from commonplace.engine.binding import lease
 from commonplace.engine.history import audit
+from commonplace.engine.library import Library
 from commonplace.engine.maintenance.purge import purge
 from commonplace.engine.model import Origin
-from commonplace.errors import InvalidInput, StorageFull
+from commonplace.errors import InvalidInput, StorageFull, StorageUnavailable
 from commonplace.server import gate as gates
+from commonplace.server import http
 from commonplace.server.settings import Settings
 from commonplace.storage.system import open_system
 from server.harness import (
@@ -422,6 +425,26 @@ def test_a_server_removes_entries_that_are_too_old(data: Path, days: int, remove
         assert len(server.calls(tool="recall")) == 3 - removed
     assert cli("audit", "verify", "--data", str(data)).returncode == 0
     assert cli("doctor", "--data", str(data)).returncode == 0
+
+
+def test_a_server_goes_on_to_remove_entries_after_the_spaces_could_not_be_listed(
+    data: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    old_entries(data)
+    listed, failed = Library.spaces, list[str]()
+
+    def failing_once(library: Library) -> list[str]:
+        if not failed and threading.current_thread().name.startswith("commonplace-call"):
+            failed.append("once")
+            raise StorageUnavailable("The database cannot be reached.")
+        return listed(library)
+
+    monkeypatch.setattr(Library, "spaces", failing_once)
+    monkeypatch.setattr(http, "CUT_SECONDS", 0.05)
+    with running(data, audit_days=30) as server:
+        wait_until(lambda: server.verdict().removed == 2)
+        wait_until(lambda: audit.verify(server.parts.system).removed == 2)
+    assert failed
 
 
 def test_the_command_line_cuts_and_verify_says_where_it_starts(data: Path) -> None:

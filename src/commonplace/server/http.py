@@ -322,8 +322,16 @@ async def _prune_audit(parts: Parts, workers: Workers) -> None:
         with parts.library.lease(space) as opened:
             return audit.cut(opened.store, before)
 
+    async def spaces() -> list[str]:
+        try:
+            found: list[str] = await workers.run(parts.library.spaces)
+        except CommonplaceError as error:
+            log.warning("the spaces could not be listed", extra={"why": error.message})
+            return []
+        return found
+
     while True:
-        for space in (None, *await workers.run(parts.library.spaces)):
+        for space in (None, *await spaces()):
             try:
                 if removed := await workers.run(cut, space):
                     told = {"space": space or "system", "removed": removed}
