@@ -10,8 +10,12 @@ from pathlib import Path
 import pytest
 import time_machine
 
+from commonplace import Commonplace
 from commonplace.cli.app import run
+from commonplace.engine.binding import lease
 from commonplace.engine.content import credit
+from commonplace.engine.transfer.exporting import export_space
+from commonplace.engine.transfer.importing import import_file
 from commonplace.errors import InvalidInput
 
 from .brain import Brain, opened
@@ -50,6 +54,29 @@ def test_an_outcome_moves_the_credits_of_the_newest_open_turn(brain: Brain) -> N
     assert credit.judge_turn(brain.memory, "positive_feedback") == [], "and then none is open"
     changes = brain.memory.events.all(kind="credit")
     assert [(c.payload or {})["reward"] for c in changes] == [-0.4, -0.4, 0.3]
+
+
+@pytest.mark.parametrize("others", [0, 60])
+def test_a_turn_has_its_outcome_after_an_import_that_numbers_it_anew(
+    tmp_path: Path, others: int
+) -> None:
+    file = tmp_path / "export.jsonl"
+    with Commonplace(tmp_path / "old", embedding="none") as memory:
+        gone = [memory.remember(f"one of many {n}").id for n in range(30)]
+        one, two = memory.remember("Harbour.").id, memory.remember("Quay.").id
+        for returned in (one, two):
+            credit.record_turn(memory, "local-session", [returned])
+        assert len(credit.judge_turn(memory, "tool_success")) == 1
+        memory.purge(*gone)
+        with lease(memory) as space, file.open("w") as written:
+            export_space(space, written.write)
+    with Commonplace(tmp_path / "new", embedding="none") as memory:
+        for n in range(others):
+            memory.remember(f"already here {n}")
+        with lease(memory) as space:
+            import_file(space, file, trust_file=True)
+        assert [each.memory.id for each in credit.judge_turn(memory, "tool_success")] == [one]
+        assert credit.judge_turn(memory, "tool_success") == []
 
 
 @pytest.mark.parametrize(

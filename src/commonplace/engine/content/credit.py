@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
-from commonplace.engine.model import LIVE_STATES, Memory
+from commonplace.engine.model import LIVE_STATES, Event, Memory, iso
 from commonplace.errors import InvalidInput, NotFound
 from commonplace.storage.database import now
 
@@ -118,13 +118,32 @@ def judge_turn(memory: Commonplace, signal: str, session: str | None = None) -> 
     """
     _reward_of(signal)
     ended = memory.events.all(kind=OUTCOME, subject=session, newest=True, limit=TURNS)
-    closed = {(event.payload or {}).get("turn") for event in ended}
-    for turn in memory.events.all(kind=TURN, subject=session, newest=True, limit=TURNS):
+    turns = memory.events.all(kind=TURN, subject=session, newest=True, limit=TURNS)
+    closed = _judged_turns(turns, ended)
+    for turn in turns:
         if turn.num in closed or turn.payload is None:
             continue
-        memory.events.record(OUTCOME, turn.subject, {"turn": turn.num, "signal": signal})
+        outcome = {"turn": turn.num, "turn_at": iso(turn.at), "signal": signal}
+        memory.events.record(OUTCOME, turn.subject, outcome)
         return judge(memory, turn.payload["ids"], signal, turn.subject)
     return []
+
+
+def _judged_turns(turns: Sequence[Event], outcomes: Iterable[Event]) -> set[int]:
+    """Return the numbers of the turns that have an outcome.
+
+    An import gives events other numbers. The time of the turn then tells which one it was.
+    """
+    time_of = {turn.num: iso(turn.at) for turn in turns}
+    number_at = {(turn.subject, iso(turn.at)): turn.num for turn in turns}
+    closed = set()
+    for outcome in outcomes:
+        payload = outcome.payload or {}
+        number, at = payload.get("turn", 0), payload.get("turn_at")
+        if at is not None and time_of.get(number) != at:
+            number = number_at.get((outcome.subject, at), 0)
+        closed.add(number)
+    return closed
 
 
 def judge(memory: Commonplace, ids: Sequence[str], signal: str, session: str = "") -> list[Judged]:
