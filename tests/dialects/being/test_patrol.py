@@ -5,6 +5,8 @@ from __future__ import annotations
 import contextlib
 import math
 import threading
+from dataclasses import replace
+from pathlib import Path
 
 import apsw
 import pytest
@@ -12,10 +14,13 @@ import pytest
 from commonplace.dialects.being import patrol, records, running, sight
 from commonplace.dialects.being.beings import clusters_of
 from commonplace.dialects.being.scenes import FAILED, scene_of
+from commonplace.engine.binding import lease
 from commonplace.engine.finding.ranking import faded_importance
+from commonplace.engine.transfer.exporting import export_space
+from commonplace.engine.transfer.importing import import_file
 from commonplace.storage.locking import file_lock
 
-from .conftest import Desk, scene
+from .conftest import Desk, open_desk, scene
 from .lives import nodes
 
 GARDEN = "garden tomato soil spade"
@@ -147,6 +152,41 @@ def test_the_formula_is_importance_times_e_to_minus_t_by_30_never_above_importan
     assert faded_importance(0.5, 30, 0) == pytest.approx(0.5 / math.e)
     assert faded_importance(0.5, 30, 30) == 0.5
     assert faded_importance(0.5, 1, 99) == 0.5
+
+
+@pytest.mark.parametrize("others", [0, 60])
+def test_nodes_keep_their_age_after_an_import_that_numbers_them_anew(
+    desk: Desk, tmp_path: Path, others: int
+) -> None:
+    file = tmp_path / "export.jsonl"
+    gone = [desk.memory.remember(f"one of many {n}").id for n in range(30)]
+    desk.live(scene("lived before", importance=0.06))
+    patrol_times(desk, 3)
+    desk.memory.purge(*gone)
+    with lease(desk.memory) as space, file.open("w") as written:
+        export_space(space, written.write)
+    with open_desk(tmp_path / "new", None) as made:
+        for n in range(others):
+            made.memory.remember(f"already here {n}")
+        with lease(made.memory) as space:
+            import_file(space, file, trust_file=True)
+        new = replace(made, being=desk.being, caller=replace(made.caller, subject=desk.being))
+        new.live(scene("lived since", importance=0.06))
+        assert len(nodes(new, "active")) == 2
+        patrol_times(new, 2)
+        assert ["lived before" in node.text for node in nodes(new, "dying")] == [True]
+        patrol_times(new, 4)
+        assert len(nodes(new, "dying")) == 2
+
+
+def test_marks_of_an_older_release_count_as_well(desk: Desk) -> None:
+    desk.live(scene("lived before", importance=0.06))
+    being, (node,) = sight.find(desk.memory, desk.being), nodes(desk)
+    attrs = {name: value for name, value in being.attrs.items() if name != "marks_at"}
+    desk.memory.revise(being.id, attrs={**attrs, "marks": [node.num] * 4})
+    desk.live(scene("lived since", importance=0.06))
+    patrol_times(desk, 2)
+    assert [each.id for each in nodes(desk, "dying")] == [node.id]
 
 
 def test_remembering_lets_a_node_live_longer(desk: Desk) -> None:

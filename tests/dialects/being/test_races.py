@@ -91,7 +91,7 @@ def test_a_sense_is_told_once_and_a_patrol_keeps_its_count(desk: Desk) -> None:
     told = [each["data"] for some in at_once(work) for each in some]
     assert sorted(told) == list(range(20))
     attrs = sight.find(desk.memory, desk.being).attrs
-    assert (attrs["sessions"], len(attrs["marks"])) == (3, 3)
+    assert (attrs["sessions"], len(attrs["marks_at"])) == (3, 3)
 
 
 def test_nodes_that_eight_merge_at_once_are_merged_once(desk: Desk) -> None:

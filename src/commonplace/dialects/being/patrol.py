@@ -33,6 +33,7 @@ from commonplace.engine.model import Cluster, Memory, Origin, iso
 from commonplace.errors import CommonplaceError, Conflict, NotFound
 from commonplace.platform import lookup
 from commonplace.platform.exclusive import exclusive
+from commonplace.storage.database import now
 
 ROOTS = ("Business", "Private")
 FADED = 0.05
@@ -301,7 +302,7 @@ class _Patrol:
     def count(self) -> None:
         """❷ Count one more session for all active nodes, in the being's row."""
         nodes = self._census(*sight.ALL_STATES)
-        newest = int(nodes.num[-1]) if len(nodes.num) else 0
+        newest = min(int(nodes.created.max(initial=0)), now())
         # Read under the lock: get_context changes the same row.
         with exclusive(self.memory, PATROL, self.origin):
             being = sight.find(self.memory, self.being)
@@ -309,7 +310,7 @@ class _Patrol:
             self.since = attrs.get("patrolled_at")
             attrs["sessions"] = sight.number_of(being, "sessions") + 1
             marks = sight.marks_of(being)
-            attrs["marks"] = [*marks, max([newest, *marks[-1:]])][-MARKS:]
+            attrs["marks_at"] = [*marks, max([newest, *marks[-1:]])][-MARKS:]
             attrs["patrolled_at"] = iso(datetime.now(UTC))
             attrs["patrol_marker"] = self.report.marker_id
             self.memory.revise(being.id, attrs=attrs)
@@ -318,7 +319,7 @@ class _Patrol:
     def fade(self) -> None:
         """❸ Nodes that were not recalled for long become dying, unless pinned."""
         nodes = self._census("active")
-        patrols = _patrols_lived(self._marks(), nodes.num)
+        patrols = self._patrols_lived(nodes)
         # Recalls only raise the value, so nodes above the limit without them need not be read.
         doubtful = (nodes.importance * np.exp(-patrols / 30) <= FADED) & ~nodes.pinned
         numbers = nodes.num[doubtful].tolist()
@@ -341,16 +342,14 @@ class _Patrol:
         """❺ Dying and dead nodes that were recalled become active again."""
         if self.since is None:
             return
-        inactive = set(self._census("dying", "dead").num.tolist())
-        numbers = sorted(inactive.intersection(engine_call(
+        nodes = self._census("dying", "dead")
+        lived = dict(zip(nodes.num.tolist(), self._patrols_lived(nodes).tolist(), strict=True))
+        numbers = sorted(lived.keys() & engine_call(
             self.memory, memories.used_since, self.since
-        )))  # fmt: skip
+        ))  # fmt: skip
         if not numbers:
             return
         used = engine_call(self.memory, memories.usages, numbers)
-        lived = dict(
-            zip(numbers, _patrols_lived(self._marks(), np.array(numbers)).tolist(), strict=True)
-        )
         revived = []
         with self.unit():
             for node in self._rows_by_number(numbers):
@@ -372,8 +371,13 @@ class _Patrol:
         with self.unit():
             self._refresh(clusters)
 
-    def _marks(self) -> np.ndarray[Any, np.dtype[np.int64]]:
-        return np.array(sight.marks_of(sight.find(self.memory, self.being)), np.int64)
+    def _patrols_lived(self, nodes: Census) -> np.ndarray[Any, np.dtype[np.float64]]:
+        """Return how many patrols have run since each node was stored, at most MARKS."""
+        being = sight.find(self.memory, self.being)
+        lived = _marks_since(sight.marks_of(being), nodes.created)
+        lived += _marks_since(sight.marks_of(being, "marks"), nodes.num)
+        lived[lived > MARKS] = MARKS
+        return lived
 
     # Step 4: consolidation
 
@@ -661,8 +665,9 @@ def _is_root(cluster: Cluster) -> bool:
     return bool(cluster.attrs.get("root"))
 
 
-def _patrols_lived(
-    marks: np.ndarray[Any, np.dtype[np.int64]], numbers: np.ndarray[Any, np.dtype[np.int64]]
+def _marks_since(
+    marks: Sequence[int], values: np.ndarray[Any, np.dtype[np.int64]]
 ) -> np.ndarray[Any, np.dtype[np.float64]]:
-    """Return how many patrols have run since each row was stored, from the patrols' marks."""
-    return (len(marks) - np.searchsorted(marks, numbers, side="left")).astype(np.float64)
+    """Return how many of the marks, which are sorted, are not below each of the values."""
+    at = np.searchsorted(np.array(marks, np.int64), values, side="left")
+    return (len(marks) - at).astype(np.float64)

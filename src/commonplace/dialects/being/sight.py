@@ -83,9 +83,12 @@ def number_of(row: Memory, name: str, default: int = 0) -> int:
     return value if isinstance(value, int) else default
 
 
-def marks_of(being: Memory) -> list[int]:
-    """Return the row numbers that mark a being's patrols: each is the newest row at a patrol."""
-    marks = being.attrs.get("marks")
+def marks_of(being: Memory, name: str = "marks_at") -> list[int]:
+    """Return the marks of a being's patrols: when the newest node at each of them was stored.
+
+    An older release noted the number of that node, in `marks`; an import changes numbers.
+    """
+    marks = being.attrs.get(name)
     return [each for each in marks if isinstance(each, int)] if isinstance(marks, list) else []
 
 

@@ -93,6 +93,7 @@ class Census:
     importance: NDArray[np.float32]
     pinned: NDArray[np.bool_]
     state: tuple[str, ...]
+    created: NDArray[np.int64]
 
 
 def census(space: OpenSpace, filters: Filters) -> Census:
@@ -107,6 +108,7 @@ def census(space: OpenSpace, filters: Filters) -> Census:
             snapshot.importance[at],
             snapshot.pinned[at],
             tuple(STATES[code] for code in snapshot.state[at].tolist()),
+            snapshot.created[at],
         )
 
 
