@@ -253,6 +253,24 @@ def test_the_nearest_come_first_also_among_texts_of_one_form(
             assert similarities == sorted(similarities, reverse=True), query
 
 
+def test_search_has_no_threshold(tmp_path: Path, builtin_model: BuiltIn) -> None:
+    from .conftest import opened
+
+    texts = (
+        "The cat sleeps on the red sofa", "zxqv 12 blorp 99 --", "def f(x): return x*x",
+        "Quarterly tax filings are due in April", "Das Wetter in Hamburg ist heute regnerisch",
+        "Photosynthesis converts light into chemical energy",
+    )  # fmt: skip
+    with opened(tmp_path / "real", _Kept(builtin_model)) as workspace:
+        for text in texts:
+            add(workspace, "w", "r", text)
+        for query in ("Elephant", "kubernetes ingress controller"):
+            results = workspace.value("memory_search", query=query, limit=50)["results"]
+            similarities = [one["similarity"] for one in results]
+            assert len(similarities) == len(texts), query
+            assert similarities == sorted(similarities, reverse=True), query
+
+
 def test_search_without_a_model_goes_by_words(tmp_path) -> None:  # type: ignore[no-untyped-def]
     from .conftest import opened
 

@@ -193,9 +193,13 @@ def recall(
         matched = search.mask & (score > 0)
         if not search.meaning:
             matched &= (search.bm25 > 0) | (linked > 0) | (context > 0.01)
-        found = arrange(
-            space, connection, search, score, matched, weighting, filters, limit, least[0]
-        )
+        by = score
+        if search.meaning and weighting == NEAREST_FIRST:
+            # No memory is too far away. A large space gives 0 to those that it has not compared.
+            matched = search.mask & search.embedded
+            matched &= (search.cosine != 0) | (not snapshot.chooses)
+            by = np.where(score > 0, score, np.minimum(search.cosine, np.float32(0)))
+        found = arrange(space, connection, search, by, matched, weighting, filters, limit, least[0])
         hits = _hits(space, asked, search, found, score, context, linked, least)
     loading = f"loading, only the newest {snapshot.size:,} memories were searched"
     hits.degraded = (
