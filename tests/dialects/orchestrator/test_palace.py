@@ -15,8 +15,9 @@ import pytest
 
 from commonplace.dialects.contract import RequestInfo
 from commonplace.dialects.orchestrator import drawers, rooms
+from commonplace.engine.binding import lease
 from commonplace.engine.content.memories import Draft
-from conftest import _Kept
+from conftest import WordVectors, _Kept
 
 from .conftest import Workspace
 
@@ -269,6 +270,26 @@ def test_search_has_no_threshold(tmp_path: Path, builtin_model: BuiltIn) -> None
             similarities = [one["similarity"] for one in results]
             assert len(similarities) == len(texts), query
             assert similarities == sorted(similarities, reverse=True), query
+
+
+def test_a_search_counts_one_read_while_vectors_are_waiting(tmp_path: Path) -> None:
+    from .conftest import opened
+
+    embedder = WordVectors()
+    with opened(tmp_path / "data", embedder) as workspace:
+        identity = add(workspace, "w", "r", JWT)
+        assert workspace.value("memory_search", query="JWT")["count"] == 1
+        assert workspace.memory.usage(identity).accesses == 1
+        with lease(workspace.memory) as space:
+            space.embed_later = True
+        embedder.gate.clear()
+        try:
+            workspace.memory.remember("of another dialect")
+            assert workspace.memory.recall("JWT", count=False).degraded
+            assert workspace.value("memory_search", query="JWT")["count"] == 1
+        finally:
+            embedder.gate.set()
+        assert workspace.memory.usage(identity).accesses == 2
 
 
 def test_search_without_a_model_goes_by_words(tmp_path) -> None:  # type: ignore[no-untyped-def]

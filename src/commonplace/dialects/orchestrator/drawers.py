@@ -18,10 +18,12 @@ from commonplace.dialects.orchestrator.classifier import classify
 from commonplace.engine import checks
 from commonplace.engine.binding import engine_call
 from commonplace.engine.content import memories
+from commonplace.engine.library import OpenSpace
 from commonplace.engine.model import LIVE_STATES, Memory
 from commonplace.errors import Conflict, InvalidInput, NotFound
 from commonplace.platform import lookup
 from commonplace.platform.exclusive import exclusive
+from commonplace.storage.database import now
 from commonplace.text.prose import neutral
 from commonplace.text.snippets import opening
 
@@ -138,7 +140,9 @@ def search(
     if wing == ELSEWHERE:
         hits += _search_other_dialects(memory, query, limit, room)
         hits.sort(key=lambda hit: -hit.similarity)
-    return [presented(hit.memory, hit.similarity) for hit in hits[:limit]]
+    del hits[limit:]
+    engine_call(memory, OpenSpace.count_reads, [hit.memory.num for hit in hits], now())
+    return [presented(hit.memory, hit.similarity) for hit in hits]
 
 
 def _search_other_dialects(memory: Commonplace, query: str, limit: int, room: str) -> Sequence[Hit]:
@@ -153,12 +157,16 @@ def _search_other_dialects(memory: Commonplace, query: str, limit: int, room: st
 
 
 def by_meaning(memory: Commonplace, query: str, *, limit: int, **conditions: Any) -> Hits:
-    """Search by meaning, or also by words if that is not possible or finds nothing."""
+    """Search by meaning, or also by words if that is not possible or finds nothing.
+
+    The hits are not counted as read.
+    """
     from commonplace.engine.finding.recall import NEAREST_FIRST
 
-    hits = memory.recall(query, limit=limit, weighting=NEAREST_FIRST, minimum=0, **conditions)
+    conditions |= {"limit": limit, "minimum": 0, "count": False}
+    hits = memory.recall(query, weighting=NEAREST_FIRST, **conditions)
     if hits.degraded or not hits:
-        hits = memory.recall(query, limit=limit, minimum=0, **conditions)
+        hits = memory.recall(query, **conditions)
     return hits
 
 
@@ -180,7 +188,7 @@ def put(memory: Commonplace, wing: str, room: str, content: str, **about: str) -
     sorts = classify(content)
     memory_type = sorts[0].memory_type if sorts else "general"
     importance = max([USUAL, *(SCALE * sort.confidence for sort in sorts)])
-    near = by_meaning(memory, content, limit=NEIGHBOURS, kinds=OWN, count=False)
+    near = by_meaning(memory, content, limit=NEIGHBOURS, kinds=OWN)
     try:
         _store(memory, identity, wing, room, content, DRAWER, importance, memory_type, about)
     except Conflict:  # another call has stored the same text
@@ -383,7 +391,7 @@ def memory_check_duplicate(
     """Check whether a text is filed already, by meaning, before it is added."""
     _check_length("content", content, CONTENT_CHARS)
     states = (*LIVE_STATES, "superseded", "dead")  # a deleted drawer is no duplicate
-    near = by_meaning(call.memory, content, limit=NEIGHBOURS, kinds=OWN, states=states, count=False)
+    near = by_meaning(call.memory, content, limit=NEIGHBOURS, kinds=OWN, states=states)
     least = threshold if threshold > 0 else ALIKE
     found = [presented(hit.memory, hit.similarity) for hit in near if hit.similarity >= least]
     return {"duplicates": found, "has_duplicate": bool(found)}
