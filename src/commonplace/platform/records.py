@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from commonplace.engine import checks
 from commonplace.engine.binding import engine_call
 from commonplace.engine.content.write_policy import NEVER_LIVE, Reserved
 from commonplace.engine.maintenance.purge import expire
@@ -83,7 +84,8 @@ class Records:
         held = memory.browse(**chosen, limit=1)[1]
         if held < most + batch:
             return
-        oldest, _ = memory.browse(**chosen, order="oldest", limit=held - most)
+        surplus = min(held - most, checks.LIMIT)  # later calls purge the rest
+        oldest, _ = memory.browse(**chosen, order="oldest", limit=surplus)
         engine_call(memory, expire, *(one.id for one in oldest if self._is_record(one)))
 
     def page(

@@ -267,6 +267,22 @@ def test_only_the_newest_runs_of_a_job_are_kept(web: Web, monkeypatch: pytest.Mo
     assert diagnosis.findings == []
 
 
+def test_a_run_ends_although_far_too_many_are_kept(
+    web: Web, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(runs, "KEPT", 10)
+    identity = create(web, enabled=False)
+    with web.memory.unit("many"):
+        for number in range(1_080):
+            runs.begin(web.memory, f"exec_{number}", identity, "p", "cron")
+    for number, kept in ((1_079, 80), (1_078, 10)):
+        runs.finish(web.memory, f"exec_{number}", "done", None)
+        assert len(logs(web, identity, limit=100)) == kept
+    assert [each["status"] for each in logs(web, identity, limit=3)] == [
+        "success", "success", "running",
+    ]  # fmt: skip
+
+
 def test_a_job_is_deleted_while_it_runs(web: Web, model: FakeModel) -> None:
     model.delay = 1.0
     identity = create(web)
