@@ -34,6 +34,7 @@ class Outside:
     def __init__(self) -> None:
         self.asked: list[tuple[str, str, str, bytes]] = []
         self.reply: Callable[[str], Answer] = lambda _: (200, {"ok": True})
+        self.retry_after = ""
         outside = self
 
         class Handler(BaseHTTPRequestHandler):
@@ -46,6 +47,8 @@ class Outside:
                 self.send_response(status)
                 self.send_header("content-type", "application/json")
                 self.send_header("content-length", str(len(data)))
+                if status == 429 and outside.retry_after:
+                    self.send_header("retry-after", outside.retry_after)
                 self.end_headers()
                 self.wfile.write(data)
 
@@ -373,6 +376,18 @@ def test_what_is_not_sent_to_slack(
         workspace(web, "large.bin", b"x" * (20 * 1024 * 1024 + 1))
     assert web.post("/api/slack/send", body).status_code == status
     assert outside.asked == []
+
+
+@pytest.mark.parametrize("asked", ["3600", "0.01", "soon", ""])
+def test_slack_is_not_waited_for_longer_than_discord(
+    web: Web, outside: Outside, monkeypatch: pytest.MonkeyPatch, asked: str
+) -> None:
+    monkeypatch.setattr(channels, "WAIT_SECONDS", 0.05)
+    outside.retry_after = asked
+    answers = [(429, {"ok": False, "error": "ratelimited"}), (200, {"ok": True})]
+    outside.reply = lambda _: answers.pop(0)
+    sent = web.post("/api/slack/send", {"channelId": "C01", "message": "x"})
+    assert sent.json() == {"success": True} and len(outside.asked) == 2
 
 
 def test_a_refusal_of_slack_is_told(web: Web, outside: Outside) -> None:

@@ -140,6 +140,10 @@ def _retry_after(answer: httpx.Response) -> float:
         seconds = None
     if not isinstance(seconds, (int, float)) or isinstance(seconds, bool):
         seconds = answer.headers.get("retry-after", "1")
+    return _seconds(seconds)
+
+
+def _seconds(seconds: str | float) -> float:
     try:
         return max(0.0, float(seconds))
     except ValueError:
@@ -282,9 +286,19 @@ def slack_client(running: Service, token: str) -> Any:
         from slack_sdk.http_retry.builtin_handlers import RateLimitErrorRetryHandler
     except ImportError:
         raise not_installed("slack-sdk") from None
+
+    class Retries(RateLimitErrorRetryHandler):
+        """Wait for the delay of Retry-After as for Discord's; the library's has no limit."""
+
+        def prepare_for_next_attempt(self, *, state: Any, response: Any = None, **_: Any) -> None:
+            headers = httpx.Headers([(k, str(v[0])) for k, v in response.headers.items() if v])
+            time.sleep(min(_seconds(headers.get("retry-after", "1")), WAIT_SECONDS))
+            state.next_attempt_requested = True
+            state.increment_current_attempt()
+
     url = running.environ.get("COMMONPLACE_SLACK_URL") or SLACK
     client = WebClient(token=token, base_url=url.rstrip("/") + "/", timeout=int(SECONDS))
-    client.retry_handlers.append(RateLimitErrorRetryHandler(max_retry_count=TRIES))
+    client.retry_handlers.append(Retries(max_retry_count=TRIES))
     return client
 
 
