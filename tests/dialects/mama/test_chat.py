@@ -303,6 +303,21 @@ def test_only_uploads_can_be_attached(web: Web, model: FakeModel) -> None:
         assert talk.next("attachment_failed")["filename"] == "made.txt"
 
 
+def test_a_session_with_a_very_long_history_can_be_attached(
+    web: Web, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(chat, "UNSENT_CHARS", 300_000)
+    name = sessions.name_of("viewer", chat.CHANNEL, "long")
+    for number in range(20):  # in JSON, each has 30,000 bytes
+        web.memory.conversations.add(name, Line(speaker="user", text=f"{number} " + "語" * 5_000))
+    with attached(web, sessionId="long") as (talk, session):
+        assert session == "long"
+        history = talk.next("history")["messages"]
+        assert [each["content"].split()[0] for each in history] == [
+            str(number) for number in range(13, 20)
+        ]
+
+
 def test_a_client_that_does_not_read_is_disconnected_and_loses_nothing(
     web: Web, monkeypatch: pytest.MonkeyPatch
 ) -> None:

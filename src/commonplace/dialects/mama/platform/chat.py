@@ -81,19 +81,19 @@ def attach(call: Call, *, session: str, source: str) -> Any:
         name = opened.name  # the session has no messages yet
     id = session if name else uuid.uuid4().hex
     name = name or sessions.name_of(source, CHANNEL, id)
-    lines = call.memory.conversations.history(name, limit=HISTORY)
-    return {
-        "session": id,
-        "name": name,
-        "messages": [
-            {
-                "role": line.speaker if line.speaker in ("user", "assistant") else "user",
-                "content": line.memory.text,
-                "timestamp": int(line.memory.created_at.timestamp() * 1000),
-            }
-            for line in lines
-        ],
-    }
+    messages: list[Message] = []
+    size = 0
+    for line in reversed(call.memory.conversations.history(name, limit=HISTORY)):
+        message = {
+            "role": line.speaker if line.speaker in ("user", "assistant") else "user",
+            "content": line.memory.text,
+            "timestamp": int(line.memory.created_at.timestamp() * 1000),
+        }
+        size += len(json.dumps(message))
+        if size > UNSENT_CHARS * 3 // 4:  # more would disconnect the client as a slow one
+            break
+        messages.append(message)
+    return {"session": id, "name": name, "messages": messages[::-1]}
 
 
 def say(call: Call, *, name: str, content: str) -> Any:
