@@ -67,6 +67,7 @@ FILES_NOT_HERE: dict[str, str] = {
     "tests/test_plugin.py": NO_DATABASE,
     "tests/test_storage_seam.py": NO_DATABASE,
     "tests/test_storage_sql.py": NO_DATABASE,
+    "tests/test_storage_tables.py": NO_DATABASE,
     "tests/test_text_analysis.py": NO_DATABASE,
     "tests/test_text_analysis_folding.py": NO_DATABASE,
     "tests/test_text_dates.py": NO_DATABASE,

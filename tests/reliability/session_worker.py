@@ -27,14 +27,14 @@ def main(data: str, work: str, first: str, count: str, seed: str, mutant: str = 
         if chance.randrange(min(one_in, 12) if mutant else one_in) == 0:
             os.kill(os.getpid(), chance.choice([signal.SIGKILL, signal.SIGKILL, signal.SIGINT]))
 
-    def stored(memory: Commonplace, records: Any) -> int:
+    def stored(memory: Commonplace, records: Any, project: Any) -> int:
         perhaps_die(90)
         if mutant == "note first":  # how far it has read is written before the lines are stored
             file = Path(work, f"{records[0].session}.jsonl")
             ahead = (file.stat().st_size, capture._beginning(file))
             write_note(memory, capture.Note(str(file), "", records[0].session, *ahead))
             perhaps_die(3)
-        added = store(memory, records)
+        added = store(memory, records, project)
         perhaps_die(90)
         return added
 
