@@ -126,6 +126,20 @@ def test_the_highest_scores_come_first_and_of_equal_ones_the_newest(count: int) 
     assert highest(score, np.zeros(8, np.bool_), count).tolist() == []
 
 
+@pytest.mark.parametrize("size", [99, 640, 1_000, 20_001])
+@pytest.mark.parametrize("decimals", [1, 8])
+def test_the_highest_of_many_scores_are_those_of_a_full_sort(size: int, decimals: int) -> None:
+    random = np.random.default_rng(size)
+    score = np.round(random.random(size), decimals).astype(np.float32)
+    mask = random.random(size) < 0.7
+    full = [at for at in np.lexsort((-np.arange(size), -score)).tolist() if mask[at]]
+    for count in (1, 9, 10, 150, size):
+        assert highest(score, mask, count).tolist() == full[:count]
+    few = np.zeros(size, np.bool_)
+    few[[3, size - 1]] = True
+    assert sorted(highest(score, few, 10).tolist()) == [3, size - 1]
+
+
 def test_scores_are_scaled_to_the_best_that_may_be_found() -> None:
     scores = np.array([4.0, 1.0, 2.0, -1.0], np.float32)
     among = np.array([False, True, True, True])
