@@ -7,10 +7,11 @@ corrections of a word, and looks up their numbers in the index.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
+from functools import lru_cache
 from itertools import chain, islice
 from string import ascii_lowercase
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,6 +30,16 @@ MOST_WORDS = (
     3  # At most this many words of a query are examined: the first that no memory contains.
 )
 VOWELS = "aeiou"
+
+
+class Candidates(NamedTuple):
+    """The terms of the words that are similar to a misspelt word."""
+
+    terms: list[str]
+    numbers: NDArray[np.uint64]
+    """The numbers of the terms in the index."""
+    words: dict[str, str]
+    """For each term, the first word that has it."""
 
 
 def respelt(
@@ -66,11 +77,30 @@ def nearest(snapshot: Snapshot, word: str) -> tuple[str, str] | None:
     own = bare(word.casefold())
     if not SHORTEST <= len(own) <= LONGEST or not (own.isascii() and own.isalpha()):
         return None
-    found = _most_frequent(snapshot, _one_typing_error(own))
+    found = _most_frequent(snapshot, _with_one_error(own))
     if found is None and len(own) >= LONG:
-        twice = chain.from_iterable(map(_common_typing_errors, _common_typing_errors(own)))
-        found = _most_frequent(snapshot, twice)
+        found = _most_frequent(snapshot, _with_two_common_errors(own))
     return found
+
+
+# Generating the candidates takes a millisecond or more; a query is often asked again.
+@lru_cache(maxsize=32)
+def _with_one_error(word: str) -> Candidates:
+    return _candidates(_one_typing_error(word))
+
+
+@lru_cache(maxsize=32)
+def _with_two_common_errors(word: str) -> Candidates:
+    once = _common_typing_errors(word)
+    return _candidates(chain.from_iterable(map(_common_typing_errors, once)))
+
+
+def _candidates(words: Iterator[str]) -> Candidates:
+    made = list(dict.fromkeys(words))
+    of_term = dict(zip(reversed(terms := english_stems(made)), reversed(made), strict=True))
+    known = list(dict.fromkeys(terms))
+    numbers = np.frombuffer(derived.term_codes(known), np.uint64)
+    return Candidates(known, numbers, of_term)
 
 
 def _one_typing_error(word: str) -> Iterator[str]:
@@ -99,12 +129,9 @@ def _common_typing_errors(word: str) -> Iterator[str]:
             yield from (start + vowel + rest for vowel in VOWELS if vowel != letter)
 
 
-def _most_frequent(snapshot: Snapshot, words: Iterable[str]) -> tuple[str, str] | None:
+def _most_frequent(snapshot: Snapshot, candidates: Candidates) -> tuple[str, str] | None:
     """Return the (word, term) that occurs in most live memories; among equals, the first."""
-    made = list(dict.fromkeys(words))
-    of_term = dict(zip(reversed(terms := english_stems(made)), reversed(made), strict=True))
-    known = list(dict.fromkeys(terms))
-    numbers = np.frombuffer(derived.term_codes(known), np.uint64)
+    terms, numbers, words = candidates
     held = np.zeros(len(numbers), np.bool_)
     for terms_held in (snapshot.newest_terms, () if snapshot.base is None else snapshot.base.terms):
         if len(terms_held):
@@ -114,5 +141,5 @@ def _most_frequent(snapshot: Snapshot, words: Iterable[str]) -> tuple[str, str] 
     for at in np.flatnonzero(held).tolist():
         positions = snapshot.postings(int(numbers[at]))[0]
         if (count := int(np.count_nonzero(snapshot.live[positions]))) > most:
-            best, most = known[at], count
-    return None if best is None else (of_term[best], best)
+            best, most = terms[at], count
+    return None if best is None else (words[best], best)
