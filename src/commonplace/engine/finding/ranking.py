@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import cached_property, lru_cache
@@ -403,15 +403,24 @@ def _in_conversation(search: Search, weighting: Weighting, fused: Floats) -> Flo
             score[lines] = (score[lines] + whole) / np.float32(1 + shared)
     if snapshot.sessions and weighting.answers:
         codes = [code for name, code in snapshot.speakers.items() if name.lower() in ANSWERING]
-        score -= np.float32(weighting.answers) * np.isin(snapshot.speaker, codes)
+        score -= np.float32(weighting.answers) * _spoken_by(snapshot, codes)
     if search.named and weighting.speaker:
         share = np.float32(weighting.speaker / (1 + shared))
-        named = np.isin(snapshot.speaker, list(search.named)).astype(np.float32)
+        named = _spoken_by(snapshot, search.named)
         for term in search.named_terms:  # A memory that is not a message may be about the speaker.
             positions = snapshot.postings(term)[0]
             named[positions[snapshot.session[positions] < 0]] = 1.0
         score = np.asarray((score + share * named) / (1 + share), np.float32)
     return score
+
+
+def _spoken_by(snapshot: Snapshot, codes: Iterable[int]) -> Floats:
+    """Return 1 for the messages of these speakers, and 0 for all other memories."""
+    # The last entry is for code -1: no speaker.
+    flags = np.zeros(len(snapshot.speakers) + 1, np.float32)
+    flags[list(codes)] = 1
+    spoken: Floats = flags[snapshot.speaker]
+    return spoken
 
 
 def sessions_by_words(search: Search) -> Floats:
