@@ -32,6 +32,7 @@ CALLS, CALLS_QUICK = 300, 100
 ROUNDS = 7
 STARTS = 9
 LOOKS = 100
+BLOCK = 20  # stores of one side before the other's turn
 # What a call may take of the other memory server's, by memories stored.
 BESIDE = {
     1_000: {"store": 0.7, "recall, query asked before": 0.7, "recall, new query": 1.5},
@@ -387,7 +388,11 @@ def _theirs(scratch: Path, texts: Sequence[str]) -> Iterator[_Stdio]:
 def _beside_at(
     scratch: Path, texts: Sequence[str], more: Sequence[str]
 ) -> tuple[dict[str, float], dict[str, float]]:
-    """Medians of one call of each kind, ours and theirs, called in turn over the same texts."""
+    """Medians of one call of each kind, ours and theirs, called in turn over the same texts.
+
+    Stores take turns in blocks, after a sync of the disk: a sync of ours would otherwise also wait
+    for the file that theirs has just rewritten and left in the cache of the system.
+    """
     taken: list[dict[str, list[float]]] = [{}, {}]
 
     def timed(side: int, what: str, call: Callable[[], object]) -> None:
@@ -398,10 +403,15 @@ def _beside_at(
         assert answer["structuredContent"]["memories"]
 
     with _ours(scratch, texts) as ours, _theirs(scratch, texts) as theirs:
-        for number, text in enumerate(more):
-            entity = _entity(f"new memory {number}", text)
-            timed(0, "store", partial(ours.call, "remember", {"text": text}))
-            timed(1, "store", partial(theirs.call, "create_entities", {"entities": [entity]}))
+        for start in range(0, len(more), BLOCK):
+            block = more[start : start + BLOCK]
+            os.sync()
+            for text in block:
+                timed(0, "store", partial(ours.call, "remember", {"text": text}))
+            os.sync()
+            for number, text in enumerate(block, start):
+                entity = _entity(f"new memory {number}", text)
+                timed(1, "store", partial(theirs.call, "create_entities", {"entities": [entity]}))
         for text in more:
             # Theirs looks for the query as a part of a text, so it is asked for one word.
             query = " ".join(sorted(text.rstrip(".").lower().split(), key=len)[-4:])
@@ -458,7 +468,8 @@ def beside(plan: speed.Plan) -> Section:
             )
         )
     notes = [
-        f"{LOOKS} calls of each kind in turn; ours is on disk when it answers, "
+        f"{LOOKS} calls of each kind in turn, stores in blocks of {BLOCK} after a sync; "
+        "ours is on disk when it answers, "
         "theirs rewrites its file unsynced",
         "theirs finds parts of words, ours words and meaning",
     ]
