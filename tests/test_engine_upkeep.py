@@ -300,8 +300,10 @@ def test_the_quick_embedder_is_what_the_tests_take_it_for(words: WordVectors) ->
 def test_closing_does_not_wait_for_a_long_memory_to_be_embedded(tmp_path: Path) -> None:
     """A thread that still computes when the interpreter ends makes the process abort."""
     words = " ".join(f"harbour{i % 89} quay{i % 97} crane{i % 83}" for i in range(40_000))
+    with Commonplace(tmp_path, embedding="none") as without:
+        without.remember(words)
     memory = Commonplace(tmp_path)
-    memory.remember(words)
+    memory.browse()
     file = tmp_path / "spaces" / "default.db"
     wait_until(lambda: claims(file) == [True])
     memory.close()
@@ -331,6 +333,28 @@ def test_what_is_stored_first_and_embedded_later_is_found_by_meaning(tmp_path: P
         hits = memory.recall("auto")
         assert texts(hits) == ["the car is red"]
         assert hits.degraded == ""
+
+
+def test_embedding_waits_until_calls_pause_or_a_search_needs_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("commonplace.engine.library.STORE_PAUSE", 60.0)
+    monkeypatch.setattr("commonplace.engine.library.STORE_SECONDS", 60.0)
+    monkeypatch.setattr("commonplace.engine.finding.recall.WAIT_SECONDS", 30.0)
+    near = WordVectors(meanings={"car": "vehicle", "auto": "vehicle"})
+    with Commonplace(tmp_path, embedding=near, embed="later") as memory:
+        memory.remember("the car is red")
+        memory.remember("the car is fast")
+        time.sleep(0.2)
+        assert near.texts == 0, "no call has paused for so long"
+        assert len(memory.recall("auto")) == 2
+        monkeypatch.setattr("commonplace.engine.library.STORE_PAUSE", 0.05)
+        memory.remember("the car is new")
+        wait_until(lambda: memory.backlog() == (0, 0))
+        monkeypatch.setattr("commonplace.engine.library.STORE_PAUSE", 60.0)
+        monkeypatch.setattr("commonplace.engine.library.STORE_SECONDS", 0.05)
+        memory.remember("the car is old")
+        wait_until(lambda: memory.backlog() == (0, 0))
 
 
 def test_a_search_waits_for_what_was_stored_before_it(

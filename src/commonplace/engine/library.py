@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import math
 import os
 import threading
 import time
@@ -18,6 +19,7 @@ from commonplace.embedding.provider import Embedder
 from commonplace.engine import checks
 from commonplace.engine.content import memories
 from commonplace.engine.maintenance import upkeep
+from commonplace.engine.maintenance.deadline import Deadline
 from commonplace.errors import (
     CommonplaceError,
     EmbeddingUnavailable,
@@ -45,6 +47,8 @@ OPEN_IN_DATABASE = 1_024
 RESIDENT = 1_000_000
 """If more than OPEN_SPACES are open, their indexes hold at most this many memories."""
 UPKEEP_SECONDS = 0.5
+# Embedding begins when no call has stored for this time, or at the latest after the second time.
+STORE_PAUSE, STORE_SECONDS = 0.03, 0.25
 EXPECTED_SECONDS = 10.0
 POLL_SECONDS = 0.01  # seconds between two checks for vectors that other processes wrote
 MOST_COUNTED = 200  # how many of the newest embedding requests a search reads
@@ -112,8 +116,8 @@ class OpenSpace:
 
     store: Store
     embedder: Embedder | None
-    wake: Callable[[bool], None] = field(default=lambda _: None)
-    """Wakes the background thread; with True, the thread starts work without a pause."""
+    wake: Callable[[float, float], None] = field(default=lambda *_: None)
+    """Makes the background thread work; see `Deadline.set`."""
     pins: int = 0
     has_work: bool = False
     embed_later: bool = False
@@ -275,7 +279,7 @@ class OpenSpace:
         with self._embedded:
             self._expected.update(dict.fromkeys(nums, until))
         self.has_work = True
-        self.wake(True)
+        self.wake(STORE_SECONDS, STORE_PAUSE)
 
     def vectors_done(self, nums: Iterable[int]) -> None:
         """Record that the vectors of memories are written, or will not be written soon."""
@@ -299,6 +303,7 @@ class OpenSpace:
         awaited = self.expected_vectors()
         if len(awaited) > MOST_AWAITED:
             return len(awaited)
+        self.wake(0.0, math.inf)
         with self._embedded:
             self._embedded.wait_for(lambda: awaited.isdisjoint(self._expected), seconds)
             return len(awaited & self._expected.keys())
@@ -323,7 +328,8 @@ class OpenSpace:
                 waiting = self._stored_elsewhere(connection, index)
                 others = waiting if others is None else others & waiting
                 if others:
-                    self.embed_soon(())  # The other process may have ended.
+                    self.has_work = True  # The other process may have ended.
+                    self.wake(0.0, math.inf)
                 too_many = missing + len(others) > MOST_AWAITED
                 if not others or too_many or time.monotonic() >= until:
                     yield connection, index, missing + len(others)
@@ -367,7 +373,7 @@ class OpenSpace:
             for num in nums:
                 pending = self._reads.get(num) or self._reads.setdefault(num, PendingReads())
                 pending.count, pending.at = pending.count + 1, at
-        self.wake(False)
+        self.wake(UPKEEP_SECONDS, math.inf)
 
     @property
     def has_reads(self) -> bool:
@@ -469,8 +475,7 @@ class Library:
         self._closed = False
         self._closing: list[tuple[str, Future[None]]] = []
         self._closer: ThreadPoolExecutor | None = None
-        self._wake = threading.Event()
-        self._hurry = threading.Event()
+        self._due = Deadline()
         self._stop = threading.Event()
         self._upkeep_thread: threading.Thread | None = None
         self._spaces: Spaces = opening.open_spaces(self.path, self.database)
@@ -617,10 +622,8 @@ class Library:
         self.drop(space)
         self._spaces.remove(space)
 
-    def _wake_upkeep(self, hurry: bool = False) -> None:
-        """Start the upkeep thread if it does not run, and make it look for work."""
-        if hurry:
-            self._hurry.set()
+    def _wake_upkeep(self, within: float = UPKEEP_SECONDS, pause: float = math.inf) -> None:
+        """Start the upkeep thread if it does not run, and say when it begins its work."""
         if self._upkeep_thread is None:
             with self._lock:
                 if self._upkeep_thread is None and not self._closed:
@@ -628,19 +631,12 @@ class Library:
                         target=self._upkeep, name="commonplace-upkeep", daemon=True
                     )
                     self._upkeep_thread.start()
-        if not self._wake.is_set():  # `set` takes a lock.
-            self._wake.set()
+        self._due.set(within, pause)
 
     def _upkeep(self) -> None:
         """Write read counts and embed memories from the outbox, until the library is closed."""
-        waiting = False
         while True:
-            self._wake.wait(RETRY_SECONDS if waiting else None)
-            self._wake.clear()
-            # Pause, so that many read counts become one write. Calls that wait for vectors skip the
-            # pause.
-            self._hurry.wait(UPKEEP_SECONDS)
-            self._hurry.clear()
+            self._due.wait()
             if self._stop.is_set():
                 return
             waiting = False
@@ -669,6 +665,8 @@ class Library:
                     with self._lock:
                         if name in self._opened:
                             self._opened[name].has_work = True
+            if waiting:
+                self._due.set(RETRY_SECONDS)
 
     def _spaces_with_work(self) -> list[str]:
         with self._lock:
@@ -687,8 +685,7 @@ class Library:
             opened = list(self._opened.values())
             self._opened.clear()
         self._stop.set()
-        self._hurry.set()
-        self._wake.set()
+        self._due.set(0.0)
         if self._upkeep_thread is not None:
             self._upkeep_thread.join(timeout=10)
         if self._closer is not None:
