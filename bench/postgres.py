@@ -46,7 +46,7 @@ def _database() -> Iterator[tuple[str, PostgresServer]]:
 
     server = postgres_engine.start(on_disk=ON_DISK)
     try:
-        administration.prepare(server.admin(), "commonplace")
+        administration.set_up(server.admin(), "commonplace")
         yield server.admin().replace("//admin@", "//commonplace@"), server
     finally:
         server.stop()

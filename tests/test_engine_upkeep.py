@@ -63,7 +63,7 @@ def test_a_failing_endpoint_leaves_words_and_a_backlog_that_drains_when_it_recov
             with pytest.raises(EmbeddingUnavailable):
                 engine_call(memory, upkeep.settle)
             assert memory.backlog()[0] == 2
-            waiting = engine_call(memory, upkeep.waiting, [stored.id])
+            waiting = engine_call(memory, upkeep.waiting_for_vectors, [stored.id])
             assert "failed" in waiting[stored.id]
             server.always = fake.good
             wait_until(lambda: memory.backlog() == (0, 0))
@@ -150,7 +150,7 @@ def test_changing_the_model_embeds_anew_in_the_background_while_search_goes_on(
 def test_more_than_one_outbox_full_of_old_vectors_is_embedded_anew(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(upkeep, "FOUND", 5)
+    monkeypatch.setattr(upkeep, "MOST_REQUESTS", 5)
     monkeypatch.setattr("commonplace.engine.library.RETRY_SECONDS", 0.01)
     monkeypatch.setattr("commonplace.engine.library.UPKEEP_SECONDS", 0.01)
     with Commonplace(tmp_path, embedding=WordVectors("first")) as memory:
@@ -437,7 +437,7 @@ def test_what_a_call_stored_is_embedded_before_what_an_import_brought(tmp_path: 
     slow = WordVectors()
     slow.gate.clear()
     with Commonplace(tmp_path, embedding=slow, embed="later") as memory:
-        with write_policy.applied(lane=outbox.SECOND):
+        with write_policy.apply_policy(lane=outbox.SECOND):
             imported = memory.remember_many([Draft(text=f"imported {i}") for i in range(40)])
         own = memory.remember("said in a call")
         with lease(memory) as space, space.store.maintain() as connection:
@@ -485,7 +485,7 @@ def test_the_index_in_memory_follows_in_the_background_when_vectors_are_written(
         memory.recall("walrus")
         memory.remember("the walrus")
         with lease(memory) as space:
-            wait_until(lambda: space.resident == 1)
+            wait_until(lambda: space.memories_in_index == 1)
             wait_until(lambda: bool(space.index._snapshot.embedded.all()))
 
 

@@ -304,7 +304,7 @@ def test_what_is_begun_while_spaces_are_copied_is_asked_for_again(tmp_path: Path
     connection.execute("INSERT INTO workflow_status VALUES ('team:old:0'), ('team:new:2')")
     connection.close()
     before = [{"space": "team", "id": "waiting", "turn": 1}]
-    assert shared_files.due_since(tmp_path, before, {"team:old:0"}) == [
+    assert shared_files.requests_to_back_up(tmp_path, before, {"team:old:0"}) == [
         {"space": "team", "id": "new", "turn": 2}, *before,
     ]  # fmt: skip
 

@@ -64,21 +64,23 @@ def method(function: Callable[Concatenate[OpenSpace, P], R]) -> Callable[Concate
             given = kwargs.get("origin")
             kwargs["origin"] = memory.origin if given is None else checks.origin(given)
         if memory.project is not None and (labels or finds):
-            within(memory, kwargs)
+            add_project(memory, kwargs)
         with memory.library.lease(memory.name) as space:
             return function(space, *args, **kwargs)
 
     return bound
 
 
-def within(memory: Commonplace, given: dict[str, Any]) -> None:
+def add_project(memory: Commonplace, given: dict[str, Any]) -> None:
     """Add the memory's project to the arguments of a call, unless they name a project."""
     filters = given.get("filters")
     if given.get("project") is None and (filters is None or filters.project is None):
         given["project"] = memory.project
 
 
-def named(fields: type, defaults: type | None = None) -> Callable[[Callable[P, R]], Callable[P, R]]:
+def keyword_fields(
+    fields: type, defaults: type | None = None
+) -> Callable[[Callable[P, R]], Callable[P, R]]:
     """Add the keyword fields of a function to its signature, for help() and interactive completion.
 
     `fields` is the TypedDict of its `**` parameter; `defaults` is a dataclass with the defaults. A

@@ -34,8 +34,8 @@ class CredentialRow(NamedTuple):
     mac: bytes
 
     @property
-    def covered(self) -> tuple[object, ...]:
-        """Return the values that `mac` covers: all columns before `last_used`."""
+    def signed_values(self) -> tuple[object, ...]:
+        """The values that `mac` signs: all columns before `last_used`."""
         return tuple(self[:-2])
 
 

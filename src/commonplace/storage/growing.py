@@ -10,8 +10,10 @@ from numpy.typing import NDArray
 
 from commonplace.errors import StorageCorrupt
 
+GROUP = 32  # scores of which only the highest is compared first
 
-class Growing:
+
+class GrowingArray:
     """An array to append to. Views taken earlier stay valid and unchanged."""
 
     def __init__(self, dtype: Any, width: int | None = None) -> None:
@@ -44,9 +46,9 @@ class Growing:
             room = count + count // 2
             self._buffer = np.empty((room, *self._buffer.shape[1:]), self._buffer.dtype)
 
-    def fork(self) -> Growing:
+    def fork(self) -> GrowingArray:
         """Return a copy with the same content; appending to the copy does not change this array."""
-        fork = Growing(self._buffer.dtype)
+        fork = GrowingArray(self._buffer.dtype)
         fork._buffer, fork.size = self.view, self.size
         return fork
 
@@ -56,12 +58,12 @@ class Growing:
         return self._buffer[: self.size]
 
 
-def concatenated(parts: list[NDArray[Any]], growing: Growing) -> NDArray[Any]:
+def concatenated(parts: list[NDArray[Any]], growing: GrowingArray) -> NDArray[Any]:
     """Concatenate arrays, converted to the type of `growing`."""
     return parts[0] if len(parts) == 1 else np.concatenate([growing.view[:0], *parts])
 
 
-def by_term(terms: NDArray[np.uint64]) -> tuple[NDArray[np.int64], NDArray[np.uint64]]:
+def sort_by_term(terms: NDArray[np.uint64]) -> tuple[NDArray[np.int64], NDArray[np.uint64]]:
     """Sort terms stably: return their order, and the sorted terms.
 
     Sorting numbers is several times faster than an argsort. So the low bits of each term are
@@ -102,11 +104,39 @@ def sorted_postings(
         terms = np.concatenate([np.repeat(earlier.terms, np.diff(earlier.starts)), terms])
         positions = np.concatenate([earlier.positions, positions])
         times = np.concatenate([earlier.times, times])
-    order, terms = by_term(terms)
+    order, terms = sort_by_term(terms)
     starts = np.flatnonzero(np.concatenate([[True], terms[1:] != terms[:-1]]))
     return SortedPostings(
         terms[starts], np.append(starts, len(terms)), positions.take(order), times.take(order)
     )
+
+
+def highest_positions(
+    score: NDArray[np.float32], mask: NDArray[np.bool_], count: int
+) -> NDArray[np.int64]:
+    """Return the positions of the highest scores within the mask, best first."""
+    if len(score) > count:
+        seen = np.where(mask, score, np.float32(-np.inf))
+        mask = mask & (seen >= _least_of_highest(seen, count))
+    allowed = np.flatnonzero(mask)
+    order = np.lexsort((-allowed, -score[allowed]))  # Among equal scores, the newest come first.
+    return allowed[order][:count]
+
+
+def _least_of_highest(scores: NDArray[np.float32], count: int) -> np.float32:
+    """Return the score that exactly the `count` highest ones reach, or more with equal scores.
+
+    The maxima of groups come first: `count` of them reach the bound that is found in them, so that
+    only the few scores above it have to be ordered.
+    """
+    groups = len(scores) // GROUP
+    if groups > 2 * count:
+        whole = GROUP * groups
+        tops = scores[:whole].reshape(GROUP, groups).max(axis=0)
+        bound = np.partition(tops, groups - count)[groups - count]
+        scores = scores[scores >= bound]
+    found: np.float32 = np.partition(scores, len(scores) - count)[len(scores) - count]
+    return found
 
 
 def positions_of(

@@ -15,16 +15,16 @@ from pathlib import Path
 from typing import Protocol
 
 from commonplace.errors import Conflict, StorageCorrupt
-from commonplace.storage.comparing import ALWAYS, Total, totals
+from commonplace.storage.comparing import NEVER_EMPTY_TABLES, Total, totals_of_tables
 from commonplace.storage.ports import Coordination, Maintenance
 from commonplace.storage.reports import MoveReport, Progress
-from commonplace.storage.sqlite.backup import SHARED_FOLDER, Steps, chosen
+from commonplace.storage.sqlite.backup import SHARED_FOLDER, Steps, chosen_spaces
 from commonplace.storage.sqlite.readonly import connect_immutable
 from commonplace.storage.sqlite.shared_files import SYSTEM
 
 LOCK_SECONDS = 60.0  # This is longer than the lock of a killed move stays held by default.
 _PREFIX = ".commonplace-move-"  # TO may be a directory with other files, which are left alone
-_BY_READING = ("counters",)
+_CHANGED_BY_READING = ("counters",)
 """Tables that change when memories are read."""
 
 
@@ -59,7 +59,7 @@ def move(
     The source does not change. The existing spaces of the target are compared first: if one that is
     to be moved has different rows there, raise Conflict and change nothing.
     """
-    names = chosen(source.spaces(), spaces, "the source")
+    names = chosen_spaces(source.spaces(), spaces, "the source")
     existing = set(target.spaces())
     steps = Steps(progress, 2 * len(names) + 2)
     moved: dict[str, int] = {}
@@ -119,16 +119,18 @@ class _Mover:
     def has_system(self) -> bool:
         """Return whether the source has rows that belong to no space."""
         with self._copied(self._source, None) as folder:
-            return _file(folder, None).exists() and not _is_empty(_file(folder, None))
+            return _backup_file(folder, None).exists() and not _is_empty(_backup_file(folder, None))
 
     def is_there(self, name: str | None) -> bool:
         """Return whether the target already has the same rows; raise Conflict if they differ."""
         with self._copied(self._target, name) as folder:
-            found = _file(folder, name)
+            found = _backup_file(folder, name)
             if not found.exists() or _is_empty(found):
                 return False
             with self._copied(self._source, name) as own:
-                table = _difference(_file(own, name), found, leave_out=_BY_READING)
+                table = _differing_table(
+                    _backup_file(own, name), found, leave_out=_CHANGED_BY_READING
+                )
         if table is None:
             return True
         what = f"a space {name}" if name is not None else "accounts or tokens"
@@ -147,29 +149,31 @@ class _Mover:
                 own, spaces=wanted, overwrite="empty", system=name is None, progress=self._part
             )
             with self._copied(self._target, name) as made:
-                table = _difference(_file(own, name), _file(made, name))
+                table = _differing_table(_backup_file(own, name), _backup_file(made, name))
             if table is not None:
                 raise StorageCorrupt(
                     f"The moved table {table} of {name or SYSTEM} differs from the source.",
                     hint="The source is unchanged. Do not use the target.",
                 )
-            return sum(count for count, _ in _tables(_file(own, name)).values())
+            return sum(count for count, _ in _tables(_backup_file(own, name)).values())
 
 
-def _file(backup: Path, name: str | None) -> Path:
+def _backup_file(backup: Path, name: str | None) -> Path:
     return backup / SHARED_FOLDER / SYSTEM if name is None else backup / f"{name}.db"
 
 
 def _tables(file: Path) -> dict[str, Total]:
     with contextlib.closing(connect_immutable(file)) as connection:
-        return totals(connection)
+        return totals_of_tables(connection)
 
 
 def _is_empty(file: Path) -> bool:
-    return not any(count for name, (count, _) in _tables(file).items() if name not in ALWAYS)
+    return not any(
+        count for name, (count, _) in _tables(file).items() if name not in NEVER_EMPTY_TABLES
+    )
 
 
-def _difference(one: Path, other: Path, leave_out: Sequence[str] = ()) -> str | None:
+def _differing_table(one: Path, other: Path, leave_out: Sequence[str] = ()) -> str | None:
     """Return the name of a table whose rows differ; None if all are equal."""
     first, second = _tables(one), _tables(other)
     names = [name for name in {**first, **second} if name not in leave_out]

@@ -30,12 +30,12 @@ def extend(
 ) -> tuple[Memory, Memory | None]:
     """Add a memory to the chain of its kind and tag; return it and the memory it supersedes."""
     checks.text(tag, "tag", max_chars=checks.TAG_CHARS)
-    checks.optional(reason, "reason", max_chars=checks.REASON_CHARS)
+    checks.optional_text(reason, "reason", max_chars=checks.REASON_CHARS)
     reason = mask_text(space, reason)
     prepared = prepare(space, draft, origin)
     embed_now(space, [prepared])
     with space.write("extend", origin) as unit:
-        last = _end(unit.connection, space.name, draft.kind, tag)
+        last = _newest_in_chain(unit.connection, space.name, draft.kind, tag)
         (new,) = put(space, unit, [prepared])
         if last is None:
             return Memory.of(new), None
@@ -44,13 +44,13 @@ def extend(
         return Memory.of(new), Memory.of(old)
 
 
-def _end(connection: Rows, space: str, kind: str, tag: str) -> Row | None:
+def _newest_in_chain(connection: Rows, space: str, kind: str, tag: str) -> Row | None:
     """Return the newest live memory of the kind and tag that nothing supersedes."""
     num = stored.newest_unlinked(connection, space, kind, f"tag:{tag}", LIVE_STATES, SUPERSEDES)
     return None if num is None else MEMORIES.by_nums(connection, space, [num])[num]
 
 
-def number(space: OpenSpace, draft: Draft, prefix: str, origin: Origin) -> Memory:
+def remember_numbered(space: OpenSpace, draft: Draft, prefix: str, origin: Origin) -> Memory:
     """Store a memory whose ref is the prefix and the next free number."""
     checks.text(prefix, "prefix", max_chars=PREFIX_CHARS)
     prepared = prepare(space, draft, origin)

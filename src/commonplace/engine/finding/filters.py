@@ -25,9 +25,9 @@ if TYPE_CHECKING:
     from commonplace.engine.library import OpenSpace
     from commonplace.storage.index import Flags, Floats, Snapshot
 
-_OR_NONE = ("kinds", "trust", "speakers", "ids")
+_OPTIONAL_COLLECTIONS = ("kinds", "trust", "speakers", "ids")
 _DAY = 86_400_000_000  # microseconds
-FEW = 64
+FEW_MEMORIES = 64
 """Up to this many memories are looked up one by one for their labels."""
 
 
@@ -94,13 +94,13 @@ class Filters:
         for name in ("kinds", "without_kinds", "tags_any", "tags_all", "tags_none",
                      "states", "trust", "speakers", "ids"):  # fmt: skip
             value = getattr(self, name)
-            if value is None and name in _OR_NONE:
+            if value is None and name in _OPTIONAL_COLLECTIONS:
                 continue
             # The value may be an iterator, which can be read only once.
             if not isinstance(value, Collection):
                 raise InvalidInput(f"{name} must be a list of texts.", field=name)
-            for item in checks.listed(value, name):
-                checks.optional(item, name)
+            for item in checks.iterable(value, name):
+                checks.optional_text(item, name)
         for state in self.states:
             checks.one_of(
                 state, "states", STATES, hint="Forgotten memories have the state archived."
@@ -114,7 +114,7 @@ class Filters:
         if self.origin is not None:
             checks.origin(self.origin)
         for name in ("since", "until", "created_since", "created_until"):
-            checks.when(getattr(self, name), name)
+            checks.time(getattr(self, name), name)
         if not isinstance(self.fields, Mapping) or not set(FILTERABLE).issuperset(self.fields):
             raise InvalidInput(
                 "fields names a field that cannot be filtered by.",
@@ -122,7 +122,7 @@ class Filters:
                 field="fields",
             )
         for name, value in self.fields.items():
-            checks.text(checks.of_field(name, FIELDS[name])(value), name)
+            checks.text(checks.check_of_field(name, FIELDS[name])(value), name)
         if not isinstance(self.project, Project | None):
             raise InvalidInput("project must be a Project.", field="project")
 
@@ -144,9 +144,9 @@ class Filters:
         )
         for field, since, until in times:
             if since is not None:
-                yield field, ">=", checks.when(since, "since")
+                yield field, ">=", checks.time(since, "since")
             if until is not None:
-                yield field, "<=", checks.until(until, "until")
+                yield field, "<=", checks.end_time(until, "until")
         if self.speakers is not None:
             yield "speaker", "in", self.speakers
         if self.ids is not None:
@@ -205,12 +205,12 @@ class Filters:
             else:
                 mask &= _COMPARE[comparison](column, value)
         if self.project is not None:
-            mask &= snapshot.of_project(self.project.admits)
+            mask &= snapshot.in_project(self.project.admits)
         # Most memories may have a label. If only a few memories are left, look up each of them
         # instead.
-        left = snapshot.num[mask].tolist() if np.count_nonzero(mask) <= FEW else None
+        left = snapshot.num[mask].tolist() if np.count_nonzero(mask) <= FEW_MEMORIES else None
         for labels, wanted in self._labels():
-            carriers = np.isin(snapshot.num, labelled(connection, space, labels, left))
+            carriers = np.isin(snapshot.num, numbers_with_label(connection, space, labels, left))
             mask &= carriers if wanted else ~carriers
         return mask
 
@@ -255,7 +255,7 @@ def filters_of(filters: Filters | None, conditions: Mapping[str, Any]) -> Filter
             hint="Pass a Filters, or single conditions.",
             field="filters",
         )
-    chosen = filters or _ALL
+    chosen = filters or _WITHOUT_CONDITIONS
     named = {name: value for name, value in conditions.items() if name in FILTERABLE}
     if named:
         having = {name: value for name, value in named.items() if value is not None}
@@ -271,7 +271,7 @@ def filters_of(filters: Filters | None, conditions: Mapping[str, Any]) -> Filter
     return replace(chosen, **conditions) if conditions else chosen
 
 
-_ALL = Filters()
+_WITHOUT_CONDITIONS = Filters()
 
 
 @dataclass(slots=True)
@@ -288,7 +288,7 @@ class Visible:
     """With `as_of`, the last operation that is included; None for the present."""
 
 
-def visible(
+def visible_memories(
     space: OpenSpace, connection: Rows, snapshot: Snapshot, filters: Filters, as_of: When | None
 ) -> Visible:
     """Return the memories that pass the filters; with `as_of`, as they were at that time."""
@@ -311,7 +311,7 @@ def visible(
     return Visible(then, mask, rows, seq)
 
 
-def labelled(
+def numbers_with_label(
     connection: Rows,
     space: str,
     labels: Iterable[str],
@@ -323,15 +323,15 @@ def labelled(
         if among is None:
             found += stored_labels.holders(connection, space, label)
         else:
-            found += [n for n in among if stored_labels.carries(connection, space, label, n)]
+            found += [n for n in among if stored_labels.has_label(connection, space, label, n)]
     return found
 
 
 def _numbers_of_ids(connection: Rows, space: str, ids: Iterable[str]) -> list[int]:
-    return [num for each in ids for num in memories.numbers(connection, space, each)]
+    return [num for each in ids for num in memories.numbers_of_id(connection, space, each)]
 
 
-def of_periods(snapshot: Snapshot, periods: Sequence[tuple[int, int]]) -> Floats:
+def proximity_to_periods(snapshot: Snapshot, periods: Sequence[tuple[int, int]]) -> Floats:
     """Return the proximity of each memory to the nearest period, from 0 to 1.
 
     It is 1 within a period. Outside, it is at most 0.5, and halves with each day of distance, or

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from commonplace.embedding.provider import Vectors
-from commonplace.engine.content.memories import analysed, usable_vectors
+from commonplace.engine.content.memories import index_entries, usable_vectors
 from commonplace.engine.content.projects import labels_of
 from commonplace.engine.library import OpenSpace
 from commonplace.storage import messages
@@ -43,7 +43,7 @@ def snapshot_at(
     owners: list[int] = []
     for at, (row, packed) in enumerate(former, start=snapshot.size):
         message = said.get(row["num"])
-        item = analysed(dict(row), "" if message is None else message["speaker"])
+        item = index_entries(dict(row), "" if message is None else message["speaker"])
         postings = np.frombuffer(item.terms, POSTING)
         terms.append(postings["term"])
         times.append(postings["times"])
@@ -91,13 +91,19 @@ class _Codes:
         self._sessions: dict[tuple[str, str], int] = {}
         self._connection, self._space, self._snapshot = connection, space, snapshot
 
-    def of_labels(self, labels: Sequence[str]) -> int:
-        """Return the code of a set of project and branch labels; -1 for none."""
+    def code_of_labels(self, labels: Sequence[str]) -> int:
+        """Return the code of a memory's project and branch labels, a new one if needed.
+
+        The code is -1 if there are no labels.
+        """
         key = tuple(sorted(labels))
         return self.projects.setdefault(key, len(self.projects)) if key else -1
 
-    def of_message(self, message: Row | None) -> dict[str, int]:
-        """Return the values of a message for the columns of the index."""
+    def message_columns(self, message: Row | None) -> dict[str, int]:
+        """Return a message's values of the columns `session`, `place` and `speaker`.
+
+        `message` is None for a memory that is no message.
+        """
         if message is None:
             return {"session": -1, "place": 0, "speaker": -1}
         name = (message["conversation"], message["session"])

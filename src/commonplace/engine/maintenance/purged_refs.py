@@ -22,7 +22,7 @@ TOOLS = ("import", "capture", "guard")
 """Tools, as named in the origin of a memory, that may read the same line again."""
 
 
-def record(unit: Unit, refs: Collection[str]) -> None:
+def record_purged(unit: Unit, refs: Collection[str]) -> None:
     """Record the refs of lines that are purged."""
     if not refs:
         return
@@ -32,7 +32,7 @@ def record(unit: Unit, refs: Collection[str]) -> None:
     put(unit, KIND, "", json.dumps(payload, separators=(",", ":")))
 
 
-def among(space: OpenSpace, refs: Collection[str]) -> set[str]:
+def purged_among(space: OpenSpace, refs: Collection[str]) -> set[str]:
     """Return the refs among these that were purged."""
     found: set[str] = set()
     with space.store.read() as connection:
@@ -43,7 +43,7 @@ def among(space: OpenSpace, refs: Collection[str]) -> set[str]:
 
 
 def _recorded_hashes(rows: Rows, space: str) -> Iterator[dict[str, Any]]:
-    for row in events.find(rows, space, events.Wanted(kind=KIND)):
+    for row in events.find(rows, space, events.EventConditions(kind=KIND)):
         value = json.loads(row.payload or "{}")
         if isinstance(value.get("salt"), str) and isinstance(value.get("refs"), list):
             yield value

@@ -14,13 +14,13 @@ from commonplace.storage.reports import RESTORE, Diagnosis
 from commonplace.storage.sqlite import Store
 from commonplace.storage.sqlite.check import (
     DERIVED,
-    Compared,
+    ComparedMemory,
     Derive,
     compare,
     empty_database,
+    has_known_vector,
     is_intact_passage,
     is_readable,
-    known_vector,
     vector_models,
 )
 from commonplace.storage.sqlite.hashed_rows import TABLES, read_rows
@@ -63,7 +63,7 @@ def rebuild(store: Store, library: Contents, diagnosis: Diagnosis) -> list[str]:
             fill_grams(connection, library.derive)
             done["grams"] = set()
         for num in done.get("lexemes", set()) | done.get("passages", set()):
-            derived.touch(unit, num)
+            derived.record_derived_change(unit, num)
         if _row_counts(connection, store.space) != before:
             raise StorageCorrupt(
                 "The rebuild would have lost rows; nothing was changed.", hint=RESTORE
@@ -122,7 +122,7 @@ def _rebuild_derived(connection: Connection, space: str, library: Contents) -> d
     done: dict[str, set[int]] = defaultdict(set)
     for memory in compare(connection, space, DERIVED, library.derive):
         tables = set(memory.faults)
-        if memory.row is not None and not all(known_vector(p, models) for p in memory.passages):
+        if memory.row is not None and not all(has_known_vector(p, models) for p in memory.passages):
             tables.add("passages")
         for table in tables:
             connection.execute(f"DELETE FROM {table} WHERE memory = ?", (memory.num,))  # noqa: S608
@@ -135,7 +135,7 @@ def _rebuild_derived(connection: Connection, space: str, library: Contents) -> d
 def write_derived(
     connection: Connection,
     space: str,
-    memory: Compared,
+    memory: ComparedMemory,
     tables: set[str],
     models: dict[int, tuple[str, str, int]],
     embedder: Model | None,
@@ -154,7 +154,7 @@ def write_derived(
             (start, stop): (model, vector)
             for _, _, start, stop, model, vector, _ in (
                 row for row in memory.passages
-                if is_intact_passage(memory.num, row) and known_vector(row, models)
+                if is_intact_passage(memory.num, row) and has_known_vector(row, models)
             )
         }  # fmt: skip
         passages = [

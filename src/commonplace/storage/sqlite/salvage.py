@@ -17,7 +17,7 @@ from commonplace.storage.database import (
     connect,
     migrate,
     sync_directory,
-    typed,
+    typed_error,
     version_of,
 )
 from commonplace.storage.directories import make_private
@@ -30,7 +30,13 @@ from commonplace.storage.sqlite.check import (
     stored_rows,
     vector_models,
 )
-from commonplace.storage.sqlite.hashed_rows import TABLES, is_sound, key_of, read_rows, row_name
+from commonplace.storage.sqlite.hashed_rows import (
+    TABLES,
+    is_intact_row,
+    key_of,
+    read_rows,
+    row_name,
+)
 from commonplace.storage.sqlite.repair import fill_grams, head_from_rows, write_derived
 from commonplace.storage.sqlite.swap import Swap, close_space
 from commonplace.storage.tables import VERSIONED, VERSIONS, Hashed, Row
@@ -88,7 +94,7 @@ def _save(
         finally:
             new.close(True)
     except apsw.Error as error:
-        raise typed(error) from error
+        raise typed_error(error) from error
     finally:
         old.close(True)
     return saved, lost, seq
@@ -185,7 +191,7 @@ def _readable_rows(
                 for values in connection.execute(statement, bindings):
                     row = dict(zip(table.stored, values, strict=True))
                     if _key(table, row) not in seen:
-                        yield row, is_sound(table, row)
+                        yield row, is_intact_row(table, row)
             except READ_ERRORS:
                 continue
 

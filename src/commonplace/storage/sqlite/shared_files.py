@@ -18,8 +18,8 @@ from typing import Any
 import apsw
 
 from commonplace.storage import audit
-from commonplace.storage.database import Connection, connect, copy_database, typed
-from commonplace.storage.directories import make_private, replacing
+from commonplace.storage.database import Connection, connect, copy_database, typed_error
+from commonplace.storage.directories import make_private, replace_file
 from commonplace.storage.reports import MOST_LISTED
 from commonplace.storage.system import NAME, open_system
 
@@ -29,7 +29,7 @@ FILES = (WORKFLOWS, SYSTEM)
 _DUE = "workflows/due"
 
 
-def present(data: Path) -> list[str]:
+def existing_files(data: Path) -> list[str]:
     """Return the names of the shared files that exist in a data directory."""
     return [name for name in FILES if (data / name).exists()]
 
@@ -53,7 +53,7 @@ def open_snapshot(data: Path, name: str) -> Iterator[Connection]:
         finally:
             connection.close(True)
     except apsw.Error as error:
-        raise typed(error) from error
+        raise typed_error(error) from error
 
 
 def copy(data: Path, name: str, target: Path) -> dict[str, Any]:
@@ -101,7 +101,7 @@ def due_requests(data: Path) -> list[dict[str, Any]]:
     return [each for each in found if isinstance(each, dict) and each.keys() >= {"space", "id"}]
 
 
-def started(connection: Connection) -> set[str]:
+def started_turns(connection: Connection) -> set[str]:
     """Return the keys of all workflow turns that DBOS has started."""
     # If the table is missing, no workflow was ever started.
     with contextlib.suppress(apsw.SQLError):
@@ -111,13 +111,15 @@ def started(connection: Connection) -> set[str]:
     return set()
 
 
-def due_since(data: Path, before: list[dict[str, Any]], known: set[str]) -> list[dict[str, Any]]:
+def requests_to_back_up(
+    data: Path, before: list[dict[str, Any]], known: set[str]
+) -> list[dict[str, Any]]:
     """Return the requests that a backup must contain: due before or now, or started since."""
     found = {_key(each): each for each in (*before, *due_requests(data))}
     since: set[str] = set()
     if (data / WORKFLOWS).exists():
         with open_snapshot(data, WORKFLOWS) as connection:
-            since = started(connection) - known
+            since = started_turns(connection) - known
     for key in since:
         space, _, rest = key.partition(":")
         identity, _, turn = rest.rpartition(":")
@@ -139,5 +141,5 @@ def write_due_requests(data: Path, due: list[dict[str, Any]]) -> None:
     for each in due:
         name = f"{each['id']}.{each.get('turn', 0)}.json"
         if Path(name).name == name:
-            with replacing(folder / name) as stream:
+            with replace_file(folder / name) as stream:
                 stream.write(json.dumps(each).encode())
