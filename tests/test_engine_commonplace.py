@@ -20,8 +20,8 @@ from commonplace.errors import InvalidInput
 from commonplace.storage.fields import FIELDS, FILTERABLE, MemoryFields
 
 ENGINE_ONLY = (
-    "call", "chains", "count_by_attrs", "files", "lease", "likeness", "locate",
-    "memories_by_number", "memory_columns", "numbers_read_since", "reactivate", "settle",
+    "call", "chains", "count_by_attrs", "count_reads_now", "files", "lease", "likeness", "locate",
+    "memories_by_number", "memory_columns", "numbers_read_since", "settle",
     "similar_pairs", "similarity", "unembedded", "usages",
 )  # fmt: skip
 

@@ -142,7 +142,7 @@ def use_everything(place: Commonplace) -> None:
     numbers = engine_call(place, listing.memory_columns, every).num.tolist()
     engine_call(place, memories.memories_by_number, numbers)
     engine_call(place, memories.usages, numbers)
-    engine_call(place, memories.reactivate, [first.id], times=2)
+    engine_call(place, memories.count_reads_now, [first.id], times=2)
     engine_call(place, memories.numbers_read_since, "2026-01-01")
     engine_call(place, likeness.similarities_among, numbers)
     engine_call(place, upkeep.settle, timeout=1)

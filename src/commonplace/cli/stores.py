@@ -395,10 +395,10 @@ def spaces(data: Data = None, as_json: AsJson = False) -> None:
 def version(as_json: AsJson = False) -> None:
     """Show the version of this program and of its SQLite."""
     from commonplace import __version__
-    from commonplace.storage.database import library_version
+    from commonplace.storage.database import sqlite_version
 
-    text = f"commonplace {__version__} (SQLite {library_version()})"
-    tell(as_json, {"commonplace": __version__, "sqlite": library_version()}, text)
+    text = f"commonplace {__version__} (SQLite {sqlite_version()})"
+    tell(as_json, {"commonplace": __version__, "sqlite": sqlite_version()}, text)
 
 
 COMMANDS = (backup, restore, move, doctor, demo, spaces, version)

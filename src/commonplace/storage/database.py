@@ -23,7 +23,7 @@ from commonplace.errors import (
     StorageUnavailable,
     UnsupportedVersion,
 )
-from commonplace.storage.schema import APPLICATION_ID, MIGRATIONS, Step, for_new_file
+from commonplace.storage.schema import APPLICATION_ID, MIGRATIONS, Step, steps_for_new_file
 
 BUSY_SECONDS = 30.0
 WAL_BYTES = 64 * 1024 * 1024
@@ -49,14 +49,14 @@ def json_field(column: str, name: str) -> str:
     return f"json_extract({column}, '$.{name}')"
 
 
-def library_version() -> str:
+def sqlite_version() -> str:
     """Return the version of SQLite."""
     return apsw.sqlite_lib_version()
 
 
 def check_runtime(directory: Path, version: str = "", mounts: str = "/proc/self/mounts") -> None:
     """Refuse versions of SQLite and file systems on which writes are not safe."""
-    version = version or library_version()
+    version = version or sqlite_version()
     if tuple(int(part) for part in version.split(".")[:3]) < OLDEST_SQLITE:
         raise StorageUnavailable(
             f"SQLite {version} can corrupt files that several processes write.",
@@ -342,7 +342,7 @@ def migrate(connection: apsw.Connection, steps: Sequence[Step] = MIGRATIONS) -> 
 def _create_tables(connection: apsw.Connection, steps: Sequence[Step]) -> None:
     """Create the tables of a new file, as `migrate` does, but in one transaction."""
     connection.execute("BEGIN IMMEDIATE")
-    for step in for_new_file(steps):
+    for step in steps_for_new_file(steps):
         connection.execute(step) if isinstance(step, str) else step(connection)
     connection.pragma("application_id", APPLICATION_ID)
     connection.pragma("user_version", len(steps))

@@ -359,7 +359,7 @@ def pack(vector: NDArray[np.float32]) -> bytes:
     return quantise(np.asarray(vector, dtype=np.float32).reshape(1, -1))[0]
 
 
-def unpack_many(joined: bytes, dimensions: int) -> tuple[NDArray[np.int8], NDArray[np.float32]]:
+def unpack_matrix(joined: bytes, dimensions: int) -> tuple[NDArray[np.int8], NDArray[np.float32]]:
     """Return the int8 matrix and the scales of concatenated packed vectors.
 
     Raise `StorageCorrupt` if the bytes are not whole vectors of that length.

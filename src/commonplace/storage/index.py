@@ -516,7 +516,7 @@ class SpaceIndex:
         )  # fmt: skip
         kinds = self._kinds
         parts: dict[str, list[NDArray[Any]]] = {name: [] for name in names}
-        for rows in self._batches(index_rows.columns(connection, self._selection(nums))):
+        for rows in self._batches(index_rows.memory_columns(connection, self._selection(nums))):
             num, seq, kind, state, importance, credit, pinned, occurred, created = zip(
                 *rows, strict=True
             )
@@ -556,7 +556,7 @@ class SpaceIndex:
         parts: tuple[list[NDArray[Any]], ...] = ([], [], [])
         lengths = self._columns["length"].view[first:]
         count = 0
-        for rows in self._batches(index_rows.terms(connection, self._selection(nums))):
+        for rows in self._batches(index_rows.packed_terms(connection, self._selection(nums))):
             memories, blobs, totals = zip(*rows, strict=True)
             numbers = np.fromiter(memories, np.int64, len(rows))
             starts = (numbers & 0xFFFFFFFF).tolist()
@@ -594,7 +594,7 @@ class SpaceIndex:
         self, connection: Rows, nums: list[int] | None, appended: Ints, first: int
     ) -> None:
         sessions, speakers = self._sessions, self._speakers
-        for rows in self._batches(index_rows.messages(connection, self._selection(nums))):
+        for rows in self._batches(index_rows.message_places(connection, self._selection(nums))):
             numbers = np.fromiter((row[0] for row in rows), np.int64, len(rows))
             at = first + positions_of(appended, numbers, "a line")
             codes = [sessions.setdefault((row[1], row[2]), len(sessions)) for row in rows]
@@ -629,7 +629,9 @@ class SpaceIndex:
         if nums is None:
             for growing in (*self._vectors, self._scales, self._owner):
                 growing.reserve(len(appended))
-        for rows in self._batches(index_rows.vectors(connection, self._selection(nums), number)):
+        for rows in self._batches(
+            index_rows.packed_vectors(connection, self._selection(nums), number)
+        ):
             memories, ordinals, starts, stops, blobs, totals = zip(*rows, strict=True)
             numbers, ordinal, start, stop = (
                 np.fromiter(each, np.int64, len(rows))

@@ -31,7 +31,7 @@ def changed_since(connection: Rows, space: str, seq: int) -> set[int]:
     return {row[0] for row in rows}
 
 
-def columns(connection: Rows, wanted: MemorySelection) -> Iterator[tuple[Any, ...]]:
+def memory_columns(connection: Rows, wanted: MemorySelection) -> Iterator[tuple[Any, ...]]:
     """Yield the columns of the memories that searches use."""
     # The query has no ORDER BY: the covering index of these columns is in the order of operations,
     # so SQLite would have to sort.
@@ -42,13 +42,13 @@ def columns(connection: Rows, wanted: MemorySelection) -> Iterator[tuple[Any, ..
     return _select(connection, statement, "num", wanted)
 
 
-def terms(connection: Rows, wanted: MemorySelection) -> Iterator[tuple[Any, ...]]:
+def packed_terms(connection: Rows, wanted: MemorySelection) -> Iterator[tuple[Any, ...]]:
     """Yield the packed terms of each memory, with their checksums."""
     statement = "SELECT memory, terms, sum FROM lexemes WHERE space = ?"
     return _select(connection, statement, "memory", wanted, "ORDER BY memory")
 
 
-def messages(connection: Rows, wanted: MemorySelection) -> Iterator[tuple[Any, ...]]:
+def message_places(connection: Rows, wanted: MemorySelection) -> Iterator[tuple[Any, ...]]:
     """Yield the conversation, position and speaker of each memory that is a message."""
     statement = (
         "SELECT memory, conversation, session, position, speaker FROM messages WHERE space = ?"
@@ -69,7 +69,9 @@ def project_labels(connection: Rows, wanted: MemorySelection) -> dict[int, list[
     return found
 
 
-def vectors(connection: Rows, wanted: MemorySelection, model: int) -> Iterator[tuple[Any, ...]]:
+def packed_vectors(
+    connection: Rows, wanted: MemorySelection, model: int
+) -> Iterator[tuple[Any, ...]]:
     """Yield the passages with vectors of a model, with their checksums."""
     statement = (
         "SELECT memory, ordinal, start, stop, vector, sum FROM passages"  # noqa: S608

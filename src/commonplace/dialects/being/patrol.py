@@ -364,7 +364,7 @@ class _Patrol:
                 self.record("revived", nodes=revived)
         if not revived:
             return
-        engine_call(self.memory, memories.reactivate, revived, times=2)
+        engine_call(self.memory, memories.count_reads_now, revived, times=2)
         clusters_by_node = self.memory.clusters.homes(*revived)
         clusters = {cluster for ids in clusters_by_node.values() for cluster in ids}
         self.touched |= clusters

@@ -10,7 +10,13 @@ from typing import TYPE_CHECKING
 
 from commonplace.engine import checks
 from commonplace.engine.content.links import SUPERSEDES, put_supersedes
-from commonplace.engine.content.memories import Draft, change_row, embed_now, prepare, put
+from commonplace.engine.content.memories import (
+    Draft,
+    change_row,
+    embed_now,
+    insert_prepared,
+    prepare,
+)
 from commonplace.engine.content.write_policy import mask_text
 from commonplace.engine.library import OpenSpace
 from commonplace.engine.model import LIVE_STATES, Memory, Origin
@@ -36,7 +42,7 @@ def extend(
     embed_now(space, [prepared])
     with space.write("extend", origin) as unit:
         last = _newest_in_chain(unit.connection, space.name, draft.kind, tag)
-        (new,) = put(space, unit, [prepared])
+        (new,) = insert_prepared(space, unit, [prepared])
         if last is None:
             return Memory.of(new), None
         old = change_row(space, unit, last, {"state": "superseded"}, None)
@@ -64,5 +70,5 @@ def remember_numbered(space: OpenSpace, draft: Draft, prefix: str, origin: Origi
             if len(each) <= NUMBER_DIGITS and each.isascii() and each.isdigit()
         )
         prepared.values["ref"] = f"{prefix}{max(taken, default=0) + 1}"
-        (row,) = put(space, unit, [prepared])
+        (row,) = insert_prepared(space, unit, [prepared])
         return Memory.of(row)

@@ -20,7 +20,7 @@ from commonplace.engine.model import LIVE_STATES, Cluster, Memory, Origin, When
 from commonplace.errors import Conflict, InvalidInput
 from commonplace.storage import members as stored_members
 from commonplace.storage.database import new_id
-from commonplace.storage.derived import unpack_many
+from commonplace.storage.derived import unpack_matrix
 from commonplace.storage.fields import STATES
 from commonplace.storage.ports import Rows
 from commonplace.storage.tables import CLUSTERS, MEMBERS, MEMORIES, Row
@@ -180,7 +180,7 @@ def _member_vectors(space: OpenSpace, connection: Rows, identity: str) -> NDArra
     blobs = stored_members.vectors(connection, space.name, identity, model)
     if not blobs:
         return np.empty((0, 0), np.float32)
-    matrix, scales = unpack_many(b"".join(blobs), space.embedder.dimensions)
+    matrix, scales = unpack_matrix(b"".join(blobs), space.embedder.dimensions)
     return matrix.astype(np.float32) * scales[:, None]
 
 

@@ -79,7 +79,7 @@ def add(
     with space.write("add messages", origin) as unit:
         position = messages.newest_position(unit.connection, space.name, conversation)
         added = []
-        for line, row in zip(lines, memories.put(space, unit, prepared), strict=True):
+        for line, row in zip(lines, memories.insert_prepared(space, unit, prepared), strict=True):
             position += 1
             message = {
                 "memory": row["num"],

@@ -28,7 +28,7 @@ SIGNALS: Mapping[str, float] = {
     "user_correction": -0.4,
     "session_abandoned": -0.2,
 }
-AVERAGED = ("entity", "episode")
+AVERAGED_KINDS = ("entity", "episode")
 """Kinds whose credit is a moving average of rewards, and decays; others move towards 1 or 0."""
 # The share of the distance to 1 or to 0 by which an outcome moves the credit of other kinds.
 GAIN, LOSS = 0.1, 0.2
@@ -162,7 +162,7 @@ def apply_outcome(
         if one is None:
             continue  # The memory was archived after the turn.
         before = credit_of(one, by)
-        if one.kind in AVERAGED:
+        if one.kind in AVERAGED_KINDS:
             after = credit_after(before, reward, len(shared), alpha=by.alpha, additive=by.additive)
             one = memory.revise(one.id, credit=after, attrs={**one.attrs, "credited": at})
         else:

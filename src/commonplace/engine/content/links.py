@@ -34,7 +34,7 @@ SUPERSEDES = "supersedes"
 MAX_DEPTH = 10
 MAX_PATHS = 1_000
 MAX_STEPS = 20_000
-_ENDS = {"out": ("source",), "in": ("target",), "any": ("source", "target")}
+_ENDS_BY_DIRECTION = {"out": ("source",), "in": ("target",), "any": ("source", "target")}
 
 
 @dataclass(frozen=True, slots=True)
@@ -254,7 +254,7 @@ class _Edges:
 
     def links_of_any(self, nodes: Sequence[str], direction: Direction) -> list[Link]:
         """Return the links of any of the nodes, each once, oldest first."""
-        ends = _ENDS[direction]
+        ends = _ENDS_BY_DIRECTION[direction]
         wanted = list(dict.fromkeys(nodes))
         if self._seq is not None:
             by_end = [self._by_end[end] for end in ends]

@@ -270,7 +270,7 @@ def embed_now(space: OpenSpace, prepared: Sequence[PreparedMemory]) -> None:
         item.vectors, vectors = vectors[: len(item.spans)], vectors[len(item.spans) :]
 
 
-def put(space: OpenSpace, unit: Unit, prepared: Sequence[PreparedMemory]) -> list[Row]:
+def insert_prepared(space: OpenSpace, unit: Unit, prepared: Sequence[PreparedMemory]) -> list[Row]:
     """Insert prepared memories and their index entries."""
     for item in prepared:
         values = item.values
@@ -348,7 +348,7 @@ def remember(
     prepared = list(map(_prepare_checked, drafts, checked, new_ids(len(drafts))))
     embed_now(space, prepared)
     with space.write("remember", origin) as unit:
-        return list(map(Memory.of, put(space, unit, prepared)))
+        return list(map(Memory.of, insert_prepared(space, unit, prepared)))
 
 
 def _with_project_labels(draft: Draft, project: Project | None) -> Draft:
@@ -441,7 +441,7 @@ def numbers_read_since(space: OpenSpace, since: When) -> list[int]:
         return counters.memories_read_since(connection, space.name, at)
 
 
-def reactivate(space: OpenSpace, identities: Iterable[str], times: int = 1) -> None:
+def count_reads_now(space: OpenSpace, identities: Iterable[str], times: int = 1) -> None:
     """Count memories as read, and write the counts now instead of in the background."""
     with space.store.read() as connection:
         nums = [need_row(connection, space.name, each)["num"] for each in identities]
@@ -654,7 +654,7 @@ def supersede(
             )
         if prepared.values["ref"] is not None and prepared.values["ref"] == old["ref"]:
             old = change_row(space, unit, old, {"ref": None}, None)
-        (new,) = put(space, unit, [prepared])
+        (new,) = insert_prepared(space, unit, [prepared])
         change_row(space, unit, old, {"state": "superseded"}, None)
         put_supersedes(unit, new["id"], old["id"], origin, reason)
         return Memory.of(new)

@@ -125,7 +125,7 @@ def _own_probabilities(search: Search, top: NDArray[np.int64], *, near: bool) ->
         _best_with_neighbours(search, top, search.covered) if near else covered.astype(np.float64)
     )
     found = _logistic(BY_WORDS["constant"] + BY_WORDS["covered"] * heard)
-    if search.meaning:
+    if search.has_cosines:
         own = search.cosine[top].astype(np.float64)
         cosine = _best_with_neighbours(search, top, search.cosine) if near else own
         lacking = missing_information(search, top, near=near)
@@ -271,7 +271,7 @@ def worth_returning(
     if not len(top) or float(probability.max()) < minimum:
         return np.zeros(len(top), np.bool_)
     kept = probability >= share * minimum
-    if search.meaning:
+    if search.has_cosines:
         near = score[top] >= np.float32(share) * score[top].max()
         kept &= near | (linked[top] > 0) | ~search.embedded[top]
     return np.asarray(kept, np.bool_)

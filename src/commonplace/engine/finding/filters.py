@@ -275,7 +275,7 @@ _WITHOUT_CONDITIONS = Filters()
 
 
 @dataclass(slots=True)
-class Visible:
+class VisibleMemories:
     """The memories that pass the filters, now or as of a time in the past."""
 
     snapshot: Snapshot
@@ -290,10 +290,10 @@ class Visible:
 
 def visible_memories(
     space: OpenSpace, connection: Rows, snapshot: Snapshot, filters: Filters, as_of: When | None
-) -> Visible:
+) -> VisibleMemories:
     """Return the memories that pass the filters; with `as_of`, as they were at that time."""
     if as_of is None:
-        return Visible(snapshot, filters.mask(snapshot, connection, space.name), {}, None)
+        return VisibleMemories(snapshot, filters.mask(snapshot, connection, space.name), {}, None)
     from commonplace.engine.finding.past import snapshot_at  # This imports numpy.
 
     seq = timeline.seq_at(connection, space.name, as_of)
@@ -308,7 +308,7 @@ def visible_memories(
     mask = filters.mask(then, connection, space.name)
     mask[snapshot.size :] = True
     rows = {at: row for at, (row, _) in enumerate(passing, start=snapshot.size)}
-    return Visible(then, mask, rows, seq)
+    return VisibleMemories(then, mask, rows, seq)
 
 
 def numbers_with_label(

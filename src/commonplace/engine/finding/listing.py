@@ -39,7 +39,7 @@ ORDERS = {"newest": "created", "oldest": "created", "importance": "importance",
           "credit": "credit", "updated": "row_seq", "latest": "occurred"}  # fmt: skip
 TEXT_ORDERS = ("newest", "latest")
 NEEDLE_CHARS = 1_000
-SHORTEST = 4
+SHORTEST_PREFIX = 4
 _MATCHES_SHOWN = 5
 _ADVICE = {
     "memory": "Find its id with 'commonplace search'.",
@@ -212,10 +212,10 @@ def _only_match(
 ) -> str:
     prefix = name.lower()
     if not _PREFIX.fullmatch(prefix):
-        if len(name) < SHORTEST:
+        if len(name) < SHORTEST_PREFIX:
             raise InvalidInput(
                 f"{name!a} is too short to name {_ARTICLE[kind]} {kind}.",
-                hint=f"Use at least {SHORTEST} characters of its id.",
+                hint=f"Use at least {SHORTEST_PREFIX} characters of its id.",
                 field="id",
             )
         raise NotFound(f"There is no {kind} {name[:60]!a}.", hint=_ADVICE[kind], field="id")

@@ -14,7 +14,7 @@ from commonplace.engine.content.memories import index_entries, usable_vectors
 from commonplace.engine.content.projects import labels_of
 from commonplace.engine.library import OpenSpace
 from commonplace.storage import messages
-from commonplace.storage.derived import unpack_many
+from commonplace.storage.derived import unpack_matrix
 from commonplace.storage.fields import STATES
 from commonplace.storage.index import NEVER, POSTING, Snapshot
 from commonplace.storage.ports import Rows
@@ -66,7 +66,7 @@ def snapshot_at(
         more = np.array([values[name] for values in columns], column.dtype)
         joined[name] = np.concatenate([column, more])
     if blobs and space.embedder is not None:
-        matrix, scales = unpack_many(b"".join(blobs), space.embedder.dimensions)
+        matrix, scales = unpack_matrix(b"".join(blobs), space.embedder.dimensions)
         added = Vectors.split(matrix, snapshot.parts).parts
         known = zip(snapshot.vectors.parts, added, strict=True)
         joined["vectors"] = Vectors(tuple(np.concatenate(pair) for pair in known))

@@ -30,7 +30,7 @@ from commonplace.engine.model import When, microseconds
 from commonplace.errors import EmbeddingUnavailable, InvalidInput, StorageCorrupt
 from commonplace.storage import derived, links
 from commonplace.storage.database import now
-from commonplace.storage.derived import quantise, unpack_many
+from commonplace.storage.derived import quantise, unpack_matrix
 from commonplace.storage.growing import highest_positions
 from commonplace.storage.index import (
     NEVER,
@@ -63,8 +63,14 @@ SESSION_K1, SESSION_B = 1.2, 0.75  # BM25 parameters for whole sessions, which a
 ANSWERING_ROLES = ("assistant", "ai", "bot")
 FAIR_LIKENESS = 0.4  # the least value by which the cosines of a search are scaled
 RESPELT_WEIGHT = 0.7  # the weight of a word that replaces a misspelt word of the query
-CANDIDATES, NEAREST = 150, 5  # compare this many of the best with each other; average this many
-CROWDED, CROWDED_ALONE = 0.25, 0.5  # penalty for similarity; the second without an English part
+CROWDING_CANDIDATES, CROWDING_NEIGHBOURS = (
+    150,
+    5,
+)  # compare this many of the best with each other; average this many
+CROWDING_PENALTY, CROWDING_PENALTY_ALONE = (
+    0.25,
+    0.5,
+)  # penalty for similarity; the second without an English part
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -146,10 +152,10 @@ class Search:
     """For each term, how often it occurs at these positions."""
     cosine: Floats
     embedded: Flags
-    named: set[int]
+    named_speakers: set[int]
     named_terms: list[int]
     script: str
-    meaning: bool
+    has_cosines: bool
     degraded: str
     vector: NDArray[np.int8] | None = None
     """The vector of the query, or None."""
@@ -251,7 +257,7 @@ class Question:
 def _quantised(vector: bytes) -> tuple[NDArray[np.int8], float]:
     """Return a vector of float32 numbers as it would be stored, and its scale."""
     row = np.frombuffer(vector, np.float32)[None]
-    matrix, scales = unpack_many(quantise(row)[0], row.shape[1])
+    matrix, scales = unpack_matrix(quantise(row)[0], row.shape[1])
     return matrix[0], float(scales[0])
 
 
@@ -290,7 +296,7 @@ def score_legs(
     )  # fmt: skip
     vector = asked.vector(query) if weighting.dense > 0 else None
     if vector is not None:
-        search.meaning, search.vector = True, vector[0]
+        search.has_cosines, search.vector = True, vector[0]
         search.information = confidence.term_information(search, asked)
         search.quick, search.english = asked.quick, asked.quick and asked.english
         lines = snapshot.session >= 0 if named else None
@@ -325,7 +331,10 @@ def score_words(
 def fuse(search: Search, weighting: Weighting) -> Floats:
     """Combine the scores by words and by meaning into one score in 0..1."""
     mask = search.mask
-    weights = {"words": weighting.lexical, "meaning": weighting.dense if search.meaning else 0.0}
+    weights = {
+        "words": weighting.lexical,
+        "meaning": weighting.dense if search.has_cosines else 0.0,
+    }
     total = sum(weights.values()) or 1.0
     if weighting.fusion == "ranks":
         score = np.zeros_like(search.bm25)
@@ -360,8 +369,8 @@ def _cosines_less_crowding(search: Search) -> Floats:
     snapshot = search.snapshot
     if len(snapshot.parts) < 2:
         return search.cosine
-    best = highest_positions(search.cosine, search.mask & search.embedded, CANDIDATES)
-    if len(best) <= NEAREST:
+    best = highest_positions(search.cosine, search.mask & search.embedded, CROWDING_CANDIDATES)
+    if len(best) <= CROWDING_NEIGHBOURS:
         return search.cosine
     import simsimd  # unlike a matrix product of numpy, this starts no threads
 
@@ -370,9 +379,11 @@ def _cosines_less_crowding(search: Search) -> Floats:
     lengths = np.sqrt(np.maximum(np.diagonal(alike), 1))
     alike /= lengths[:, None] * lengths
     np.fill_diagonal(alike, -1)
-    near = np.partition(alike, -NEAREST, axis=1)[:, -NEAREST:].mean(axis=1)
+    near = np.partition(alike, -CROWDING_NEIGHBOURS, axis=1)[:, -CROWDING_NEIGHBOURS:].mean(axis=1)
     alone = confidence.without_first_part(search, best)
-    less = np.where(alone, CROWDED_ALONE, CROWDED).astype(np.float32) * (near - near.mean())
+    less = np.where(alone, CROWDING_PENALTY_ALONE, CROWDING_PENALTY).astype(np.float32) * (
+        near - near.mean()
+    )
     apart: Floats = search.cosine - less.max()  # for all other memories, which match less
     apart[best] = search.cosine[best] - less
     search.uncrowded = apart
@@ -413,9 +424,9 @@ def _add_conversation_scores(search: Search, weighting: Weighting, fused: Floats
             code for name, code in snapshot.speakers.items() if name.lower() in ANSWERING_ROLES
         ]
         score -= np.float32(weighting.answers) * _messages_by(snapshot, codes)
-    if search.named and weighting.speaker:
+    if search.named_speakers and weighting.speaker:
         share = np.float32(weighting.speaker / (1 + shared))
-        named = _messages_by(snapshot, search.named)
+        named = _messages_by(snapshot, search.named_speakers)
         for term in search.named_terms:  # A memory that is not a message may be about the speaker.
             positions = snapshot.postings(term)[0]
             named[positions[snapshot.session[positions] < 0]] = 1.0

@@ -191,10 +191,10 @@ def recall(
         search = score_legs(space, connection, snapshot, asked, filters, weighting, as_of)
         score, context, linked = score_all(space, connection, search, weighting)
         matched = search.mask & (score > 0)
-        if not search.meaning:
+        if not search.has_cosines:
             matched &= (search.bm25 > 0) | (linked > 0) | (context > 0.01)
         by = score
-        if search.meaning and weighting == NEAREST_FIRST:
+        if search.has_cosines and weighting == NEAREST_FIRST:
             # No memory is too far away. A large space gives 0 to those that it has not compared.
             matched = search.mask & search.embedded
             matched &= (search.cosine != 0) | (not snapshot.scores_only_some)
@@ -259,7 +259,7 @@ def _build_hits(
     hits = Hits()
     for i, at in enumerate(top.tolist()):
         row = _row_of_result(search, found, at)
-        embedded = search.meaning and bool(search.embedded[at])
+        embedded = search.has_cosines and bool(search.embedded[at])
         newer, chance = found.newer.get(at, (at, 0.0))
         by = (
             str(_row_of_result(search, found, newer)["id"])
@@ -371,7 +371,7 @@ def _verified_row(snapshot: Snapshot, at: int, rows: dict[int, Row]) -> Row:
 def _similarities(space: OpenSpace, search: Search, top: NDArray[np.int64]) -> NDArray[Any]:
     """Return calibrated similarities; without vectors, the share of the query's words."""
     shared: NDArray[Any] = search.covered[top]
-    if not search.meaning or space.embedder is None:
+    if not search.has_cosines or space.embedder is None:
         return shared
     likeness = calibrated(search.cosine[top], space.embedder.id, search.script)
     return np.where(search.embedded[top], likeness, shared)
@@ -404,7 +404,7 @@ def recall_for_prompt(
     least = PROMPT_MINIMUM if minimum is None else minimum
     confidence.checked_bounds(least, None)
     query = prompt_query(prompt)
-    if not _asks_for_something(query):
+    if not _may_need_memories(query):
         return Hits()
     found = recall(
         space, query, filters, None, limit=limit, as_of=None, count=False, minimum=least, quick=True
@@ -416,7 +416,7 @@ def recall_for_prompt(
     return best
 
 
-def _asks_for_something(query: str) -> bool:
+def _may_need_memories(query: str) -> bool:
     """Whether memories may help with a prompt: not with "continue", "yes" or "fix it"."""
     terms = set(analyse_query(query))
     if len(terms) != 1 or query.endswith(QUESTION_ENDS):

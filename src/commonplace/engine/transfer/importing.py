@@ -247,7 +247,7 @@ class _PlainImporter(Importer[_PlainObject]):
         nums = [row["num"]] if row else self._forms.removed_numbers(MEMORIES, (values["id"],))
         if not nums:
             try:
-                memories.put(self._space, unit, [line.prepared])
+                memories.insert_prepared(self._space, unit, [line.prepared])
             except Conflict as conflict:
                 raise CannotImport(conflict.message) from None
             return True
