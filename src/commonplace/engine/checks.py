@@ -47,6 +47,7 @@ MAX_LIMIT = 1_000
 _DAY = 86_400_000_000  # microseconds
 MAX_NUMBER = 1_000_000
 _MAX_DEPTH = 64
+PACK_HINT = "Pack it with commonplace.storage.derived.pack()."
 
 _SCALE = struct.Struct("<f")
 _LEAST_SCALE = 2.0**-126  # The smallest scale that `pack` writes; smaller floats lose precision.
@@ -241,7 +242,7 @@ def vectors(value: object) -> None:
         if len(each) <= _SCALE.size or not _LEAST_SCALE <= _SCALE.unpack_from(each)[0] <= 1:
             raise InvalidInput(
                 "A packed vector begins with its scale, a number above 0 and up to 1.",
-                hint="Use pack().",
+                hint=PACK_HINT,
                 field="vectors",
             )
 
@@ -275,7 +276,7 @@ def time(value: object, field: str) -> int | None:
         return at
     except OverflowError:
         raise InvalidInput(
-            f"{field} lies outside the years 1 to 9999.", hint="Give another.", field=field
+            f"{field} lies outside the years 1 to 9999.", hint="Give another date.", field=field
         ) from None
 
 

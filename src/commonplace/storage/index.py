@@ -98,10 +98,12 @@ class Snapshot:
     length: Floats
     session: NDArray[np.int32]
     place: Ints
+    """The positions of messages in their conversation."""
     speaker: NDArray[np.int32]
     project: NDArray[np.int32]
     """For each memory, the index in `projects` of its project and branch; -1 for neither."""
     alive: Flags
+    """False for positions whose memory was removed, or has a newer position."""
     kinds: dict[str, int]
     speakers: dict[str, int]
     projects: dict[tuple[str, ...], int]
@@ -113,7 +115,9 @@ class Snapshot:
     vectors: Vectors
     scales: Floats
     owner: NDArray[np.int32]
+    """For each vector, the position of its memory."""
     vectored: int
+    """How many positions have vectors."""
     parts: tuple[Part, ...]
     """The sizes of the parts of each vector."""
     signs: NDArray[np.uint8]

@@ -157,7 +157,10 @@ class Writer(Generic[C]):
         except (apsw.Error, CommonplaceError) as worse:
             error = worse
         batch.finish(
-            _typed_error_or_none(error) or StorageUnavailable("The shared commit was abandoned.")
+            _typed_error_or_none(error)
+            or StorageUnavailable(
+                "The transaction that this call shared with others has failed; nothing was stored."
+            )
         )
         self._batch = None
         self._session.reset()

@@ -317,7 +317,7 @@ def write_derived(
         size = 4 + embedder.dimensions
         if any(len(vector) != size for item in prepared for vector in item.vectors or ()):
             raise InvalidInput(
-                f"A packed vector must have {size} bytes.", hint="Use pack().", field="vectors"
+                f"A packed vector must have {size} bytes.", hint=checks.PACK_HINT, field="vectors"
             )
     derived.write_entries(connection, space.name, nums, prepared, model)
     if embedder is not None:
@@ -414,10 +414,7 @@ def memories_by_number(space: OpenSpace, nums: Sequence[int]) -> list[Memory]:
 
 
 def usages(space: OpenSpace, nums: Collection[int]) -> dict[int, Usage]:
-    """Return how often memories were read, and when last, by their numbers.
-
-    Reads that are not written yet are included.
-    """
+    """Return how often, and when last, memories were read; unwritten reads are included."""
     pending = {num: space.pending_reads(num) for num in nums}
     found = {}
     with space.store.read() as connection:

@@ -146,6 +146,7 @@ class Search:
     """The information of each term, in nats; empty if nothing reads it."""
     bm25: Floats
     covered: Floats
+    """The share of the query's words, weighted by their rarity, that each memory contains."""
     holding: list[NDArray[np.int32]]
     """For each term, the positions that contain it."""
     times: list[NDArray[np.uint8]]
@@ -153,10 +154,14 @@ class Search:
     cosine: Floats
     embedded: Flags
     named_speakers: set[int]
+    """The codes of the speakers that the query names."""
     named_terms: list[int]
+    """The numbers of the terms of these speakers' names."""
     script: str
     has_cosines: bool
+    """Whether the query was compared by meaning, too."""
     degraded: str
+    """Why the query was not compared by meaning; empty if it was."""
     vector: NDArray[np.int8] | None = None
     """The vector of the query, or None."""
     former: dict[int, Row] = field(default_factory=dict)

@@ -58,6 +58,7 @@ _UNCERTAIN_KINDS = ("password", "key")  # see secrets.find_certain
 ColumnTexts = Iterator[tuple[str, str]]
 """Pairs of a column and its text."""
 FindSecrets = Callable[[str], list[secrets.Secret]]
+"""Returns the secrets in a text."""
 
 
 def finder_of_texts(*wanted: str) -> FindSecrets:

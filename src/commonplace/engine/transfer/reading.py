@@ -113,10 +113,12 @@ class Meter:
     done: int = 0
 
     def report(self, position: int) -> None:
+        """Report the progress at a position in the current file."""
         if self.progress is not None:
             self.progress(min((self.done + position) // 2, self.total), self.total)
 
     def finish_file(self, file: Path) -> None:
+        """Add the size of a file that was read, and report the progress."""
         self.done += file.stat().st_size
         self.report(0)
 

@@ -131,12 +131,14 @@ def _read_line(raw: bytes, file: str, number: int) -> _Line | None:
         return None
     table = rows.TABLES.get(name) if isinstance(name, str) else None
     if table is None and name != "event":
-        raise InvalidInput(f"There is no type {ascii(name)[:60]}.", field="type")
+        raise InvalidInput(f"An export has no lines of the type {ascii(name)[:60]}.", field="type")
     op = checks.integer(parts.get("op"), "op", rows.COUNT_MOST)
     form = checks.integer(parts.get("form"), "form", rows.COUNT_MOST)
     after = parts.get("after")
     if form < 1 or not isinstance(after, str | None):
-        raise InvalidInput("form must be at least 1, and after a string or null.", field="form")
+        raise InvalidInput(
+            "'form' must be at least 1, and 'after' must be a string or null.", field="form"
+        )
     known = ("current", "replaced", "removed", "removal")
     status = checks.one_of(parts.get("status"), "status", known)
     if table is None:
@@ -362,7 +364,9 @@ def _checked_event(value: object) -> dict[str, Any]:
     """Check an event; return the values for its digest."""
     names = {"kind", "subject", "at", "payload", "payload_hash"}
     if not isinstance(value, dict) or value.keys() != names:
-        raise InvalidInput(f"An event has {', '.join(sorted(names))}.", field="value")
+        raise InvalidInput(
+            f"An event must have the fields {', '.join(sorted(names))}.", field="value"
+        )
     payload, stated = _checked_payload(value), value["payload_hash"]
     try:
         hashed = digest(payload) if payload is not None else bytes.fromhex(stated)

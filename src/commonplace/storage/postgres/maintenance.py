@@ -90,7 +90,7 @@ class _CopiedSpaces:
 
 def _stored_meanwhile_error(what: str) -> Conflict:
     return Conflict(
-        f"Another server has written to {what} of the database meanwhile; that was not replaced.",
+        f"Another server has written to {what} of the database meanwhile; nothing was restored.",
         hint="Choose another place, or restore a backup with --overwrite.",
     )
 
