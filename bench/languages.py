@@ -60,7 +60,7 @@ def store_statements(library: Library) -> dict[str, Commonplace]:
         texts = [*(statement for _, statement in known), *distractors[language]]
         random.Random(SEED).shuffle(texts)
         memory.remember_many([Draft(text=text) for text in texts])
-        engine_call(memory, upkeep.settle)
+        engine_call(memory, upkeep.embed_all)
     return spaces
 
 

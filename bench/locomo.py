@@ -127,7 +127,7 @@ def store_conversation(library: Library, conversation: Conversation) -> Commonpl
     for session in dict.fromkeys(line.session for line in conversation.lines):
         said = [line for line in conversation.lines if line.session == session]
         memory.conversations.add(conversation.name, *said)
-    engine_call(memory, upkeep.settle)
+    engine_call(memory, upkeep.embed_all)
     return memory
 
 

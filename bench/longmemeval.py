@@ -100,5 +100,5 @@ def store_chat(library: Library, chat: Chat) -> Commonplace:
     for lines in sorted(chat.sessions, key=lambda lines: str(lines[0].at) if lines else ""):
         if lines:
             memory.conversations.add("chat", *lines)
-    engine_call(memory, upkeep.settle)
+    engine_call(memory, upkeep.embed_all)
     return memory

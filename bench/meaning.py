@@ -78,7 +78,7 @@ def store_statements(library: Library) -> dict[str, Commonplace]:
         texts = [*(answer for _, answer in known), *distractors]
         chance.shuffle(texts)
         memory.remember_many([Draft(text=text) for text in texts])
-        engine_call(memory, upkeep.settle)
+        engine_call(memory, upkeep.embed_all)
     return spaces
 
 

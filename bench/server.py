@@ -362,7 +362,7 @@ def _our_server(scratch: Path, texts: Sequence[str]) -> Iterator[_Stdio]:
     data = scratch / "ours"
     with Commonplace(data, embedding="builtin") as memory:
         memory.remember_many([Draft(text=text) for text in texts])
-        engine_call(memory, upkeep.settle)
+        engine_call(memory, upkeep.embed_all)
     command = [*OURS, "mcp", "--data", str(data), "--embedding", "builtin"]
     with background_variables(data) as variables, connected_stdio(command, **variables) as server:
         server.call("recall", {"query": "warm"})

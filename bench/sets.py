@@ -92,7 +92,7 @@ def _space(library: Library, name: str) -> tuple[Commonplace, bool]:
 def _fill(memory: Commonplace, texts: Sequence[str]) -> None:
     say(f"storing {memory.name}")
     memory.remember_many([Draft(text=text) for text in texts])
-    engine_call(memory, upkeep.settle)
+    engine_call(memory, upkeep.embed_all)
 
 
 def updates(library: Library) -> Iterator[tuple[Pair, Commonplace, int]]:
@@ -158,7 +158,7 @@ def chats(library: Library) -> Iterator[AskedQuestion]:
         if empty:
             memory.conversations.add("chats", *said)
     if empty:
-        engine_call(memory, upkeep.settle)
+        engine_call(memory, upkeep.embed_all)
     yield from asked
 
 
@@ -181,7 +181,7 @@ def dated(library: Library) -> Iterator[AskedQuestion]:
         memory.remember_many(
             [Draft(text=text, occurred_at=f"{day}T12:00Z") for day, text, _ in rows]
         )
-        engine_call(memory, upkeep.settle)
+        engine_call(memory, upkeep.embed_all)
     for _, text, question in rows:
         if question:
             yield AskedQuestion("dated", memory, question, (text,), half_of(question), DATED_AT)

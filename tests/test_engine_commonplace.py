@@ -21,7 +21,7 @@ from commonplace.storage.fields import FIELDS, FILTERABLE, MemoryFields
 
 ENGINE_ONLY = (
     "call", "chains", "count_by_attrs", "count_reads_now", "files", "lease", "likeness", "locate",
-    "memories_by_number", "memory_columns", "numbers_read_since", "settle",
+    "memories_by_number", "memory_columns", "embed_all", "numbers_read_since",
     "similar_pairs", "similarity", "unembedded", "usages",
 )  # fmt: skip
 

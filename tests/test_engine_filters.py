@@ -175,5 +175,5 @@ def crowd(tmp_path_factory: pytest.TempPathFactory) -> Any:
     ]  # fmt: skip
     with Commonplace(tmp_path_factory.mktemp("crowd"), embedding=WordVectors()) as memory:
         memory.remember_many(common + rare)
-        engine_call(memory, upkeep.settle)
+        engine_call(memory, upkeep.embed_all)
         yield memory

@@ -43,7 +43,7 @@ def test_without_a_provider_words_answer_and_say_so(memory: Commonplace) -> None
     assert texts(hits) == ["the walrus"]
     assert "no embedding provider" in hits.degraded
     assert memory.backlog() == (0, 0)
-    assert engine_call(memory, upkeep.settle) == 0
+    assert engine_call(memory, upkeep.embed_all) == 0
 
 
 def test_a_failing_endpoint_leaves_words_and_a_backlog_that_drains_when_it_recovers(
@@ -61,7 +61,7 @@ def test_a_failing_endpoint_leaves_words_and_a_backlog_that_drains_when_it_recov
             assert "failed" in hits.degraded
             assert hits[0].why.dense_rank is None
             with pytest.raises(EmbeddingUnavailable):
-                engine_call(memory, upkeep.settle)
+                engine_call(memory, upkeep.embed_all)
             assert memory.backlog()[0] == 2
             waiting = engine_call(memory, upkeep.waiting_for_vectors, [stored.id])
             assert "failed" in waiting[stored.id]
@@ -182,7 +182,7 @@ def test_embedding_anew_resumes_after_a_kill(
 ) -> None:
     with Commonplace(tmp_path, embedding=WordVectors("first")) as memory:
         memory.remember_many([Draft(text=f"walrus number {i}") for i in range(200)])
-        engine_call(memory, upkeep.settle)
+        engine_call(memory, upkeep.embed_all)
     with subprocess.Popen(
         [sys.executable, "-c", CHILD, str(tmp_path), str(Path(__file__).parent)],
         stdout=subprocess.PIPE,
@@ -195,7 +195,7 @@ def test_embedding_anew_resumes_after_a_kill(
     second = WordVectors("second")
     with Commonplace(tmp_path, embedding=second) as memory:
         assert len(memory.recall("walrus", limit=300)) == 200
-        engine_call(memory, upkeep.settle)
+        engine_call(memory, upkeep.embed_all)
         assert vectors_by_model(memory) == {2: 200}
         assert second.texts == 136, "what the killed process had done is not done again"
 
@@ -270,7 +270,7 @@ def test_a_memory_changed_while_it_waits_gets_the_vectors_of_its_new_text(
         memory.revise(stored.id, text="an otter")
         memory.undo(memory.history.operations()[1].id)
         words.gate.set()
-        engine_call(memory, upkeep.settle)
+        engine_call(memory, upkeep.embed_all)
         assert vectors_by_model(memory) == {1: 1}
         hits = memory.recall("otter", weighting=MEANING_ONLY)
         assert texts(hits) == ["an otter"]
@@ -285,10 +285,10 @@ def test_settling_tells_its_progress(tmp_path: Path, words: WordVectors) -> None
         memory.remember_many([Draft(text=f"text {i}") for i in range(70)])
         words.gate.set()
         seen: list[tuple[int, int]] = []
-        engine_call(memory, upkeep.settle, lambda done, total: seen.append((done, total)))
+        engine_call(memory, upkeep.embed_all, lambda done, total: seen.append((done, total)))
         assert all(done <= total for done, total in seen)
         assert vectors_by_model(memory) == {1: 70}
-        assert engine_call(memory, upkeep.settle) == 0
+        assert engine_call(memory, upkeep.embed_all) == 0
 
 
 def test_the_quick_embedder_is_what_the_tests_take_it_for(words: WordVectors) -> None:
@@ -402,9 +402,9 @@ def test_history_is_the_same_with_and_without_a_model(tmp_path: Path, embed: str
         with Commonplace(path, embedding=embedding, embed=embed) as memory:  # type: ignore[arg-type]
             first = memory.remember("the walrus")
             memory.revise(first.id, text="the old walrus")
-            engine_call(memory, upkeep.settle)
+            engine_call(memory, upkeep.embed_all)
             memory.remember_many([Draft(text=f"seal {i}") for i in range(3)])
-            engine_call(memory, upkeep.settle)
+            engine_call(memory, upkeep.embed_all)
             memory.undo()
             memory.undo()
             assert texts(memory.browse()) == ["the walrus"]

@@ -139,7 +139,7 @@ def test_a_large_space_is_answered_as_a_small_one(
 def held(monkeypatch: pytest.MonkeyPatch) -> Iterator[threading.Event]:
     """A space of 30 counts as large, and the background waits for this event before it loads."""
     go_on = threading.Event()
-    load = OpenSpace._load
+    load = OpenSpace._load_index
 
     def waiting(space: OpenSpace) -> None:
         assert go_on.wait(60)
@@ -147,7 +147,7 @@ def held(monkeypatch: pytest.MonkeyPatch) -> Iterator[threading.Event]:
 
     monkeypatch.setattr(stored, "LARGE_SPACE", 29)
     monkeypatch.setattr(stored, "LOADED_FIRST", 5)
-    monkeypatch.setattr(OpenSpace, "_load", waiting)
+    monkeypatch.setattr(OpenSpace, "_load_index", waiting)
     yield go_on
     go_on.set()
 

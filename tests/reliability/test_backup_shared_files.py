@@ -267,13 +267,13 @@ def test_the_doctor_finds_what_is_wrong_beside_the_spaces(place: Commonplace) ->
         connection.execute(damage)
         connection.close()
         (ill,) = place.library.maintenance.check_shared_files()
-        assert ill.damaged(check) and "--system" in ill.findings[-1].hint, damage
+        assert ill.has_damage_in(check) and "--system" in ill.findings[-1].hint, damage
     content = bytearray((data / SYSTEM).read_bytes())
     content[4096:8192] = bytes(4096)
     (data / SYSTEM).write_bytes(content)
     assert not place.library.maintenance.check_shared_files()[0].healthy
     (data / SYSTEM).write_bytes(b"")
-    assert place.library.maintenance.check_shared_files()[0].damaged("file")
+    assert place.library.maintenance.check_shared_files()[0].has_damage_in("file")
 
 
 def test_workflows_go_on_where_the_backup_is_restored(place: Commonplace, quick_disk: Path) -> None:

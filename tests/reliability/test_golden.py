@@ -131,7 +131,7 @@ def test_doctor_and_the_audits_are_clean_before_and_after_new_writes(golden: Lib
         memory.remember("Written by the newer release.", ref="newer")
         memory.events.record("newer", "newer", {"a": 1})
         memory.get("newer")
-        engine_call(memory, upkeep.settle)
+        engine_call(memory, upkeep.embed_all)
         with golden.lease(space) as opened:
             opened.write_reads()
             entry = audit.Entry(request="n", dialect="commonplace", tool="t", success=True,

@@ -145,7 +145,7 @@ def use_everything(place: Commonplace) -> None:
     engine_call(place, memories.count_reads_now, [first.id], times=2)
     engine_call(place, memories.numbers_read_since, "2026-01-01")
     engine_call(place, likeness.similarities_among, numbers)
-    engine_call(place, upkeep.settle, timeout=1)
+    engine_call(place, upkeep.embed_all, timeout=1)
     place.backlog()
     place.tags()
     engine_call(place, upkeep.waiting_for_vectors, [first.id])

@@ -98,7 +98,7 @@ class House:
 def _is_reserved(memory: Memory, what: write_policy.Reservation) -> bool:
     tagged = what.reserved_tags(memory.tags)
     record = what.is_record(memory.kind, memory.state, memory.attrs)
-    return bool(tagged or record or write_policy._matches(memory.kind, what.kinds))
+    return bool(tagged or record or write_policy._matches_pattern(memory.kind, what.kinds))
 
 
 def _writes(server: Running) -> list[tuple[str, Tool]]:
@@ -285,7 +285,7 @@ def test_a_record_is_what_its_reader_takes_for_one(house: House) -> None:
 def test_the_table_has_all_that_the_dialects_mark_with() -> None:
     being = RESERVED["being"]
     for kind in sight.KINDS:
-        assert write_policy._matches(kind, being.kinds) == (kind != sight.NODE)
+        assert write_policy._matches_pattern(kind, being.kinds) == (kind != sight.NODE)
     assert being.reserved_tags([sight.tag("x"), sight.SAID, "scene"]) == ["being:x", sight.SAID]
     assert RESERVED["penfield"].kinds == penfield_kinds.PROTECTED
     assert by_others("being") == tuple(each for name, each in RESERVED.items() if name != "being")

@@ -502,7 +502,7 @@ class Credentials:
                 return 0
             try:
                 with self._store.maintain() as rows:
-                    stored.set_used(rows, [(at, identity) for identity, at in used.items()])
+                    stored.set_last_used(rows, [(at, identity) for identity, at in used.items()])
             except CommonplaceError:
                 self._used = {**used, **self._used}
                 raise

@@ -391,7 +391,7 @@ def compute_embeddings(memory: Commonplace) -> int:
     if memory.library.embedder is None or not memory.library.embedder.local:
         return 0
     with progress("Computing embeddings") as show:
-        return engine_call(memory, upkeep.settle, show)
+        return engine_call(memory, upkeep.embed_all, show)
 
 
 def _how_to_create(space: str) -> str:

@@ -58,7 +58,7 @@ def method(function: Callable[Concatenate[OpenSpace, P], R]) -> Callable[Concate
     writes, finds, labels = "origin" in takes, "filters" in takes, "project" in takes
 
     @wraps(function)
-    def bound(part: Part, /, *args: P.args, **kwargs: P.kwargs) -> R:
+    def call_on_space(part: Part, /, *args: P.args, **kwargs: P.kwargs) -> R:
         memory = part._memory
         if writes:
             given = kwargs.get("origin")
@@ -68,7 +68,7 @@ def method(function: Callable[Concatenate[OpenSpace, P], R]) -> Callable[Concate
         with memory.library.lease(memory.name) as space:
             return function(space, *args, **kwargs)
 
-    return bound
+    return call_on_space
 
 
 def add_project(memory: Commonplace, given: dict[str, Any]) -> None:
@@ -92,7 +92,7 @@ def keyword_fields(
         if each.default is not dataclasses.MISSING
     }  # fmt: skip
 
-    def shown(function: Callable[P, R]) -> Callable[P, R]:
+    def add_to_signature(function: Callable[P, R]) -> Callable[P, R]:
         signature = inspect.signature(function)
         own = [each for each in signature.parameters.values() if each.kind is not each.VAR_KEYWORD]
         more = [
@@ -108,4 +108,4 @@ def keyword_fields(
         function.__signature__ = signature.replace(parameters=[*own, *more])  # type: ignore[attr-defined]
         return function
 
-    return shown
+    return add_to_signature

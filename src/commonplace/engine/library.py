@@ -189,13 +189,13 @@ class OpenSpace:
         """
         while True:
             with self.store.read() as connection:
-                index = self._indexed(connection, partial=partial)
+                index = self._updated_index(connection, partial=partial)
                 if index is not None:
                     yield connection, index
                     return
             # The index is newer than the snapshot: try again with a newer snapshot.
 
-    def _indexed(self, connection: Rows, *, partial: bool = False) -> Snapshot | None:
+    def _updated_index(self, connection: Rows, *, partial: bool = False) -> Snapshot | None:
         """Return the index at the operation that a connection sees.
 
         Return None if another reader has updated the index, or if its file was replaced.
@@ -231,12 +231,12 @@ class OpenSpace:
                 if self._loader is None:
                     self._newest = newest
                     self._loader = threading.Thread(
-                        target=self._load, name="commonplace-index", daemon=True
+                        target=self._load_index, name="commonplace-index", daemon=True
                     )
                     self._loader.start()
         return self._newest
 
-    def _load(self) -> None:
+    def _load_index(self) -> None:
         try:
             with self.store.read() as connection:
                 self.index.snapshot(connection)
@@ -277,7 +277,7 @@ class OpenSpace:
         self.has_work = True
         self.wake(True)
 
-    def vectors_done(self, nums: Iterable[int]) -> None:
+    def mark_vectors_done(self, nums: Iterable[int]) -> None:
         """Record that the vectors of memories are written, or will not be written soon."""
         with self._embedded:
             for num in nums:

@@ -122,11 +122,11 @@ def passage_sum(
     memory: int, ordinal: int, start: int, stop: int, model: int | None, vector: bytes | None
 ) -> int:
     """Return the checksum of a passage."""
-    place: int = place_code(memory, ordinal, start, stop, -1 if model is None else model)
+    place: int = passage_code(memory, ordinal, start, stop, -1 if model is None else model)
     return zlib.crc32(vector or b"") ^ place
 
 
-def place_code(memory: Any, ordinal: Any, start: Any, stop: Any, model: Any) -> Any:
+def passage_code(memory: Any, ordinal: Any, start: Any, stop: Any, model: Any) -> Any:
     """Return 32 bits that identify a passage and its model.
 
     The arguments are numbers or arrays.
@@ -204,7 +204,7 @@ def write_entries(
     write_rows(
         connection,
         "passages",
-        (row for num, e in pairs for row in passage_rows(space, num, _passages(e, model))),
+        (row for num, e in pairs for row in passage_rows(space, num, _passages_of_entry(e, model))),
     )
     labels = [row for num, e in pairs for row in label_rows(space, num, e.labels)]
     if labels:
@@ -212,7 +212,7 @@ def write_entries(
     connection.add_grams(space, [(num, e.folded) for num, e in pairs])
 
 
-def _passages(entry: DerivedData, model: int | None) -> Iterator[Passage]:
+def _passages_of_entry(entry: DerivedData, model: int | None) -> Iterator[Passage]:
     vectors = None if model is None else entry.vectors
     for ordinal, span in enumerate(entry.spans):
         if vectors is None:

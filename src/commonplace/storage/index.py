@@ -642,7 +642,7 @@ class SpaceIndex:
                 for each in (memories, ordinals, starts, stops)
             )
             sums = np.fromiter(map(zlib.crc32, blobs), np.int64, len(rows))
-            sums ^= derived.place_code(numbers, ordinal, start, stop, number)
+            sums ^= derived.passage_code(numbers, ordinal, start, stop, number)
             wrong = np.flatnonzero(sums != np.fromiter(totals, np.int64, len(rows)))
             if len(wrong) or set(map(len, blobs)) != {size}:
                 raise damaged_index(f"a vector of row {memories[wrong[0] if len(wrong) else 0]}")

@@ -88,11 +88,11 @@ def add(
                 "position": position,
                 "speaker": line.speaker,
             }
-            added.append(_message(row, MESSAGES.insert(unit, message)))
+            added.append(_message_of_rows(row, MESSAGES.insert(unit, message)))
         return added
 
 
-def _message(memory: Row, message: Row) -> Message:
+def _message_of_rows(memory: Row, message: Row) -> Message:
     return Message(
         Memory.of(memory),
         message["conversation"],
@@ -107,7 +107,7 @@ def of_memory(space: OpenSpace, identity: str, *, as_of: When | None = None) -> 
     with read_as_of(space, as_of) as (connection, seq):
         row = need_memory(connection, space.name, identity, seq)
         for message in rows_at(connection, space.name, MESSAGES, seq, memory=row["num"]):
-            return _message(row, message)
+            return _message_of_rows(row, message)
         raise NotFound("This memory is not a message of a conversation.", field="id")
 
 
@@ -115,7 +115,7 @@ def _messages_of_rows(
     connection: Rows, space: str, rows: Sequence[Row], seq: int | None = None
 ) -> list[Message]:
     found = memories_at(connection, space, [row["memory"] for row in rows], seq)
-    return [_message(found[row["memory"]], row) for row in rows if row["memory"] in found]
+    return [_message_of_rows(found[row["memory"]], row) for row in rows if row["memory"] in found]
 
 
 def _live_messages_at(connection: Rows, space: str, seq: int, **having: object) -> list[Message]:

@@ -17,7 +17,7 @@ from commonplace.storage.tables import digest
 from commonplace.storage.writing import Unit
 
 
-def put(unit: Unit, kind: str, subject: str, payload: str) -> int:
+def append_checked(unit: Unit, kind: str, subject: str, payload: str) -> int:
     """Append an event with checked values, in an open unit."""
     num, hashed = unit.next_num(), digest(payload)
     stored.insert(
@@ -41,7 +41,7 @@ def record(
     mask_row(space, values)
     dumped = values["attrs"]
     with space.write("record event", origin) as unit:
-        put(unit, kind, subject, dumped)
+        append_checked(unit, kind, subject, dumped)
 
 
 def listing(

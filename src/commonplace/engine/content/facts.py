@@ -27,7 +27,7 @@ from commonplace.text.analysis import fold
 
 Role = Literal["subject", "object", "any"]
 ROLES = ("subject", "object", "any")
-_NUM = itemgetter("num")
+_BY_NUM = itemgetter("num")
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,8 +185,8 @@ def query(
     verb = None if predicate is None else name_key(checks.text(predicate, "predicate"))
     with read_as_of(space, known_at) as (connection, seq):
         rows = _rows_about(connection, space.name, name, role, seq)
-    rows = [row for row in rows if _matches(row, name, role, verb, on)]
-    rows.sort(key=_NUM, reverse=True)
+    rows = [row for row in rows if _fact_matches(row, name, role, verb, on)]
+    rows.sort(key=_BY_NUM, reverse=True)
     return [Fact.of(row) for row in rows[:limit]]
 
 
@@ -205,7 +205,7 @@ def _rows_about(
     return found
 
 
-def _matches(
+def _fact_matches(
     row: Row, name: str | None, role: Role, verb: str | None, true_at: tuple[int, int] | None
 ) -> bool:
     if name is not None and not (
@@ -230,7 +230,7 @@ def timeline(
     name = None if entity is None else name_key(checks.text(entity, "entity"))
     with read_as_of(space, as_of) as (connection, seq):
         rows = _rows_about(connection, space.name, name, "any", seq)
-    rows = [row for row in rows if _matches(row, name, "any", None, None)]
+    rows = [row for row in rows if _fact_matches(row, name, "any", None, None)]
     rows.sort(key=lambda row: (row["valid_from"] is None, row["valid_from"] or 0, row["num"]))
     return [Fact.of(row) for row in rows[:limit]]
 
@@ -249,12 +249,12 @@ def totals(space: OpenSpace, *, as_of: When | None = None) -> Totals:
     """Count all facts; with `as_of`, those that were known at that time."""
     with read_as_of(space, as_of) as (connection, seq):
         if seq is not None:
-            return _totals(rows_at(connection, space.name, FACTS, seq))
+            return _totals_of_rows(rows_at(connection, space.name, FACTS, seq))
         entities, facts, still, verbs = stored.totals(connection, space.name)
         return Totals(entities, facts, still, tuple(verbs))
 
 
-def _totals(rows: list[Row]) -> Totals:
+def _totals_of_rows(rows: list[Row]) -> Totals:
     verbs: dict[str, str] = {}
     for row in rows:
         spelt = verbs.setdefault(row["predicate_key"], row["predicate"])

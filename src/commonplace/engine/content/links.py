@@ -182,7 +182,7 @@ def links(
         one = None
         if identity is not None:
             one = str(need_memory(connection, space.name, identity, seq)["id"])
-        edges = _Edges(connection, space.name, kinds, seq)
+        edges = _SelectedLinks(connection, space.name, kinds, seq)
         if one is None:
             return edges.all_links
         return [each for each, _ in edges.links_of(one, direction)]
@@ -199,10 +199,12 @@ def links_around(
     checks.texts(identities, "identities")
     checks.one_of(direction, "direction", DIRECTIONS)
     with read_as_of(space, as_of) as (connection, seq):
-        return _Edges(connection, space.name, kinds, seq).links_of_any(identities, direction)
+        return _SelectedLinks(connection, space.name, kinds, seq).links_of_any(
+            identities, direction
+        )
 
 
-class _Edges:
+class _SelectedLinks:
     """Links of some kinds with at least some weight, now or after an operation."""
 
     def __init__(
@@ -284,7 +286,7 @@ def neighbours(
     checks.one_of(direction, "direction", DIRECTIONS)
     with read_as_of(space, as_of) as (connection, seq):
         start = str(need_memory(connection, space.name, identity, seq)["id"])
-        edges = _Edges(connection, space.name, kinds, seq, weight)
+        edges = _SelectedLinks(connection, space.name, kinds, seq, weight)
         pairs = edges.links_of(start, direction)
         ends = [each.target if outward else each.source for each, outward in pairs]
         live = _live_memories(connection, space.name, ends, seq)
@@ -336,7 +338,7 @@ def traverse(
     checks.one_of(direction, "direction", DIRECTIONS)
     with read_as_of(space, as_of) as (connection, seq):
         start = str(need_memory(connection, space.name, identity, seq)["id"])
-        edges = _Edges(connection, space.name, kinds, seq, weight)
+        edges = _SelectedLinks(connection, space.name, kinds, seq, weight)
         around: dict[str, list[tuple[Link, bool]]] = {}
         # All former rows are read at once: finding a few of them takes as long.
         then = None if seq is None else _live_ids_at(connection, space.name, seq)
@@ -393,7 +395,7 @@ def linked_groups(
         return node
 
     with read_as_of(space, as_of) as (connection, seq):
-        links = _Edges(connection, space.name, kinds, seq).rows()
+        links = _SelectedLinks(connection, space.name, kinds, seq).rows()
         for each in links:
             parent[root(each["source"])] = root(each["target"])
         if seq is None:

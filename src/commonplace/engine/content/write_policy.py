@@ -87,7 +87,7 @@ class Reservation:
 
     def reserved_tags(self, tags: Collection[str]) -> list[str]:
         """Return the reserved tags among these tags."""
-        return [tag for tag in tags if _matches(tag, self.tags)]
+        return [tag for tag in tags if _matches_pattern(tag, self.tags)]
 
     def is_record(self, kind: str, state: str, attrs: Mapping[str, Any]) -> bool:
         """Return whether a memory of that kind and state, with these attrs, is a record."""
@@ -120,12 +120,12 @@ class Reservation:
             field=named,
         )
 
-    def _check(self, before: Mapping[str, Any] | None, after: Mapping[str, Any]) -> None:
+    def _check_change(self, before: Mapping[str, Any] | None, after: Mapping[str, Any]) -> None:
         changed = {name for name in after if before is None or before[name] != after[name]}
         if changed <= _RANKING_FIELDS:
             return
         for row in (after, *((before,) if before is not None else ())):
-            if _matches(row["kind"], self.kinds):
+            if _matches_pattern(row["kind"], self.kinds):
                 raise self._refusal(f"the kind {row['kind']!r}", "kind")
             if row["kind"] in self.records and self.is_record(
                 row["kind"], row["state"], json.loads(row["attrs"])
@@ -136,7 +136,7 @@ class Reservation:
                 self.refuse_tags(json.loads(row["tags"]))
 
 
-def _matches(name: str, patterns: tuple[str, ...]) -> bool:
+def _matches_pattern(name: str, patterns: tuple[str, ...]) -> bool:
     return any(
         name.startswith(each[:-1]) if each.endswith("*") else name == each for each in patterns
     )
@@ -199,13 +199,13 @@ def apply_policy(
 def check_reserved(after: Mapping[str, Any], before: Mapping[str, Any] | None = None) -> None:
     """Raise InvalidInput if a new or changed row is reserved; the values are in stored form."""
     for each in _policy.get().reservations:
-        each._check(before, after)
+        each._check_change(before, after)
 
 
 def check_artifact(path: str | None) -> None:
     """Raise InvalidInput if an artifact at this path is reserved."""
     for each in _policy.get().reservations:
-        if path is not None and _matches(path, each.artifacts):
+        if path is not None and _matches_pattern(path, each.artifacts):
             raise each._refusal(f"the path {path[:80]!r}", "path")
 
 

@@ -126,7 +126,7 @@ class Filters:
         if not isinstance(self.project, Project | None):
             raise InvalidInput("project must be a Project.", field="project")
 
-    def _conditions(self) -> Iterator[tuple[str, str, Any]]:
+    def _field_conditions(self) -> Iterator[tuple[str, str, Any]]:
         """Yield (field, comparison, value) for every condition on a field except the state."""
         if self.kinds is not None:
             yield "kind", "in", self.kinds
@@ -152,14 +152,14 @@ class Filters:
         if self.ids is not None:
             yield "id", "in", self.ids
 
-    def _offset(self, comparison: str) -> int:
+    def _zone_offset(self, comparison: str) -> int:
         """Return the offset from UTC, in microseconds, of `since` (>=) or `until` (<=)."""
         at = self.since if comparison == ">=" else self.until
         zoned = datetime.fromisoformat(at) if isinstance(at, str) else at
         offset = None if zoned is None else zoned.utcoffset()
         return 0 if offset is None else offset // timedelta(microseconds=1)
 
-    def _labels(self) -> Iterator[tuple[list[str], bool]]:
+    def _label_conditions(self) -> Iterator[tuple[list[str], bool]]:
         """Yield pairs of labels and a flag: whether a memory must have one of them, or none."""
         yield from (([f"tag:{tag}"], True) for tag in self.tags_all)
         if self.origin is not None:
@@ -186,12 +186,12 @@ class Filters:
         else:
             states = [STATES.index(state) for state in self.states]
             mask = snapshot.alive & np.isin(snapshot.state, states)
-        for field, comparison, value in self._conditions():
+        for field, comparison, value in self._field_conditions():
             if field == "id":
                 column, value = snapshot.num, _numbers_of_ids(connection, space, value)
             elif field == "happened":
                 column = np.where(snapshot.occurred == NEVER, snapshot.created, snapshot.occurred)
-                if offset := self._offset(comparison):
+                if offset := self._zone_offset(comparison):
                     column = np.where(column % _DAY == 0, column - offset, column)
             else:
                 column = getattr(snapshot, field)
@@ -209,7 +209,7 @@ class Filters:
         # Most memories may have a label. If only a few memories are left, look up each of them
         # instead.
         left = snapshot.num[mask].tolist() if np.count_nonzero(mask) <= FEW_MEMORIES else None
-        for labels, wanted in self._labels():
+        for labels, wanted in self._label_conditions():
             carriers = np.isin(snapshot.num, numbers_with_label(connection, space, labels, left))
             mask &= carriers if wanted else ~carriers
         return mask
@@ -224,14 +224,14 @@ class Filters:
             "happened": microseconds(memory.occurred_at or memory.created_at),
             "speaker": speaker, "id": memory.id,
         }  # fmt: skip
-        for field, comparison, value in self._conditions():
+        for field, comparison, value in self._field_conditions():
             if comparison in ("in", "not in"):
                 if (fields[field] in value) != (comparison == "in"):
                     return False
             else:
                 held = fields[field]
                 if field == "happened" and held % _DAY == 0:
-                    held -= self._offset(comparison)
+                    held -= self._zone_offset(comparison)
                 if not _COMPARE[comparison](held, value):
                     return False
         if self.project is not None and not self.project.admits(memory.tags):
@@ -239,7 +239,9 @@ class Filters:
         carried = {f"tag:{tag}" for tag in memory.tags}
         carried.update(origin_labels(memory.origin), trust_labels(memory.trust))
         carried.update(field_labels({name: getattr(memory, name) for name in FILTERABLE}))
-        return all(carried.isdisjoint(labels) != wanted for labels, wanted in self._labels())
+        return all(
+            carried.isdisjoint(labels) != wanted for labels, wanted in self._label_conditions()
+        )
 
 
 _COMPARE: dict[str, Callable[[Any, Any], Any]] = {

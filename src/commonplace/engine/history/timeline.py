@@ -477,7 +477,7 @@ def _check_references(unit: Unit, target: Operation, table: Table, rows: RowsBef
                 if needed is not None and not referred.first(
                     unit.connection, unit.space, **{key: needed}
                 ):
-                    by = _removal_of(unit, referred, key, needed)
+                    by = _removing_operation(unit, referred, key, needed)
                     raise _refuse_undo(unit, target, by, f"removed the {column} that it needs")
 
 
@@ -486,7 +486,7 @@ def _newest_version_of(unit: Unit, table: Table, num: int) -> Row | None:
     return former[0][0] if former else None
 
 
-def _removal_of(unit: Unit, table: Table, key: str, value: object) -> int:
+def _removing_operation(unit: Unit, table: Table, key: str, value: object) -> int:
     return max(
         (by for row, by, _ in table.past(unit.connection, unit.space) if row[key] == value),
         default=unit.seq,

@@ -86,7 +86,7 @@ def purge(
             if not found:
                 raise NotFound("There is no such memory.", field="id")
             for num, ids in found.items():
-                texts += _texts(unit, MEMORIES, num)
+                texts += _texts_of_row(unit, MEMORIES, num)
                 gone.nums.add(num)
                 for row in _row_and_versions(unit, MEMORIES, num):
                     said.add(row["text"])
@@ -180,7 +180,7 @@ def _row_and_versions(unit: Unit, table: Table, num: int) -> list[Row]:
     return rows + [row for row, _, _ in table.past(unit.connection, unit.space, num=num)]
 
 
-def _texts(unit: Unit, table: Table, num: int) -> list[str]:
+def _texts_of_row(unit: Unit, table: Table, num: int) -> list[str]:
     """Return all texts of a row and of its former versions."""
     rows = _row_and_versions(unit, table, num)
     # The source of a link is an id, not a text.
@@ -188,17 +188,17 @@ def _texts(unit: Unit, table: Table, num: int) -> list[str]:
     found = [row[name] for row in rows for name in names if row.get(name)]
     for row in rows:
         for name in ("attrs", "tags"):
-            found += _strings(json.loads(row.get(name) or "[]"))
+            found += _strings_in(json.loads(row.get(name) or "[]"))
     return found
 
 
-def _strings(value: Any) -> list[str]:
+def _strings_in(value: Any) -> list[str]:
     if isinstance(value, str):
         return [value]
     if isinstance(value, dict):
-        return [text for item in value.values() for text in _strings(item)]
+        return [text for item in value.values() for text in _strings_in(item)]
     if isinstance(value, list):
-        return [text for item in value for text in _strings(item)]
+        return [text for item in value for text in _strings_in(item)]
     return []
 
 
@@ -232,7 +232,7 @@ def _erase_rows(
             nums.add(row["num"])
     rows = 0
     for num in nums:
-        texts += _texts(unit, table, num)
+        texts += _texts_of_row(unit, table, num)
         rows += erase_row(unit.connection, unit.space, table, num)
     return rows
 
@@ -241,7 +241,7 @@ def _redact_events(unit: Unit, texts: Sequence[str], words: Sequence[str]) -> in
     """Remove the payloads of events that quote a purged text; their hashes stay."""
     redacted = 0
     for num, payload in events.payloads(unit.connection, unit.space):
-        quoted = _strings(json.loads(payload))
+        quoted = _strings_in(json.loads(payload))
         # One or two words in common are not a quotation.
         if any(
             (len(text) >= WINDOW // 2 and text in quote) or (len(quote) >= WINDOW and quote in text)

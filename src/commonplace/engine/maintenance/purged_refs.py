@@ -11,7 +11,7 @@ import os
 from collections.abc import Collection, Iterator
 from typing import Any
 
-from commonplace.engine.content.events import put
+from commonplace.engine.content.events import append_checked
 from commonplace.engine.library import OpenSpace
 from commonplace.storage import events
 from commonplace.storage.ports import Rows
@@ -29,7 +29,7 @@ def record_purged(unit: Unit, refs: Collection[str]) -> None:
     known = next(_recorded_hashes(unit.connection, unit.space), None)
     salt = os.urandom(16).hex() if known is None else str(known["salt"])
     payload = {"salt": salt, "refs": sorted(_hash(salt, ref) for ref in refs)}
-    put(unit, KIND, "", json.dumps(payload, separators=(",", ":")))
+    append_checked(unit, KIND, "", json.dumps(payload, separators=(",", ":")))
 
 
 def purged_among(space: OpenSpace, refs: Collection[str]) -> set[str]:

@@ -111,7 +111,7 @@ def has_expected_vectors(space: OpenSpace) -> bool:
                 if stored.last_operation(connection, space.name, num) is not None
                 and outbox.error_of(connection, space.name, num) is None
             ]
-        space.vectors_done(done)
+        space.mark_vectors_done(done)
     return bool(space.expected_vectors())
 
 
@@ -201,7 +201,7 @@ def _embed(space: OpenSpace, nums: list[int], stopping: Callable[[], bool]) -> i
             ]
             derived.replace_passages(connection, space.name, num, passages, change)
         _finish(connection, space.name, nums, {num: rows[num]["seq"] for num in rows})
-    space.vectors_done(nums)
+    space.mark_vectors_done(nums)
     return len(nums)
 
 
@@ -223,10 +223,10 @@ def _postpone(space: OpenSpace, nums: list[int], error: CommonplaceError) -> Non
             wait = RETRY_SECONDS[min(attempts, len(RETRY_SECONDS) - 1)]
             due = at + wait * 1_000_000
             outbox.postpone(connection, space.name, num, due, error.message[:500])
-    space.vectors_done(nums)
+    space.mark_vectors_done(nums)
 
 
-def settle(
+def embed_all(
     space: OpenSpace,
     progress: Callable[[int, int], None] | None = None,
     timeout: float | None = None,

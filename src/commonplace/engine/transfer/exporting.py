@@ -203,14 +203,14 @@ class _Reader:
         )
         if not changed:
             return Record(name, row["seq"], value)
-        forms = self._forms(table, row["num"], key)
+        forms = self._forms_of_object(table, row["num"], key)
         at = next(i for i, f in enumerate(forms) if (f.num, f.since) == (row["num"], row["seq"]))
         replaced = any(form.num == row["num"] and form.since == until for form in forms)
         status: Status = "current" if until is None else "replaced" if replaced else "removed"
         after = forms[at - 1].digest if at else None
         return Record(name, row["seq"], value, at + 1, status, after)
 
-    def _forms(self, table: Table, num: int, key: Key) -> list[Form]:
+    def _forms_of_object(self, table: Table, num: int, key: Key) -> list[Form]:
         known = self._known.get((table, key))
         if known is None:
             current = table.where(self._connection, self._space, num=num)

@@ -60,7 +60,7 @@ NAMES: Mapping[Table, str] = {
 }
 TABLES: Mapping[str, Table] = {name: table for table, name in NAMES.items()}
 
-_KEYS: Mapping[Table, tuple[str, ...]] = {
+_KEY_COLUMNS: Mapping[Table, tuple[str, ...]] = {
     MESSAGES: ("memory",),
     MEMBERS: ("cluster", "memory"),
     CONTENTS: ("artifact", "version"),
@@ -79,7 +79,7 @@ def _export_content(content: bytes) -> dict[str, str]:
 
 
 # By type: how a stored value is written to an export. Other types stay unchanged.
-_EXPORTED: Mapping[str, Callable[[Any], Any]] = {
+_EXPORT_FUNCTIONS: Mapping[str, Callable[[Any], Any]] = {
     "tags": json.loads,
     "flag": bool,
     "time": lambda at: iso(moment(at)),
@@ -154,7 +154,7 @@ def _import_centroid(value: Any, name: str) -> bytes:
 
 
 # By type: how a value is checked on import. Other types are checked when they are stored.
-_IMPORTED: Mapping[str, Callable[[Any, str], Any]] = {
+_IMPORT_FUNCTIONS: Mapping[str, Callable[[Any, str], Any]] = {
     "identity": _import_id,
     "time": import_time,
     "origin": import_origin,
@@ -165,7 +165,7 @@ _IMPORTED: Mapping[str, Callable[[Any, str], Any]] = {
 
 
 def _importer(name: str, known: Field) -> Callable[[Any], Any]:
-    check = _IMPORTED.get(known.type)
+    check = _IMPORT_FUNCTIONS.get(known.type)
     if check is None:
         return checks.check_of_field(name, known)
     return lambda value: None if known.optional and value is None else check(value, name)
@@ -178,13 +178,13 @@ _IMPORTERS = {
 
 
 def _export_value(known: Field, value: Any) -> Any:
-    write = _EXPORTED.get(known.type)
+    write = _EXPORT_FUNCTIONS.get(known.type)
     return value if write is None or (known.optional and value is None) else write(value)
 
 
 def key_columns(table: Table) -> tuple[str, ...]:
     """Return the columns that identify an object."""
-    return _KEYS.get(table, ("id",))
+    return _KEY_COLUMNS.get(table, ("id",))
 
 
 def key_of(table: Table, value: Mapping[str, Any]) -> Key:

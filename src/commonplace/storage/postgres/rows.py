@@ -51,21 +51,21 @@ def translated_statement(statement: str) -> str:
 
     text = _MARK.sub(number, _JSON.sub(field, statement))
     before, where, conditions = text.partition(" WHERE ")
-    return before + where + _AMONG.sub(_by_hashes, _EQUAL.sub(_by_hash, conditions))
+    return before + where + _AMONG.sub(_compare_by_hashes, _EQUAL.sub(_compare_by_hash, conditions))
 
 
-def _by_hash(found: re.Match[str]) -> str:
+def _compare_by_hash(found: re.Match[str]) -> str:
     column, value = found.groups()
-    return f"({_hash(column)} = {_hash(value)} AND {column} = {value})"
+    return f"({_hash_sql(column)} = {_hash_sql(value)} AND {column} = {value})"
 
 
-def _by_hashes(found: re.Match[str]) -> str:
+def _compare_by_hashes(found: re.Match[str]) -> str:
     column, values = found.groups()
-    hashes = ", ".join(map(_hash, values.split(", ")))
-    return f"({_hash(column)} IN ({hashes}) AND {column} IN ({values}))"
+    hashes = ", ".join(map(_hash_sql, values.split(", ")))
+    return f"({_hash_sql(column)} IN ({hashes}) AND {column} IN ({values}))"
 
 
-def _hash(value: str) -> str:
+def _hash_sql(value: str) -> str:
     return f"hashtextextended({value}, 0)"
 
 

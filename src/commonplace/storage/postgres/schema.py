@@ -71,7 +71,7 @@ CREATE TABLE IF NOT EXISTS {SPACES}.work_requests (
 """.strip()
 
 
-def _key(table: re.Match[str]) -> str:
+def _with_space_in_key(table: re.Match[str]) -> str:
     """Return the definition of a table with `space` first in its primary key, if it has that
     column.
     """
@@ -97,7 +97,7 @@ def translated_step(step: Step) -> str:
     text = _REPLACED_STEPS.get(step, step)
     text = _GRAMS.sub(_FOLDED, text)
     text = _ONE_LINE.sub(r"\1\n);", text)
-    text = _TABLE.sub(_key, text)
+    text = _TABLE.sub(_with_space_in_key, text)
     text = _COVERING.sub(r"\1);", text)
     text = re.sub(
         r"(CREATE (?:UNIQUE )?INDEX \w+ ON \w+ \()([^;]*?)\)(;| WHERE)",

@@ -139,7 +139,7 @@ def chosen_spaces(existing: Sequence[str], wanted: Sequence[str] | None, place: 
 def _copy_shared(library: Contents, name: str, folder: Path, steps: Steps) -> dict[str, Any]:
     path = folder / SHARED_FOLDER / Path(name).name
     path.parent.mkdir(mode=0o700, exist_ok=True)
-    content = shared_files.copy(library.path, name, path)
+    content = shared_files.copy_file(library.path, name, path)
     steps.next()
     return {**_file_entry(folder, path), **content}
 
@@ -312,9 +312,9 @@ def _verified_file(
 def _verify_shared(
     connection: Connection, source: Path, name: str, entry: Mapping[str, Any]
 ) -> None:
-    for fault in shared_files.faults(connection, name):
+    for fault in shared_files.file_faults(connection, name):
         raise _damaged_backup(source, f"{name}: {fault}")
-    for part, value in shared_files.summary(connection, name).items():
+    for part, value in shared_files.file_summary(connection, name).items():
         if entry[part] != value:
             raise _damaged_backup(source, f"{name} has {part} {value} instead of {entry[part]}")
 

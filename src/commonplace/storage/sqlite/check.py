@@ -49,18 +49,18 @@ def check_space(
     progress: Progress | None,
 ) -> None:
     """Run all checks of a space's file, and add their findings to the diagnosis."""
-    with reporting(diagnosis, "file"):
+    with report_read_errors(diagnosis, "file"):
         _check_file(connection, diagnosis)
-    with reporting(diagnosis, "schema", RESTORE):
+    with report_read_errors(diagnosis, "schema", RESTORE):
         _check_schema(connection, diagnosis)
     total = _count(connection, space, diagnosis)
     _check_rows(connection, space, diagnosis, progress, total)
-    with reporting(diagnosis, "head"):
+    with report_read_errors(diagnosis, "head"):
         _check_head(connection, space, diagnosis)
-    with reporting(diagnosis, "orphans"):
+    with report_read_errors(diagnosis, "orphans"):
         _check_orphans(connection, space, diagnosis)
     pending: set[int] = set()
-    with reporting(diagnosis, "outbox"):
+    with report_read_errors(diagnosis, "outbox"):
         pending = _memories_without_vectors(connection, space, diagnosis)
     grams: dict[int, Grams | None] = {}
     models = vector_models(connection, space, diagnosis)
@@ -69,8 +69,8 @@ def check_space(
         if table not in readable:
             diagnosis.add(table, "The table cannot be read.", REPAIR)
     done = 0
-    with reporting(diagnosis, "memories", RESTORE):
-        for memory in compare(connection, space, readable, library.derive, grams):
+    with report_read_errors(diagnosis, "memories", RESTORE):
+        for memory in compare_derived(connection, space, readable, library.derive, grams):
             done += 1
             if progress is not None and done % BATCH == 0:
                 progress(total + done, 2 * total + 1)
@@ -84,19 +84,19 @@ def check_space(
 
 def check_shared_file(connection: Connection, name: str, diagnosis: Diagnosis) -> None:
     """Run the checks of a file that belongs to no space."""
-    with reporting(diagnosis, "file", RESTORE_SYSTEM):
-        for what in shared_files.faults(connection, name):
+    with report_read_errors(diagnosis, "file", RESTORE_SYSTEM):
+        for what in shared_files.file_faults(connection, name):
             check = "file" if what.startswith("SQLite") else "audit"
             diagnosis.add(check, f"{what}.", RESTORE_SYSTEM)
-    with reporting(diagnosis, "schema", RESTORE_SYSTEM):
+    with report_read_errors(diagnosis, "schema", RESTORE_SYSTEM):
         if name == shared_files.SYSTEM:
             reference = empty_database(SYSTEM_MIGRATIONS)
             _compare_definitions(connection, reference, diagnosis, RESTORE_SYSTEM)
-        diagnosis.counts.update(shared_files.summary(connection, name)["rows"])
+        diagnosis.counts.update(shared_files.file_summary(connection, name)["rows"])
 
 
 @contextlib.contextmanager
-def reporting(diagnosis: Diagnosis, check: str, hint: str = REPAIR) -> Iterator[None]:
+def report_read_errors(diagnosis: Diagnosis, check: str, hint: str = REPAIR) -> Iterator[None]:
     """Add a finding if a check fails with a read error."""
     try:
         yield
@@ -145,7 +145,7 @@ def _compare_definitions(
 
 def _count(connection: Connection, space: str, diagnosis: Diagnosis) -> int:
     for name in TABLES:
-        with reporting(diagnosis, name, RESTORE):
+        with report_read_errors(diagnosis, name, RESTORE):
             row = connection.execute(
                 f"SELECT count(*) FROM {name} NOT INDEXED WHERE space = ?",  # noqa: S608
                 (space,),
@@ -164,7 +164,7 @@ def _check_rows(
     done = 0
     for name, table in TABLES.items():
         hint = REPAIR if name in ("head", "counters") else RESTORE
-        with reporting(diagnosis, name, hint):
+        with report_read_errors(diagnosis, name, hint):
             for row, sound in read_rows(connection, table):
                 done += 1
                 what = ""
@@ -253,7 +253,7 @@ def vector_models(
     connection: Connection, space: str, diagnosis: Diagnosis
 ) -> dict[int, tuple[str, str, int]]:
     """Return, by number, the id, weights and vector size of the models with stored vectors."""
-    with reporting(diagnosis, "models"):
+    with report_read_errors(diagnosis, "models"):
         return {
             num: (identity, weights, SCALE_BYTES + dimensions)
             for num, identity, weights, dimensions in connection.execute(
@@ -274,7 +274,7 @@ class ComparedMemory:
     passages: list[tuple[Any, ...]] = field(default_factory=list)
 
 
-def compare(
+def compare_derived(
     connection: Connection,
     space: str,
     tables: Sequence[str],
@@ -467,7 +467,7 @@ def _check_grams(
     connection: Connection, diagnosis: Diagnosis, expected: Mapping[int, Grams | None]
 ) -> None:
     """Compare the trigram index with its expected content for each memory."""
-    with reporting(diagnosis, "grams"):
+    with report_read_errors(diagnosis, "grams"):
         sizes = dict(connection.execute("SELECT id, sz FROM grams_docsize"))
         held: defaultdict[int, int] = defaultdict(int)
         sums: defaultdict[int, int] = defaultdict(int)

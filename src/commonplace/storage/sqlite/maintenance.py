@@ -134,7 +134,7 @@ class SqliteMaintenance:
                     rebuilt = rebuild(store, self._library, before)
             _reload_index(self._library, space)
         after = self.check(space)
-        if after.damaged("file", "schema", "grams", *DERIVED):
+        if after.has_damage_in("file", "schema", "grams", *DERIVED):
             salvage.rewrite(self._library, space)
             rebuilt = ["file", *DERIVED, "grams"]
             _reload_index(self._library, space)

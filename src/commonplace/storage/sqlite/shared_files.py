@@ -26,7 +26,7 @@ from commonplace.storage.system import NAME, open_system
 SYSTEM = "system.db"
 WORKFLOWS = "workflows/dbos.sqlite"
 FILES = (WORKFLOWS, SYSTEM)
-_DUE = "workflows/due"
+_DUE_FOLDER = "workflows/due"
 
 
 def existing_files(data: Path) -> list[str]:
@@ -56,14 +56,14 @@ def open_snapshot(data: Path, name: str) -> Iterator[Connection]:
         raise typed_error(error) from error
 
 
-def copy(data: Path, name: str, target: Path) -> dict[str, Any]:
+def copy_file(data: Path, name: str, target: Path) -> dict[str, Any]:
     """Copy a snapshot of a file; return the summary that the copy must match."""
     with open_snapshot(data, name) as connection:
         copy_database(connection, target)
-        return summary(connection, name)
+        return file_summary(connection, name)
 
 
-def summary(connection: Connection, name: str) -> dict[str, Any]:
+def file_summary(connection: Connection, name: str) -> dict[str, Any]:
     """Return row counts, schema version and audit head, which a copy must match."""
     rows = {}
     for (table,) in connection.execute(
@@ -80,7 +80,7 @@ def summary(connection: Connection, name: str) -> dict[str, Any]:
     return found
 
 
-def faults(connection: Connection, name: str) -> Iterator[str]:
+def file_faults(connection: Connection, name: str) -> Iterator[str]:
     """Return the faults that SQLite's integrity check finds, and faults in the audit chain."""
     for (fault,) in connection.execute(f"PRAGMA integrity_check({MOST_LISTED})"):
         if fault != "ok":
@@ -93,7 +93,7 @@ def faults(connection: Connection, name: str) -> Iterator[str]:
 def due_requests(data: Path) -> list[dict[str, Any]]:
     """Return the workflow requests that were not started yet."""
     found = []
-    folder = data / _DUE
+    folder = data / _DUE_FOLDER
     for file in sorted(folder.glob("*.json")) if folder.is_dir() else ():
         # The request was started meanwhile, or its file is incomplete.
         with contextlib.suppress(OSError, ValueError):
@@ -136,7 +136,7 @@ def write_due_requests(data: Path, due: list[dict[str, Any]]) -> None:
     """Write the requests of a backup as files, so that they are started again."""
     if not due:
         return
-    folder = data / _DUE
+    folder = data / _DUE_FOLDER
     make_private(folder)
     for each in due:
         name = f"{each['id']}.{each.get('turn', 0)}.json"
