@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 
 from commonplace.engine.finding import ranking
-from commonplace.storage.growing import highest_positions
-from commonplace.storage.index import bm25_term, rarity
+from commonplace.storage.index import bm25_term, highest_positions, rarity
 
 
 @pytest.mark.parametrize(

@@ -10,8 +10,6 @@ from numpy.typing import NDArray
 
 from commonplace.errors import StorageCorrupt
 
-GROUP = 32  # scores of which only the highest is compared first
-
 
 class GrowingArray:
     """An array to append to. Views taken earlier stay valid and unchanged."""
@@ -109,34 +107,6 @@ def sorted_postings(
     return SortedPostings(
         terms[starts], np.append(starts, len(terms)), positions.take(order), times.take(order)
     )
-
-
-def highest_positions(
-    score: NDArray[np.float32], mask: NDArray[np.bool_], count: int
-) -> NDArray[np.int64]:
-    """Return the positions of the highest scores within the mask, best first."""
-    if len(score) > count:
-        seen = np.where(mask, score, np.float32(-np.inf))
-        mask = mask & (seen >= _least_of_highest(seen, count))
-    allowed = np.flatnonzero(mask)
-    order = np.lexsort((-allowed, -score[allowed]))  # Among equal scores, the newest come first.
-    return allowed[order][:count]
-
-
-def _least_of_highest(scores: NDArray[np.float32], count: int) -> np.float32:
-    """Return the score that exactly the `count` highest ones reach, or more with equal scores.
-
-    The maxima of groups come first: `count` of them reach the bound that is found in them, so that
-    only the few scores above it have to be ordered.
-    """
-    groups = len(scores) // GROUP
-    if groups > 2 * count:
-        whole = GROUP * groups
-        tops = scores[:whole].reshape(GROUP, groups).max(axis=0)
-        bound = np.partition(tops, groups - count)[groups - count]
-        scores = scores[scores >= bound]
-    found: np.float32 = np.partition(scores, len(scores) - count)[len(scores) - count]
-    return found
 
 
 def positions_of(

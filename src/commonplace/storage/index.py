@@ -45,6 +45,7 @@ SORT_POSTINGS = 100_000  # With fewer postings, comparing all of them is as fast
 # new objects that trigger Python's garbage collection, which would take a tenth of the time.
 READ_ROWS = 500
 RELOAD_DEAD = 0.3
+GROUP = 32  # scores of which only the highest is compared first
 ROLES = {"user", "assistant", "system", "human", "ai", "bot", "tool", "agent"}
 
 Floats = NDArray[np.float32]
@@ -77,6 +78,32 @@ def rarity(documents: int, holding: int) -> float:
     return math.log1p((documents - holding + 0.5) / (holding + 0.5))
 
 
+def highest_positions(score: Floats, mask: Flags, count: int) -> NDArray[np.int64]:
+    """Return the positions of the highest scores within the mask, best first."""
+    if len(score) > count:
+        seen = np.where(mask, score, np.float32(-np.inf))
+        mask = mask & (seen >= _least_of_highest(seen, count))
+    allowed = np.flatnonzero(mask)
+    order = np.lexsort((-allowed, -score[allowed]))  # Among equal scores, the newest come first.
+    return allowed[order][:count]
+
+
+def _least_of_highest(scores: Floats, count: int) -> np.float32:
+    """Return the score that exactly the `count` highest ones reach, or more with equal scores.
+
+    The maxima of groups come first: `count` of them reach the bound that is found in them, so that
+    only the few scores above it have to be ordered.
+    """
+    groups = len(scores) // GROUP
+    if groups > 2 * count:
+        whole = GROUP * groups
+        tops = scores[:whole].reshape(GROUP, groups).max(axis=0)
+        bound = np.partition(tops, groups - count)[groups - count]
+        scores = scores[scores >= bound]
+    found: np.float32 = np.partition(scores, len(scores) - count)[len(scores) - count]
+    return found
+
+
 @dataclass(frozen=True)
 class Snapshot:
     """The data that a recall reads, as of one operation."""
@@ -97,13 +124,11 @@ class Snapshot:
     created: Ints
     length: Floats
     session: NDArray[np.int32]
-    place: Ints
-    """The positions of messages in their conversation."""
+    place: Ints  # the positions of messages in their conversation
     speaker: NDArray[np.int32]
     project: NDArray[np.int32]
     """For each memory, the index in `projects` of its project and branch; -1 for neither."""
-    alive: Flags
-    """False for positions whose memory was removed, or has a newer position."""
+    alive: Flags  # False for positions whose memory was removed, or has a newer position
     kinds: dict[str, int]
     speakers: dict[str, int]
     projects: dict[tuple[str, ...], int]
@@ -114,10 +139,8 @@ class Snapshot:
     tail_times: NDArray[np.uint8]
     vectors: Vectors
     scales: Floats
-    owner: NDArray[np.int32]
-    """For each vector, the position of its memory."""
-    vectored: int
-    """How many positions have vectors."""
+    owner: NDArray[np.int32]  # for each vector, the position of its memory
+    vectored: int  # how many positions have vectors
     parts: tuple[Part, ...]
     """The sizes of the parts of each vector."""
     signs: NDArray[np.uint8]
@@ -129,9 +152,7 @@ class Snapshot:
 
     @property
     def newest(self) -> tuple[int, str, int]:
-        """The number and id of the newest operation, and the number of the newest change of
-        vectors.
-        """
+        """The newest operation's number and id, and the number of the newest vector change."""
         return self.seq, self.operation, self.change
 
     @property

@@ -40,8 +40,7 @@ from commonplace.engine.finding.ranking import (
 )
 from commonplace.engine.library import OpenSpace
 from commonplace.engine.model import LIVE_STATES
-from commonplace.storage.growing import highest_positions
-from commonplace.storage.index import NEVER, Flags, Snapshot
+from commonplace.storage.index import NEVER, Flags, Snapshot, highest_positions
 from commonplace.storage.ports import Rows
 from commonplace.storage.tables import LINKS, MEMORIES, Row
 from commonplace.text.analysis import analyse_query

@@ -24,7 +24,7 @@ from commonplace.engine.content.projects import Project
 from commonplace.engine.finding.ranking import Question
 from commonplace.engine.library import OpenSpace
 from commonplace.engine.model import Memory
-from commonplace.storage.growing import highest_positions
+from commonplace.storage.index import highest_positions
 from commonplace.storage.tables import MEMORIES
 from commonplace.text.analysis import analyse
 

@@ -12,8 +12,7 @@ from commonplace.engine import checks
 from commonplace.engine.content.memories import need_row
 from commonplace.engine.finding.filters import Filters
 from commonplace.engine.library import OpenSpace
-from commonplace.storage.growing import highest_positions
-from commonplace.storage.index import Snapshot
+from commonplace.storage.index import Snapshot, highest_positions
 from commonplace.storage.ports import Rows
 from commonplace.storage.tables import CLUSTERS, MEMORIES
 from commonplace.text.analysis import analyse

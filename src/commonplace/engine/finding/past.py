@@ -57,8 +57,8 @@ def snapshot_at(
             "occurred": NEVER if row["occurred_at"] is None else row["occurred_at"],
             "kind": codes.kinds.setdefault(row["kind"], len(codes.kinds)),
             "state": STATES.index(row["state"]), "length": int(postings["times"].sum()),
-            "project": codes.of_labels(labels_of(json.loads(row["tags"]))),
-            **codes.of_message(message),
+            "project": codes.code_of_labels(labels_of(json.loads(row["tags"]))),
+            **codes.message_columns(message),
         })  # fmt: skip
     joined: dict[str, Any] = {}
     for name in columns[0] if columns else ():

@@ -31,12 +31,12 @@ from commonplace.errors import EmbeddingUnavailable, InvalidInput, StorageCorrup
 from commonplace.storage import derived, links
 from commonplace.storage.database import now
 from commonplace.storage.derived import quantise, unpack_matrix
-from commonplace.storage.growing import highest_positions
 from commonplace.storage.index import (
     NEVER,
     Snapshot,
     WordScores,
     bm25_term,
+    highest_positions,
     rarity,
 )
 from commonplace.storage.ports import Rows
