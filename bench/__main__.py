@@ -25,8 +25,8 @@ from bench import (
 )
 
 QUALITY = ("locomo", "postgres-locomo", "meaning", "languages")
-ON_DATA = {
-    "locomo": locomo.measure, "postgres-locomo": postgres.equality, "peers": peers.measure
+PARTS_WITH_DATA = {
+    "locomo": locomo.measure, "postgres-locomo": postgres.measure_equality, "peers": peers.measure
 }  # fmt: skip
 SPEED = {**speed.PARTS, "store-slow-disk": slow_disk.measure, **postgres.PARTS}
 MEASURED = {**SPEED, **server.PARTS, **warm.PARTS, **console.PARTS}
@@ -43,9 +43,11 @@ def _rounds(text: str) -> int:
     return int(text)
 
 
-def _arguments(given: Sequence[str]) -> argparse.Namespace:
+def _parsed_arguments(given: Sequence[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
-    parser.add_argument("--only", action="append", choices=(*GROUPS, *MEASURED, *QUALITY, *ON_DATA))
+    parser.add_argument(
+        "--only", action="append", choices=(*GROUPS, *MEASURED, *QUALITY, *PARTS_WITH_DATA)
+    )
     parser.add_argument("--locomo", type=Path, help="locomo10.json; it is never part of this code")
     parser.add_argument("--sizes", type=_sizes, help="memories in one space, like 1000,100000")
     parser.add_argument(
@@ -58,7 +60,7 @@ def _arguments(given: Sequence[str]) -> argparse.Namespace:
     return parser.parse_args(given)
 
 
-def _chosen(only: Sequence[str] | None) -> list[str]:
+def _chosen_parts(only: Sequence[str] | None) -> list[str]:
     if not only:
         return [*QUALITY, *MEASURED]
     return [name for choice in only for name in GROUPS.get(choice, (choice,))]
@@ -66,8 +68,8 @@ def _chosen(only: Sequence[str] | None) -> list[str]:
 
 def main(given: Sequence[str]) -> int:
     """Run what is asked for; 1 when a target was missed."""
-    asked = _arguments(given)
-    plan = speed.QUICK if asked.quick else speed.Plan()
+    asked = _parsed_arguments(given)
+    plan = speed.QUICK_PLAN if asked.quick else speed.Plan()
     if asked.sizes:
         plan = replace(plan, sizes=asked.sizes)
     if asked.spaces:
@@ -75,19 +77,19 @@ def main(given: Sequence[str]) -> int:
     sections = []
     if asked.against:
         compared = against.measure(asked.against, asked.rounds)
-        sections.append(against.section(asked.against, compared))
-    for name in () if asked.against else _chosen(asked.only):
+        sections.append(against.comparison_section(asked.against, compared))
+    for name in () if asked.against else _chosen_parts(asked.only):
         if name == "meaning":
             sections.append(meaning.measure())
         elif name == "languages":
             sections.append(languages.measure())
-        elif name not in ON_DATA:
+        elif name not in PARTS_WITH_DATA:
             sections.append(MEASURED[name](plan))
         elif asked.locomo:
-            sections.append(ON_DATA[name](asked.locomo))
+            sections.append(PARTS_WITH_DATA[name](asked.locomo))
         else:
             report.say("LoCoMo is left out: give its file with --locomo, or make bench LOCOMO=path")
-    print(report.table(sections))
+    print(report.format_table(sections))
     stamp = datetime.now(UTC).strftime("%Y%m%dT%H%M%SZ")
     path = asked.json or report.RESULTS / f"{stamp}.json"
     report.write_json(path, sections)

@@ -33,14 +33,14 @@ ROUNDS = 7
 SIZE = 1_000  # memories in the store
 QUERIES = 40
 CALLS = 100  # over HTTP, in a round
-WORSE = 1.05
+WORSE_RATIO = 1.05
 BEFORE, AGAIN, NOW = "before", "again", "now"
 COMMAND = [sys.executable, "-P", "-c", "from commonplace.cli import main; main()"]
 UNLIMITED = {"COMMONPLACE_RATE": "1000000", "COMMONPLACE_BURST": "1000000"}
 
 
 @dataclass(frozen=True)
-class Compared:
+class Comparison:
     """One measured thing in both commits."""
 
     name: str
@@ -53,17 +53,17 @@ class Compared:
 
     @property
     def regression(self) -> bool:
-        return self.ratio > WORSE and self.ratio > self.spread
+        return self.ratio > WORSE_RATIO and self.ratio > self.spread
 
 
-def compare(name: str, took: Mapping[str, Sequence[float]]) -> Compared:
+def compare_times(name: str, took: Mapping[str, Sequence[float]]) -> Comparison:
     """Compare the seconds of all rounds; those of one round were taken within seconds."""
     ratios = [now / old for now, old in zip(took[NOW], took[BEFORE], strict=True)]
     itself = sorted(
         math.exp(abs(math.log(again / old)))
         for again, old in zip(took[AGAIN], took[BEFORE], strict=True)
     )
-    return Compared(
+    return Comparison(
         name,
         before=statistics.median(took[BEFORE]),
         now=statistics.median(took[NOW]),
@@ -107,7 +107,7 @@ class Tree:
                 arguments = [{argument: value} for value in values]
                 took[f"HTTP: {tool}"] = self._over_http(command, tool, arguments, calls)
             command = [*COMMAND, "mcp", "--data", str(data)]
-            took["mcp: start to first answer"] = server.first_answer(
+            took["mcp: start to first answer"] = server.cpu_to_first_answer(
                 command, "read", {"id": given["ids"][0]}, **self._variables
             )
         return took
@@ -132,10 +132,12 @@ class Tree:
         self, command: list[str], tool: str, arguments: list[dict[str, str]], calls: int
     ) -> float:
         """CPU seconds of the server for one call."""
-        with server.serving(command, "/mcp/commonplace", **self._variables) as serving:
+        with server.connected_http(command, "/mcp/commonplace", **self._variables) as serving:
             asked = [partial(serving.call, tool, one, server.HANDSHAKE) for one in arguments]
-            server.per_call(serving, asked[:QUERIES])  # fills caches, such as the queries' vectors
-            return server.per_call(serving, list(islice(cycle(asked), calls)))
+            server.cpu_per_call(
+                serving, asked[:QUERIES]
+            )  # fills caches, such as the queries' vectors
+            return server.cpu_per_call(serving, list(islice(cycle(asked), calls)))
 
 
 def check_out(commit: str, target: Path) -> Path:
@@ -163,10 +165,10 @@ def commit_of(name: str) -> str:
 
 def measure(
     commit: str, rounds: int = ROUNDS, size: int = SIZE, calls: int = CALLS
-) -> list[Compared]:
+) -> list[Comparison]:
     """Measure the current commit and another one in turns."""
     commits = {BEFORE: commit_of(commit), NOW: commit_of("HEAD"), AGAIN: commit_of(commit)}
-    made = corpus.make(size, QUERIES)
+    made = corpus.make_corpus(size, QUERIES)
     took: dict[str, dict[str, list[float]]] = {}
     with tempfile.TemporaryDirectory(prefix="commonplace-against-") as directory:
         trees = {}
@@ -183,10 +185,10 @@ def measure(
                     if number:
                         took.setdefault(name, {}).setdefault(side, []).append(seconds)
             order = [*order[1:], order[0]]
-    return [compare(name, sides) for name, sides in took.items()]
+    return [compare_times(name, sides) for name, sides in took.items()]
 
 
-def section(commit: str, compared: Sequence[Compared]) -> Section:
+def comparison_section(commit: str, compared: Sequence[Comparison]) -> Section:
     """The comparison as a table."""
     rows = [
         Row(
@@ -194,7 +196,7 @@ def section(commit: str, compared: Sequence[Compared]) -> Section:
             measured=milliseconds(one.now),
             against=f"{commit[:12]} {milliseconds(one.before)}",
             ratio=one.ratio,
-            target=f"≤ {max(WORSE, one.spread):.2f}×",
+            target=f"≤ {max(WORSE_RATIO, one.spread):.2f}×",
             ok=not one.regression,
             values={"now": one.now, "before": one.before, "spread": one.spread},
         )
@@ -202,6 +204,6 @@ def section(commit: str, compared: Sequence[Compared]) -> Section:
     ]
     notes = [
         "CPU seconds; medians over the rounds; the ratio is the median of the rounds' ratios",
-        f"missed: worse than {WORSE}× and beyond what {commit[:12]} differs from itself",
+        f"missed: worse than {WORSE_RATIO}× and beyond what {commit[:12]} differs from itself",
     ]
     return Section(f"HEAD against {commit}", rows, notes)

@@ -51,7 +51,7 @@ ABLATED: dict[str, dict[str, float | bool]] = {
     "words alone": {"dense": 0.0},
     "meaning alone": {"lexical": 0.0},
 }
-WORTH = 0.0005  # a smaller gain is no reason to move
+LEAST_GAIN = 0.0005  # a smaller gain is no reason to move
 CHOSEN_BY = (
     "LoCoMo turns",
     "LoCoMo adversarial",
@@ -101,16 +101,16 @@ class Trials:
     def __init__(self, library: Library, talks: Path | None, chats: Path | None) -> None:
         self.library = library
         self.talks = list(sets.talks(library, talks)) if talks else []
-        self.long = list(sets.long_chats(library, chats, sets.only())) if chats else []
+        self.long = list(sets.long_chats(library, chats, sets.chosen_questions())) if chats else []
         self.updates = list(sets.updates(library))
         self.asked = [
             *sets.beliefs(library), *sets.instructions(library), *sets.chats(library),
-            *sets.meant(library), *sets.dated(library),
+            *sets.meanings(library), *sets.dated(library),
         ]  # fmt: skip
         self.unrelated = list(sets.unrelated(library, [memory for _, memory, _ in self.talks]))
 
-    def figures(self, weights: Weighting, *, silence: bool = False) -> Figures:
-        """Ask everything; with `silence` also at the default minimum."""
+    def measure_figures(self, weights: Weighting, *, silence: bool = False) -> Figures:
+        """Ask all questions; with `silence`, also those that are asked at the default minimum."""
         found = Figures()
         self._ask_talks(found, weights)
         self._ask_long(found, weights)
@@ -121,7 +121,7 @@ class Trials:
             if pair.replaces:
                 found.add("updates: new first", half, first)
                 found.add(f"updates, {pair.kind}: new first", half, first)
-            elif pair.kind in sets.KEPT:
+            elif pair.kind in sets.WITHOUT_UPDATE:
                 found.add("not updates: old first", half, not first)
         for asked in self.asked:
             if asked.wanted:
@@ -183,22 +183,22 @@ class Trials:
                     share = len(refs & set(question.evidence)) / len(question.evidence)
                     found.add("LoCoMo turns at the default minimum", half, share)
 
-    def worth(self, weights: Weighting) -> float:
-        """The mean of the figures that choose, on the first half."""
-        found = self.figures(weights)
+    def mean_figure(self, weights: Weighting) -> float:
+        """Return the mean of the figures `CHOSEN_BY` on the first half."""
+        found = self.measure_figures(weights)
         known = [value for name in CHOSEN_BY if not math.isnan(value := found.mean(name, 0))]
         return sum(known) / len(known)
 
-    def choose(self) -> Weighting:
-        """One weight after the other, until no step of any of them is worth taking."""
+    def choose_weights(self) -> Weighting:
+        """Change one weight after the other, until no step improves the figures enough."""
         best, moved = DEFAULT, True
-        value = self.worth(best)
+        value = self.mean_figure(best)
         while moved:
             moved = False
             for name, steps in STEPS.items():
                 for step in steps:
                     other = replace(best, **{name: step})  # type: ignore[arg-type]
-                    if other != best and (tried := self.worth(other)) > value + WORTH:
+                    if other != best and (tried := self.mean_figure(other)) > value + LEAST_GAIN:
                         best, value, moved = other, tried, True
                 say(f"{name} {getattr(best, name)}: {value:.4f}")
         return best
@@ -240,10 +240,10 @@ def main(given: Sequence[str]) -> int:
     ways = {"default": DEFAULT}
     if told.ablate:
         ways |= {name: replace(DEFAULT, **change) for name, change in ABLATED.items()}  # type: ignore[arg-type]
-    if told.choose:
-        ways["chosen on the first half"] = trials.choose()
+    if told.choose_weights:
+        ways["chosen on the first half"] = trials.choose_weights()
     for name, weights in ways.items():
-        found = trials.figures(weights, silence=weights is DEFAULT)
+        found = trials.measure_figures(weights, silence=weights is DEFAULT)
         report[name] = found.table()
         _show(name, found)
     library.close()

@@ -51,23 +51,23 @@ def measure(plan: speed.Plan) -> Section:
         if chromium is None:
             return Section("The console in a browser", (), ["no Chromium is installed"])
         data = scratch / "graph"
-        linked(data, NODES_QUICK if quick else NODES)
+        store_linked(data, NODES_QUICK if quick else NODES)
         with serving(data) as (address, _):
-            rows += graph(chromium, address, NODES_QUICK if quick else NODES)
-            rows.append(first_load(chromium, address))
+            rows += measure_graph(chromium, address, NODES_QUICK if quick else NODES)
+            rows.append(measure_first_load(chromium, address))
         many = ROWS_QUICK if quick else ROWS
         data = scratch / "list"
-        stored(data, many)
+        store_unlinked(data, many)
         with serving(data) as (address, process):
-            rows.append(long_list(chromium, address, many))
-            rows.append(tabs(chromium, address, process, TABS_QUICK if quick else TABS))
+            rows.append(measure_long_list(chromium, address, many))
+            rows.append(measure_tabs(chromium, address, process, TABS_QUICK if quick else TABS))
     notes = ["a real Chromium with the software renderer of this machine, 1280 × 800"]
     return Section("The console in a browser", rows, notes)
 
 
 @contextmanager
 def browser() -> Iterator[Any]:
-    """A Chromium, or None where there is none."""
+    """Start a Chromium for the block; yield None if none is installed."""
     given = os.environ.get("COMMONPLACE_TEST_CHROME")
     found = given or next(filter(None, map(shutil.which, CHROME)), None)
     try:
@@ -85,18 +85,18 @@ def browser() -> Iterator[Any]:
 
 @contextmanager
 def serving(data: Path) -> Iterator[tuple[str, Any]]:
-    """A server without limits of its rate; its address and its process."""
+    """Run a server without rate limits for the block; yield its address and its process."""
     command = [*server.OURS, "serve", "--data", str(data), "--port", "0", "--embedding", "none"]
     limits = {"COMMONPLACE_RATE": "1000000", "COMMONPLACE_BURST": "1000000"}
-    with server.serving(command, "/mcp/commonplace", **limits) as one:
+    with server.connected_http(command, "/mcp/commonplace", **limits) as one:
         yield f"http://{one.where}", one.process
 
 
-def linked(data: Path, many: int) -> None:
-    """Memories in groups of many sizes: a few large ones, and many of a handful."""
+def store_linked(data: Path, many: int) -> None:
+    """Store memories in linked groups: a few large ones, and many with a handful."""
     say(f"linking {many:,} memories")
     with Commonplace(data, embedding="none") as memory:
-        ids = stored_in(memory, many)
+        ids = store_memories(memory, many)
         sizes, left = [], many
         while left > 0:
             sizes.append(min(left, max(5, left // 8)))
@@ -110,15 +110,15 @@ def linked(data: Path, many: int) -> None:
             start += size
 
 
-def stored(data: Path, many: int) -> None:
-    """Memories without links."""
+def store_unlinked(data: Path, many: int) -> None:
+    """Store memories without links."""
     say(f"storing {many:,} memories")
     with Commonplace(data, embedding="none") as memory:
-        stored_in(memory, many)
+        store_memories(memory, many)
 
 
-def stored_in(memory: Commonplace, many: int) -> list[str]:
-    """The ids of new memories."""
+def store_memories(memory: Commonplace, many: int) -> list[str]:
+    """Store memories; return their ids."""
     ids: list[str] = []
     for start in range(0, many, 1_000):
         drafts = [
@@ -129,15 +129,15 @@ def stored_in(memory: Commonplace, many: int) -> list[str]:
     return ids
 
 
-def opened(chromium: Any) -> Any:
+def open_page(chromium: Any) -> Any:
     context = chromium.new_context(viewport={"width": 1280, "height": 800})
     context.set_default_timeout(120_000)
     return context.new_page()
 
 
-def graph(chromium: Any, address: str, many: int) -> list[Row]:
-    """From the click until the clusters are painted, and a frame while panning."""
-    page = opened(chromium)
+def measure_graph(chromium: Any, address: str, many: int) -> list[Row]:
+    """Measure the time from the click to the painted clusters, and of a frame while panning."""
+    page = open_page(chromium)
     page.goto(f"{address}/viewer")
     page.wait_for_selector("h1")
     firsts = []
@@ -170,9 +170,9 @@ def graph(chromium: Any, address: str, many: int) -> list[Row]:
     ]  # fmt: skip
 
 
-def first_load(chromium: Any, address: str) -> Row:
-    """The bytes of the first visit, as they are sent."""
-    page = opened(chromium)
+def measure_first_load(chromium: Any, address: str) -> Row:
+    """Measure how many bytes the first visit transfers."""
+    page = open_page(chromium)
     session = page.context.new_cdp_session(page)
     sizes: list[int] = []
     session.send("Network.enable")
@@ -187,9 +187,9 @@ def first_load(chromium: Any, address: str) -> Row:
     )  # fmt: skip
 
 
-def long_list(chromium: Any, address: str, many: int) -> Row:
-    """Going through pages of a long list: the page's elements must not grow."""
-    page = opened(chromium)
+def measure_long_list(chromium: Any, address: str, many: int) -> Row:
+    """Go through pages of a long list: the number of elements must not grow."""
+    page = open_page(chromium)
     page.goto(f"{address}/viewer/memories")
     page.wait_for_selector(".results .memory")
     session = page.context.new_cdp_session(page)
@@ -219,9 +219,9 @@ def long_list(chromium: Any, address: str, many: int) -> Row:
     )  # fmt: skip
 
 
-def tabs(chromium: Any, address: str, process: Any, many: int) -> Row:
-    """The server's own memory before and with many open tabs."""
-    page = opened(chromium)
+def measure_tabs(chromium: Any, address: str, process: Any, many: int) -> Row:
+    """Measure the server's own memory before and with many open tabs."""
+    page = open_page(chromium)
     for path in ("", "/memories", "/graph", "/time"):  # what is loaded once
         page.goto(f"{address}/viewer{path}")
         page.wait_for_selector("h1")

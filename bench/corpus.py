@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from bench.embedders import DIMENSIONS
 from commonplace import Draft
-from commonplace.storage.derived import quantise, unpack_many
+from commonplace.storage.derived import quantise, unpack_matrix
 from commonplace.text.analysis import analyse
 
 SEED = 20_260
@@ -66,7 +66,7 @@ class Corpus:
     @cached_property
     def int8(self) -> tuple[NDArray[np.int8], Floats]:
         """The vectors as one matrix of int8, and their scales."""
-        return unpack_many(b"".join(self.packed), DIMENSIONS)
+        return unpack_matrix(b"".join(self.packed), DIMENSIONS)
 
     @cached_property
     def analysed(self) -> list[str]:
@@ -87,7 +87,7 @@ class Corpus:
         ]
 
 
-def make(size: int, queries: int) -> Corpus:
+def make_corpus(size: int, queries: int) -> Corpus:
     """A corpus and a fixed list of queries; a query is four words of one text."""
     content, texts = _texts(size)
     chance = random.Random(SEED + 1)
@@ -101,7 +101,7 @@ def make(size: int, queries: int) -> Corpus:
     vectors = _vectors(size)
     noise = np.random.default_rng(SEED + 2).standard_normal((queries, DIMENSIONS), np.float32)
     near = vectors[list(asked.values())] + noise / np.sqrt(np.float32(DIMENSIONS))
-    return Corpus(texts, vectors, list(asked), _unit(near))
+    return Corpus(texts, vectors, list(asked), _unit_vectors(near))
 
 
 def _texts(size: int) -> tuple[list[list[str]], list[str]]:
@@ -130,9 +130,9 @@ def _vectors(size: int) -> Floats:
         np.random.default_rng((SEED, 1, block)).standard_normal((BLOCK, DIMENSIONS), np.float32)
         for block in range(-(-size // BLOCK))
     ]
-    return _unit(np.concatenate(blocks)[:size])
+    return _unit_vectors(np.concatenate(blocks)[:size])
 
 
-def _unit(rows: Floats) -> Floats:
+def _unit_vectors(rows: Floats) -> Floats:
     scaled: Floats = (rows / np.linalg.norm(rows, axis=1, keepdims=True)).astype(np.float32)
     return scaled

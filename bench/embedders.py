@@ -17,8 +17,8 @@ from commonplace.embedding.provider import Embedder
 DIMENSIONS = 512
 
 
-class Remembering:
-    """A real embedder whose answers are kept on disk, by text and by the weights that gave them."""
+class CachedEmbedder:
+    """A real embedder whose vectors are cached on disk, by text and by the model's weights."""
 
     def __init__(self, model: Embedder, directory: Path) -> None:
         self._model = model
@@ -80,7 +80,7 @@ class Remembering:
         self._model.close()
 
 
-class ReadyMade:
+class ReadyMadeEmbedder:
     """Gives each query the vector it was told, so that a recall's own time is what is measured.
 
     It passes for the built-in model, so that a store filled with it can be asked with the model.

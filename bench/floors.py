@@ -113,8 +113,8 @@ class Rows:
     }
 
 
-def written(path: Path, operation: int, number: int) -> Rows:
-    """The rows of a store after an operation and a row number."""
+def written_rows(path: Path, operation: int, number: int) -> Rows:
+    """Return the rows that a store has written after an operation and a row number."""
     rows = Rows()
     connection = apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READONLY)
     try:
@@ -130,8 +130,8 @@ def written(path: Path, operation: int, number: int) -> Rows:
     return rows
 
 
-def joined(several: Sequence[Rows]) -> Rows:
-    """What several writes wrote, as one; the space's counters as the last left them."""
+def joined_rows(several: Sequence[Rows]) -> Rows:
+    """Join the rows of several writes, with the space's counters of the last one."""
     tables = {
         name: [row for rows in several for row in rows.tables[name]] for name in several[0].tables
     }
@@ -169,8 +169,8 @@ class BareTables:
         self._connection.close()
 
 
-def bare_fsync(path: Path, times: int) -> list[float]:
-    """How long the disk takes to keep 4 KB."""
+def fsync_seconds(path: Path, times: int) -> list[float]:
+    """Return the seconds that writing and syncing 4 KB takes, for each of several times."""
     taken = []
     descriptor = os.open(path, os.O_CREAT | os.O_RDWR, 0o600)
     try:

@@ -44,14 +44,14 @@ _SELECT = (
 
 
 @tool("read", {"entity": ""})
-def nothing(call: Call, *, entity: str) -> dict[str, Any]:
+def do_nothing(call: Call, *, entity: str) -> dict[str, Any]:
     """Do nothing."""
     del call
     return {"entity": entity}
 
 
 @dataclass
-class Taken:
+class CpuSeconds:
     """Seconds of CPU, by what was done."""
 
     called: list[float]
@@ -62,9 +62,9 @@ class Taken:
 
 
 def measure(triples: int, queries: int) -> tuple[list[Row], list[str]]:
-    """Rows of the table, and what is to be said below it."""
+    """Return the rows of the table, and the notes below it."""
     with tempfile.TemporaryDirectory() as folder:
-        taken = _taken(Path(folder), triples, queries)
+        taken = _measured_seconds(Path(folder), triples, queries)
     called, bare, empty, handled, selected = (
         statistics.median(each) for each in vars(taken).values()
     )
@@ -94,7 +94,7 @@ def measure(triples: int, queries: int) -> tuple[list[Row], list[str]]:
     ]  # fmt: skip
 
 
-def _taken(folder: Path, triples: int, queries: int) -> Taken:
+def _measured_seconds(folder: Path, triples: int, queries: int) -> CpuSeconds:
     things = max(1, triples // 20)
     with contextlib.ExitStack() as stack:
         library = stack.enter_context(contextlib.closing(Library(folder, embedder=None)))
@@ -102,7 +102,7 @@ def _taken(folder: Path, triples: int, queries: int) -> Taken:
         _fill(memory, triples, things)
         system = stack.enter_context(contextlib.closing(open_system(folder)))
         whole = registry.load("orchestrator")
-        whole = replace(whole, tools=(*whole.tools, vars(nothing)["tool"]))
+        whole = replace(whole, tools=(*whole.tools, vars(do_nothing)["tool"]))
         gate = Gate(library, system, [whole])
         caller = Caller(space=SPACE, user="anna", scopes=FULL)
 
@@ -117,14 +117,14 @@ def _taken(folder: Path, triples: int, queries: int) -> Taken:
             file = beside.file(SPACE)
         writing = stack.enter_context(contextlib.closing(connect(file)))
         reading = stack.enter_context(contextlib.closing(connect(library.file(SPACE))))
-        taken = Taken([], [], [], [], [])
+        taken = CpuSeconds([], [], [], [], [])
         for n in range(queries + 20):
             entity = f"s{n * 7 % things}"
             payload = call("memory_kg_query", entity)  # so that its pages are warm for all
             steps: dict[str, Callable[[], object]] = {
                 "called": lambda: call("memory_kg_query", entity),  # noqa: B023
-                "bare": lambda: _needed(reading, writing, entity, payload),  # noqa: B023
-                "empty": lambda: call("nothing", entity),  # noqa: B023
+                "bare": lambda: _select_and_audit(reading, writing, entity, payload),  # noqa: B023
+                "empty": lambda: call("do_nothing", entity),  # noqa: B023
                 "handled": lambda: about(memory, entity),  # noqa: B023
                 "selected": lambda: _select(reading, entity),  # noqa: B023
             }  # fmt: skip
@@ -137,7 +137,7 @@ def _taken(folder: Path, triples: int, queries: int) -> Taken:
 
 
 def _fill(memory: Commonplace, triples: int, things: int) -> None:
-    """Things with some twenty facts each."""
+    """Store facts, some twenty for each subject."""
     empty = {"valid_from": None, "valid_to": None, "confidence": 1.0, "memory": None,
              "attrs": "{}", "origin": "{}"}  # fmt: skip
     parts = ("subject", "predicate", "object")
@@ -149,9 +149,11 @@ def _fill(memory: Commonplace, triples: int, things: int) -> None:
             FACTS.insert(unit, {**empty, **told, **keys, "id": new_id(), "created_at": unit.at})
 
 
-def _needed(reading: apsw.Connection, writing: apsw.Connection, entity: str, payload: str) -> None:
+def _select_and_audit(
+    reading: apsw.Connection, writing: apsw.Connection, entity: str, payload: str
+) -> None:
     _select(reading, entity)
-    _write(writing, entity, payload)
+    _write_audit_row(writing, entity, payload)
 
 
 def _select(connection: apsw.Connection, entity: str) -> None:
@@ -160,8 +162,8 @@ def _select(connection: apsw.Connection, entity: str) -> None:
     connection.execute("COMMIT")
 
 
-def _write(connection: apsw.Connection, entity: str, payload: str) -> None:
-    """An audit row as a call leaves one, without any of what makes it true."""
+def _write_audit_row(connection: apsw.Connection, entity: str, payload: str) -> None:
+    """Write an audit row like that of a call, without computing its hash chain."""
     shown = payload[: audit.PAYLOAD_BYTES]
     connection.execute("BEGIN IMMEDIATE")
     row: Any = connection.execute(

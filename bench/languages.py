@@ -11,7 +11,7 @@ import random
 import tempfile
 from pathlib import Path
 
-from bench.embedders import Remembering
+from bench.embedders import CachedEmbedder
 from bench.report import CACHE, Row, Section, say, share
 from commonplace import Commonplace, Draft, Library
 from commonplace.embedding.provider import open_embedder
@@ -51,7 +51,7 @@ def chatter() -> dict[str, list[str]]:
     return found
 
 
-def store(library: Library) -> dict[str, Commonplace]:
+def store_statements(library: Library) -> dict[str, Commonplace]:
     """The statements and distractors of each language, each in a space of its own."""
     spaces = {}
     distractors = chatter()
@@ -60,11 +60,11 @@ def store(library: Library) -> dict[str, Commonplace]:
         texts = [*(statement for _, statement in known), *distractors[language]]
         random.Random(SEED).shuffle(texts)
         memory.remember_many([Draft(text=text) for text in texts])
-        engine_call(memory, upkeep.settle)
+        engine_call(memory, upkeep.embed_all)
     return spaces
 
 
-def found(memory: Commonplace, asked: list[str], wanted: list[str]) -> tuple[float, float]:
+def recall_shares(memory: Commonplace, asked: list[str], wanted: list[str]) -> tuple[float, float]:
     """The share of questions whose statement came first, and among the ten best."""
     first = ten = 0
     for question, statement in zip(asked, wanted, strict=True):
@@ -83,7 +83,7 @@ def unrelated() -> dict[str, list[str]]:
     return {language: asked.split("|") for language, _, asked in (x.partition("|") for x in lines)}
 
 
-def silence(
+def silence_rows(
     spaces: dict[str, Commonplace], questions: dict[str, list[str]], answers: dict[str, list[str]]
 ) -> list[Row]:
     """At the default minimum: what gets something though nothing is stored, and what is kept."""
@@ -125,14 +125,16 @@ def measure() -> Section:
     answers = {language: [answer for _, answer in own] for language, own in known.items()}
     rows = []
     with tempfile.TemporaryDirectory(prefix="commonplace-bench-") as directory:
-        library = Library(directory, embedder=Remembering(model, CACHE))
-        spaces = store(library)
+        library = Library(directory, embedder=CachedEmbedder(model, CACHE))
+        spaces = store_statements(library)
         for language, memory in spaces.items():
             say(f"language {language}")
             ways = {
-                "own": found(memory, questions[language], answers[language]),
-                "asked in English": found(memory, questions[ENGLISH], answers[language]),
-                "stored in English": found(spaces[ENGLISH], questions[language], answers[ENGLISH]),
+                "own": recall_shares(memory, questions[language], answers[language]),
+                "asked in English": recall_shares(memory, questions[ENGLISH], answers[language]),
+                "stored in English": recall_shares(
+                    spaces[ENGLISH], questions[language], answers[ENGLISH]
+                ),
             }
             for way, (first, ten) in ways.items():
                 rows.append(
@@ -143,7 +145,7 @@ def measure() -> Section:
                         values={"@1": first, "@10": ten},
                     )
                 )
-        rows += silence(spaces, questions, answers)
+        rows += silence_rows(spaces, questions, answers)
         library.close()
     note = f"{len(answers[ENGLISH])} pairs a language without a common word, among 460 others"
     return Section("Other languages, statement found for its question", rows, [note])

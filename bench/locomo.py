@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from bench.embedders import Remembering
+from bench.embedders import CachedEmbedder
 from bench.report import CACHE, RESULTS, Row, Section, say, share
 from commonplace import Commonplace, Library, Line, Weighting
 from commonplace.embedding.provider import open_embedder
@@ -62,7 +62,7 @@ class Conversation:
 
 @dataclass(frozen=True)
 class Answer:
-    """What one weighting found for one question."""
+    """The results of one question with one weighting."""
 
     conversation: int
     question: Question
@@ -82,7 +82,7 @@ class Answer:
         return len(set(self.wanted_sessions) & set(self.sessions)) / len(self.wanted_sessions)
 
 
-def read(path: Path) -> list[Conversation]:
+def read_conversations(path: Path) -> list[Conversation]:
     """The conversations of a LoCoMo file, in its order."""
     return [_conversation(entry) for entry in json.loads(path.read_text(encoding="utf-8"))]
 
@@ -92,7 +92,7 @@ def _conversation(entry: dict[str, Any]) -> Conversation:
     lines: list[Line] = []
     numbers = sorted(int(m[1]) for key in spoken if (m := re.fullmatch(r"session_(\d+)", key)))
     for number in numbers:
-        at = _moment(spoken[f"session_{number}_date_time"])
+        at = _parsed_time(spoken[f"session_{number}_date_time"])
         for turn in spoken[f"session_{number}"] or []:
             caption = turn.get("blip_caption")
             text = (turn.get("text") or "") + (f" [image: {caption}]" if caption else "")
@@ -116,22 +116,22 @@ def _conversation(entry: dict[str, Any]) -> Conversation:
     return Conversation(entry["sample_id"], tuple(lines), tuple(questions), tuple(left_out))
 
 
-def _moment(text: str) -> datetime:
+def _parsed_time(text: str) -> datetime:
     """A moment written like "1:56 pm on 8 May, 2023"."""
     return datetime.strptime(text, "%I:%M %p on %d %B, %Y").replace(tzinfo=UTC)
 
 
-def store(library: Library, conversation: Conversation) -> Commonplace:
+def store_conversation(library: Library, conversation: Conversation) -> Commonplace:
     """The conversation in a space of its own, session by session, all of it embedded."""
     memory = Commonplace(space=conversation.name.lower(), library=library)
     for session in dict.fromkeys(line.session for line in conversation.lines):
         said = [line for line in conversation.lines if line.session == session]
         memory.conversations.add(conversation.name, *said)
-    engine_call(memory, upkeep.settle)
+    engine_call(memory, upkeep.embed_all)
     return memory
 
 
-def ask(
+def ask_questions(
     memory: Commonplace, number: int, conversation: Conversation, ways: Sequence[str]
 ) -> list[Answer]:
     """Every question of a conversation, once for each weighting."""
@@ -162,20 +162,20 @@ def ask(
 
 def measure(path: Path, *, conversations: int | None = None) -> Section:
     """The section of the table; every question's outcome goes to a file of JSON lines."""
-    data = read(path)[:conversations]
+    data = read_conversations(path)[:conversations]
     model = open_embedder("builtin")
     assert model is not None
     answers: list[Answer] = []
     with tempfile.TemporaryDirectory(prefix="commonplace-bench-") as directory:
-        embedder = Remembering(model, CACHE)
+        embedder = CachedEmbedder(model, CACHE)
         library = Library(directory, embedder=embedder)
         for number, conversation in enumerate(data):
-            memory = store(library, conversation)
+            memory = store_conversation(library, conversation)
             say(
                 f"LoCoMo {conversation.name}: {len(conversation.lines)} turns,"
                 f" {len(conversation.questions)} questions, {embedder.computed} texts embedded"
             )
-            answers += ask(memory, number, conversation, list(WEIGHTINGS))
+            answers += ask_questions(memory, number, conversation, list(WEIGHTINGS))
         library.close()
     lines = RESULTS / "locomo-questions.jsonl"
     _write_lines(lines, data, answers)

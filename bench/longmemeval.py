@@ -57,7 +57,7 @@ class Outcome:
         return self.chat.gold <= set(self.turns[:TOP])
 
 
-def read(path: Path) -> list[Chat]:
+def read_chats(path: Path) -> list[Chat]:
     """The questions of a file, each with its own sessions."""
     with lzma.open(path, "rt", encoding="utf-8") as file:
         data = json.load(file)
@@ -66,7 +66,7 @@ def read(path: Path) -> list[Chat]:
         sessions = []
         for name, date in asked["haystack"]:
             lines = [
-                Line(speaker=role, text=text, at=moment(date), session=name)
+                Line(speaker=role, text=text, at=parsed_time(date), session=name)
                 for role, text in data["sessions"][name]
                 if text.strip()
             ]
@@ -76,7 +76,7 @@ def read(path: Path) -> list[Chat]:
                 asked["id"],
                 asked["type"],
                 asked["question"],
-                moment(asked["date"]),
+                parsed_time(asked["date"]),
                 frozenset(asked["gold"]),
                 tuple(sessions),
             )
@@ -84,7 +84,7 @@ def read(path: Path) -> list[Chat]:
     return chats
 
 
-def moment(text: str) -> datetime:
+def parsed_time(text: str) -> datetime:
     """A moment written like "2023/05/30 (Tue) 13:40"."""
     return datetime.strptime(text, "%Y/%m/%d (%a) %H:%M").replace(tzinfo=UTC)
 
@@ -94,11 +94,11 @@ def space_name(chat: Chat) -> str:
     return f"lme-{chat.name.lower().replace('_', '-')}"
 
 
-def store(library: Library, chat: Chat) -> Commonplace:
+def store_chat(library: Library, chat: Chat) -> Commonplace:
     """The sessions of one question in a space of their own, all of them embedded."""
     memory = Commonplace(space=space_name(chat), library=library)
     for lines in sorted(chat.sessions, key=lambda lines: str(lines[0].at) if lines else ""):
         if lines:
             memory.conversations.add("chat", *lines)
-    engine_call(memory, upkeep.settle)
+    engine_call(memory, upkeep.embed_all)
     return memory

@@ -10,7 +10,7 @@ import re
 import tempfile
 from pathlib import Path
 
-from bench.embedders import Remembering
+from bench.embedders import CachedEmbedder
 from bench.report import CACHE, Row, Section, say, share
 from commonplace import Commonplace, Draft, Library, Weighting
 from commonplace.embedding.provider import open_embedder
@@ -64,7 +64,7 @@ def chatter(chance: random.Random) -> list[str]:
     return [" ".join(map(chance.choice, parts)) + "." for _ in range(DISTRACTORS)]
 
 
-def store(library: Library) -> dict[str, Commonplace]:
+def store_statements(library: Library) -> dict[str, Commonplace]:
     """The statements among each kind of distractor, each in a space of its own."""
     known = pairs()
     chance = random.Random(SEED)
@@ -78,11 +78,11 @@ def store(library: Library) -> dict[str, Commonplace]:
         texts = [*(answer for _, answer in known), *distractors]
         chance.shuffle(texts)
         memory.remember_many([Draft(text=text) for text in texts])
-        engine_call(memory, upkeep.settle)
+        engine_call(memory, upkeep.embed_all)
     return spaces
 
 
-def found(memory: Commonplace, weighting: Weighting) -> tuple[float, float]:
+def recall_shares(memory: Commonplace, weighting: Weighting) -> tuple[float, float]:
     """The share of questions whose statement came first, and among the ten best."""
     known = pairs()
     first = ten = 0
@@ -100,11 +100,11 @@ def measure() -> Section:
     assert model is not None
     rows = []
     with tempfile.TemporaryDirectory(prefix="commonplace-bench-") as directory:
-        library = Library(directory, embedder=Remembering(model, CACHE))
-        for name, memory in store(library).items():
+        library = Library(directory, embedder=CachedEmbedder(model, CACHE))
+        for name, memory in store_statements(library).items():
             say(f"meaning among {name}")
             for way, weighting in WEIGHTINGS.items():
-                first, ten = found(memory, weighting)
+                first, ten = recall_shares(memory, weighting)
                 rows.append(
                     Row(
                         name=f"among {name}: {way}",

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from bench.report import RESULTS, Row, Section, milliseconds, resident, say
+from bench.report import RESULTS, Row, Section, milliseconds, resident_bytes, say
 from commonplace import Commonplace, Library
 from commonplace.dialects.being import beings, notes, patrol, scenes, sight
 from commonplace.storage.derived import quantise
@@ -25,7 +25,7 @@ MEGABYTE = 1024 * 1024
 
 
 class _Themes:
-    """An embedder to which a text's first word says nearly everything."""
+    """An embedder whose vectors depend almost only on the first word of a text."""
 
     id, weights, dimensions, local = "themes", "1", 64, True
 
@@ -55,8 +55,8 @@ def _scene(number: int) -> scenes.Scene:
     return scenes.Scene(told, ("Mika",), ("2026-04-14",), themes=(theme,))
 
 
-def _being(memory: Commonplace, nodes: int) -> str:
-    """A being with so many nodes, in clusters by theme."""
+def _create_being(memory: Commonplace, nodes: int) -> str:
+    """Create a being with this many nodes, in clusters by theme; return its id."""
     being = beings.create(memory, "Bench").id
     root = memory.clusters.create("Business", attrs={"being": being, "root": True})
     memory.clusters.create("Private", attrs={"being": being, "root": True})
@@ -66,7 +66,7 @@ def _being(memory: Commonplace, nodes: int) -> str:
         told = [_scene(number) for number in range(first, min(first + 1_000, nodes))]
         vectors = quantise(embedder.embed([scene.text for scene in told]))
         drafts = [
-            replaced(scenes.draft(being, scene, kind=sight.NODE, trust="inferred"), vector)
+            with_vector(scenes.draft(being, scene, kind=sight.NODE, trust="inferred"), vector)
             for scene, vector in zip(told, vectors, strict=True)
         ]
         for scene, stored in zip(told, memory.remember_many(drafts), strict=True):
@@ -77,8 +77,8 @@ def _being(memory: Commonplace, nodes: int) -> str:
     return being
 
 
-def replaced(draft: Any, vector: bytes) -> Any:
-    """The draft with its vector ready."""
+def with_vector(draft: Any, vector: bytes) -> Any:
+    """Return the draft with a ready-made vector."""
     from dataclasses import replace
 
     return replace(draft, vectors=[vector])
@@ -92,7 +92,7 @@ def _new_scenes(memory: Commonplace, being: str, start: int, count: int) -> None
 def _cpu_of_a_patrol(directory: Path, nodes: int, new: int, rounds: int) -> float:
     with contextlib.closing(Library(directory / str(nodes), embedder=_Themes())) as library:
         memory = Commonplace(library=library)
-        being = _being(memory, nodes)
+        being = _create_being(memory, nodes)
         taken = []
         for turn in range(rounds + 1):
             _new_scenes(memory, being, nodes + turn * new, new)
@@ -105,15 +105,15 @@ def _cpu_of_a_patrol(directory: Path, nodes: int, new: int, rounds: int) -> floa
 
 
 def _growth_over_patrols(directory: Path, patrols: int) -> tuple[int, int]:
-    """The process's memory after some patrols, and after as many again."""
+    """Return the process's memory after some patrols, and after as many again."""
     with contextlib.closing(Library(directory / "many", embedder=_Themes())) as library:
         memory = Commonplace(library=library)
-        being = _being(memory, 200)
+        being = _create_being(memory, 200)
         sizes = []
         for _ in range(2):
             for _ in range(patrols):
                 patrol.run(memory, being)
-            sizes.append(resident())
+            sizes.append(resident_bytes())
         return sizes[0], sizes[1]
 
 

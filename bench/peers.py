@@ -23,12 +23,12 @@ from typing import Any
 
 from bench import locomo
 from bench.report import Row, Section, milliseconds, say, share
-from bench.server import HERE, node, scratch_directory, talking
+from bench.server import HERE, connected_stdio, node_program, scratch_directory
 from commonplace.embedding.builtin import BuiltIn
 
 TEXTS, QUESTIONS, TOP = 1_000, 200, 10
-MARK = 60  # characters of a text by which it is known again in an answer
-PLACE = Path(os.environ.get("BENCH_PEERS", HERE.parent / "build" / "peers"))
+MARK_CHARS = 60  # characters of a text by which it is known again in an answer
+INSTALL_FOLDER = Path(os.environ.get("BENCH_PEERS", HERE.parent / "build" / "peers"))
 PYTHON = os.environ.get("BENCH_PYTHON", sys.executable)
 """The Python of the others. Its SQLite must load extensions, which mcp-memory-service needs."""
 MODEL = "all-MiniLM-L6-v2"
@@ -50,8 +50,8 @@ class Peer:
 
     @property
     def place(self) -> Path:
-        """Where it is installed."""
-        return PLACE / self.name
+        """The directory in which it is installed."""
+        return INSTALL_FOLDER / self.name
 
 
 PEERS = (
@@ -68,7 +68,8 @@ PEERS = (
         "server-memory",
         ("@modelcontextprotocol/server-memory@2026.8.31",),
         lambda here, _data, _url: [
-            node(), f"{here}/node_modules/@modelcontextprotocol/server-memory/dist/index.js",
+            node_program(),
+            f"{here}/node_modules/@modelcontextprotocol/server-memory/dist/index.js",
         ],
         lambda text, number: (
             "create_entities",
@@ -119,8 +120,8 @@ PEERS = (
 
 
 @contextlib.contextmanager
-def embeddings() -> Iterator[str]:
-    """An OpenAI-compatible endpoint with the English encoder of this package."""
+def serve_embeddings() -> Iterator[str]:
+    """Serve an OpenAI-compatible endpoint with the English encoder; yield its URL."""
     encoder = BuiltIn().english
     encoder.embed(["load it"])
 
@@ -188,11 +189,11 @@ def _resident(pid: int) -> float:
     return sum(size for one, _, size in rows if one in family) / 1e3
 
 
-def _chosen(path: Path) -> tuple[dict[str, str], list[locomo.Question]]:
-    """The first texts of the data by their names, and questions that these answer."""
+def _chosen_texts_and_questions(path: Path) -> tuple[dict[str, str], list[locomo.Question]]:
+    """Return the first texts of the data by their names, and questions that they answer."""
     texts: dict[str, str] = {}
     asked: list[locomo.Question] = []
-    for number, conversation in enumerate(locomo.read(path)):
+    for number, conversation in enumerate(locomo.read_conversations(path)):
         for line in conversation.lines[: TEXTS - len(texts)]:
             texts[f"{number} {line.ref}"] = f"{line.speaker}: {line.text}"
         for question in conversation.questions:
@@ -209,20 +210,20 @@ def _timed(call: Callable[[], Any]) -> tuple[float, Any]:
     return time.perf_counter() - begun, result
 
 
-def _flat(answer: Any) -> str:
-    """All text of an answer on one line, as it was before it was written as JSON."""
+def _flat_text(answer: Any) -> str:
+    """Return all texts of an answer on one line, with nested JSON decoded."""
     if isinstance(answer, str):
         with contextlib.suppress(ValueError):
             inner = json.loads(answer)
             if not isinstance(inner, str):
-                return _flat(inner)
+                return _flat_text(inner)
         return " ".join(answer.split())
     if isinstance(answer, dict):
-        return " ".join(map(_flat, answer.values()))
-    return " ".join(map(_flat, answer)) if isinstance(answer, list) else ""
+        return " ".join(map(_flat_text, answer.values()))
+    return " ".join(map(_flat_text, answer)) if isinstance(answer, list) else ""
 
 
-def measure_one(
+def measure_peer(
     peer: Peer, texts: dict[str, str], asked: Sequence[locomo.Question], url: str
 ) -> list[Row]:
     _install(peer)
@@ -230,7 +231,7 @@ def measure_one(
         command = peer.command(peer.place, data, url)
         variables = peer.variables(data, url)
         begun = time.perf_counter()
-        with talking(command, **variables) as server:
+        with connected_stdio(command, **variables) as server:
             started = time.perf_counter() - begun
             first, _ = _timed(lambda: server.call(*peer.search("warm up")))
             say(f"{peer.name}: storing {len(texts):,} texts")
@@ -247,8 +248,8 @@ def measure_one(
             for question in asked:
                 took, answer = _timed(lambda q=question.text: server.call(*peer.search(q)))  # type: ignore[misc]
                 searching.append(took)
-                told = _flat(answer)
-                marks = [" ".join(texts[each].split())[:MARK] for each in question.evidence]
+                told = _flat_text(answer)
+                marks = [" ".join(texts[each].split())[:MARK_CHARS] for each in question.evidence]
                 found.append(sum(mark in told for mark in marks) / len(marks))
             resident = _resident(server.process.pid)
     values = {
@@ -276,12 +277,12 @@ def measure_one(
 
 
 def measure(path: Path) -> Section:
-    """Every peer that can be installed here, one after the other."""
-    texts, asked = _chosen(path)
+    """Measure every peer that can be installed here, one after the other."""
+    texts, asked = _chosen_texts_and_questions(path)
     rows: list[Row] = []
-    with embeddings() as url:
+    with serve_embeddings() as url:
         for peer in PEERS:
-            measured = measure_one(peer, texts, asked, url)
+            measured = measure_peer(peer, texts, asked, url)
             say("; ".join(f"{row.name} {row.measured}" for row in measured))
             rows += measured
     notes = [

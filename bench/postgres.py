@@ -20,8 +20,8 @@ from typing import TYPE_CHECKING, Any
 
 from bench import locomo, speed
 from bench.corpus import Corpus
-from bench.embedders import Remembering
-from bench.report import CACHE, Row, Section, milliseconds, resident, say
+from bench.embedders import CachedEmbedder
+from bench.report import CACHE, Row, Section, milliseconds, resident_bytes, say
 from commonplace import Commonplace, Library
 from commonplace.dialects.clawbrain.tools import search_memories
 from commonplace.embedding.provider import Embedder, open_embedder
@@ -34,29 +34,29 @@ SIZE = 10_000
 THREADS = 16
 ON_DISK = True
 """Whether the database lies on the disk of /tmp, where a sync takes as long as SQLite's."""
-NOTES = ("the database is on the same machine, on the same disk", speed.READY)
+NOTES = ("the database is on the same machine, on the same disk", speed.READY_MADE_NOTE)
 
 
 @contextlib.contextmanager
 def _database() -> Iterator[tuple[str, PostgresServer]]:
-    """The address of an empty database on a server of its own."""
+    """Start a server with an empty database; yield the URL and the server."""
     sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
     import postgres_engine
     from commonplace.storage.postgres import administration
 
     server = postgres_engine.start(on_disk=ON_DISK)
     try:
-        administration.prepare(server.admin(), "commonplace")
+        administration.set_up(server.admin(), "commonplace")
         yield server.admin().replace("//admin@", "//commonplace@"), server
     finally:
         server.stop()
 
 
 @contextlib.contextmanager
-def _moved(
+def _moved_installation(
     source: Path, embedder: Embedder
 ) -> Iterator[tuple[list[Callable[[], Library]], PostgresServer]]:
-    """How to open an installation as files, and the same rows in a database."""
+    """Move an installation to a database; yield functions that open the files and the database."""
     with (
         _database() as (address, server),
         tempfile.TemporaryDirectory(prefix="commonplace-bench-") as data,
@@ -71,19 +71,22 @@ def _moved(
         yield openers, server
 
 
-def equality(path: Path, *, conversations: int | None = None) -> Section:
+def measure_equality(path: Path, *, conversations: int | None = None) -> Section:
     """Ask both engines every question of LoCoMo; compare ids, order and scores."""
-    data = locomo.read(path)[:conversations]
+    data = locomo.read_conversations(path)[:conversations]
     model = open_embedder("builtin")
     assert model is not None
-    embedder = Remembering(model, CACHE)
+    embedder = CachedEmbedder(model, CACHE)
     with tempfile.TemporaryDirectory(prefix="commonplace-bench-") as folder:
         library = Library(folder, embedder=embedder)
         for conversation in data:
-            locomo.store(library, conversation)
+            locomo.store_conversation(library, conversation)
         library.close()
         asked = different = 0
-        with _moved(Path(folder), embedder) as (openers, _), _opened(openers) as engines:
+        with (
+            _moved_installation(Path(folder), embedder) as (openers, _),
+            _opened_libraries(openers) as engines,
+        ):
             for conversation in data:
                 say(f"both engines answer {conversation.name}")
                 for question in conversation.questions:
@@ -111,34 +114,40 @@ def _answer(library: Library, space: str, question: str) -> list[tuple[str, floa
 
 
 @contextlib.contextmanager
-def _opened(openers: list[Callable[[], Library]]) -> Iterator[list[Library]]:
+def _opened_libraries(openers: list[Callable[[], Library]]) -> Iterator[list[Library]]:
     with contextlib.ExitStack() as stack:
         yield [stack.enter_context(contextlib.closing(opener())) for opener in openers]
 
 
-def times(plan: speed.Plan) -> Section:
+def measure_times(plan: speed.Plan) -> Section:
     """Store and search on both engines in turn, on the same rows."""
     size = min(SIZE, plan.largest)
     corpus = plan.corpus.first(size)
     embedder = speed._embedder(plan.corpus)
     with (
         speed._scratch() as folder,
-        _moved(_copied(speed.store_of(size, corpus), folder), embedder) as (openers, _),
-        _opened(openers) as engines,
+        _moved_installation(_copied_store(speed.store_of(size, corpus), folder), embedder) as (
+            openers,
+            _,
+        ),
+        _opened_libraries(openers) as engines,
     ):
         memories = [Commonplace(library=library) for library in engines]
         for memory in memories:
             memory.recall(corpus.queries[0])
         say(f"both engines store and search, {size:,} memories")
         queries = [query for _ in range(plan.rounds) for query in corpus.queries]
-        recalls = _in_turn(memories, Commonplace.recall, queries)
+        recalls = _seconds_in_turn(memories, Commonplace.recall, queries)
         substrings = {
-            name: _in_turn(memories, _substring, [*islice(cycle(needles), plan.queries)])
+            name: _seconds_in_turn(memories, _substring, [*islice(cycle(needles), plan.queries)])
             for name, needles in speed._needles(corpus).items()
         }
         drafts = [corpus.drafts(at, at + 1) for at in range(plan.writes)]
-        stores = _in_turn(memories, Commonplace.remember_many, drafts)
-        rates = [[_rate(memory, corpus, plan.writes) for memory in memories] for _ in range(3)]
+        stores = _seconds_in_turn(memories, Commonplace.remember_many, drafts)
+        rates = [
+            [_writes_per_second(memory, corpus, plan.writes) for memory in memories]
+            for _ in range(3)
+        ]
     rows = [
         _row("store, p50", [median(each) for each in stores], 2.0),
         _row("recall, p50", [median(each) for each in recalls], 2.0),
@@ -151,14 +160,17 @@ def times(plan: speed.Plan) -> Section:
     return Section(f"PostgreSQL against SQLite, {size:,} memories", rows, NOTES)
 
 
-def large(plan: speed.Plan) -> Section:
+def measure_large_space(plan: speed.Plan) -> Section:
     """The CPU of searching a large space, and of loading its index, with that of the server."""
     size = plan.largest
     corpus = plan.corpus.first(size)
     embedder = speed._embedder(plan.corpus)
     with (
         speed._scratch() as folder,
-        _moved(_copied(speed.store_of(size, corpus), folder), embedder) as (openers, server),
+        _moved_installation(_copied_store(speed.store_of(size, corpus), folder), embedder) as (
+            openers,
+            server,
+        ),
     ):
         say(f"both engines search {size:,} memories")
         cold: list[list[float]] = [[], []]
@@ -166,15 +178,17 @@ def large(plan: speed.Plan) -> Section:
             for opener, taken in zip(openers, cold, strict=True):
                 with contextlib.closing(opener()) as library:
                     memory = Commonplace(library=library)
-                    taken.append(_cpu(server, partial(memory.recall, corpus.queries[number])))
+                    taken.append(
+                        _cpu_seconds(server, partial(memory.recall, corpus.queries[number]))
+                    )
         warm: list[list[float]] = [[], []]
-        with _opened(openers) as engines:
+        with _opened_libraries(openers) as engines:
             for library in engines:
                 Commonplace(library=library).recall(corpus.queries[0])
             for _ in range(plan.rounds):
                 for library, taken in zip(engines, warm, strict=True):
                     act = partial(_ask, Commonplace(library=library), corpus.queries)
-                    taken.append(_cpu(server, act) / len(corpus.queries))
+                    taken.append(_cpu_seconds(server, act) / len(corpus.queries))
     return Section(
         f"PostgreSQL against SQLite, {size:,} memories",
         [
@@ -185,7 +199,7 @@ def large(plan: speed.Plan) -> Section:
     )
 
 
-def spaces(plan: speed.Plan) -> Section:
+def measure_spaces(plan: speed.Plan) -> Section:
     """Recall in turn over many spaces of one database, against one that is warm."""
     names = [f"space-{number}" for number in range(plan.spaces)]
     corpus = plan.corpus
@@ -202,17 +216,17 @@ def spaces(plan: speed.Plan) -> Section:
                 memory = Commonplace(space=name, library=library)
                 speed._fill(memory, corpus, start, min(start + plan.per_space, len(corpus)))
                 library.drop(name)
-        before = resident()
+        before = resident_bytes()
         with contextlib.closing(opener()) as library:
             memories = [Commonplace(space=name, library=library) for name in names]
             say(f"recall in turn over {len(names):,} spaces")
-            cold = _over(memories, corpus.queries)
-            held = resident() - before
+            cold = _recall_seconds(memories, corpus.queries)
+            held = resident_bytes() - before
             lone = [memories[-1]] * 200
-            alone = _over(lone, corpus.queries)
+            alone = _recall_seconds(lone, corpus.queries)
             few = memories[-plan.warm_spaces :]
-            again = _over(few * 5, corpus.queries)[len(few) :]
-            every = _over(memories, corpus.queries)
+            again = _recall_seconds(few * 5, corpus.queries)[len(few) :]
+            every = _recall_seconds(memories, corpus.queries)
     floor = median(alone)
     rows = [
         Row(
@@ -238,8 +252,8 @@ def spaces(plan: speed.Plan) -> Section:
     return Section("PostgreSQL, recall in turn over many spaces", rows, NOTES)
 
 
-def _copied(source: Path, folder: Path) -> Path:
-    """A copy of a store that is kept between runs, so that it stays as it is."""
+def _copied_store(source: Path, folder: Path) -> Path:
+    """Copy a store that is kept between runs, so that it stays unchanged."""
     return Path(shutil.copytree(source, folder / "store"))
 
 
@@ -252,16 +266,16 @@ def _ask(memory: Commonplace, queries: Sequence[str]) -> None:
         memory.recall(query, minimum=0)
 
 
-def _over(memories: list[Commonplace], queries: Sequence[str]) -> list[float]:
-    """The seconds of one recall in each space, one after the other."""
+def _recall_seconds(memories: list[Commonplace], queries: Sequence[str]) -> list[float]:
+    """Return the seconds of one recall in each space, one after the other."""
     return [
         speed._timed(partial(memory.recall, query))
         for memory, query in zip(memories, cycle(queries), strict=False)
     ]
 
 
-def _rate(memory: Commonplace, corpus: Corpus, count: int) -> float:
-    """Writes per second of many threads."""
+def _writes_per_second(memory: Commonplace, corpus: Corpus, count: int) -> float:
+    """Return how many writes per second many threads make."""
     drafts = [corpus.drafts(at, at + 1) for at in range(count)]
     with ThreadPoolExecutor(THREADS) as pool:
         begun = time.perf_counter()
@@ -270,10 +284,10 @@ def _rate(memory: Commonplace, corpus: Corpus, count: int) -> float:
         return count / (time.perf_counter() - begun)
 
 
-def _in_turn(
+def _seconds_in_turn(
     memories: list[Commonplace], act: Callable[[Commonplace, Any], object], given: list[Any]
 ) -> list[list[float]]:
-    """The seconds of each act, on one engine after the other."""
+    """Return the seconds of each call on each engine, called in turn."""
     taken: list[list[float]] = [[], []]
     for each in given:
         for memory, seconds in zip(memories, taken, strict=True):
@@ -281,7 +295,7 @@ def _in_turn(
     return taken
 
 
-def _cpu(server: PostgresServer, act: Callable[[], object]) -> float:
+def _cpu_seconds(server: PostgresServer, act: Callable[[], object]) -> float:
     begun = time.process_time() + server.cpu()
     act()
     return time.process_time() + server.cpu() - begun
@@ -314,4 +328,8 @@ def _rates_row(measured: list[float]) -> Row:
     )
 
 
-PARTS = {"postgres": times, "postgres-large": large, "postgres-spaces": spaces}
+PARTS = {
+    "postgres": measure_times,
+    "postgres-large": measure_large_space,
+    "postgres-spaces": measure_spaces,
+}

@@ -14,17 +14,17 @@ from pathlib import Path
 from typing import Any
 
 
-def cpu_of(work: Callable[[], object]) -> float:
-    """Seconds of CPU of this process, all threads."""
+def cpu_seconds(work: Callable[[], object]) -> float:
+    """Return the seconds of CPU that a function takes in this process, all threads."""
     begun = time.process_time()
     work()
     return time.process_time() - begun
 
 
 def prepare(data: Path, given: dict[str, Any]) -> list[str]:
-    """Store the texts with their vectors; their ids.
+    """Store the texts with their vectors; return their ids.
 
-    What is embedded in the background would be counted as CPU of the recalls otherwise.
+    The vectors are awaited: otherwise embedding in the background would count as CPU of recalls.
     """
     from commonplace import Commonplace, Draft
 
@@ -36,14 +36,14 @@ def prepare(data: Path, given: dict[str, Any]) -> list[str]:
 
 
 def waiting_for_vectors(memory: Any) -> bool:
-    """Whether memories are still to be embedded; old trees embed all before they return."""
+    """Return whether memories wait for vectors; old trees embed before a call returns."""
     return hasattr(memory, "backlog") and memory.backlog()[0] > 0
 
 
 def measure(data: Path, scratch: Path, given: dict[str, Any]) -> dict[str, float]:
-    """CPU seconds of each thing, for one call where there are many."""
+    """Return the CPU seconds of each operation; for repeated ones, of one call."""
     texts, queries, ids = given["texts"], given["queries"], given["ids"]
-    took = {"import": cpu_of(lambda: __import__("commonplace").Commonplace)}
+    took = {"import": cpu_seconds(lambda: __import__("commonplace").Commonplace)}
     from commonplace import Commonplace, Draft
 
     def opened() -> Commonplace:
@@ -51,19 +51,21 @@ def measure(data: Path, scratch: Path, given: dict[str, Any]) -> dict[str, float
         memory.get(ids[0])
         return memory
 
-    took["open"] = cpu_of(lambda: opened().close())
+    took["open"] = cpu_seconds(lambda: opened().close())
     with Commonplace(data) as memory:
-        took["first recall"] = cpu_of(lambda: memory.recall(queries[0]))
+        took["first recall"] = cpu_seconds(lambda: memory.recall(queries[0]))
         for query in queries:  # their vectors are cached from here on
             memory.recall(query)
-        took["recall"] = cpu_of(lambda: [memory.recall(q) for q in queries * 3]) / len(queries) / 3
-        took["get"] = cpu_of(lambda: [memory.get(one) for one in ids]) / len(ids)
+        took["recall"] = (
+            cpu_seconds(lambda: [memory.recall(q) for q in queries * 3]) / len(queries) / 3
+        )
+        took["get"] = cpu_seconds(lambda: [memory.get(one) for one in ids]) / len(ids)
     with Commonplace(scratch / "one", embedding="none") as memory:
         some = texts[: max(len(texts) // 5, 1)]
-        took["remember"] = cpu_of(lambda: [memory.remember(text) for text in some]) / len(some)
+        took["remember"] = cpu_seconds(lambda: [memory.remember(text) for text in some]) / len(some)
     with Commonplace(scratch / "many", embedding="none") as memory:
         drafts = [Draft(text=text) for text in texts]
-        took["remember_many"] = cpu_of(lambda: memory.remember_many(drafts)) / len(texts)
+        took["remember_many"] = cpu_seconds(lambda: memory.remember_many(drafts)) / len(texts)
     return took
 
 

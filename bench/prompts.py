@@ -17,7 +17,15 @@ from pathlib import Path
 
 from bench import locomo, longmemeval, report, speed
 from bench.report import Row, Section, milliseconds
-from bench.server import OURS, background, cpu, cpu_of, scratch_directory, server_pid, talking
+from bench.server import (
+    OURS,
+    background_variables,
+    connected_stdio,
+    cpu_seconds,
+    cpu_seconds_of_pid,
+    scratch_directory,
+    server_pid,
+)
 from commonplace import Library
 from commonplace.embedding.provider import open_embedder
 
@@ -27,24 +35,29 @@ CONVERSATIONS = 5
 BYTES = 1_536
 
 
-def prompts_of(path: Path, many: int) -> list[str]:
-    """What users wrote, each text once."""
-    said = (line for chat in longmemeval.read(path) for lines in chat.sessions for line in lines)
+def read_prompts(path: Path, many: int) -> list[str]:
+    """Return the texts that users wrote, each once."""
+    said = (
+        line for chat in longmemeval.read_chats(path) for lines in chat.sessions for line in lines
+    )
     written = dict.fromkeys(line.text for line in said if line.speaker == "user")
     return list(itertools.islice(written, many))
 
 
-def added(path: Path, talks: Path) -> Section:
-    """What prompts are given by memories of other people's conversations."""
+def measure_additions(path: Path, talks: Path) -> Section:
+    """Measure how much the hook adds to prompts that no stored conversation is about."""
     sizes: list[int] = []
-    prompts = prompts_of(path, PROMPTS)
+    prompts = read_prompts(path, PROMPTS)
     with scratch_directory() as scratch:
-        for number, conversation in enumerate(locomo.read(talks)[:CONVERSATIONS]):
+        for number, conversation in enumerate(locomo.read_conversations(talks)[:CONVERSATIONS]):
             data = scratch / conversation.name
             with closing(Library(data, embedder=open_embedder("builtin"))) as library:
-                name = locomo.store(library, conversation).name
+                name = locomo.store_conversation(library, conversation).name
             command = [*OURS, "mcp", "--data", str(data), "--space", name]
-            with background(data) as variables, talking(command, **variables) as client:
+            with (
+                background_variables(data) as variables,
+                connected_stdio(command, **variables) as client,
+            ):
                 for prompt in prompts[number::CONVERSATIONS]:
                     event = {"event": "UserPromptSubmit", "session": "s", "cwd": str(scratch)}
                     found = client.call("hook", {**event, "prompt": prompt})
@@ -66,24 +79,27 @@ def added(path: Path, talks: Path) -> Section:
 
 def measure(path: Path) -> Section:
     """Time and CPU of a prompt's hook, with recall."""
-    prompts = prompts_of(path, PROMPTS + WARMING)
+    prompts = read_prompts(path, PROMPTS + WARMING)
     with scratch_directory() as scratch:
         data = scratch / "data"
         shutil.copytree(speed.store_of(MEMORIES, speed.Plan().corpus.first(MEMORIES)), data)
         command = [*OURS, "mcp", "--data", str(data)]
-        with background(data) as variables, talking(command, **variables) as client:
+        with (
+            background_variables(data) as variables,
+            connected_stdio(command, **variables) as client,
+        ):
             client.call("recall", {"query": "warm"})
             pid = server_pid(data)
             taken, given = [], 0
             for number, prompt in enumerate(prompts):
                 if number == WARMING:
-                    before = cpu_of(pid) + cpu(client.process)
+                    before = cpu_seconds_of_pid(pid) + cpu_seconds(client.process)
                 event = {"event": "UserPromptSubmit", "session": "s", "cwd": str(scratch)}
                 begun = time.perf_counter()
                 found = client.call("hook", {**event, "prompt": prompt})
                 taken.append(time.perf_counter() - begun)
                 given += bool(found["content"][0]["text"])
-            used = (cpu_of(pid) + cpu(client.process) - before) / PROMPTS
+            used = (cpu_seconds_of_pid(pid) + cpu_seconds(client.process) - before) / PROMPTS
     taken = taken[WARMING:]
     middle, late = statistics.median(taken), statistics.quantiles(taken, n=20)[-1]
     rows = [
@@ -108,5 +124,5 @@ if __name__ == "__main__":
     given = [Path(each) for each in sys.argv[1:]]
     sections = [measure(given[0])]
     if given[1:]:
-        sections.append(added(given[0], given[1]))
-    print(report.table(sections))
+        sections.append(measure_additions(given[0], given[1]))
+    print(report.format_table(sections))

@@ -60,7 +60,7 @@ def share(value: float) -> str:
     return f"{value:.3f}"
 
 
-def resident() -> int:
+def resident_bytes() -> int:
     """Bytes of memory this process holds now, or the most it has held where the system hides it."""
     try:
         pages = int(Path("/proc/self/statm").read_text().split()[1])
@@ -69,7 +69,7 @@ def resident() -> int:
     return pages * os.sysconf("SC_PAGE_SIZE")
 
 
-def table(sections: Iterable[Section]) -> str:
+def format_table(sections: Iterable[Section]) -> str:
     """The sections as one table of aligned columns."""
     sections = list(sections)
     lines = [_cells(row) for section in sections for row in section.rows]
@@ -96,7 +96,7 @@ def _line(cells: Sequence[str], widths: Sequence[int]) -> str:
     return "  ".join([first, *rest])
 
 
-def machine() -> dict[str, Any]:
+def machine_facts() -> dict[str, Any]:
     """What the figures depend on beside the code."""
     import apsw
 
@@ -141,5 +141,5 @@ def _processor() -> str:
 def write_json(path: Path, sections: Iterable[Section]) -> None:
     """The run as JSON."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    run = {"machine": machine(), "sections": [asdict(section) for section in sections]}
+    run = {"machine": machine_facts(), "sections": [asdict(section) for section in sections]}
     path.write_text(json.dumps(run, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")

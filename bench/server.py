@@ -34,7 +34,7 @@ STARTS = 9
 LOOKS = 100
 BLOCK = 20  # stores of one side before the other's turn
 # What a call may take of the other memory server's, by memories stored.
-BESIDE = {
+TARGETS_BESIDE = {
     1_000: {"store": 0.7, "recall, query asked before": 0.7, "recall, new query": 1.5},
     5_000: {"store": 0.2, "recall, query asked before": 0.35, "recall, new query": 0.8},
 }
@@ -58,7 +58,7 @@ def environment(**more: str) -> dict[str, str]:
     return {**kept, **more}
 
 
-def cpu(process: subprocess.Popen[Any]) -> float:
+def cpu_seconds(process: subprocess.Popen[Any]) -> float:
     """Seconds of CPU that a running process has used, all threads and none of its children."""
     if sys.platform == "linux":  # MAKE_PROCESS_CPUCLOCK of the kernel: nanoseconds, not ticks
         return time.clock_gettime((~process.pid << 3) | 2)
@@ -72,7 +72,7 @@ def cpu(process: subprocess.Popen[Any]) -> float:
 
 
 @contextlib.contextmanager
-def _started(command: Sequence[str], **options: Any) -> Iterator[subprocess.Popen[str]]:
+def _running(command: Sequence[str], **options: Any) -> Iterator[subprocess.Popen[str]]:
     with subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, **options
     ) as process:
@@ -109,12 +109,12 @@ class _Http:
     def __init__(self, process: subprocess.Popen[str], path: str) -> None:
         self.process = process
         self._path = path
-        self.where = _where(process.stdout)
+        self.where = _printed_address(process.stdout)
         self._connection = http.client.HTTPConnection(self.where, timeout=60)
         self._numbers = itertools.count(1)
 
     def call(self, tool: str, arguments: dict[str, Any], version: str) -> dict[str, Any]:
-        """One `tools/call`, as a client of that protocol version sends it."""
+        """Send one `tools/call` as a client of that protocol version; return its result."""
         params: dict[str, Any] = {"name": tool, "arguments": arguments}
         headers = {
             "content-type": "application/json",
@@ -141,7 +141,7 @@ class _Http:
         self._connection.close()
 
 
-def _where(told: IO[str] | None) -> str:
+def _printed_address(told: IO[str] | None) -> str:
     for line in told or ():
         if found := _ADDRESS.search(line):
             return found[1]
@@ -157,23 +157,23 @@ def _result(body: str | bytes) -> dict[str, Any]:
 
 
 @contextlib.contextmanager
-def serving(command: Sequence[str], path: str, **variables: str) -> Iterator[_Http]:
+def connected_http(command: Sequence[str], path: str, **variables: str) -> Iterator[_Http]:
     with (
-        _started(command, env=environment(**variables)) as process,
+        _running(command, env=environment(**variables)) as process,
         contextlib.closing(_Http(process, path)) as server,
     ):
         yield server
 
 
-def per_call(server: _Http, calls: Sequence[Callable[[], object]]) -> float:
-    """Seconds of the server's CPU for one of the calls."""
-    before = cpu(server.process)
+def cpu_per_call(server: _Http, calls: Sequence[Callable[[], object]]) -> float:
+    """Return the server's CPU seconds for one of the calls."""
+    before = cpu_seconds(server.process)
     for call in calls:
         call()
-    return (cpu(server.process) - before) / len(calls)
+    return (cpu_seconds(server.process) - before) / len(calls)
 
 
-def over_http(plan: speed.Plan) -> Section:
+def measure_http(plan: speed.Plan) -> Section:
     """CPU of the server process for one call, beside a bare echo tool in the same minutes."""
     size = min(SIZE, plan.largest)
     corpus = plan.corpus.first(size)
@@ -187,8 +187,8 @@ def over_http(plan: speed.Plan) -> Section:
         unlimited = {"COMMONPLACE_RATE": "1000000", "COMMONPLACE_BURST": "1000000"}
         ours_command = [*OURS, "serve", "--data", str(data), "--port", "0"]
         with (
-            serving([*ECHO, "http"], "/mcp") as echo,
-            serving(ours_command, "/mcp/commonplace", **unlimited) as ours,
+            connected_http([*ECHO, "http"], "/mcp") as echo,
+            connected_http(ours_command, "/mcp/commonplace", **unlimited) as ours,
         ):
             say(f"warming {count} queries over {size:,} memories")
             queries: list[Any] = [{"query": q, "minimum": 0} for q in corpus.queries[:count]]
@@ -209,7 +209,7 @@ def over_http(plan: speed.Plan) -> Section:
                     for kind, (server, tool, arguments) in kinds.items():
                         given = itertools.islice(itertools.cycle(arguments), calls)
                         asked = [partial(server.call, tool, each, version) for each in given]
-                        taken[kind].append(per_call(server, asked))
+                        taken[kind].append(cpu_per_call(server, asked))
                 rows += _http_rows(version, size, {k: v[1:] for k, v in taken.items()})
     notes = [
         "CPU of the server process; both servers run at the same time, rounds in turn, medians",
@@ -279,9 +279,9 @@ class _Stdio:
 
 
 @contextlib.contextmanager
-def talking(command: Sequence[str], **variables: str) -> Iterator[_Stdio]:
+def connected_stdio(command: Sequence[str], **variables: str) -> Iterator[_Stdio]:
     pipes = {"stdin": subprocess.PIPE, "env": environment(**variables)}
-    with _started(command, **pipes) as process:
+    with _running(command, **pipes) as process:
         try:
             yield _Stdio(process)
         finally:
@@ -289,8 +289,8 @@ def talking(command: Sequence[str], **variables: str) -> Iterator[_Stdio]:
 
 
 @contextlib.contextmanager
-def background(data: Path) -> Iterator[dict[str, str]]:
-    """The environment for clients of a data directory; their server is stopped at the end."""
+def background_variables(data: Path) -> Iterator[dict[str, str]]:
+    """Yield the environment for clients of a data directory; stop their server at the end."""
     with tempfile.TemporaryDirectory(prefix="cp-") as folder:
         before = os.environ.get("XDG_RUNTIME_DIR")
         os.environ["XDG_RUNTIME_DIR"] = folder
@@ -311,21 +311,21 @@ def server_pid(data: Path) -> int:
     return int(answer["pid"])
 
 
-def cpu_of(pid: int) -> float:
+def cpu_seconds_of_pid(pid: int) -> float:
     """Seconds of CPU that a process has used."""
     return time.clock_gettime((~pid << 3) | 2)
 
 
-def first_answer(
+def cpu_to_first_answer(
     command: Sequence[str], tool: str, arguments: dict[str, Any], **variables: str
 ) -> float:
-    """CPU of a fresh process until its first tool call was answered."""
-    with talking(command, **variables) as server:
+    """Return the CPU seconds of a new process until its first tool call is answered."""
+    with connected_stdio(command, **variables) as server:
         server.call(tool, arguments)
-        return cpu(server.process)
+        return cpu_seconds(server.process)
 
 
-def cold(plan: speed.Plan) -> Section:
+def measure_cold_start(plan: speed.Plan) -> Section:
     """A client starts the server and calls one tool that needs no embedding."""
     starts = max(STARTS if plan.rounds > 2 else 3, 1)
     with scratch_directory() as scratch:
@@ -336,8 +336,8 @@ def cold(plan: speed.Plan) -> Section:
         mine, bare = [], []
         for number in range(starts + 1):  # the first compiles what is not compiled yet
             say(f"cold start {number} of {starts}")
-            bare.append(first_answer([*ECHO, "stdio"], "echo", {"text": identity}))
-            mine.append(first_answer(command, "read", {"id": identity}))
+            bare.append(cpu_to_first_answer([*ECHO, "stdio"], "echo", {"text": identity}))
+            mine.append(cpu_to_first_answer(command, "read", {"id": identity}))
     ratio = statistics.median(m / b for m, b in zip(mine[1:], bare[1:], strict=True))
     middle, floor = statistics.median(mine[1:]), statistics.median(bare[1:])
     row = Row(
@@ -357,14 +357,14 @@ def cold(plan: speed.Plan) -> Section:
 
 
 @contextlib.contextmanager
-def _ours(scratch: Path, texts: Sequence[str]) -> Iterator[_Stdio]:
-    """Our pipe and its server with the built-in model, over a space that is full and embedded."""
+def _our_server(scratch: Path, texts: Sequence[str]) -> Iterator[_Stdio]:
+    """Run our pipe and its server with the built-in model, over a filled and embedded space."""
     data = scratch / "ours"
     with Commonplace(data, embedding="builtin") as memory:
         memory.remember_many([Draft(text=text) for text in texts])
-        engine_call(memory, upkeep.settle)
+        engine_call(memory, upkeep.embed_all)
     command = [*OURS, "mcp", "--data", str(data), "--embedding", "builtin"]
-    with background(data) as variables, talking(command, **variables) as server:
+    with background_variables(data) as variables, connected_stdio(command, **variables) as server:
         server.call("recall", {"query": "warm"})
         yield server
 
@@ -374,21 +374,23 @@ def _entity(name: str, text: str) -> dict[str, Any]:
 
 
 @contextlib.contextmanager
-def _theirs(scratch: Path, texts: Sequence[str]) -> Iterator[_Stdio]:
+def _their_server(scratch: Path, texts: Sequence[str]) -> Iterator[_Stdio]:
     file = scratch / "memory.jsonl"
     lines = [
         json.dumps({"type": "entity", **_entity(f"memory {number}", text)})
         for number, text in enumerate(texts)
     ]
     file.write_text("\n".join(lines))
-    with talking([node(), str(OTHER)], MEMORY_FILE_PATH=str(file)) as server:
+    with connected_stdio([node_program(), str(OTHER)], MEMORY_FILE_PATH=str(file)) as server:
         yield server
 
 
-def _beside_at(
+def _medians_beside(
     scratch: Path, texts: Sequence[str], more: Sequence[str]
 ) -> tuple[dict[str, float], dict[str, float]]:
-    """Medians of one call of each kind, ours and theirs, called in turn over the same texts.
+    """Return the medians of one call of each kind, ours and theirs, over the same texts.
+
+    The two servers are called in turn.
 
     Stores take turns in blocks, after a sync of the disk: a sync of ours would otherwise also wait
     for the file that theirs has just rewritten and left in the cache of the system.
@@ -402,7 +404,7 @@ def _beside_at(
         answer = server.call("recall", {"query": query, "minimum": 0})
         assert answer["structuredContent"]["memories"]
 
-    with _ours(scratch, texts) as ours, _theirs(scratch, texts) as theirs:
+    with _our_server(scratch, texts) as ours, _their_server(scratch, texts) as theirs:
         for start in range(0, len(more), BLOCK):
             block = more[start : start + BLOCK]
             os.sync()
@@ -426,26 +428,26 @@ def _beside_at(
     return mine, other
 
 
-def node() -> str:
+def node_program() -> str:
     machine = {"x86_64": "x64", "aarch64": "arm64"}.get(platform.machine(), "")
     there = PACKAGES / f"node-{sys.platform}-{machine}" / "bin" / "node"
     return str(there) if there.exists() else "node"
 
 
-def beside(plan: speed.Plan) -> Section:
+def measure_beside(plan: speed.Plan) -> Section:
     """The same calls to the official memory server and to ours, in turn."""
     title = "Beside @modelcontextprotocol/server-memory, over stdio, with the model"
     if not OTHER.exists():
         say("the other memory server is left out: make tests/clients/node_modules/.installed")
         return Section(title, [], ["left out: its npm package is not installed"])
     rows = []
-    for size, targets in BESIDE.items():
+    for size, targets in TARGETS_BESIDE.items():
         if size + LOOKS > plan.largest:
             continue
         say(f"calls beside the other memory server, {size:,} memories in each")
         with scratch_directory() as scratch:
             texts = plan.corpus.texts
-            mine, other = _beside_at(scratch, texts[:size], texts[size : size + LOOKS])
+            mine, other = _medians_beside(scratch, texts[:size], texts[size : size + LOOKS])
         for what, target in targets.items():
             theirs = other[what.split(",")[0]]
             rows.append(
@@ -477,7 +479,7 @@ def beside(plan: speed.Plan) -> Section:
 
 
 PARTS: dict[str, Callable[[speed.Plan], Section]] = {
-    "server-http": over_http,
-    "server-cold": cold,
-    "server-beside": beside,
+    "server-http": measure_http,
+    "server-cold": measure_cold_start,
+    "server-beside": measure_beside,
 }

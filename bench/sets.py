@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from bench import locomo, longmemeval, meaning
-from bench.embedders import Remembering
+from bench.embedders import CachedEmbedder
 from bench.report import CACHE, say
 from commonplace import Commonplace, Draft, Library, Line
 from commonplace.embedding.provider import open_embedder
@@ -27,8 +27,8 @@ SEED = 20_261_117
 PAIRS_IN_A_SPACE = 20
 DISTRACTORS = 100
 DATED_AT = "2026-06-20T12:00Z"
-UPDATES = ("value", "update", "negation")
-KEPT = ("addition", "other", "aspect")
+WITH_UPDATE = ("value", "update", "negation")
+WITHOUT_UPDATE = ("addition", "other", "aspect")
 
 
 @dataclass(frozen=True)
@@ -43,11 +43,11 @@ class Pair:
     @property
     def replaces(self) -> bool:
         """Whether the newer statement makes the older one outdated."""
-        return self.kind in UPDATES
+        return self.kind in WITH_UPDATE
 
 
 @dataclass(frozen=True)
-class Asked:
+class AskedQuestion:
     """A question that is asked of a space, with the refs or texts that answer it."""
 
     set: str
@@ -59,7 +59,7 @@ class Asked:
     """When it is asked; now if None."""
 
 
-def cache() -> Path:
+def cache_folder() -> Path:
     """Where embeddings and filled stores are kept between runs."""
     return Path(os.environ.get("COMMONPLACE_BENCH_CACHE") or CACHE)
 
@@ -73,8 +73,8 @@ def open_library() -> Library:
     """A library that stays on disk between runs, with the built-in model behind a cache."""
     model = open_embedder("builtin")
     assert model is not None
-    directory = cache() / f"stores-{model.weights[:12]}-{ANALYSIS_VERSION}"
-    return Library(directory, embedder=Remembering(model, cache()))
+    directory = cache_folder() / f"stores-{model.weights[:12]}-{ANALYSIS_VERSION}"
+    return Library(directory, embedder=CachedEmbedder(model, cache_folder()))
 
 
 def pairs() -> list[Pair]:
@@ -84,7 +84,7 @@ def pairs() -> list[Pair]:
 
 
 def _space(library: Library, name: str) -> tuple[Commonplace, bool]:
-    """A space, and whether it has still to be filled."""
+    """Return a space, and whether it must still be filled."""
     memory = Commonplace(space=name, library=library)
     return memory, not memory.browse(limit=1)[1]
 
@@ -92,7 +92,7 @@ def _space(library: Library, name: str) -> tuple[Commonplace, bool]:
 def _fill(memory: Commonplace, texts: Sequence[str]) -> None:
     say(f"storing {memory.name}")
     memory.remember_many([Draft(text=text) for text in texts])
-    engine_call(memory, upkeep.settle)
+    engine_call(memory, upkeep.embed_all)
 
 
 def updates(library: Library) -> Iterator[tuple[Pair, Commonplace, int]]:
@@ -111,7 +111,7 @@ def updates(library: Library) -> Iterator[tuple[Pair, Commonplace, int]]:
             yield pair, memory, half_of(pair.old + pair.new)
 
 
-def beliefs(library: Library) -> Iterator[Asked]:
+def beliefs(library: Library) -> Iterator[AskedQuestion]:
     """Short beliefs; each question wants an exact set of them, which may be empty."""
     rows = [line.split("|") for line in (HERE / "beliefs.txt").read_text("utf-8").splitlines()]
     texts = {name: text for kind, name, text in rows if kind == "belief"}
@@ -121,10 +121,10 @@ def beliefs(library: Library) -> Iterator[Asked]:
     for kind, question, names in rows:
         if kind == "question":
             wanted = tuple(texts[name] for name in names.split(",") if name)
-            yield Asked("beliefs", memory, question, wanted, half_of(question))
+            yield AskedQuestion("beliefs", memory, question, wanted, half_of(question))
 
 
-def instructions(library: Library) -> Iterator[Asked]:
+def instructions(library: Library) -> Iterator[AskedQuestion]:
     """Standing instructions among other statements; each question brings up one's topic."""
     lines = (HERE / "instructions.txt").read_text("utf-8").splitlines()
     rows = [line.split("|") for line in lines]
@@ -136,10 +136,10 @@ def instructions(library: Library) -> Iterator[Asked]:
         chance.shuffle(texts)
         _fill(memory, list(dict.fromkeys(texts)))
     for text, question in rows:
-        yield Asked("instructions", memory, question, (text,), half_of(question))
+        yield AskedQuestion("instructions", memory, question, (text,), half_of(question))
 
 
-def chats(library: Library) -> Iterator[Asked]:
+def chats(library: Library) -> Iterator[AskedQuestion]:
     """Short lines of a user between long answers; each question wants one line of the user."""
     text = (HERE / "chats.txt").read_text("utf-8")
     sessions = [part.splitlines() for part in text.strip().split("\n\n")]
@@ -152,26 +152,28 @@ def chats(library: Library) -> Iterator[Asked]:
             day = f"2026-0{1 + number // 28}-{1 + number % 28:02}T10:00:00Z"
             said.append(Line(speaker=speaker, text=words, at=day, session=f"chat {number}"))
             if question:
-                asked.append(Asked("chats", memory, question, (words,), half_of(str(number))))
+                asked.append(
+                    AskedQuestion("chats", memory, question, (words,), half_of(str(number)))
+                )
         if empty:
             memory.conversations.add("chats", *said)
     if empty:
-        engine_call(memory, upkeep.settle)
+        engine_call(memory, upkeep.embed_all)
     yield from asked
 
 
-def meant(library: Library) -> Iterator[Asked]:
+def meanings(library: Library) -> Iterator[AskedQuestion]:
     """Questions and statements without a common word, among two kinds of distractors."""
     for number in range(2):
         memory, empty = _space(library, f"meaning-{number}")
         if empty:
             say("storing the pairs without a common word")
-            meaning.store(library)
+            meaning.store_statements(library)
         for question, answer in meaning.pairs():
-            yield Asked("meaning", memory, question, (answer,), half_of(question))
+            yield AskedQuestion("meaning", memory, question, (answer,), half_of(question))
 
 
-def dated(library: Library) -> Iterator[Asked]:
+def dated(library: Library) -> Iterator[AskedQuestion]:
     """What happened when; each question names the time of one statement, seen from DATED_AT."""
     rows = [line.split("|") for line in (HERE / "dated.txt").read_text("utf-8").splitlines()]
     memory, empty = _space(library, "dated")
@@ -179,19 +181,19 @@ def dated(library: Library) -> Iterator[Asked]:
         memory.remember_many(
             [Draft(text=text, occurred_at=f"{day}T12:00Z") for day, text, _ in rows]
         )
-        engine_call(memory, upkeep.settle)
+        engine_call(memory, upkeep.embed_all)
     for _, text, question in rows:
         if question:
-            yield Asked("dated", memory, question, (text,), half_of(question), DATED_AT)
+            yield AskedQuestion("dated", memory, question, (text,), half_of(question), DATED_AT)
 
 
 def talks(library: Library, path: Path) -> Iterator[tuple[locomo.Conversation, Commonplace, int]]:
     """The conversations of LoCoMo."""
-    for talk in locomo.read(path):
+    for talk in locomo.read_conversations(path):
         memory, empty = _space(library, talk.name.lower())
         if empty:
             say(f"storing {talk.name}")
-            memory = locomo.store(library, talk)
+            memory = locomo.store_conversation(library, talk)
         yield talk, memory, half_of(talk.name)
 
 
@@ -199,27 +201,29 @@ def long_chats(
     library: Library, path: Path, only: Sequence[str] | None = None
 ) -> Iterator[tuple[longmemeval.Chat, Commonplace]]:
     """The questions of LongMemEval-S, each with its sessions."""
-    for chat in longmemeval.read(path):
+    for chat in longmemeval.read_chats(path):
         if only is not None and chat.name not in only:
             continue
         memory, empty = _space(library, longmemeval.space_name(chat))
         if empty:
             say(f"storing {chat.name}")
-            memory = longmemeval.store(library, chat)
+            memory = longmemeval.store_chat(library, chat)
         yield chat, memory
 
 
-def unrelated(library: Library, others: Sequence[Commonplace]) -> Iterator[Asked]:
+def unrelated(library: Library, others: Sequence[Commonplace]) -> Iterator[AskedQuestion]:
     """Questions about things that no set holds, asked of some spaces of every set."""
     questions = [line for line in (HERE / "unrelated.txt").read_text("utf-8").splitlines() if line]
-    own = [next(iter(some(library))).memory for some in (beliefs, chats, meant)]
+    own = [next(iter(some(library))).memory for some in (beliefs, chats, meanings)]
     own += [memory for _, memory, _ in list(updates(library))[:: 3 * PAIRS_IN_A_SPACE]]
     for memory in [*own, *others]:
         for question in questions:
-            yield Asked(f"unrelated to {memory.name}", memory, question, (), half_of(question))
+            yield AskedQuestion(
+                f"unrelated to {memory.name}", memory, question, (), half_of(question)
+            )
 
 
-def only() -> list[str] | None:
+def chosen_questions() -> list[str] | None:
     """The questions of LongMemEval-S to ask, if COMMONPLACE_BENCH_ONLY names a file with some."""
     named = os.environ.get("COMMONPLACE_BENCH_ONLY")
     return Path(named).read_text("utf-8").split() if named else None

@@ -26,7 +26,7 @@ TITLE = f"Durable store, each sync made {SYNC_MICROSECONDS / 1000:g} ms longer"
 
 
 def measure(plan: Plan) -> Section:
-    """The rows of `durable_store`, measured in a process whose syncs are slow."""
+    """The rows of `measure_durable_store`, measured in a process whose syncs are slow."""
     compiler = shutil.which("cc")
     if compiler is None or not sys.platform.startswith("linux"):
         return Section(TITLE, [], ["left out: it needs Linux and a C compiler (cc)"])
@@ -52,7 +52,7 @@ def measure(plan: Plan) -> Section:
 def main(given: str) -> int:
     """Measure the plan that is given as JSON, and print what was found as JSON."""
     asked = json.loads(given)
-    section = speed.durable_store(Plan(**{**asked, "sizes": tuple(asked["sizes"])}))
+    section = speed.measure_durable_store(Plan(**{**asked, "sizes": tuple(asked["sizes"])}))
     print(json.dumps(asdict(section)))
     return 0
 

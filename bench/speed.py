@@ -28,19 +28,27 @@ import commonplace
 from bench import corpus as corpora
 from bench import embedders, floors, knowledge, patrol
 from bench.corpus import Corpus
-from bench.embedders import DIMENSIONS, ReadyMade
-from bench.report import CACHE, RESULTS, Row, Section, milliseconds, resident, say
+from bench.embedders import DIMENSIONS, ReadyMadeEmbedder
+from bench.report import (
+    CACHE,
+    RESULTS,
+    Row,
+    Section,
+    milliseconds,
+    resident_bytes,
+    say,
+)
 from commonplace import Commonplace, Library
 from commonplace.dialects.clawbrain.tools import search_memories
 from commonplace.dialects.orchestrator import drawers
 from commonplace.engine.binding import lease
 from commonplace.engine.finding.recall import MEANING_ONLY
-from commonplace.storage.derived import quantise, unpack_many
+from commonplace.storage.derived import quantise, unpack_matrix
 
 CHUNK = 1_000
 THREADS = 32
 MEGABYTE = 1024 * 1024
-READY = "vectors are ready-made: embedding is not measured"
+READY_MADE_NOTE = "vectors are ready-made: embedding is not measured"
 
 
 @dataclass(frozen=True)
@@ -65,10 +73,10 @@ class Plan:
     def corpus(self) -> Corpus:
         """The rows and queries of every part."""
         say(f"making {self.largest:,} texts and vectors")
-        return corpora.make(max(self.largest, self.per_space), self.queries)
+        return corpora.make_corpus(max(self.largest, self.per_space), self.queries)
 
 
-QUICK = Plan(sizes=(1_000, 10_000), queries=50, rounds=2, writes=150, spaces=200, starts=3)
+QUICK_PLAN = Plan(sizes=(1_000, 10_000), queries=50, rounds=2, writes=150, spaces=200, starts=3)
 
 
 def _timed(call: Callable[[], object]) -> float:
@@ -78,7 +86,7 @@ def _timed(call: Callable[[], object]) -> float:
 
 
 def _percentiles(taken: Sequence[float]) -> tuple[float, float]:
-    """(median, 99th percentile)."""
+    """Return the median and the 99th percentile."""
     return statistics.median(taken), float(np.percentile(taken, 99))
 
 
@@ -90,8 +98,8 @@ def _scratch() -> Iterator[Path]:
         yield Path(directory)
 
 
-def _embedder(corpus: Corpus) -> ReadyMade:
-    return ReadyMade(corpus.asked)
+def _embedder(corpus: Corpus) -> ReadyMadeEmbedder:
+    return ReadyMadeEmbedder(corpus.asked)
 
 
 # --- stores that are kept between runs ---------------------------------------------------------
@@ -99,7 +107,7 @@ def _embedder(corpus: Corpus) -> ReadyMade:
 
 @cache
 def _fingerprint() -> str:
-    """Changes with any source that decides what a store's file holds."""
+    """Return a digest of the sources that determine the content of a store's file."""
     root = Path(commonplace.__file__).parent
     files = [
         *sorted((root / "storage").glob("*.py")),
@@ -111,8 +119,8 @@ def _fingerprint() -> str:
     return hashlib.sha256(b"".join(file.read_bytes() for file in files)).hexdigest()[:12]
 
 
-def _kept(name: str, build: Callable[[Path], None]) -> Path:
-    """A data directory of the cache, built if the present code has not built it yet."""
+def _cached_store(name: str, build: Callable[[Path], None]) -> Path:
+    """Return a data directory of the cache, built if the present code has not built it yet."""
     place = CACHE / "stores" / f"{name}-{_fingerprint()}"
     if not place.exists():
         for old in place.parent.glob(f"{name}-*"):
@@ -131,7 +139,7 @@ def _fill(memory: Commonplace, corpus: Corpus, start: int, stop: int) -> None:
 
 
 def store_of(size: int, corpus: Corpus) -> Path:
-    """A data directory with the corpus in its default space."""
+    """Return a data directory with the corpus in its default space."""
 
     def build(directory: Path) -> None:
         say(f"storing {size:,} memories, once")
@@ -139,7 +147,7 @@ def store_of(size: int, corpus: Corpus) -> Path:
         _fill(Commonplace(library=library), corpus, 0, size)
         library.close()
 
-    return _kept(f"one-{size}", build)
+    return _cached_store(f"one-{size}", build)
 
 
 def _fill_spaces(directory: Path, names: Sequence[str], corpus: Corpus, per_space: int) -> None:
@@ -152,7 +160,7 @@ def _fill_spaces(directory: Path, names: Sequence[str], corpus: Corpus, per_spac
 
 
 def spaces_of(plan: Plan) -> tuple[Path, list[str]]:
-    """A data directory of many spaces, and their names."""
+    """Return a data directory of many spaces, and their names."""
     names = [f"space-{number}" for number in range(plan.spaces)]
 
     def build(directory: Path) -> None:
@@ -171,13 +179,13 @@ def spaces_of(plan: Plan) -> tuple[Path, list[str]]:
             if worker.exitcode:
                 raise RuntimeError("A worker that fills spaces failed.")
 
-    return _kept(f"many-{plan.spaces}x{plan.per_space}", build), names
+    return _cached_store(f"many-{plan.spaces}x{plan.per_space}", build), names
 
 
 # --- writing -----------------------------------------------------------------------------------
 
 
-def durable_store(plan: Plan) -> Section:
+def measure_durable_store(plan: Plan) -> Section:
     """One write at a time, and many threads at once, against one bare commit per write."""
     corpus, count = plan.corpus, plan.writes
     with _scratch() as directory:
@@ -191,7 +199,7 @@ def durable_store(plan: Plan) -> Section:
         for at in range(1, count + 1):  # in turn, so that both meet the same disk
             drafts = corpus.drafts(at, at + 1)
             alone.append(_timed(lambda: memory.remember_many(drafts)))  # noqa: B023
-            rows = floors.written(path, at, at)
+            rows = floors.written_rows(path, at, at)
             bare.append(_timed(lambda: beside.insert(rows)))  # noqa: B023
             one_by_one.append(rows)
         beside.close()
@@ -203,11 +211,11 @@ def durable_store(plan: Plan) -> Section:
             some = one_by_one[part * count // 4 : (part + 1) * count // 4]
             taken = [_timed(lambda: tables.insert(rows)) for rows in some]  # noqa: B023
             bare_rates.append(len(taken) / sum(taken))
-            rates.append(_together(memory, corpus, count))
+            rates.append(_parallel_writes_per_second(memory, corpus, count))
             parts = [some[at : at + THREADS] for at in range(0, len(some), THREADS)]
-            groups = [floors.joined(part) for part in parts]
+            groups = [floors.joined_rows(part) for part in parts]
             most.append(len(some) / sum(_timed(lambda: shared.insert(g)) for g in groups))  # noqa: B023
-            synced += floors.bare_fsync(directory / "fsync", 50)
+            synced += floors.fsync_seconds(directory / "fsync", 50)
         tables.close()
         shared.close()
         library.close()
@@ -253,11 +261,13 @@ def durable_store(plan: Plan) -> Section:
             values={"p50": statistics.median(synced)},
         ),
     ]
-    return Section("Durable store", table, [READY, "the floor writes the same rows and indexes"])
+    return Section(
+        "Durable store", table, [READY_MADE_NOTE, "the floor writes the same rows and indexes"]
+    )
 
 
-def _together(memory: Commonplace, corpus: Corpus, writes: int) -> float:
-    """Writes per second of many threads, each waiting for its own to be on disk."""
+def _parallel_writes_per_second(memory: Commonplace, corpus: Corpus, writes: int) -> float:
+    """Return how many writes per second many threads make, each waiting for the disk."""
     each = max(2, writes * 4 // THREADS)
     drafts = [corpus.drafts(at, at + 1) for at in range(THREADS * each)]
     ready = threading.Barrier(THREADS + 1)
@@ -277,7 +287,7 @@ def _together(memory: Commonplace, corpus: Corpus, writes: int) -> float:
     return len(drafts) / (time.perf_counter() - began)
 
 
-def bulk_import(plan: Plan) -> Section:
+def measure_bulk_import(plan: Plan) -> Section:
     """Chunks of a thousand with vectors, against bare inserts of the very same rows."""
     corpus, size = plan.corpus, plan.largest
     engine, bare = [], []
@@ -290,7 +300,7 @@ def bulk_import(plan: Plan) -> Section:
                 say(f"bulk import, {first:,} of {size:,}")
             drafts = corpus.drafts(first, min(first + CHUNK, size))
             engine.append(_timed(lambda: memory.remember_many(drafts)))  # noqa: B023
-            rows = floors.written(library.file("default"), number, first)
+            rows = floors.written_rows(library.file("default"), number, first)
             bare.append(_timed(lambda: tables.insert(rows)))  # noqa: B023
         tables.close()
         library.close()
@@ -304,13 +314,15 @@ def bulk_import(plan: Plan) -> Section:
         ok=rate / floor >= 0.5,
         values={"rate": rate, "floor rate": floor, "chunks": engine, "floor chunks": bare},
     )
-    return Section("Bulk import", [row], [READY, "the floor's rows are prepared beforehand"])
+    return Section(
+        "Bulk import", [row], [READY_MADE_NOTE, "the floor's rows are prepared beforehand"]
+    )
 
 
 # --- finding -----------------------------------------------------------------------------------
 
 
-def recall(plan: Plan) -> Section:
+def measure_recall(plan: Plan) -> Section:
     """Recall against a bare full-text query and a bare scan, query by query."""
     rows = []
     for size in plan.sizes:
@@ -375,11 +387,11 @@ def _recall_at(plan: Plan, size: int) -> list[Row]:
 
 def _int8_queries(corpus: Corpus) -> dict[str, tuple[Any, float]]:
     """Each query's vector as the engine packs it."""
-    matrix, scales = unpack_many(b"".join(quantise(corpus.query_vectors)), DIMENSIONS)
+    matrix, scales = unpack_matrix(b"".join(quantise(corpus.query_vectors)), DIMENSIONS)
     return {query: (matrix[at], float(scales[at])) for at, query in enumerate(corpus.queries)}
 
 
-def clawbrain(plan: Plan) -> Section:
+def measure_clawbrain(plan: Plan) -> Section:
     """ClawBrain's substring search against the engine's own recall, query by query."""
     size = min(10_000, plan.largest)
     corpus = plan.corpus.first(size)
@@ -436,7 +448,7 @@ def _needles(corpus: Corpus) -> dict[str, list[str]]:
     }
 
 
-def palace(plan: Plan) -> Section:
+def measure_palace(plan: Plan) -> Section:
     """The orchestrator's search against recall, and its knowledge graph against bare SQL."""
     size = plan.largest
     corpus = plan.corpus.first(size)
@@ -470,7 +482,7 @@ def palace(plan: Plan) -> Section:
     return Section("Memory Palace", rows, ["memory_search without the gate", *notes])
 
 
-def vectors(plan: Plan) -> Section:
+def measure_vectors(plan: Plan) -> Section:
     """The vector leg alone against sqlite-vec."""
     size = plan.largest
     corpus = plan.corpus.first(size)
@@ -518,10 +530,10 @@ def vectors(plan: Plan) -> Section:
     note = (
         f"sqlite-vec: vec0 with float[{DIMENSIONS}], k = 10, through apsw; ratio: how much faster"
     )
-    return Section("Vector leg", rows, [READY, note])
+    return Section("Vector leg", rows, [READY_MADE_NOTE, note])
 
 
-def get(plan: Plan) -> Section:
+def measure_get(plan: Plan) -> Section:
     """A memory by its id against a bare SELECT."""
     size = plan.largest
     corpus = plan.corpus.first(size)
@@ -550,13 +562,13 @@ def get(plan: Plan) -> Section:
     return Section("Get by id", [row, late], ["the engine also checks the row's hash and counts"])
 
 
-def spaces(plan: Plan) -> Section:
+def measure_spaces(plan: Plan) -> Section:
     """Recall in turn over more spaces than are kept open, and over fewer."""
     place, names = spaces_of(plan)
     corpus = plan.corpus
     lone_place = store_of(plan.per_space, corpus.first(plan.per_space))
     say(f"recall in turn over {plan.spaces:,} spaces")
-    before = resident()
+    before = resident_bytes()
     library = Library(place, embedder=_embedder(corpus))
     lone_library = Library(lone_place, embedder=_embedder(corpus))
     lone = Commonplace(library=lone_library)
@@ -569,7 +581,7 @@ def spaces(plan: Plan) -> Section:
         query = next(asked)
         cold.append(_timed(lambda: memory.recall(query, minimum=0)))  # noqa: B023
         beside_cold.append(_timed(lambda: lone.recall(query, minimum=0)))  # noqa: B023
-    held = resident() - before
+    held = resident_bytes() - before
     few = each[-plan.warm_spaces :]
     for memory in few:
         memory.recall(corpus.queries[0])
@@ -602,7 +614,10 @@ def spaces(plan: Plan) -> Section:
             )
         )
         rows.append(
-            Row(name=f"{count:,} × {plan.per_space:,} {name}, p99", measured=milliseconds(slow))
+            Row(
+                name=f"{count:,} × {plan.per_space:,} {name}, p99",
+                measured=milliseconds(slow),
+            )
         )
     rows.append(
         Row(
@@ -649,7 +664,7 @@ os._exit(0)  # what closing costs is not asked here
 """
 
 
-def start(plan: Plan) -> Section:
+def measure_start(plan: Plan) -> Section:
     """A fresh process: what importing, opening and the first recall cost."""
     size = plan.largest
     corpus = plan.corpus.first(size)
@@ -713,14 +728,14 @@ def start(plan: Plan) -> Section:
 
 
 PARTS: dict[str, Callable[[Plan], Section]] = {
-    "store": durable_store,
-    "bulk": bulk_import,
-    "recall": recall,
-    "clawbrain": clawbrain,
-    "palace": palace,
-    "vectors": vectors,
-    "get": get,
-    "spaces": spaces,
-    "start": start,
+    "store": measure_durable_store,
+    "bulk": measure_bulk_import,
+    "recall": measure_recall,
+    "clawbrain": measure_clawbrain,
+    "palace": measure_palace,
+    "vectors": measure_vectors,
+    "get": measure_get,
+    "spaces": measure_spaces,
+    "start": measure_start,
     "patrol": patrol.measure,
 }

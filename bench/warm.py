@@ -18,13 +18,13 @@ from bench.report import Row, Section, milliseconds, say
 from bench.server import (
     ECHO,
     OURS,
-    background,
-    cpu,
-    cpu_of,
+    background_variables,
+    connected_stdio,
+    cpu_seconds,
+    cpu_seconds_of_pid,
     environment,
     scratch_directory,
     server_pid,
-    talking,
 )
 from commonplace import Commonplace
 from commonplace.client import connection
@@ -35,15 +35,15 @@ CALLS = 200
 MEGABYTE = 1_048_576
 
 
-def resident(pid: int) -> int:
+def private_bytes(pid: int) -> int:
     """Bytes that a process alone holds in memory, without files that it shares."""
     text = Path(f"/proc/{pid}/status").read_text()
     fields = dict(line.split(":", 1) for line in text.splitlines())
     return int(fields["RssAnon"].split()[0]) * 1024
 
 
-def _finished(command: Sequence[str], given: str, **variables: str) -> float:
-    """CPU seconds of a process that runs to its end."""
+def _cpu_to_end(command: Sequence[str], given: str, **variables: str) -> float:
+    """Return the CPU seconds of a process that runs to its end."""
     process = subprocess.Popen(
         command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
         text=True, env=environment(**variables),
@@ -66,8 +66,8 @@ _STARTER = (
 )
 
 
-def _peak(command: Sequence[str], **variables: str) -> float:
-    """The peak memory of a process that runs to its end, in megabytes."""
+def _peak_megabytes(command: Sequence[str], **variables: str) -> float:
+    """Return the peak memory of a process that runs to its end, in megabytes."""
     done = subprocess.run(
         [sys.executable, "-S", "-c", _STARTER, *command], capture_output=True, text=True,
         check=True, env=environment(**variables),
@@ -75,7 +75,7 @@ def _peak(command: Sequence[str], **variables: str) -> float:
     return int(done.stdout) / 1024
 
 
-def _listing() -> str:
+def _listing_messages() -> str:
     hello = {"protocolVersion": "2025-11-25", "capabilities": {},
              "clientInfo": {"name": "bench", "version": "1"}}  # fmt: skip
     messages: list[dict[str, Any]] = [
@@ -86,44 +86,44 @@ def _listing() -> str:
     return "".join(json.dumps({"jsonrpc": "2.0", **each}) + "\n" for each in messages)
 
 
-def _in_turn(
+def _medians_in_turn(
     rounds: int, mine: Callable[[], float], floor: Callable[[], float]
 ) -> tuple[float, float, float]:
-    """(ours, the floor, their ratio): medians, measured in turn."""
+    """Return the medians of ours, of the floor and of their ratio, measured in turn."""
     pairs = [(mine(), floor()) for _ in range(rounds + 1)][1:]
     ours, theirs = (statistics.median(each) for each in zip(*pairs, strict=True))
     return ours, theirs, statistics.median(one / other for one, other in pairs)
 
 
 def measure(plan: speed.Plan) -> Section:
-    """What each client costs beside the SDK's echo server."""
+    """Measure the cost of each client beside the SDK's echo server."""
     rounds = 7 if plan.rounds > 2 else 3
     with scratch_directory() as scratch:
         data = scratch / "data"
         with Commonplace(data, embedding="none") as memory:
             for text in plan.corpus.texts[:1_000]:
                 memory.remember(text)
-        with background(data) as variables:
+        with background_variables(data) as variables:
             rows = [
-                _start(data, variables, rounds),
-                _pipe(data, variables, rounds),
-                _first_recall(data, variables, rounds),
-                _more_clients(data, variables),
-                *_hooks(data, variables, rounds),
-                *_command(data, variables, rounds),
+                _measure_start(data, variables, rounds),
+                _measure_pipe(data, variables, rounds),
+                _measure_first_recall(data, variables, rounds),
+                _measure_more_clients(data, variables),
+                *_measure_hooks(data, variables, rounds),
+                *_measure_command(data, variables, rounds),
             ]
     notes = [f"medians of {rounds} in turn; 1,000 memories; the server has the built-in model"]
     return Section("Clients of the server in the background", rows, notes)
 
 
-def _start(data: Path, variables: dict[str, str], rounds: int) -> Row:
+def _measure_start(data: Path, variables: dict[str, str], rounds: int) -> Row:
     say("start of the server in the background")
     command = [*OURS, "mcp", "--data", str(data), "--embedding", "none"]
 
     def started() -> float:
-        with talking(command, **variables) as client:
+        with connected_stdio(command, **variables) as client:
             client.call("recall", {"query": "heron"})
-            used = cpu_of(server_pid(data))
+            used = cpu_seconds_of_pid(server_pid(data))
         place = connection.place_of(str(data))
         connection.ask(place, {"kind": "stop"})
         while connection.connect(place) is not None:
@@ -131,11 +131,11 @@ def _start(data: Path, variables: dict[str, str], rounds: int) -> Row:
         return used
 
     def alone() -> float:
-        with talking([*command, "--in-process"], **variables) as client:
+        with connected_stdio([*command, "--in-process"], **variables) as client:
             client.call("recall", {"query": "heron"})
-            return cpu(client.process)
+            return cpu_seconds(client.process)
 
-    mine, floor, ratio = _in_turn(rounds, started, alone)
+    mine, floor, ratio = _medians_in_turn(rounds, started, alone)
     return Row(
         name="server in the background, to the first answered recall, CPU",
         measured=milliseconds(mine), against=f"--in-process {milliseconds(floor)}", ratio=ratio,
@@ -143,13 +143,13 @@ def _start(data: Path, variables: dict[str, str], rounds: int) -> Row:
     )  # fmt: skip
 
 
-def _pipe(data: Path, variables: dict[str, str], rounds: int) -> Row:
+def _measure_pipe(data: Path, variables: dict[str, str], rounds: int) -> Row:
     say("the pipe's own process")
-    command, given = [*OURS, "mcp", "--data", str(data)], _listing()
-    mine, floor, ratio = _in_turn(
+    command, given = [*OURS, "mcp", "--data", str(data)], _listing_messages()
+    mine, floor, ratio = _medians_in_turn(
         rounds,
-        lambda: _finished(command, given, **variables),
-        lambda: _finished([*ECHO, "stdio"], given),
+        lambda: _cpu_to_end(command, given, **variables),
+        lambda: _cpu_to_end([*ECHO, "stdio"], given),
     )
     return Row(
         name="commonplace mcp, initialize and tools/list to its end, CPU",
@@ -158,22 +158,22 @@ def _pipe(data: Path, variables: dict[str, str], rounds: int) -> Row:
     )  # fmt: skip
 
 
-def _first_recall(data: Path, variables: dict[str, str], rounds: int) -> Row:
+def _measure_first_recall(data: Path, variables: dict[str, str], rounds: int) -> Row:
     say("the pipe to its first answered recall, with a server there")
 
     def ours() -> float:
         begun = time.perf_counter()
-        with talking([*OURS, "mcp", "--data", str(data)], **variables) as client:
+        with connected_stdio([*OURS, "mcp", "--data", str(data)], **variables) as client:
             client.call("recall", {"query": "heron"})
             return time.perf_counter() - begun
 
     def echo() -> float:
         begun = time.perf_counter()
-        with talking([*ECHO, "stdio"]) as client:
+        with connected_stdio([*ECHO, "stdio"]) as client:
             client.call("echo", {"text": "heron"})
             return time.perf_counter() - begun
 
-    mine, floor, ratio = _in_turn(rounds, ours, echo)
+    mine, floor, ratio = _medians_in_turn(rounds, ours, echo)
     return Row(
         name="commonplace mcp to the first answered recall, server there, wall",
         measured=milliseconds(mine), against=f"SDK echo {milliseconds(floor)}", ratio=ratio,
@@ -181,18 +181,20 @@ def _first_recall(data: Path, variables: dict[str, str], rounds: int) -> Row:
     )  # fmt: skip
 
 
-def _more_clients(data: Path, variables: dict[str, str]) -> Row:
+def _measure_more_clients(data: Path, variables: dict[str, str]) -> Row:
     say("memory of more clients")
     with contextlib.ExitStack() as stack:
         clients = []
         for number in range(CLIENTS):
-            client = stack.enter_context(talking([*OURS, "mcp", "--data", str(data)], **variables))
+            client = stack.enter_context(
+                connected_stdio([*OURS, "mcp", "--data", str(data)], **variables)
+            )
             client.call("recall", {"query": "heron"})
             clients.append(client.process.pid)
             if number == 0:
-                first = resident(server_pid(data))
-        grown = max(0, resident(server_pid(data)) - first) / (CLIENTS - 1)
-        pipe = statistics.median(map(resident, clients))
+                first = private_bytes(server_pid(data))
+        grown = max(0, private_bytes(server_pid(data)) - first) / (CLIENTS - 1)
+        pipe = statistics.median(map(private_bytes, clients))
     each = (pipe + grown) / MEGABYTE
     return Row(
         name=f"memory of each of {CLIENTS - 1} more clients: its pipe, and the server's growth",
@@ -201,13 +203,13 @@ def _more_clients(data: Path, variables: dict[str, str]) -> Row:
     )  # fmt: skip
 
 
-def _hooks(data: Path, variables: dict[str, str], rounds: int) -> list[Row]:
+def _measure_hooks(data: Path, variables: dict[str, str], rounds: int) -> list[Row]:
     say("hooks")
     event = json.dumps({"hook_event_name": "UserPromptSubmit", "prompt": "x", "cwd": str(data)})
     command = [*HOOK, "--data", str(data)]
-    used = [_finished(command, event, **variables) for _ in range(rounds + 1)][1:]
+    used = [_cpu_to_end(command, event, **variables) for _ in range(rounds + 1)][1:]
     times = []
-    with talking([*OURS, "mcp", "--data", str(data)], **variables) as client:
+    with connected_stdio([*OURS, "mcp", "--data", str(data)], **variables) as client:
         for _ in range(CALLS):
             begun = time.perf_counter()
             client.call("hook", {"event": "Nothing"})
@@ -225,15 +227,15 @@ def _hooks(data: Path, variables: dict[str, str], rounds: int) -> list[Row]:
     ]  # fmt: skip
 
 
-def _command(data: Path, variables: dict[str, str], rounds: int) -> list[Row]:
+def _measure_command(data: Path, variables: dict[str, str], rounds: int) -> list[Row]:
     say("commonplace search")
     command = [*OURS, "search", "heron", "--data", str(data)]
-    mine, floor, ratio = _in_turn(
+    mine, floor, ratio = _medians_in_turn(
         rounds,
-        lambda: _finished(command, "", **variables),
-        lambda: _finished([*ECHO, "stdio"], _listing()),
+        lambda: _cpu_to_end(command, "", **variables),
+        lambda: _cpu_to_end([*ECHO, "stdio"], _listing_messages()),
     )
-    peak = statistics.median(_peak(command, **variables) for _ in range(rounds))
+    peak = statistics.median(_peak_megabytes(command, **variables) for _ in range(rounds))
     return [
         Row(
             name="commonplace search, server there, CPU", measured=milliseconds(mine),

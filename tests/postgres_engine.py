@@ -60,7 +60,7 @@ def server() -> PostgresServer:
         (_server.folder / "databases").mkdir()
         os.environ[_FOLDER] = f"{_server.folder}|{_server.port}"
         _run("postgres", f"CREATE DATABASE {TEMPLATE}")
-        administration.prepare(_admin(TEMPLATE), _ROLE, "secret")
+        administration.set_up(_admin(TEMPLATE), _ROLE, "secret")
     return _server
 
 
@@ -117,8 +117,8 @@ def forget_space() -> None:
     """Strip every query for memories of its space: row-level security alone is left."""
     from commonplace.storage.postgres import rows
 
-    written = rows.rewritten
-    rows.rewritten = lambda statement: without_space(written(statement))  # type: ignore[assignment]
+    written = rows.translated_statement
+    rows.translated_statement = lambda statement: without_space(written(statement))  # type: ignore[assignment]
 
 
 _of_files: list[tuple[ModuleType, str, Any]] = []

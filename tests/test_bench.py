@@ -45,7 +45,7 @@ def results_in_a_scratch_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 
 
 def test_a_small_corpus_is_the_beginning_of_a_larger_one() -> None:
-    small, large = corpus.make(50, 3), corpus.make(1_200, 3)
+    small, large = corpus.make_corpus(50, 3), corpus.make_corpus(1_200, 3)
 
     assert list(small.texts) == list(large.texts[:50])
     assert np.array_equal(small.vectors, large.vectors[:50])
@@ -81,24 +81,24 @@ def test_a_part_measures_something_and_its_floor(part: str) -> None:
 
 
 def test_bare_inserts_write_what_the_engine_wrote(tmp_path: Path) -> None:
-    rows = corpus.make(5, 1)
-    engine = speed.Library(tmp_path / "engine", embedder=speed.ReadyMade(rows.asked))
+    rows = corpus.make_corpus(5, 1)
+    engine = speed.Library(tmp_path / "engine", embedder=speed.ReadyMadeEmbedder(rows.asked))
     speed.Commonplace(library=engine).remember_many(rows.drafts(0, 5))
     engine.close()
-    written = floors.written(engine.file("default"), 0, 0)
+    written = floors.written_rows(engine.file("default"), 0, 0)
     bare = floors.BareTables(tmp_path / "bare.db")
     bare.insert(written)
     bare.close()
 
     assert len(written.tables["memories"]) == 5
-    assert floors.written(tmp_path / "bare.db", 0, 0) == written
+    assert floors.written_rows(tmp_path / "bare.db", 0, 0) == written
 
 
 def test_evidence_is_split_kept_if_it_exists_and_counted_if_not(tmp_path: Path) -> None:
     path = tmp_path / "talk.json"
     path.write_text(json.dumps([_talk()]))
 
-    conversation = locomo.read(path)[0]
+    conversation = locomo.read_conversations(path)[0]
 
     assert [question.evidence for question in conversation.questions] == [("D1:1", "D2:1")]
     assert conversation.left_out == ("D9:9", "D8:8")
@@ -113,21 +113,21 @@ def test_evidence_is_split_kept_if_it_exists_and_counted_if_not(tmp_path: Path) 
 def test_a_peer_is_stored_to_and_asked_by_its_own_server(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(peers, "PLACE", tmp_path)
+    monkeypatch.setattr(peers, "INSTALL_FOLDER", tmp_path)
     (tmp_path / "commonplace").symlink_to(sys.prefix)  # so nothing is installed
     texts = {"1": "Ann: The heron nests by the weir.", "2": "Bob: We ship\non Thursdays."}
     asked = [
         locomo.Question("Where does the heron nest?", 1, ("1",)),
         locomo.Question("On which day do we ship?", 1, ("2",)),
     ]
-    rows = peers.measure_one(peers.PEERS[0], texts, asked, "")
+    rows = peers.measure_peer(peers.PEERS[0], texts, asked, "")
     values = {name: value for row in rows for name, value in row.values.items()}
     assert values["evidence in the first ten"] == 1
     assert all(value > 0 for value in values.values())
 
 
 def test_the_peers_get_embeddings_of_the_built_in_encoder() -> None:
-    with peers.embeddings() as url:
+    with peers.serve_embeddings() as url:
         body = json.dumps({"input": ["a heron", "a weir"], "model": "any"}).encode()
         with urllib.request.urlopen(f"{url}/embeddings", body) as answer:
             data = json.load(answer)["data"]
@@ -153,19 +153,19 @@ def test_both_engines_answer_alike_and_are_measured_in_turn(
     monkeypatch.setattr(postgres, "ON_DISK", False)
     path = tmp_path / "talk.json"
     path.write_text(json.dumps([_talk()]))
-    (row,) = postgres.equality(path).rows
+    (row,) = postgres.measure_equality(path).rows
     assert row.ok and row.values["asked"] > 0
-    for section in (postgres.times(TINY), postgres.large(TINY)):
+    for section in (postgres.measure_times(TINY), postgres.measure_large_space(TINY)):
         assert section.rows
         for each in section.rows:
             assert each.values.keys() == {"sqlite", "postgres"} and min(each.values.values()) > 0
-    assert len(postgres.spaces(TINY).rows) == 4
+    assert len(postgres.measure_spaces(TINY).rows) == 4
 
 
 def test_a_missed_target_is_shown_as_missed() -> None:
     row = report.Row(name="slow", measured="9 ms", ratio=9.0, target="≤ 1.5×", ok=False)
 
-    assert "MISSED" in report.table([report.Section("Speed", [row])])
+    assert "MISSED" in report.format_table([report.Section("Speed", [row])])
 
 
 def _talk() -> dict[str, object]:
@@ -194,9 +194,9 @@ def _talk() -> dict[str, object]:
 STEADY = [1.00, 1.02, 0.99, 1.01, 1.00, 0.98, 1.01]
 
 
-def _compared(now: float, again: float = 1.0, noise: list[float] = STEADY) -> against.Compared:
+def _compared(now: float, again: float = 1.0, noise: list[float] = STEADY) -> against.Comparison:
     before = [0.010 * each for each in noise]
-    return against.compare(
+    return against.compare_times(
         "recall",
         {
             against.BEFORE: before,
@@ -224,16 +224,16 @@ def test_worse_than_allowed_and_beyond_the_spread_is_a_regression(
     compared = _compared(now, again)
     assert compared.ratio == pytest.approx(now, rel=0.02)
     assert compared.regression is regression
-    (row,) = against.section("abc", [compared]).rows
+    (row,) = against.comparison_section("abc", [compared]).rows
     assert row.ok is not regression
 
 
 def test_one_odd_round_neither_makes_a_regression_nor_hides_one() -> None:
     rounds = {side: [1.0] * 7 for side in (against.BEFORE, against.NOW, against.AGAIN)}
     odd = {**rounds, against.NOW: [9.0] + [1.0] * 6}
-    assert not against.compare("get", odd).regression
+    assert not against.compare_times("get", odd).regression
     hidden = {**rounds, against.NOW: [1.2] * 7, against.AGAIN: [9.0] + [1.0] * 6}
-    assert against.compare("get", hidden).regression
+    assert against.compare_times("get", hidden).regression
 
 
 def test_fewer_rounds_than_tell_anything_are_refused() -> None:

@@ -107,12 +107,12 @@ def packages(build: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     np.savez(stored, **small_multilingual(build))
     contents = {
         "ENGLISH": {
-            build.INSIDE + "tokenizer.json": small_tokenizer(),
-            build.INSIDE + "model.safetensors": save(small_weights(build)),
+            build.MODEL_FOLDER + "tokenizer.json": small_tokenizer(),
+            build.MODEL_FOLDER + "model.safetensors": save(small_weights(build)),
         },
         "MULTILINGUAL": {
-            build.RESOURCES + "weights.npz": stored.getvalue(),
-            build.RESOURCES + "sp.model": small_pieces(),
+            build.RESOURCES_FOLDER + "weights.npz": stored.getvalue(),
+            build.RESOURCES_FOLDER + "sp.model": small_pieces(),
         },
     }
     for name, files in contents.items():

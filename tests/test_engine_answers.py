@@ -32,7 +32,7 @@ def test_an_answer_is_found_by_its_key(store: Store) -> None:
 
 def test_a_second_answer_under_a_key_is_the_first(store: Store) -> None:
     answers.keep(store, KEY, "first")
-    with pytest.raises(answers.Answered) as told:
+    with pytest.raises(answers.AlreadyAnswered) as told:
         answers.keep(store, KEY, "second")
     assert told.value.result == "first"
     assert answers.find(store, KEY) == "first"
@@ -92,7 +92,7 @@ def test_of_many_at_once_one_is_stored(memory: Commonplace, store: Store) -> Non
                 memory.remember(f"by {number}")
                 answers.keep(store, KEY, str(number))
             outcomes.append(f"stored {number}")
-        except answers.Answered as told:
+        except answers.AlreadyAnswered as told:
             outcomes.append(f"was {told.result}")
 
     threads = [threading.Thread(target=act, args=(number,)) for number in range(16)]

@@ -16,7 +16,7 @@ import time_machine
 from commonplace import Commonplace
 from commonplace.engine.binding import lease
 from commonplace.engine.history import audit
-from commonplace.engine.history.audit import PAYLOAD_BYTES, Entry, capped
+from commonplace.engine.history.audit import PAYLOAD_BYTES, Entry, capped_payload
 from commonplace.errors import CommonplaceError
 from commonplace.storage.sqlite import Store
 
@@ -40,7 +40,7 @@ def store(memory: Commonplace) -> Iterator[Store]:
 
 @pytest.mark.parametrize("size", [0, 2, 4_095, 4_096])
 def test_a_payload_within_the_limit_is_kept_as_it_is(size: int) -> None:
-    assert capped("x" * size) == "x" * size
+    assert capped_payload("x" * size) == "x" * size
 
 
 @pytest.mark.parametrize("sign", ["x", "é", "€", "𝄞", '"', "\\", "\n", "\x00", "👩‍👩‍👧‍👦"])
@@ -49,7 +49,7 @@ def test_a_longer_payload_is_told_by_size_hash_and_head(sign: str, size: int) ->
     for lead in range(4):
         payload = "a" * lead + sign * (size // len(sign.encode()) + 1)
         data = payload.encode()
-        kept = capped(payload)
+        kept = capped_payload(payload)
         assert len(kept.encode()) <= PAYLOAD_BYTES
         told = json.loads(kept)
         assert told["_truncated"] is True
@@ -72,12 +72,12 @@ def test_a_longer_payload_is_told_by_size_hash_and_head(sign: str, size: int) ->
     ],
 )
 def test_the_limit_counts_bytes(payload: str, whole: bool) -> None:
-    assert (capped(payload) == payload) == whole
+    assert (capped_payload(payload) == payload) == whole
 
 
 def test_the_head_uses_the_room_there_is() -> None:
-    assert len(capped("x" * 5_000).encode()) >= PAYLOAD_BYTES - 8
-    assert len(capped("é" * 5_000).encode()) >= PAYLOAD_BYTES - 8
+    assert len(capped_payload("x" * 5_000).encode()) >= PAYLOAD_BYTES - 8
+    assert len(capped_payload("é" * 5_000).encode()) >= PAYLOAD_BYTES - 8
 
 
 def test_a_row_tells_all_that_it_was_given(store: Store) -> None:
@@ -323,7 +323,7 @@ def test_a_cut_removes_the_oldest_rows_and_leaves_an_anchor(store: Store) -> Non
     written_at(store, "2026-01-01", "2026-01-02", "2026-01-03", "2026-01-04")
     before = audit.verify(store)
     third = audit.listing(store, before=4, limit=1)[0]
-    assert audit.cut(store, "2026-01-03") == 2
+    assert audit.remove_before(store, "2026-01-03") == 2
     kept = audit.listing(store)
     assert [call.num for call in kept] == [5, 4, 3]
     assert (kept[0].dialect, kept[0].tool) == ("", "anchor")
@@ -333,7 +333,7 @@ def test_a_cut_removes_the_oldest_rows_and_leaves_an_anchor(store: Store) -> Non
     assert kept[2] == third
     assert audit.verify(store, head=before.head).faults == ()
     assert audit.verify(store, head=verdict.anchor).faults == ()
-    assert audit.cut(store, "2026-01-03") == 0, "nothing is left to remove"
+    assert audit.remove_before(store, "2026-01-03") == 0, "nothing is left to remove"
     audit.append(store, entry())
     assert audit.verify(store).faults == ()
 
@@ -342,7 +342,7 @@ def test_a_head_whose_row_was_removed_is_missed_and_says_why(store: Store) -> No
     written_at(store, "2026-01-01")
     head = audit.verify(store).head
     written_at(store, "2026-01-02", "2026-01-03")
-    audit.cut(store, "2026-01-03")
+    audit.remove_before(store, "2026-01-03")
     (fault,) = audit.verify(store, head=head).faults
     assert "among the 2 oldest" in fault.what
 
@@ -350,37 +350,37 @@ def test_a_head_whose_row_was_removed_is_missed_and_says_why(store: Store) -> No
 @pytest.mark.parametrize("before", ["2026-01-01", "2025-01-01"])
 def test_a_cut_before_all_rows_removes_none(store: Store, before: str) -> None:
     written_at(store, "2026-01-01", "2026-01-02")
-    assert audit.cut(store, before) == 0
+    assert audit.remove_before(store, before) == 0
     assert audit.verify(store).rows == 2
 
 
 def test_all_rows_can_be_cut_and_the_chain_goes_on(store: Store) -> None:
     written_at(store, "2026-01-01", "2026-01-02")
     with time_machine.travel("2026-01-03", tick=False):
-        assert audit.cut(store, "2026-01-03") == 2
-    assert audit.cut(store, "2026-02-01") == 0, "an anchor alone stays"
+        assert audit.remove_before(store, "2026-01-03") == 2
+    assert audit.remove_before(store, "2026-02-01") == 0, "an anchor alone stays"
     written_at(store, "2026-01-05")
-    assert audit.cut(store, "2026-02-01") == 2
+    assert audit.remove_before(store, "2026-02-01") == 2
     verdict = audit.verify(store)
     assert (verdict.rows, verdict.removed, verdict.faults) == (5, 4, ())
 
 
 def test_a_clock_that_went_back_removes_nothing_after_a_newer_row(store: Store) -> None:
     written_at(store, "2026-01-01", "2026-03-01", "2026-01-02")
-    assert audit.cut(store, "2026-02-01") == 1
+    assert audit.remove_before(store, "2026-02-01") == 1
 
 
 def test_many_rows_are_cut_in_batches(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(audit, "_REMOVED_AT_ONCE", 3)
     written_at(store, *["2026-01-01"] * 8)
-    assert audit.cut(store, "2026-01-02") == 8
+    assert audit.remove_before(store, "2026-01-02") == 8
     verdict = audit.verify(store)
     assert (verdict.removed, verdict.faults) == (8, ())
 
 
 def test_rows_that_are_deleted_without_an_anchor_are_missed(store: Store) -> None:
     written_at(store, "2026-01-01", "2026-01-02", "2026-01-03", "2026-01-04")
-    audit.cut(store, "2026-01-02")
+    audit.remove_before(store, "2026-01-02")
     with store.maintain() as connection:
         connection.execute("DELETE FROM audit WHERE num = 2")
     (fault,) = audit.verify(store).faults
@@ -389,7 +389,7 @@ def test_rows_that_are_deleted_without_an_anchor_are_missed(store: Store) -> Non
 
 def test_a_changed_anchor_is_noticed(store: Store) -> None:
     written_at(store, "2026-01-01", "2026-01-02", "2026-01-03")
-    audit.cut(store, "2026-01-02")
+    audit.remove_before(store, "2026-01-02")
     with store.maintain() as connection:
         connection.execute(
             "UPDATE audit SET arguments = replace(arguments, '1', '2') WHERE num = 4"

@@ -9,7 +9,7 @@ import pytest
 from commonplace import Commonplace, Draft, Filters, Memory
 from commonplace.engine.binding import engine_call
 from commonplace.engine.content import chains
-from commonplace.engine.finding.likeness import alike
+from commonplace.engine.finding.likeness import similar_pairs
 from commonplace.errors import Conflict, InvalidInput
 
 
@@ -21,7 +21,7 @@ def extend(
 
 
 def number(memory: Commonplace, prefix: str, text: str) -> Memory:
-    return engine_call(memory, chains.number, Draft(text=text), prefix, memory.origin)
+    return engine_call(memory, chains.remember_numbered, Draft(text=text), prefix, memory.origin)
 
 
 def test_a_chain_grows_at_its_end(memory: Commonplace) -> None:
@@ -78,23 +78,23 @@ def test_what_means_the_same_is_alike(real: Commonplace) -> None:
     other = real.remember("Logins are done with JWT tokens.")
     real.remember("Eat pasta on Tuesday.", kind="dinner")
     ((first, second, likeness),) = engine_call(
-        real, alike, [one.id, other.id], Filters(), least=0.7
+        real, similar_pairs, [one.id, other.id], Filters(), least=0.7
     )
     assert {first, second} == {one.id, other.id}
     assert 0.7 < likeness <= 1
-    assert engine_call(real, alike, [one.id], Filters(kinds=["dinner"])) == []
-    assert len(engine_call(real, alike, [one.id], Filters(), least=0.0, limit=1)) == 1
+    assert engine_call(real, similar_pairs, [one.id], Filters(kinds=["dinner"])) == []
+    assert len(engine_call(real, similar_pairs, [one.id], Filters(), least=0.0, limit=1)) == 1
 
 
 def test_without_vectors_nothing_is_known_to_be_alike(memory: Commonplace) -> None:
     one = memory.remember("The same words.")
     memory.remember("The same words.")
-    assert engine_call(memory, alike, [one.id], Filters()) == []
+    assert engine_call(memory, similar_pairs, [one.id], Filters()) == []
 
 
 def test_statements_in_other_scripts_are_compared_by_meaning(real: Commonplace) -> None:
     one = real.remember("세션 인증이 부하에서 실패했다")
     other = real.remember("화요일에는 파스타를 먹는다")
-    assert engine_call(real, alike, [one.id], Filters()) == []
-    ((_, found, _),) = engine_call(real, alike, [one.id], Filters(), least=0.0)
+    assert engine_call(real, similar_pairs, [one.id], Filters()) == []
+    ((_, found, _),) = engine_call(real, similar_pairs, [one.id], Filters(), least=0.0)
     assert found == other.id

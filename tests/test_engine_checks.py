@@ -262,7 +262,7 @@ OWN_TYPES: dict[str, Callable[[Commonplace, str, str], object]] = {
     "line": lambda m, a, b: m.conversations.add(X, Line(speaker=X, text=X, session=X, ref=X)),
     "event": lambda m, a, b: m.events.record(X, X, {X: X}),
     "chain": lambda m, a, b: engine_call(m, chains.extend, Draft(text=X, tags=[X]), X, m.origin, X),
-    "number": lambda m, a, b: engine_call(m, chains.number, Draft(text=X), X, m.origin),
+    "number": lambda m, a, b: engine_call(m, chains.remember_numbered, Draft(text=X), X, m.origin),
     "unit": lambda m, a, b: _unit(m, X),
     "space": lambda m, a, b: m.at(Shown("default")).remember("t"),
 }

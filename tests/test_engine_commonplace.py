@@ -20,8 +20,9 @@ from commonplace.errors import InvalidInput
 from commonplace.storage.fields import FIELDS, FILTERABLE, MemoryFields
 
 ENGINE_ONLY = (
-    "alike", "call", "census", "chains", "files", "lease", "likeness", "locate", "numbered",
-    "reactivate", "settle", "similarity", "tally", "unembedded", "usages", "used_since",
+    "call", "chains", "count_by_attrs", "count_reads_now", "files", "lease", "likeness", "locate",
+    "memories_by_number", "memory_columns", "embed_all", "numbers_read_since",
+    "similar_pairs", "similarity", "unembedded", "usages",
 )  # fmt: skip
 
 

@@ -135,7 +135,7 @@ def counted(memory: Commonplace) -> tuple[int, int]:
     """(facts, entities) as they are kept between calls."""
     with lease(memory) as space, space.store.read() as connection:
         space.cache(FactCount).catch_up(connection, space.name)
-        facts, entities, _ = space.cache(FactCount).with_another(connection, space.name)
+        facts, entities, _ = space.cache(FactCount).counts_including(connection, space.name)
         return facts, entities
 
 

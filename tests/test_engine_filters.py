@@ -73,7 +73,9 @@ FILTERS: list[tuple[dict[str, Any], str]] = [
 ]
 
 
-@pytest.mark.parametrize("few", [0, filters.FEW])  # labels by their list, or memory by memory
+@pytest.mark.parametrize(
+    "few", [0, filters.FEW_MEMORIES]
+)  # labels by their list, or memory by memory
 @pytest.mark.parametrize(("conditions", "expected"), FILTERS)
 def test_every_way_of_finding_obeys_every_filter(
     stocked: Commonplace,
@@ -82,7 +84,7 @@ def test_every_way_of_finding_obeys_every_filter(
     expected: str,
     few: int,
 ) -> None:
-    monkeypatch.setattr(filters, "FEW", few)
+    monkeypatch.setattr(filters, "FEW_MEMORIES", few)
     wanted = {f"fern {name}" for name in expected.split()}
     assert set(texts(stocked.recall("fern", **conditions))) == wanted
     found, count = stocked.browse(**conditions)
@@ -173,5 +175,5 @@ def crowd(tmp_path_factory: pytest.TempPathFactory) -> Any:
     ]  # fmt: skip
     with Commonplace(tmp_path_factory.mktemp("crowd"), embedding=WordVectors()) as memory:
         memory.remember_many(common + rare)
-        engine_call(memory, upkeep.settle)
+        engine_call(memory, upkeep.embed_all)
         yield memory

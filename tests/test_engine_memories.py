@@ -453,6 +453,6 @@ def test_tags_are_counted_over_live_memories(memory: Commonplace) -> None:
 
 def test_what_waits_for_vectors_is_told(memory: Commonplace, vectored: Commonplace) -> None:
     without = memory.remember("no embedder, no vectors")
-    assert engine_call(memory, upkeep.waiting, [without.id]) == {without.id: ""}
+    assert engine_call(memory, upkeep.waiting_for_vectors, [without.id]) == {without.id: ""}
     done = vectored.remember("embedded at once")
-    assert engine_call(vectored, upkeep.waiting, [done.id]) == {}
+    assert engine_call(vectored, upkeep.waiting_for_vectors, [done.id]) == {}

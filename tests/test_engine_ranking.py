@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from commonplace.engine.finding import ranking
-from commonplace.storage.index import bm25_term, highest, rarity
+from commonplace.storage.index import bm25_term, highest_positions, rarity
 
 
 @pytest.mark.parametrize(
@@ -122,8 +122,8 @@ def test_occurrences_are_worth_more_in_short_texts_and_saturate() -> None:
 def test_the_highest_scores_come_first_and_of_equal_ones_the_newest(count: int) -> None:
     score = np.array([0.5, 0.9, -0.1, 0.5, 0.7, 0.5, 0.9, 0.0], np.float32)
     mask = np.array([True, True, True, True, False, True, False, True])
-    assert highest(score, mask, count).tolist() == [1, 5, 3, 0, 7, 2][:count]
-    assert highest(score, np.zeros(8, np.bool_), count).tolist() == []
+    assert highest_positions(score, mask, count).tolist() == [1, 5, 3, 0, 7, 2][:count]
+    assert highest_positions(score, np.zeros(8, np.bool_), count).tolist() == []
 
 
 @pytest.mark.parametrize("size", [99, 640, 1_000, 20_001])
@@ -134,18 +134,18 @@ def test_the_highest_of_many_scores_are_those_of_a_full_sort(size: int, decimals
     mask = random.random(size) < 0.7
     full = [at for at in np.lexsort((-np.arange(size), -score)).tolist() if mask[at]]
     for count in (1, 9, 10, 150, size):
-        assert highest(score, mask, count).tolist() == full[:count]
+        assert highest_positions(score, mask, count).tolist() == full[:count]
     few = np.zeros(size, np.bool_)
     few[[3, size - 1]] = True
-    assert sorted(highest(score, few, 10).tolist()) == [3, size - 1]
+    assert sorted(highest_positions(score, few, 10).tolist()) == [3, size - 1]
 
 
 def test_scores_are_scaled_to_the_best_that_may_be_found() -> None:
     scores = np.array([4.0, 1.0, 2.0, -1.0], np.float32)
     among = np.array([False, True, True, True])
-    assert ranking.to_best(scores, among).tolist() == pytest.approx([0, 0.5, 1, 0])
-    assert ranking.to_best(scores, among, 8.0).tolist() == pytest.approx([0, 0.125, 0.25, 0])
-    assert ranking.to_best(scores, among, 1.0).tolist() == pytest.approx([0, 0.5, 1, 0])
-    assert ranking.to_best(scores, np.zeros(4, np.bool_)).tolist() == [0, 0, 0, 0]
+    assert ranking.scale_to_best(scores, among).tolist() == pytest.approx([0, 0.5, 1, 0])
+    assert ranking.scale_to_best(scores, among, 8.0).tolist() == pytest.approx([0, 0.125, 0.25, 0])
+    assert ranking.scale_to_best(scores, among, 1.0).tolist() == pytest.approx([0, 0.5, 1, 0])
+    assert ranking.scale_to_best(scores, np.zeros(4, np.bool_)).tolist() == [0, 0, 0, 0]
     nothing = np.array([0.0, -0.5], np.float32)
-    assert ranking.to_best(nothing, np.array([True, True])).tolist() == [0, 0]
+    assert ranking.scale_to_best(nothing, np.array([True, True])).tolist() == [0, 0]

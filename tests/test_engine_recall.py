@@ -13,7 +13,7 @@ from commonplace import Commonplace, Draft, Line, Weighting
 from commonplace.engine.binding import engine_call
 from commonplace.engine.finding.likeness import similarity
 from commonplace.engine.finding.recall import MEANING_ONLY, WORDS_ONLY
-from commonplace.engine.maintenance.upkeep import settle
+from commonplace.engine.maintenance.upkeep import embed_all
 from commonplace.errors import InvalidInput
 from conftest import WordVectors, texts
 
@@ -303,7 +303,7 @@ def test_vectors_that_come_late_are_those_of_their_memories(real: Commonplace) -
     assert real.recall("heron", minimum=0)  # the index has it, without a vector
     for number in range(3):
         real.remember(f"Something else, number {number}")
-    engine_call(real, settle)
+    engine_call(real, embed_all)
     queries = [*LIFE, "a bird in the marsh", "which number is it?"]
     followed = [
         [(hit.memory.id, hit.score) for hit in real.recall(query, minimum=0)] for query in queries

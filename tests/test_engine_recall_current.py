@@ -7,7 +7,7 @@ import pytest
 
 from commonplace import Commonplace, Line, Weighting
 from commonplace.engine.content.projects import Project
-from commonplace.engine.finding.current import Statement, replacing
+from commonplace.engine.finding.current import Statement, replacement_probability
 from commonplace.errors import InvalidInput
 from conftest import texts
 
@@ -107,7 +107,7 @@ def test_hints_and_prompts_keep_to_the_project(real: Commonplace) -> None:
 def test_a_negation_or_a_change_makes_a_replacement_more_probable() -> None:
     old = Statement.of("We support Internet Explorer 11.")
     chances = [
-        replacing(old, Statement.of(text), 0.8)
+        replacement_probability(old, Statement.of(text), 0.8)
         for text in (
             "We support Internet Explorer 11 and Firefox.",
             "We no longer support Internet Explorer 11.",

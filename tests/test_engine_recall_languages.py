@@ -73,7 +73,7 @@ def polyglot(
     request.addfinalizer(memory.close)
     for sentences in LANGUAGES.values():
         memory.remember_many([Draft(text=text) for text in sentences])
-    engine_call(memory, upkeep.settle)
+    engine_call(memory, upkeep.embed_all)
     return memory
 
 
@@ -122,7 +122,7 @@ def test_statements_of_one_form_do_not_hide_the_answer(real: Commonplace) -> Non
         "그녀가 좋아하는 색은 무엇인가요?": "미아의 방에 있는 것은 전부 파랗다.",
     }
     real.remember_many([Draft(text=text) for text in [*others, *answers.values()]])
-    engine_call(real, upkeep.settle)
+    engine_call(real, upkeep.embed_all)
     for question, answer in answers.items():
         assert answer in texts(real.recall(question, limit=10)), question
 

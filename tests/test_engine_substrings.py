@@ -20,8 +20,8 @@ from commonplace.engine.binding import engine_call, lease
 from commonplace.engine.content import credit
 from commonplace.engine.finding import substring_cache, substrings
 from commonplace.engine.finding.ranking import credit_weighted
-from commonplace.engine.finding.substring_cache import TextCache, occurrences
-from commonplace.engine.finding.substrings import FIELDS, Located
+from commonplace.engine.finding.substring_cache import TextCache, needle_offsets
+from commonplace.engine.finding.substrings import FIELDS, Matches
 from commonplace.engine.library import Library
 from commonplace.engine.model import Memory
 from commonplace.errors import InvalidInput
@@ -33,7 +33,7 @@ WORDS = ["ab", "aB", "ba", "abab", "c-a", "aß", "ASS", "éa", "e\u0301a", "日�
 SPACES = [" ", "  ", "\n", "\t", "\xa0", "\u3000", "-"]
 
 
-def locate(memory: Commonplace, needles: list[str], score: Callable[[Located], Any]) -> Any:
+def locate(memory: Commonplace, needles: list[str], score: Callable[[Matches], Any]) -> Any:
     return engine_call(memory, substrings.locate, needles, Filters(), score)
 
 
@@ -45,13 +45,13 @@ def library(
     with pytest.MonkeyPatch.context() as patch:
         if request.param != "usual":
             for module in (substring_cache, substrings):
-                patch.setattr(module, "FEW", 2)
+                patch.setattr(module, "FEW_MEMORIES", 2)
                 patch.setattr(module, "KEPT_BYTES", 150 if request.param == "crowded" else 10**6)
-            patch.setattr(substring_cache, "SORTED", 5)
+            patch.setattr(substring_cache, "MOST_UNSORTED", 5)
             patch.setattr(substring_cache, "CHUNK", 7)
-            patch.setattr(substring_cache, "LONGEST", 100)
-            patch.setattr(substrings, "STALE", 50)
-            patch.setattr(substrings, "QUICK", 20)
+            patch.setattr(substring_cache, "LONGEST_BYTES", 100)
+            patch.setattr(substrings, "STALE_BYTES", 50)
+            patch.setattr(substrings, "QUICK_WORDS", 20)
         library = Library(tmp_path_factory.mktemp("data"), embedder=None)
         yield library
         library.close()
@@ -91,7 +91,7 @@ def plainly(
     memory: Commonplace, wanted: list[str], kinds: list[str] | None
 ) -> list[tuple[float, int, str, tuple[str, ...]]]:
     """The formula of the contract, for one memory after the other; the best first."""
-    rate, at, found = credit.rule(memory).decay_rate, now(), []
+    rate, at, found = credit.read_rule(memory).decay_rate, now(), []
     for one in memory.browse(limit=1_000, kinds=kinds)[0]:
         where = [places_of(one, needle) for needle in wanted]
         known = tuple(place for place in where if place is not None)
@@ -201,9 +201,9 @@ def test_the_columns_are_those_of_the_rows(memory: Commonplace) -> None:
     set_at = now()
     memory.remember("A harbour.", credit=0.1, attrs={"credited": set_at})
     memory.remember("B.", title="Harbour", tags=["quay"], credit=0.3)
-    seen: list[Located] = []
+    seen: list[Matches] = []
 
-    def score(found: Located) -> np.ndarray:
+    def score(found: Matches) -> np.ndarray:
         seen.append(found)
         return found.credit
 
@@ -237,7 +237,7 @@ def test_a_score_must_be_one_number_for_each(memory: Commonplace, wrong: object)
 def test_many_changes_leave_little_that_is_stale(
     memory: Commonplace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(substrings, "STALE", 1_000)
+    monkeypatch.setattr(substrings, "STALE_BYTES", 1_000)
     one = memory.remember("x" * 400)
     for at in range(30):
         memory.revise(one.id, text=f"{at} " + "x" * 400)
@@ -278,7 +278,7 @@ def test_searches_while_others_write(tmp_path: Path) -> None:
 @given(st.binary(max_size=60), st.binary(min_size=1, max_size=4))
 def test_occurrences_are_those_of_the_standard_library(held: bytes, needle: bytes) -> None:
     expected = [at for at in range(len(held)) if held.startswith(needle, at)]
-    assert occurrences(np.frombuffer(held, np.uint8), needle).tolist() == expected
+    assert needle_offsets(np.frombuffer(held, np.uint8), needle).tolist() == expected
 
 
 @given(

@@ -248,7 +248,7 @@ def test_what_was_read_at_each_moment_is_read_again_later(vectored: Commonplace,
         operation = vectored.history.operations(limit=1)[0]
         if operation.seq > newest:
             done.add(operation.name)
-            engine_call(vectored, upkeep.settle)
+            engine_call(vectored, upkeep.embed_all)
             seen.append((operation.at, deepcopy(known), everything(vectored, known, None)))
     assert len(seen) > 12 and len(done) > 6, "too little happened"
     for moment, names, before in seen:

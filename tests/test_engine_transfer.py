@@ -622,7 +622,7 @@ def test_a_cluster_within_itself_is_left_out(other: Commonplace, tmp_path: Path)
     from commonplace.storage.tables import CLUSTERS
 
     first = cluster(0, None)
-    after = rows.mark(CLUSTERS, first)
+    after = rows.form_digest(CLUSTERS, first)
     records = [(1, None, first), (1, None, cluster(1, 0)), (2, after, cluster(0, 1))]
     lines = [json.dumps({"format": "commonplace-export", "version": 1})]
     for form, mark, value in records:

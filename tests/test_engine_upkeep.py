@@ -43,7 +43,7 @@ def test_without_a_provider_words_answer_and_say_so(memory: Commonplace) -> None
     assert texts(hits) == ["the walrus"]
     assert "no embedding provider" in hits.degraded
     assert memory.backlog() == (0, 0)
-    assert engine_call(memory, upkeep.settle) == 0
+    assert engine_call(memory, upkeep.embed_all) == 0
 
 
 def test_a_failing_endpoint_leaves_words_and_a_backlog_that_drains_when_it_recovers(
@@ -61,9 +61,9 @@ def test_a_failing_endpoint_leaves_words_and_a_backlog_that_drains_when_it_recov
             assert "failed" in hits.degraded
             assert hits[0].why.dense_rank is None
             with pytest.raises(EmbeddingUnavailable):
-                engine_call(memory, upkeep.settle)
+                engine_call(memory, upkeep.embed_all)
             assert memory.backlog()[0] == 2
-            waiting = engine_call(memory, upkeep.waiting, [stored.id])
+            waiting = engine_call(memory, upkeep.waiting_for_vectors, [stored.id])
             assert "failed" in waiting[stored.id]
             server.always = fake.good
             wait_until(lambda: memory.backlog() == (0, 0))
@@ -150,7 +150,7 @@ def test_changing_the_model_embeds_anew_in_the_background_while_search_goes_on(
 def test_more_than_one_outbox_full_of_old_vectors_is_embedded_anew(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(upkeep, "FOUND", 5)
+    monkeypatch.setattr(upkeep, "MOST_REQUESTS", 5)
     monkeypatch.setattr("commonplace.engine.library.RETRY_SECONDS", 0.01)
     monkeypatch.setattr("commonplace.engine.library.UPKEEP_SECONDS", 0.01)
     with Commonplace(tmp_path, embedding=WordVectors("first")) as memory:
@@ -182,7 +182,7 @@ def test_embedding_anew_resumes_after_a_kill(
 ) -> None:
     with Commonplace(tmp_path, embedding=WordVectors("first")) as memory:
         memory.remember_many([Draft(text=f"walrus number {i}") for i in range(200)])
-        engine_call(memory, upkeep.settle)
+        engine_call(memory, upkeep.embed_all)
     with subprocess.Popen(
         [sys.executable, "-c", CHILD, str(tmp_path), str(Path(__file__).parent)],
         stdout=subprocess.PIPE,
@@ -195,7 +195,7 @@ def test_embedding_anew_resumes_after_a_kill(
     second = WordVectors("second")
     with Commonplace(tmp_path, embedding=second) as memory:
         assert len(memory.recall("walrus", limit=300)) == 200
-        engine_call(memory, upkeep.settle)
+        engine_call(memory, upkeep.embed_all)
         assert vectors_by_model(memory) == {2: 200}
         assert second.texts == 136, "what the killed process had done is not done again"
 
@@ -270,7 +270,7 @@ def test_a_memory_changed_while_it_waits_gets_the_vectors_of_its_new_text(
         memory.revise(stored.id, text="an otter")
         memory.undo(memory.history.operations()[1].id)
         words.gate.set()
-        engine_call(memory, upkeep.settle)
+        engine_call(memory, upkeep.embed_all)
         assert vectors_by_model(memory) == {1: 1}
         hits = memory.recall("otter", weighting=MEANING_ONLY)
         assert texts(hits) == ["an otter"]
@@ -285,10 +285,10 @@ def test_settling_tells_its_progress(tmp_path: Path, words: WordVectors) -> None
         memory.remember_many([Draft(text=f"text {i}") for i in range(70)])
         words.gate.set()
         seen: list[tuple[int, int]] = []
-        engine_call(memory, upkeep.settle, lambda done, total: seen.append((done, total)))
+        engine_call(memory, upkeep.embed_all, lambda done, total: seen.append((done, total)))
         assert all(done <= total for done, total in seen)
         assert vectors_by_model(memory) == {1: 70}
-        assert engine_call(memory, upkeep.settle) == 0
+        assert engine_call(memory, upkeep.embed_all) == 0
 
 
 def test_the_quick_embedder_is_what_the_tests_take_it_for(words: WordVectors) -> None:
@@ -426,9 +426,9 @@ def test_history_is_the_same_with_and_without_a_model(tmp_path: Path, embed: str
         with Commonplace(path, embedding=embedding, embed=embed) as memory:  # type: ignore[arg-type]
             first = memory.remember("the walrus")
             memory.revise(first.id, text="the old walrus")
-            engine_call(memory, upkeep.settle)
+            engine_call(memory, upkeep.embed_all)
             memory.remember_many([Draft(text=f"seal {i}") for i in range(3)])
-            engine_call(memory, upkeep.settle)
+            engine_call(memory, upkeep.embed_all)
             memory.undo()
             memory.undo()
             assert texts(memory.browse()) == ["the walrus"]
@@ -461,7 +461,7 @@ def test_what_a_call_stored_is_embedded_before_what_an_import_brought(tmp_path: 
     slow = WordVectors()
     slow.gate.clear()
     with Commonplace(tmp_path, embedding=slow, embed="later") as memory:
-        with write_policy.applied(lane=outbox.SECOND):
+        with write_policy.apply_policy(lane=outbox.SECOND):
             imported = memory.remember_many([Draft(text=f"imported {i}") for i in range(40)])
         own = memory.remember("said in a call")
         with lease(memory) as space, space.store.maintain() as connection:
@@ -509,7 +509,7 @@ def test_the_index_in_memory_follows_in_the_background_when_vectors_are_written(
         memory.recall("walrus")
         memory.remember("the walrus")
         with lease(memory) as space:
-            wait_until(lambda: space.resident == 1)
+            wait_until(lambda: space.memories_in_index == 1)
             wait_until(lambda: bool(space.index._snapshot.embedded.all()))
 
 

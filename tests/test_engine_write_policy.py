@@ -26,7 +26,7 @@ def allowing(tmp_path: Path) -> Commonplace:
 
 def test_every_way_of_storing_masks(memory: Commonplace, tmp_path: Path) -> None:
     noticed: list[str] = []
-    with write_policy.applied(masked=noticed):
+    with write_policy.apply_policy(masked=noticed):
         first = memory.remember(f"use {TOKEN}", title=f"t {TOKEN}", attrs={"a": [TOKEN]})
         assert (first.text, first.title, first.attrs) == (f"use {MARK}", f"t {MARK}", {"a": [MARK]})
         assert memory.remember_many([Draft(text=TOKEN)])[0].text == MARK
@@ -50,7 +50,7 @@ def test_every_way_of_storing_masks(memory: Commonplace, tmp_path: Path) -> None
 
 def test_secrets_in_fields_beside_the_text_are_masked(memory: Commonplace) -> None:
     noticed: list[str] = []
-    with write_policy.applied(masked=noticed):
+    with write_policy.apply_policy(masked=noticed):
         made = memory.remember(
             "x", tags=["ops", TOKEN], source=f"https://u:s3cr3t-Pw9@host/{TOKEN}"
         )
@@ -70,7 +70,7 @@ def test_secrets_in_fields_beside_the_text_are_masked(memory: Commonplace) -> No
         assert memory.artifacts.versions(document.id)[-1].summary == MARK
         assert memory.artifacts.review(document.id, "approved", comments=TOKEN).comments == MARK
     assert len(noticed) == 13
-    assert engine_call(memory, secret_scan.scan, secret_scan.occurrences(TOKEN)) == []
+    assert engine_call(memory, secret_scan.scan, secret_scan.finder_of_texts(TOKEN)) == []
 
 
 def test_a_ref_with_a_secret_is_refused_and_one_that_only_looks_so_is_not(
@@ -116,7 +116,7 @@ def test_what_is_no_text_is_stored_as_it_is(memory: Commonplace) -> None:
 
 def test_who_must_can_store_secrets(allowing: Commonplace) -> None:
     noticed: list[str] = []
-    with write_policy.applied(masked=noticed):
+    with write_policy.apply_policy(masked=noticed):
         assert allowing.remember(TOKEN).text == TOKEN
         assert (
             allowing.artifacts.read(allowing.artifacts.create(TOKEN).id)[1].content

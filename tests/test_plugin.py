@@ -20,15 +20,15 @@ import write_plugin as plugin
 
 
 @pytest.mark.parametrize(
-    "path", plugin.files(), ids=lambda path: str(path.relative_to(plugin.ROOT))
+    "path", plugin.file_texts(), ids=lambda path: str(path.relative_to(plugin.ROOT))
 )
 def test_every_file_is_as_the_program_says(path: Path) -> None:
-    assert path.read_text(encoding="utf-8") == plugin.files()[path], "run 'make docs'"
+    assert path.read_text(encoding="utf-8") == plugin.file_texts()[path], "run 'make docs'"
 
 
 def test_nothing_else_is_in_the_plugin() -> None:
     held = {path for path in plugin.FOLDER.rglob("*") if path.is_file()}
-    assert held == {path for path in plugin.files() if path.is_relative_to(plugin.FOLDER)}
+    assert held == {path for path in plugin.file_texts() if path.is_relative_to(plugin.FOLDER)}
 
 
 def test_the_plugin_starts_our_distribution_and_its_hooks_name_its_server() -> None:
@@ -58,14 +58,14 @@ def test_another_namespace_changes_the_entry_and_the_readme_together(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(plugin, "NAMESPACE", "org.example.memory")
-    written = plugin.files()
+    written = plugin.file_texts()
     assert json.loads(written[plugin.ROOT / "server.json"])["name"].startswith("org.example.memory")
     readme = written[plugin.README]
     assert readme.count("mcp-name:") == 1 and "org.example.memory/commonplace -->" in readme
 
 
 def test_the_bundle_has_a_manifest_and_what_it_names(tmp_path: Path) -> None:
-    path = bundle.write(tmp_path)
+    path = bundle.write_bundle(tmp_path)
     with zipfile.ZipFile(path) as packed:
         manifest = json.loads(packed.read("manifest.json"))
         assert manifest["server"]["entry_point"] in packed.namelist()
@@ -78,4 +78,4 @@ def test_the_bundle_has_a_manifest_and_what_it_names(tmp_path: Path) -> None:
         assert name in manifest["user_config"]
     tools = [tool.name for tool in DIALECT.tools if not tool.hidden]
     assert [tool["name"] for tool in manifest["tools"]] == tools
-    assert path.read_bytes() == bundle.write(tmp_path / "again").read_bytes()
+    assert path.read_bytes() == bundle.write_bundle(tmp_path / "again").read_bytes()

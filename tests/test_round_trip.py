@@ -207,7 +207,9 @@ class Writer:
 
     def number(self, prefix: Any = "log_", digits: int = 1) -> None:
         self.m.remember("counted", ref=f"{prefix}{'9' * digits}")
-        made = engine_call(self.m, chains.number, Draft(text="numbered"), prefix, self.m.origin)
+        made = engine_call(
+            self.m, chains.remember_numbered, Draft(text="numbered"), prefix, self.m.origin
+        )
         assert made.ref is not None and self.m.get(made.ref) == made
 
     def name(self, memory: str = "", artifact: str = "") -> None:

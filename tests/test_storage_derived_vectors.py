@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
 from commonplace.errors import InvalidInput, StorageCorrupt
-from commonplace.storage.derived import pack, quantise, unpack_many
+from commonplace.storage.derived import pack, quantise, unpack_matrix
 
 
 def unit_rows(count: int, dimensions: int) -> np.ndarray:
@@ -25,7 +25,7 @@ def test_a_packed_vector_is_a_little_endian_scale_and_bytes() -> None:
 
 def test_directions_survive_packing() -> None:
     rows = unit_rows(200, 384)
-    whole, scales = unpack_many(b"".join(quantise(rows)), 384)
+    whole, scales = unpack_matrix(b"".join(quantise(rows)), 384)
     assert whole.dtype == np.int8
     assert whole.flags.c_contiguous
     assert scales.dtype == np.float32
@@ -44,7 +44,7 @@ def test_directions_survive_packing() -> None:
 )
 def test_every_number_comes_back_within_half_a_step(vector: np.ndarray) -> None:
     step = float(np.abs(vector).max()) / 127
-    whole, scales = unpack_many(pack(vector), len(vector))
+    whole, scales = unpack_matrix(pack(vector), len(vector))
     error = np.abs((whole[0].astype(np.float32) * scales[0]).astype(np.float64) - vector).max()
     assert error <= step * 0.5001
 
@@ -71,7 +71,7 @@ def test_a_vector_without_numbers_is_refused() -> None:
 
 def test_nothing_packs_to_nothing() -> None:
     assert quantise(np.empty((0, 384), np.float32)) == []
-    whole, scales = unpack_many(b"", 384)
+    whole, scales = unpack_matrix(b"", 384)
     assert whole.shape == (0, 384)
     assert scales.shape == (0,)
 
@@ -79,8 +79,8 @@ def test_nothing_packs_to_nothing() -> None:
 def test_torn_bytes_are_reported_not_read() -> None:
     packed = pack(unit_rows(1, 16)[0])
     with pytest.raises(StorageCorrupt, match="multiple"):
-        unpack_many(packed[:-1], 16)
+        unpack_matrix(packed[:-1], 16)
     with pytest.raises(StorageCorrupt, match="scale"):
-        unpack_many(b"\x00" * 20, 16)
+        unpack_matrix(b"\x00" * 20, 16)
     with pytest.raises(StorageCorrupt, match="scale"):
-        unpack_many(struct.pack("<f", float("nan")) + packed[4:], 16)
+        unpack_matrix(struct.pack("<f", float("nan")) + packed[4:], 16)

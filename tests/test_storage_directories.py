@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from commonplace.storage.directories import make_private, remove_unfinished, replacing
+from commonplace.storage.directories import make_private, remove_unfinished, replace_file
 
 
 @pytest.fixture(autouse=True)
@@ -47,7 +47,7 @@ def test_what_a_killed_process_left_is_removed_and_nothing_else(tmp_path: Path) 
     kept = [tmp_path / name for name in ("a.part", f".a.{ended.pid}.part", ".b.1.0123abcd.parts")]
     for file in (left, *kept):
         file.write_text("half")
-    with replacing(tmp_path / "new") as stream:  # by a process that runs
+    with replace_file(tmp_path / "new") as stream:  # by a process that runs
         stream.write(b"whole")
         remove_unfinished(tmp_path)
     assert not left.exists() and all(file.exists() for file in kept)

@@ -13,7 +13,7 @@ from commonplace.engine.binding import lease
 from commonplace.errors import StorageCorrupt
 from commonplace.storage import index as resident
 from commonplace.storage.derived import term_number
-from commonplace.storage.growing import by_term
+from commonplace.storage.growing import sort_by_term
 from commonplace.storage.index import Snapshot, SpaceIndex
 from commonplace.text.analysis import analyse
 from conftest import WordVectors
@@ -203,7 +203,7 @@ def test_terms_that_differ_in_their_low_bits_alone_are_told_apart() -> None:
     chance = np.random.default_rng(7)
     near = np.array([2**40, 2**40 + 1, 2**40 + 2, 3, 2**64 - 1], np.uint64)
     for terms in (chance.choice(near, 1_000), near[:1], near[::-1].copy(), np.empty(0, np.uint64)):
-        order, ordered = by_term(terms)
+        order, ordered = sort_by_term(terms)
         assert order.tolist() == np.argsort(terms, kind="stable").tolist()
         assert ordered.tolist() == sorted(terms.tolist())
 

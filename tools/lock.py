@@ -16,20 +16,20 @@ import tomllib
 from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
-FILE = ROOT / "constraints.txt"
+CONSTRAINTS_FILE = ROOT / "constraints.txt"
 HEADER = """\
 # The tested version of every dependency, also of the tests, the benchmarks and the build.
 # The Makefile installs with it. `make lock` writes it.
 """
-EDITABLE = "editables"  # hatchling asks for it when it builds an editable installation
+EDITABLE_BUILDER = "editables"  # hatchling asks for it when it builds an editable installation
 # What packages ask for on Windows only. pip evaluates conditions for the machine that it runs on.
-WINDOWS = ("colorama", "pywin32")
+WINDOWS_PACKAGES = ("colorama", "pywin32")
 # Extras that need other versions of some packages; tests/integrations/frameworks.txt pins theirs.
-FRAMEWORKS = ("adk", "anthropic", "langgraph", "openai-agents")
+FRAMEWORK_EXTRAS = ("adk", "anthropic", "langgraph", "openai-agents")
 
 
-def resolve(*arguments: str) -> dict[str, str]:
-    """Names and versions that pip would install."""
+def resolved_versions(*arguments: str) -> dict[str, str]:
+    """Return the names and versions that pip would install."""
     with tempfile.TemporaryDirectory() as scratch:
         report = Path(scratch, "report.json")
         command = [sys.executable, "-m", "pip", "install", "--quiet", "--quiet", "--dry-run"]
@@ -39,19 +39,21 @@ def resolve(*arguments: str) -> dict[str, str]:
     return {re.sub(r"[-_.]+", "-", one["name"]).lower(): one["version"] for one in found}
 
 
-def constraints() -> str:
+def constraints_text() -> str:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())
-    extras = ",".join(project["project"]["optional-dependencies"].keys() - set(FRAMEWORKS))
+    extras = ",".join(project["project"]["optional-dependencies"].keys() - set(FRAMEWORK_EXTRAS))
     groups = [word for name in project["dependency-groups"] for word in ("--group", name)]
-    here = resolve(f".[{extras}]", *groups, *project["build-system"]["requires"], EDITABLE)
+    here = resolved_versions(
+        f".[{extras}]", *groups, *project["build-system"]["requires"], EDITABLE_BUILDER
+    )
     del here[project["project"]["name"]]
     with tempfile.TemporaryDirectory() as target:
         wheels = ("--platform", "win_amd64", "--only-binary", ":all:", "--target", target)
-        windows = resolve("--no-deps", *wheels, *WINDOWS)
+        windows = resolved_versions("--no-deps", *wheels, *WINDOWS_PACKAGES)
     pins = [f"{name}=={version}" for name, version in here.items()]
     pins += [f'{name}=={version}; sys_platform == "win32"' for name, version in windows.items()]
     return HEADER + "".join(f"{pin}\n" for pin in sorted(pins))
 
 
 if __name__ == "__main__":
-    FILE.write_text(constraints())
+    CONSTRAINTS_FILE.write_text(constraints_text())

@@ -75,7 +75,7 @@ PLAYGROUND = """<!doctype html><title>Tide table</title>
 <body style="font: 18px sans-serif; padding: 2rem"><h1>Tides at Heron Marsh</h1>
 <table border="1" cellpadding="8"><tr><th>High<td>06:12<td>18:37<tr><th>Low<td>00:04<td>12:22
 </table></body>"""
-SAID = (
+USER_LINES = (
     "Good. We decided to keep the tiles in SQLite.",
     "Never deploy the map on Fridays.",
     "My name is Ada, by the way, and I prefer short answers.",
@@ -85,7 +85,7 @@ ROOMS = re.findall(
 )
 
 
-def fill(data: Path) -> str:
+def store_samples(data: Path) -> str:
     """Store sample memories over the last weeks; return the id of the richest one."""
     chance = random.Random(3)  # noqa: S311
     start = datetime.now(UTC) - timedelta(days=75)
@@ -122,10 +122,10 @@ def fill(data: Path) -> str:
             trust="external", source="https://example.com/page", origin=cursor,
         )  # fmt: skip
         said = [Line(speaker="user", text=text, tags=["project:github.com/heron/map"])
-                for text in SAID]  # fmt: skip
+                for text in USER_LINES]  # fmt: skip
         review.propose(memory, memory.conversations.add("talk", *said))
         run = storing.Import(memory, "claude-code", origin=storing.import_origin())
-        run.run(Item(key=str(n), text=text) for n, text in enumerate(SAID))
+        run.run(Item(key=str(n), text=text) for n, text in enumerate(USER_LINES))
     with Commonplace(data, allow_secrets=True) as memory:
         memory.remember("The old map server answers to AKIA" + "Q7RSTUVWXYZ2345A.")
     return deploy.id
@@ -133,7 +133,7 @@ def fill(data: Path) -> str:
 
 @contextmanager
 def serving(data: Path, *options: str) -> Iterator[str]:
-    """A server; its address."""
+    """Run a server for the block; yield its address."""
     command = [sys.executable, "-m", "commonplace.cli", "serve", "--data", str(data)]
     process = subprocess.Popen(  # noqa: S603
         [*command, "--port", "0", *options],
@@ -150,8 +150,8 @@ def serving(data: Path, *options: str) -> Iterator[str]:
         process.communicate()
 
 
-def ask(page: Page, base: str) -> None:
-    """Let agents ask for something, so that Home has something to tell."""
+def send_queries(page: Page, base: str) -> None:
+    """Send a search as each client, so that the page Home shows recent calls."""
     for client, query in zip(CLIENTS, ("when do we ship?", "who is on call", "gulls"), strict=True):
         body = {
             "jsonrpc": "2.0", "id": 1, "method": "tools/call",
@@ -161,8 +161,8 @@ def ask(page: Page, base: str) -> None:
         page.request.post(f"{base}/mcp/commonplace", data=body, headers=headers)
 
 
-def furnish(base: str, data: Path) -> None:
-    """Decisions, a job, a skill and a playground, so that MAMA's rooms have something."""
+def fill_mama_rooms(base: str, data: Path) -> None:
+    """Store decisions, a job, a skill and a playground for the pages of MAMA."""
     agent = {"user-agent": CLIENTS[0]}
     with httpx.Client(base_url=base, timeout=60, headers=agent) as client:
         before = ""
@@ -182,8 +182,8 @@ def furnish(base: str, data: Path) -> None:
     (folder / "tide-table.html").write_text(PLAYGROUND)
 
 
-def inhabit(base: str) -> None:
-    """A being, a workflow that waits for approval, and tokens, so that Agents has something."""
+def fill_agents_room(base: str) -> None:
+    """Create a being, a workflow that waits for approval, and tokens for the page Agents."""
     agent = {"user-agent": CLIENTS[0]}
     with httpx.Client(base_url=base, timeout=60, headers=agent) as client:
         being = client.post("/v1/beings", json={"name": "Aria"}).json()["id"]
@@ -201,9 +201,11 @@ def inhabit(base: str) -> None:
             "name": "Send the newsletter", "agent_slug": "eve", "requires_approval": True,
             "prompt_template": "Send the spring newsletter to all 212 volunteers.",
         }  # fmt: skip
-        call(client, "create_workflow", name="Spring newsletter", steps=json.dumps([step]))
+        call_orchestrator(
+            client, "create_workflow", name="Spring newsletter", steps=json.dumps([step])
+        )
         for one in client.get("/v1/workspaces/current/workflows").json()["workflows"]:
-            call(client, "trigger_workflow", workflow_id=one["id"])
+            call_orchestrator(client, "trigger_workflow", workflow_id=one["id"])
         for _ in range(100):
             found = client.get("/v1/workspaces/current/executions?waiting=true").json()
             if found["executions"]:
@@ -211,7 +213,7 @@ def inhabit(base: str) -> None:
             time.sleep(0.2)
 
 
-def call(client: httpx.Client, tool: str, **arguments: Any) -> None:
+def call_orchestrator(client: httpx.Client, tool: str, **arguments: Any) -> None:
     """Call a tool of the orchestrator."""
     body = {
         "jsonrpc": "2.0", "id": 1, "method": "tools/call",
@@ -221,73 +223,77 @@ def call(client: httpx.Client, tool: str, **arguments: Any) -> None:
     client.post("/mcp/v1", json=body, headers=headers).raise_for_status()
 
 
-def take(page: Page, name: str) -> None:
+def take_picture(page: Page, name: str) -> None:
     page.wait_for_selector("h1")
     page.wait_for_timeout(400)
     page.screenshot(path=TARGET / f"{name}.png")
 
 
-def pictures(browser: Browser, servers: Sequence[str], one: str, look: dict[str, Any]) -> None:
-    """Every page in one theme and width."""
+def take_pictures(browser: Browser, servers: Sequence[str], one: str, look: dict[str, Any]) -> None:
+    """Take a picture of every page in one theme and width.
+
+    `servers` are the addresses of a filled server, of one that requires a token, and of an empty
+    one; `one` is the id of the memory to show.
+    """
     base, locked, bare = servers
     suffix = f"{look['color_scheme']}-{'phone' if look['viewport'] == PHONE else 'desktop'}"
     context = browser.new_context(reduced_motion="reduce", device_scale_factor=1, **look)
     page = context.new_page()
-    ask(page, base)
+    send_queries(page, base)
     for room in ROOMS:
         page.goto(base + (room if room.startswith("/") else f"/viewer/{room}"))
-        take(page, f"{room.strip('/') or 'home'}-{suffix}")
+        take_picture(page, f"{room.strip('/') or 'home'}-{suffix}")
     page.goto(f"{base}/viewer/agents")
     page.locator("summary", has_text="Aria").click()
     page.get_by_role("heading", name="Diary").scroll_into_view_if_needed()
-    take(page, f"being-{suffix}")
+    take_picture(page, f"being-{suffix}")
     page.get_by_role("button", name="Create a token").click()
-    take(page, f"token-{suffix}")
+    take_picture(page, f"token-{suffix}")
     page.goto(f"{base}/viewer/graph")
     page.locator("main .rows a").first.click()
-    take(page, f"group-{suffix}")
+    take_picture(page, f"group-{suffix}")
     page.goto(f"{base}/viewer/memories?q=when+do+we+ship")
-    take(page, f"search-{suffix}")
+    take_picture(page, f"search-{suffix}")
     page.goto(f"{base}/viewer/memories")
     page.get_by_text("Filters").click()
     for box in page.locator(".results input[type=checkbox]").all()[:2]:
         box.check()
-    take(page, f"several-{suffix}")
+    take_picture(page, f"several-{suffix}")
     page.goto(f"{base}/viewer/memories/{one}")
-    take(page, f"memory-{suffix}")
+    take_picture(page, f"memory-{suffix}")
     page.locator(".diff").first.scroll_into_view_if_needed()
-    take(page, f"versions-{suffix}")
+    take_picture(page, f"versions-{suffix}")
     page.get_by_role("button", name="Edit").click()
-    take(page, f"edit-{suffix}")
+    take_picture(page, f"edit-{suffix}")
     page.goto(f"{base}/viewer/inbox")
     page.get_by_role("button", name="Edit").first.click()
-    take(page, f"editing-{suffix}")
+    take_picture(page, f"editing-{suffix}")
     page.goto(f"{base}/viewer/time")
     page.get_by_role("button", name="Undo…").nth(6).click()
     page.wait_for_selector("dialog")
-    take(page, f"undo-{suffix}")
+    take_picture(page, f"undo-{suffix}")
     page.goto(f"{base}/viewer/decisions")
     page.get_by_role("button", name="Open the decision on sync").first.click()
-    take(page, f"decision-{suffix}")
+    take_picture(page, f"decision-{suffix}")
     page.goto(f"{base}/viewer/playground")
     page.locator("main .cards a").first.click()
     page.wait_for_selector("iframe")
-    take(page, f"playing-{suffix}")
+    take_picture(page, f"playing-{suffix}")
     page.goto(f"{base}/viewer")
     page.get_by_role("button", name="Chat").click()
     page.get_by_role("textbox", name="Message", exact=True).fill("When do we ship?")
     page.keyboard.press("Enter")
     page.get_by_text("On Tuesdays").last.wait_for()
-    take(page, f"chat-{suffix}")
+    take_picture(page, f"chat-{suffix}")
     page.goto(f"{locked}/viewer")
-    take(page, f"sign-in-{suffix}")
+    take_picture(page, f"sign-in-{suffix}")
     page.goto(f"{bare}/viewer")
-    take(page, f"welcome-{suffix}")
+    take_picture(page, f"welcome-{suffix}")
     context.close()
 
 
-def into_docs(*names: str) -> None:
-    """Put some pictures into the documentation, in few colours: they are in every clone."""
+def copy_into_docs(*names: str) -> None:
+    """Copy pictures into the documentation, with few colours, because every clone has them."""
     DOCS.mkdir(exist_ok=True)
     for name in names:
         picture = Image.open(TARGET / f"{name}.png").convert("RGB")
@@ -306,7 +312,7 @@ def main(arguments: list[str]) -> None:
         sync_playwright() as playwright,
     ):
         browser = playwright.chromium.launch(executable_path=chrome(), args=ARGUMENTS)
-        one = fill(Path(data))
+        one = store_samples(Path(data))
         model.reply = lambda _: (
             "On **Tuesdays in the morning**. Friday releases broke two weekends."
         )
@@ -319,15 +325,15 @@ def main(arguments: list[str]) -> None:
             serving(Path(other), "--require-token") as locked,
             serving(Path(nothing)) as bare,
         ):
-            inhabit(base)
-            furnish(base, Path(data))
+            fill_agents_room(base)
+            fill_mama_rooms(base, Path(data))
             for scheme in ("light", "dark"):
                 for viewport in (DESKTOP, PHONE):
                     look = {"color_scheme": scheme, "viewport": viewport}
-                    pictures(browser, (base, locked, bare), one, look)
+                    take_pictures(browser, (base, locked, bare), one, look)
         browser.close()
     if "--docs" in arguments:
-        into_docs(
+        copy_into_docs(
             "home-light-desktop", "search-light-desktop", "memory-light-desktop",
             "time-dark-desktop", "memory-dark-phone", "agents-light-desktop",
         )  # fmt: skip

@@ -21,7 +21,7 @@ from typing import Any
 ROOT = Path(__file__).parent.parent
 LIMIT_SECONDS = 60 * 60
 REPORT_SECONDS = 30.0
-QUIET = ("-q", "-p", "no:cacheprovider", "-p", "no:schemathesis")
+QUIET_OPTIONS = ("-q", "-p", "no:cacheprovider", "-p", "no:schemathesis")
 
 
 def say(*lines: str) -> None:
@@ -31,7 +31,7 @@ def say(*lines: str) -> None:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run the parts; 0 if all that were chosen have passed."""
+    """Run the chosen parts; return 0 if all of them have passed."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("parts", nargs="*", help="pieces of names; all parts without any")
     parser.add_argument("--list", action="store_true", help="only list the parts and their state")
@@ -42,32 +42,33 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--folder", type=Path, default=ROOT / ".soak", help=argparse.SUPPRESS)
     parser.add_argument("--limit", type=float, default=LIMIT_SECONDS, help=argparse.SUPPRESS)
     options = parser.parse_args(arguments)
-    found = collect(options.tests)
+    found = collect_parts(options.tests)
     chosen = [
         part for part in found if not options.parts or any(each in part for each in options.parts)
     ]
     if not chosen:
-        say("No part matches. The parts are:", *map(short, found))
+        say("No part matches. The parts are:", *map(short_name, found))
         return 2
     options.folder.mkdir(exist_ok=True)
-    state = State(options.folder / "state.json", commit())
+    state = RunState(options.folder / "state.json", checked_out_commit())
     for number, part in enumerate(chosen, 1):
         done = state.parts.get(part)
         if options.list or (done and done["passed"] and not options.again):
-            say(f"[{number}/{len(chosen)}] {short(part)}: {described(done)}")
+            say(f"[{number}/{len(chosen)}] {short_name(part)}: {outcome_text(done)}")
             continue
-        say(f"[{number}/{len(chosen)}] {short(part)}: started")
-        state.record(part, run(part, options.tests, options.folder, options.limit))
-        say(f"[{number}/{len(chosen)}] {short(part)}: {described(state.parts[part])}")
-    return 0 if options.list else summarise(state, chosen)
+        say(f"[{number}/{len(chosen)}] {short_name(part)}: started")
+        state.record(part, run_part(part, options.tests, options.folder, options.limit))
+        say(f"[{number}/{len(chosen)}] {short_name(part)}: {outcome_text(state.parts[part])}")
+    return 0 if options.list else print_summary(state, chosen)
 
 
-def collect(tests: Path) -> list[str]:
-    """The ids of all soak tests."""
+def collect_parts(tests: Path) -> list[str]:
+    """Return the ids of all soak tests."""
     done = subprocess.run(  # noqa: S603
         [sys.executable, "-m", "pytest", "--collect-only", "-m", "soak",
-         *QUIET, str(tests)],
-        cwd=base(tests), env=environment(tests), capture_output=True, text=True, check=False,
+         *QUIET_OPTIONS, str(tests)],
+        cwd=base_directory(tests), env=pytest_environment(tests), capture_output=True, text=True,
+        check=False,
     )  # fmt: skip
     found = [line.strip() for line in done.stdout.splitlines() if "::" in line]
     if done.returncode or not found:
@@ -75,18 +76,19 @@ def collect(tests: Path) -> list[str]:
     return found
 
 
-def run(part: str, tests: Path, folder: Path, limit: float) -> dict[str, Any]:
-    """Run one part and print its progress; what became of it."""
+def run_part(part: str, tests: Path, folder: Path, limit: float) -> dict[str, Any]:
+    """Run one part and print its progress; return its outcome for the state file."""
     progress, figures, log = (folder / name for name in ("progress", "figures", "log"))
     for file in (progress, figures):
         file.unlink(missing_ok=True)
     started = reported = time.monotonic()
     with log.open("w", encoding="utf-8") as output:
         process = subprocess.Popen(  # noqa: S603
-            [sys.executable, "-m", "pytest", "-m", "soak", *QUIET,
+            [sys.executable, "-m", "pytest", "-m", "soak", *QUIET_OPTIONS,
              "-o", "faulthandler_timeout=0", part],
-            cwd=base(tests), stdout=output, stderr=subprocess.STDOUT, start_new_session=True,
-            env=environment(tests) | {"SOAK_PROGRESS": str(progress), "SOAK_FIGURES": str(figures)},
+            cwd=base_directory(tests), stdout=output, stderr=subprocess.STDOUT,
+            start_new_session=True, env=pytest_environment(tests)
+            | {"SOAK_PROGRESS": str(progress), "SOAK_FIGURES": str(figures)},
         )  # fmt: skip
         try:
             while (code := process.poll()) is None and time.monotonic() - started < limit:
@@ -95,7 +97,7 @@ def run(part: str, tests: Path, folder: Path, limit: float) -> dict[str, Any]:
                     reported = time.monotonic()
                     done = progress.read_text(encoding="utf-8") if progress.exists() else "running"
                     minutes = (reported - started) / 60
-                    say(f"    {short(part)}: {done}, {minutes:.1f} minutes")
+                    say(f"    {short_name(part)}: {done}, {minutes:.1f} minutes")
         finally:
             if process.poll() is None:
                 os.killpg(process.pid, 9)
@@ -111,19 +113,19 @@ def run(part: str, tests: Path, folder: Path, limit: float) -> dict[str, Any]:
     return {"passed": code == 0, "date": date, "seconds": round(seconds, 1), "figures": lines}
 
 
-def base(tests: Path) -> Path:
-    """The directory to which the ids of tests are relative."""
+def base_directory(tests: Path) -> Path:
+    """Return the directory to which the ids of tests are relative."""
     return ROOT if tests.is_relative_to(ROOT) else tests.parent
 
 
-def environment(tests: Path) -> dict[str, str]:
-    """The environment of pytest: the helpers of the tests can be imported."""
+def pytest_environment(tests: Path) -> dict[str, str]:
+    """Return the environment of pytest, in which the helpers of the tests can be imported."""
     paths = (str(ROOT / "tests"), str(tests), os.environ.get("PYTHONPATH", ""))
     return os.environ | {"PYTHONPATH": os.pathsep.join(path for path in paths if path)}
 
 
-class State:
-    """The parts that were run on a commit, in a file."""
+class RunState:
+    """The outcomes of the parts that were run on one commit, kept in a file."""
 
     def __init__(self, path: Path, commit: str) -> None:
         self._path, self._commit = path, commit
@@ -143,8 +145,8 @@ class State:
         temporary.replace(self._path)
 
 
-def commit() -> str:
-    """The commit that is checked out; marked if files differ from it."""
+def checked_out_commit() -> str:
+    """Return the commit that is checked out, with a mark if files differ from it."""
     try:
         head, changes = (
             subprocess.run(  # noqa: S603
@@ -161,24 +163,24 @@ def commit() -> str:
     return f"{head} with changes" if changes else head
 
 
-def short(part: str) -> str:
-    """The name of a part: its file and test without what all have in common."""
+def short_name(part: str) -> str:
+    """Return the file and the test of a part, without the prefixes that all parts have."""
     file, _, name = part.partition("::")
     return f"{Path(file).stem.removeprefix('test_')}: {name.removeprefix('test_')}"
 
 
-def described(done: dict[str, Any] | None) -> str:
+def outcome_text(done: dict[str, Any] | None) -> str:
     if done is None:
         return "not run yet"
     return f"{'passed' if done['passed'] else 'FAILED'} in {done['seconds'] / 60:.1f} minutes"
 
 
-def summarise(state: State, chosen: list[str]) -> int:
+def print_summary(state: RunState, chosen: list[str]) -> int:
     say("", "figures")
     for part in chosen:
         done = state.parts[part]
         for figure in done["figures"] or ["no figures"]:
-            say(f"  {done['date']}  {short(part)}  {figure}")
+            say(f"  {done['date']}  {short_name(part)}  {figure}")
     failed = [part for part in chosen if not state.parts[part]["passed"]]
     say("", f"{len(chosen) - len(failed)} of {len(chosen)} parts passed.")
     return 1 if failed else 0

@@ -107,7 +107,7 @@ class Recorder:
 
 
 class Output(io.StringIO):
-    """Takes what the server prints, and says when its address is there."""
+    """Collects what the server prints, and waits for its address."""
 
     def address(self) -> str:
         until = time.monotonic() + WAIT_SECONDS
@@ -118,8 +118,10 @@ class Output(io.StringIO):
         raise RuntimeError("the server did not start")
 
 
-def call_all(output: Output, recorder: Recorder, walks: dict[str, set[tuple[str, str]]]) -> None:
-    """Call every tool as often as it has arguments, then stop the server."""
+def call_tools_and_stop(
+    output: Output, recorder: Recorder, walks: dict[str, set[tuple[str, str]]]
+) -> None:
+    """Call every tool once with each of its sets of arguments, then stop the server."""
     try:
         connection = http.client.HTTPConnection(output.address(), timeout=WAIT_SECONDS)
         time.sleep(QUIET_SECONDS)  # for the rest of the start
@@ -142,15 +144,17 @@ def call_all(output: Output, recorder: Recorder, walks: dict[str, set[tuple[str,
         os.kill(os.getpid(), signal.SIGINT)
 
 
-def walk(root: Path) -> dict[str, set[tuple[str, str]]]:
-    """What the last call of each tool entered."""
+def functions_by_tool(root: Path) -> dict[str, set[tuple[str, str]]]:
+    """Return the functions that the last call of each tool entered, as (file, function)."""
     source = root.resolve() / "src"
     sys.path.insert(0, str(source))
     from commonplace.cli import main as command
 
     recorder, output = Recorder(source / "commonplace"), Output()
     walks: dict[str, set[tuple[str, str]]] = {}
-    client = threading.Thread(target=call_all, args=(output, recorder, walks), daemon=True)
+    client = threading.Thread(
+        target=call_tools_and_stop, args=(output, recorder, walks), daemon=True
+    )
     client.start()  # before threads are profiled, so that it is not
     printed, sys.stdout = sys.stdout, output
     threading.setprofile(recorder.profile)
@@ -169,7 +173,7 @@ def walk(root: Path) -> dict[str, set[tuple[str, str]]]:
 
 
 def main(root: Path) -> None:
-    for tool, entered in walk(root).items():
+    for tool, entered in functions_by_tool(root).items():
         files = sorted({file for file, _ in entered})
         print(f"{tool}: {len(files)} files, {len(entered)} functions")
         for file in files:

@@ -18,19 +18,19 @@ from write_plugin import PUBLISHER, SERVER, SUMMARY
 from commonplace import DISTRIBUTION, __version__
 from commonplace.dialects.commonplace.dialect import DIALECT
 
-ENTRY = "server/main.py"
-MAIN = '''\
+ENTRY_POINT = "server/main.py"
+MAIN_SOURCE = '''\
 """Starts the server where the distribution is installed; the manifest runs `uvx` instead."""
 
 from commonplace.cli import main
 
 main(["mcp"])
 '''
-WRITTEN = (2026, 1, 1, 0, 0, 0)  # the same bytes at every run
+FILE_TIME = (2026, 1, 1, 0, 0, 0)  # the same bytes at every run
 
 
 def manifest() -> dict[str, Any]:
-    """What the bundle says of itself."""
+    """Return the manifest, which describes the bundle."""
     return {
         "manifest_version": "0.3",
         "name": SERVER,
@@ -42,7 +42,7 @@ def manifest() -> dict[str, Any]:
         "keywords": ["memory", "search", "offline"],
         "server": {
             "type": "python",
-            "entry_point": ENTRY,
+            "entry_point": ENTRY_POINT,
             "mcp_config": {
                 "command": "uvx",
                 "args": ["--from", f"{DISTRIBUTION}=={__version__}", "commonplace", "mcp"],
@@ -70,16 +70,16 @@ def manifest() -> dict[str, Any]:
     }
 
 
-def write(folder: Path) -> Path:
+def write_bundle(folder: Path) -> Path:
     """Write the bundle into a folder, and return its path."""
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / f"{SERVER}.mcpb"
-    files = {"manifest.json": json.dumps(manifest(), indent=2) + "\n", ENTRY: MAIN}
+    files = {"manifest.json": json.dumps(manifest(), indent=2) + "\n", ENTRY_POINT: MAIN_SOURCE}
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as bundle:
         for name, text in files.items():
-            bundle.writestr(zipfile.ZipInfo(name, WRITTEN), text)
+            bundle.writestr(zipfile.ZipInfo(name, FILE_TIME), text)
     return path
 
 
 if __name__ == "__main__":
-    sys.stdout.write(f"{write(Path(sys.argv[1]))}\n")
+    sys.stdout.write(f"{write_bundle(Path(sys.argv[1]))}\n")

@@ -15,10 +15,10 @@ from commonplace import __version__
 from commonplace.dialects import registry
 from commonplace.server.openapi import document
 
-PREFIX = "console_"
+OPERATION_PREFIX = "console_"
 TYPES = {"string": "string", "integer": "number", "number": "number", "boolean": "boolean",
          "null": "null"}  # fmt: skip
-START = """\
+FILE_START = """\
 // A client of Commonplace {version}, generated from its OpenAPI document; do not edit.
 // It needs fetch: Node.js 18 or newer, Deno, Bun, or a browser on the server's own address.
 
@@ -84,36 +84,36 @@ export class Commonplace {{
 """
 
 
-def client() -> str:
-    """The whole file."""
+def client_source() -> str:
+    """Return the source of the client."""
     dialect = registry.load("commonplace")
     assert dialect.rest is not None and dialect.rest.openapi is not None
     told = document(dialect, dialect.rest, dialect.rest.openapi)
-    parts = [START.format(version=__version__, root=told["servers"][0]["url"])]
+    parts = [FILE_START.format(version=__version__, root=told["servers"][0]["url"])]
     for path, methods in told["paths"].items():
-        parts += [_method(path, verb.upper(), one) for verb, one in methods.items()]
+        parts += [_method_source(path, verb.upper(), one) for verb, one in methods.items()]
     return "\n".join(parts) + "}\n"
 
 
-def _method(path: str, verb: str, operation: Mapping[str, Any]) -> str:
-    """A method: values of the path first, then an object with all others."""
+def _method_source(path: str, verb: str, operation: Mapping[str, Any]) -> str:
+    """Return the source of a method: its parameters are the path's, then objects for the rest."""
     in_path = [one for one in operation["parameters"] if one["in"] == "path"]
     in_query = [one for one in operation["parameters"] if one["in"] == "query"]
     body = operation.get("requestBody")
     content = body["content"]["application/json"]["schema"] if body else None
-    given = [f"{_name(one['name'])}: {_type(one['schema'])}" for one in in_path]
+    given = [f"{_camel_case(one['name'])}: {_typescript_type(one['schema'])}" for one in in_path]
     query, sent = "{}", ""
     if in_query:
         fields = {one["name"]: (one["schema"], one["required"]) for one in in_query}
-        given.append(_object("query", fields))
+        given.append(_object_parameter("query", fields))
         query = "query"
     if content is not None:
         required = set(content.get("required", ()))
         fields = {n: (s, n in required) for n, s in content.get("properties", {}).items()}
-        given.append(_object("body", fields))
+        given.append(_object_parameter("body", fields))
         sent = ", body"
-    where = re.sub(r"{(\w+)}", lambda m: f"${{encodeURIComponent({_name(m[1])})}}", path)
-    name = _name(operation["operationId"].removeprefix(PREFIX))
+    where = re.sub(r"{(\w+)}", lambda m: f"${{encodeURIComponent({_camel_case(m[1])})}}", path)
+    name = _camel_case(operation["operationId"].removeprefix(OPERATION_PREFIX))
     return (
         f"  /** {operation['summary']}. */\n"
         f"  {name}({', '.join(given)}): Promise<Json> {{\n"
@@ -122,26 +122,26 @@ def _method(path: str, verb: str, operation: Mapping[str, Any]) -> str:
     )
 
 
-def _object(name: str, fields: Mapping[str, tuple[Mapping[str, Any], bool]]) -> str:
+def _object_parameter(name: str, fields: Mapping[str, tuple[Mapping[str, Any], bool]]) -> str:
     shown = "; ".join(
-        f"{n}{'' if needed else '?'}: {_type(s)}" for n, (s, needed) in fields.items()
+        f"{n}{'' if needed else '?'}: {_typescript_type(s)}" for n, (s, needed) in fields.items()
     )
     default = "" if any(needed for _, needed in fields.values()) else " = {}"
     return f"{name}: {{ {shown} }}{default}"
 
 
-def _type(schema: Mapping[str, Any]) -> str:
+def _typescript_type(schema: Mapping[str, Any]) -> str:
     if "enum" in schema:
         return " | ".join(f'"{value}"' for value in schema["enum"])
     kind = schema.get("type")
     if isinstance(kind, list):
-        return " | ".join(_type({**schema, "type": one}) for one in kind)
+        return " | ".join(_typescript_type({**schema, "type": one}) for one in kind)
     if kind == "array":
-        return f"({_type(schema.get('items', {}))})[]"
+        return f"({_typescript_type(schema.get('items', {}))})[]"
     return TYPES.get(str(kind), "Json")
 
 
-def _name(name: str) -> str:
+def _camel_case(name: str) -> str:
     first, *rest = name.split("_")
     return first + "".join(word.capitalize() for word in rest)
 
@@ -149,4 +149,4 @@ def _name(name: str) -> str:
 if __name__ == "__main__":
     folder = Path(sys.argv[1])
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / "commonplace.ts").write_text(client(), encoding="utf-8")
+    (folder / "commonplace.ts").write_text(client_source(), encoding="utf-8")

@@ -91,7 +91,7 @@ VARIABLES = {
     },
 }
 # Set by the program for its own processes.
-INTERNAL = ("COMMONPLACE_BACKGROUND", "COMMONPLACE_LISTENING_SOCKET")
+INTERNAL_VARIABLES = ("COMMONPLACE_BACKGROUND", "COMMONPLACE_LISTENING_SOCKET")
 
 
 def rows_of(dialect: str) -> list[Row]:
@@ -107,7 +107,7 @@ def contracts() -> list[str]:
     return [name for name in registry.built_in() if registry.load(name).contract]
 
 
-def coverage() -> str:
+def coverage_page() -> str:
     """Every contract's lines with the test that shows each."""
     lines = [
         "# What each contract says, and the test that shows it",
@@ -131,11 +131,11 @@ def coverage() -> str:
                 section = where
                 lines += ["", f"### {where}", "", "| line | test |", "| --- | --- |"]
             shown = test if test.startswith(WITHOUT_TEST) else f"`{test.rpartition('/')[2]}`"
-            lines.append(f"| {_cell(what)} | {_cell(shown)} |")
+            lines.append(f"| {_table_cell(what)} | {_table_cell(shown)} |")
     return "\n".join(lines) + "\n"
 
 
-def dialects(names: Sequence[str] = registry.built_in()) -> str:
+def dialects_page(names: Sequence[str] = registry.built_in()) -> str:
     """What each dialect declares, and how it shows a memory of each kind."""
     loaded = [registry.load(name) for name in names]
     lines = [
@@ -159,11 +159,11 @@ def dialects(names: Sequence[str] = registry.built_in()) -> str:
         )
         cells = [
             dialect.title,
-            _codes(dialect.paths),
-            f"{len(routes)}, at {_codes(below)}" if routes else "none",
+            _code_list(dialect.paths),
+            f"{len(routes)}, at {_code_list(below)}" if routes else "none",
             str(sum(not tool.hidden for tool in dialect.tools)),
-            _codes([f"{dialect.tokens.personal.prefix}…", f"{dialect.tokens.oauth.prefix}…"]),
-            _codes(scopes),
+            _code_list([f"{dialect.tokens.personal.prefix}…", f"{dialect.tokens.oauth.prefix}…"]),
+            _code_list(scopes),
         ]
         lines.append(f"| {' | '.join(cells)} |")
     tables = {dialect.name: dialect.kinds for dialect in loaded}
@@ -185,15 +185,15 @@ def dialects(names: Sequence[str] = registry.built_in()) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _codes(names: Iterable[str]) -> str:
+def _code_list(names: Iterable[str]) -> str:
     return ", ".join(f"`{name}`" for name in names)
 
 
-def _cell(text: str) -> str:
+def _table_cell(text: str) -> str:
     return re.sub(r"\s+", " ", text).replace("|", "\\|")
 
 
-def library() -> str:
+def library_page() -> str:
     """The public classes, with every method and field."""
     lines = [
         "# The library",
@@ -214,27 +214,27 @@ def library() -> str:
         "",
         "## Commonplace",
         "",
-        *_described(Commonplace),
+        *_value_lines(Commonplace),
         "",
         f"`Commonplace{_signature(Commonplace)}`",
         "",
     ]
-    lines += _methods(Commonplace, "memory")
+    lines += _method_lines(Commonplace, "memory")
     with tempfile.TemporaryDirectory() as place, Commonplace(place, embedding="none") as memory:
         named = {name: part for name, part in vars(memory).items() if isinstance(part, Part)}
     for name, part in sorted(named.items()):
         if not name.startswith("_"):
-            lines += ["", f"## memory.{name}", "", *_described(type(part)), ""]
-            lines += _methods(type(part), f"memory.{name}")
+            lines += ["", f"## memory.{name}", "", *_value_lines(type(part)), ""]
+            lines += _method_lines(type(part), f"memory.{name}")
     lines += ["", "## Fields of a memory", ""]
     lines += ["`details` are all of these but the text, which is a parameter of its own; `changes`"]
     lines += ["those that can be changed.", ""]
-    lines += _parameters(Commonplace.remember, Details, ("can be changed", Changes))
+    lines += _parameter_table(Commonplace.remember, Details, ("can be changed", Changes))
     lines += ["", "## Conditions of a search", ""]
     lines += ["Each that is given must hold; they can also be passed together as `Filters`.", ""]
-    lines += _parameters(Commonplace.recall, Conditions)
+    lines += _parameter_table(Commonplace.recall, Conditions)
     public = {name: getattr(commonplace, name) for name in commonplace.__all__}
-    lines += ["", "## AsyncCommonplace", "", *_described(AsyncCommonplace), ""]
+    lines += ["", "## AsyncCommonplace", "", *_value_lines(AsyncCommonplace), ""]
     lines += [f"`AsyncCommonplace{_signature(AsyncCommonplace)}`"]
     lines += ["", "## Values", "", "What is passed and what is returned; none of them changes.", ""]
     lines += ["| class | fields | |", "| --- | --- | --- |"]
@@ -242,12 +242,12 @@ def library() -> str:
         classes = (AsyncCommonplace, Commonplace, Library, Exception)
         if not inspect.isclass(value) or issubclass(value, classes):
             continue
-        fields = _codes(
+        fields = _code_list(
             [each.name for each in dataclasses.fields(value) if each.init]
             if dataclasses.is_dataclass(value)
             else value.__annotations__
         )
-        lines.append(f"| `{name}` | {fields} | {_cell(' '.join(_described(value)))} |")
+        lines.append(f"| `{name}` | {fields} | {_table_cell(' '.join(_value_lines(value)))} |")
     raised = {n: v for n, v in public.items() if inspect.isclass(v) and issubclass(v, Exception)}
     lines += [
         "",
@@ -258,27 +258,29 @@ def library() -> str:
     lines += ["is meant, its `field`. They are all a `CommonplaceError`.", ""]
     lines += ["| error | code | |", "| --- | --- | --- |"]
     for name, error in raised.items():
-        lines.append(f"| `{name}` | `{error.code}` | {_cell(' '.join(_described(error)))} |")
+        lines.append(
+            f"| `{name}` | `{error.code}` | {_table_cell(' '.join(_value_lines(error)))} |"
+        )
     return "\n".join(lines) + "\n"
 
 
-def _methods(owner: type, called: str) -> list[str]:
+def _method_lines(owner: type, called: str) -> list[str]:
     """A line with the signature of each method, and what it does."""
     lines: list[str] = []
     for name, method in vars(owner).items():
         if name.startswith("_"):
             continue
         if isinstance(method, property):
-            lines += [f"- `{called}.{name}`", "", f"  {' '.join(_described(method))}", ""]
+            lines += [f"- `{called}.{name}`", "", f"  {' '.join(_value_lines(method))}", ""]
             continue
         returned = inspect.signature(method).return_annotation
         lines += [f"- `{called}.{name}{_signature(method)} -> {returned}`", ""]
-        lines += [f"  {line}".rstrip() for line in _described(method)]
+        lines += [f"  {line}".rstrip() for line in _value_lines(method)]
         lines.append("")
     return lines[:-1]
 
 
-def _parameters(
+def _parameter_table(
     function: Callable[..., Any], group: type, marked: tuple[str, type] | None = None
 ) -> list[str]:
     """A table of the parameters of a group; the marked ones are said to be so."""
@@ -287,7 +289,7 @@ def _parameters(
     lines = [f"| {' | '.join(heading)} |", "| --- " * len(heading) + "|"]
     for name in group.__annotations__:
         default = "" if found[name].default is ... else f"`{found[name].default!r}`"
-        cells = [f"`{name}`", f"`{_cell(str(found[name].annotation))}`", default]
+        cells = [f"`{name}`", f"`{_table_cell(str(found[name].annotation))}`", default]
         if marked:
             cells.append("yes" if name in marked[1].__annotations__ else "no")
         lines.append(f"| {' | '.join(cells)} |")
@@ -319,11 +321,11 @@ def _signature(function: Callable[..., Any]) -> str:
     return f"({', '.join([*shown, grouped] if grouped else shown)})"
 
 
-def _described(value: object) -> list[str]:
+def _value_lines(value: object) -> list[str]:
     return (inspect.getdoc(value) or "").splitlines()
 
 
-def settings() -> str:
+def settings_page() -> str:
     """Every setting of config.toml, and every variable."""
     said = _field_docstrings(Settings)
     serve = {flag for one in program_of("serve").commands["serve"].params for flag in one.opts}
@@ -349,10 +351,10 @@ def settings() -> str:
     for field in dataclasses.fields(Settings):
         if field.name == "data":
             continue
-        default = _toml(field.default)
+        default = _toml_value(field.default)
         flag = f"--{field.name.replace('_', '-')}"
         cells = [f"`{field.name}`", f"`{default}`", f"`COMMONPLACE_{field.name.upper()}`",
-                 f"`{flag}`" if flag in serve else "", _cell(said[field.name])]  # fmt: skip
+                 f"`{flag}`" if flag in serve else "", _table_cell(said[field.name])]  # fmt: skip
         lines.append(f"| {' | '.join(cells)} |")
     lines += ["", "## Variables", ""]
     lines += ["A list is written with commas: `COMMONPLACE_PROXIES=10.0.0.5,10.0.0.6`."]
@@ -375,7 +377,7 @@ def settings() -> str:
     return "\n".join(lines) + "\n"
 
 
-def _toml(value: Any) -> str:
+def _toml_value(value: Any) -> str:
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, tuple):
@@ -396,7 +398,7 @@ def _field_docstrings(owner: type) -> dict[str, str]:
     return found
 
 
-def commands() -> str:
+def commands_page() -> str:
     """Every command with its options, in the order of the help."""
     lines = [
         "# Commands",
@@ -422,17 +424,19 @@ def commands() -> str:
     for title, names in SECTIONS.items():
         lines += ["", f"## {title}"]
         for name in names.split():
-            lines += _command(program_of(name).commands[name], name)
+            lines += _command_lines(program_of(name).commands[name], name)
     return "\n".join(lines) + "\n"
 
 
-KNOWN = {"--data", "--database", "--space", "--json", "--help"}
+COMMON_OPTIONS = {"--data", "--database", "--space", "--json", "--help"}
 
 
-def _command(command: Any, path: str) -> list[str]:
+def _command_lines(command: Any, path: str) -> list[str]:
     """A command, or all commands of a group."""
     if below := getattr(command, "commands", None):
-        return [line for name, one in below.items() for line in _command(one, f"{path} {name}")]
+        return [
+            line for name, one in below.items() for line in _command_lines(one, f"{path} {name}")
+        ]
     given = " ".join(
         one.metavar or one.name.upper() for one in command.params if one.param_type_name != "option"
     )
@@ -444,18 +448,18 @@ def _command(command: Any, path: str) -> list[str]:
     rows = []
     for one in command.params:
         flags = [*one.opts, *one.secondary_opts]
-        if one.param_type_name == "option" and not KNOWN & set(flags):
+        if one.param_type_name == "option" and not COMMON_OPTIONS & set(flags):
             shown = ", ".join(flags) + (f" {one.metavar}" if one.metavar else "")
-            rows.append(f"| `{_cell(shown)}` | {_cell(one.help or '')} |")
+            rows.append(f"| `{_table_cell(shown)}` | {_table_cell(one.help or '')} |")
     return [*lines, *(["| option | what |", "| --- | --- |", *rows] if rows else lines[:0])]
 
 
 PAGES = {
-    ROOT / "docs" / "coverage.md": coverage,
-    ROOT / "docs" / "dialects.md": dialects,
-    ROOT / "docs" / "library.md": library,
-    ROOT / "docs" / "settings.md": settings,
-    ROOT / "docs" / "commands.md": commands,
+    ROOT / "docs" / "coverage.md": coverage_page,
+    ROOT / "docs" / "dialects.md": dialects_page,
+    ROOT / "docs" / "library.md": library_page,
+    ROOT / "docs" / "settings.md": settings_page,
+    ROOT / "docs" / "commands.md": commands_page,
 }
 
 

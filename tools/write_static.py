@@ -39,8 +39,8 @@ META = {
 }
 
 
-async def ask(gate: Gate, dialect: Dialect, *requests: Mapping[str, Any]) -> list[Any]:
-    """The results of requests on one connection."""
+async def send_requests(gate: Gate, dialect: Dialect, *requests: Mapping[str, Any]) -> list[Any]:
+    """Send requests on one connection; return their results."""
     to_server, incoming = anyio.create_memory_object_stream[Any](0)
     outgoing, from_server = anyio.create_memory_object_stream[Any](0)
     workers = Workers(gate, 30)
@@ -63,10 +63,10 @@ async def ask(gate: Gate, dialect: Dialect, *requests: Mapping[str, Any]) -> lis
     return found
 
 
-async def answers_of(gate: Gate, dialect: Dialect) -> dict[str, Any]:
-    """What a dialect answers, by the version that is asked for.
+async def static_answers_of(gate: Gate, dialect: Dialect) -> dict[str, Any]:
+    """Return the answers of a dialect that never change, by protocol version.
 
-    Instead of a list of tools there can be the name of an earlier version that has the same.
+    Instead of a list of tools, there may be the name of an earlier version with the same list.
     """
     repeatable = [tool.name for tool in dialect.tools if not tool.stepwise and not tool.open_world]
     if dialect.dynamic_tools is not None or dialect.subject is not None:
@@ -78,12 +78,12 @@ async def answers_of(gate: Gate, dialect: Dialect) -> dict[str, Any]:
             "protocolVersion": version, "capabilities": {},
             "clientInfo": {"name": "static", "version": "1"},
         }  # fmt: skip
-        started, listed = await ask(
+        started, listed = await send_requests(
             gate, dialect, {"method": "initialize", "params": params}, {"method": "tools/list"}
         )
         same = next((each for each, known in tools.items() if known == listed), None)
         initialize[version], tools[version] = started, same or listed
-    found, listed = await ask(
+    found, listed = await send_requests(
         gate, dialect, {"method": "server/discover", "params": {"_meta": META}},
         {"method": "tools/list", "params": {"_meta": META}},
     )  # fmt: skip
@@ -94,8 +94,8 @@ async def answers_of(gate: Gate, dialect: Dialect) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def texts() -> dict[Path, str]:
-    """The files and what they should hold."""
+def file_texts() -> dict[Path, str]:
+    """Return each file with the text that it should have."""
     found: dict[Path, str] = {}
     with tempfile.TemporaryDirectory() as folder:
         library = Library(folder, embedder=None)
@@ -104,7 +104,7 @@ def texts() -> dict[Path, str]:
                 each for each in registry.built_in() if each in sys.argv
             ] or registry.built_in():
                 dialect = registry.load(name)
-                answers = asyncio.run(answers_of(Gate(library, system, [dialect]), dialect))
+                answers = asyncio.run(static_answers_of(Gate(library, system, [dialect]), dialect))
                 text = json.dumps(answers, ensure_ascii=False, indent=1)
                 found[Path(static_answers.FOLDER) / f"{name}.json"] = text + "\n"
     return found
@@ -113,7 +113,7 @@ def texts() -> dict[Path, str]:
 def main() -> int:
     """Write the files; with --check, return 1 if one is not up to date."""
     stale = []
-    for path, text in texts().items():
+    for path, text in file_texts().items():
         if not path.exists() or path.read_text(encoding="utf-8") != text:
             stale.append(path)
             if "--check" not in sys.argv:

@@ -12,7 +12,7 @@ import typer
 
 from commonplace.cli.app import app, run
 from commonplace.errors import StorageUnavailable
-from commonplace.storage.sqlite.swap import delete
+from commonplace.storage.sqlite.swap import delete_file
 
 NO = "no/such space"  # not a valid name
 # {home}: the home directory; {data}: the data directory, which does not exist; {bad}: a file that
@@ -162,7 +162,7 @@ def test_a_file_in_which_something_is_stored_is_not_deleted_as_unused(home: Path
     assert run(["remember", "Tea is in the tin.", "--embedding", "none"]) == 0
     file = home / "data" / "spaces" / "default.db"
     with pytest.raises(StorageUnavailable):
-        delete(file, unused="default")
+        delete_file(file, unused="default")
     assert run(["search", "tea", "--embedding", "none"]) == 0
 
 

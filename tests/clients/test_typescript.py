@@ -21,7 +21,7 @@ ROOT = Path(__file__).parents[2]
 
 
 def _run(program: str, server: Reachable, folder: Path, token: str) -> str:
-    (folder / "commonplace.ts").write_text(write_client.client())
+    (folder / "commonplace.ts").write_text(write_client.client_source())
     (folder / "program.ts").write_text(program)
     done = subprocess.run(
         [programs.node(), str(folder / "program.ts")],
@@ -52,7 +52,7 @@ await memory.me().catch((error) => console.log(error.name, error.status));
 def test_every_route_has_a_method() -> None:
     dialect = registry.load("commonplace")
     assert dialect.rest is not None and dialect.rest.openapi is not None
-    text = write_client.client()
+    text = write_client.client_source()
     for path, methods in document(dialect, dialect.rest, dialect.rest.openapi)["paths"].items():
         start = path.split("{")[0]
         for verb in methods:

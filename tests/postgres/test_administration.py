@@ -52,20 +52,20 @@ def _refused(address: str) -> CommonplaceError:
 
 
 def test_a_bare_database_is_made_ready_once_and_stays_as_it_is(admin: str) -> None:
-    first = administration.prepare(admin, "commonplace")
+    first = administration.set_up(admin, "commonplace")
     assert first.steps == sum(map(len, schema.STEPS.values()))
-    again = administration.prepare(admin, "commonplace")
+    again = administration.set_up(admin, "commonplace")
     assert (again.steps, again.role_made) == (0, False)
     assert _problems(first.address) == []
     with Commonplace(first.address, embedding="none") as memory:
         memory.remember("kept")
-    administration.prepare(admin, "commonplace")
+    administration.set_up(admin, "commonplace")
     with Commonplace(first.address, embedding="none") as memory:
         assert texts(memory.browse()) == ["kept"]
 
 
 def test_a_new_role_has_the_password_that_the_address_names(admin: str) -> None:
-    prepared = administration.prepare(admin, "another_team")
+    prepared = administration.set_up(admin, "another_team")
     assert prepared.role_made
     password = prepared.address.split(":")[2].split("@")[0]
     tcp = _over_tcp(admin, password).replace("//commonplace:", "//another_team:")
@@ -75,7 +75,7 @@ def test_a_new_role_has_the_password_that_the_address_names(admin: str) -> None:
 def test_an_address_may_say_the_same_in_parameters(admin: str) -> None:
     """An address without a host, as it is usual on the machine of the database itself."""
     other = admin.replace("//admin@/", "///") + "&user=admin&password=hunter2&pool=2"
-    prepared = administration.prepare(other, "yet_another", "secret")
+    prepared = administration.set_up(other, "yet_another", "secret")
     assert "hunter2" not in prepared.address and "user=admin" not in prepared.address
     known = psycopg.conninfo.conninfo_to_dict(prepared.address.replace("&pool=2", ""))
     assert (known["user"], known["password"]) == ("yet_another", "secret")
@@ -100,18 +100,18 @@ def test_parameters_are_passed_on_as_they_are_written(address: str) -> None:
 
 
 def test_the_printed_script_does_what_setting_up_does(admin: str) -> None:
-    text = administration.script(admin, "commonplace")
+    text = administration.setup_script(admin, "commonplace")
     with psycopg.connect(admin, autocommit=True) as connection:
         assert connection.execute("SELECT to_regnamespace('commonplace')").fetchone() == (None,)
         connection.execute(text)
     assert _problems(admin.replace("//admin@", "//commonplace@")) == []
-    assert administration.prepare(admin, "commonplace").steps == 0
+    assert administration.set_up(admin, "commonplace").steps == 0
 
 
 @pytest.mark.parametrize("role", ["", "Team", "a b", "x" * 52, 'a"; DROP ROLE b'])
 def test_a_role_that_cannot_be_named_is_refused(admin: str, role: str) -> None:
     with pytest.raises(InvalidInput):
-        administration.prepare(admin, role)
+        administration.set_up(admin, role)
 
 
 @pytest.mark.parametrize(
@@ -145,7 +145,7 @@ def test_no_password_is_ever_shown(address: str) -> None:
 def test_an_administrator_and_an_owner_are_no_users(admin: str) -> None:
     user = admin.replace("//admin@", "//commonplace@")
     assert "Tables are missing" in _refused(user).message
-    administration.prepare(admin, "commonplace")
+    administration.set_up(admin, "commonplace")
     assert "bypass row-level security" in _refused(admin).message
     with psycopg.connect(admin) as connection:
         connection.execute("ALTER TABLE commonplace.memories OWNER TO commonplace")
@@ -153,7 +153,7 @@ def test_an_administrator_and_an_owner_are_no_users(admin: str) -> None:
 
 
 def test_a_table_without_row_level_security_is_found(admin: str) -> None:
-    user = administration.prepare(admin, "commonplace").address
+    user = administration.set_up(admin, "commonplace").address
     with psycopg.connect(admin) as connection:
         connection.execute("ALTER TABLE commonplace.links NO FORCE ROW LEVEL SECURITY")
     assert "links" in _refused(user).message
@@ -201,7 +201,7 @@ def test_the_tables_of_credentials_must_have_this_version_too(address: str, chan
 def test_a_server_without_fsync_is_refused() -> None:
     server = postgres_engine.start(fsync="off")
     try:
-        made = administration.prepare(server.admin(), "commonplace")
+        made = administration.set_up(server.admin(), "commonplace")
         assert "fsync is off" in _refused(made.address).message
     finally:
         server.stop()
@@ -233,5 +233,5 @@ def test_servers_go_on_writing_beside_steps_that_only_add(address: str, tmp_path
 def test_a_step_says_who_may_write_beside_it(monkeypatch: pytest.MonkeyPatch) -> None:
     last = len(schema.STEPS[schema.SPACES])
     assert f"oldest = {last}" in schema.step_sql(schema.SPACES, last)
-    monkeypatch.setattr(schema, "ADDING", frozenset({(schema.SPACES, last)}))
+    monkeypatch.setattr(schema, "ADDITIVE_STEPS", frozenset({(schema.SPACES, last)}))
     assert "oldest" not in schema.step_sql(schema.SPACES, last)

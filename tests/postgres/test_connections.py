@@ -140,7 +140,7 @@ def test_a_database_keeps_many_spaces_open_until_their_indexes_are_large(
 
     # One that the background work uses at this moment stays open for a while.
     wait_until(lambda: open_after_a_round() == 5)
-    monkeypatch.setattr(library, "RESIDENT", 3)
+    monkeypatch.setattr(library, "MOST_RESIDENT", 3)
     wait_until(lambda: open_after_a_round() == 4)  # the last one had loaded nothing when it opened
     opened.close()
 

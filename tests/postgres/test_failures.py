@@ -103,7 +103,7 @@ def test_a_space_that_a_failover_lost_is_made_again(team: Commonplace, address: 
 
 def test_nothing_acknowledged_is_lost_when_the_server_is_killed(tmp_path: Path) -> None:
     server = postgres_engine.start()
-    address = administration.prepare(server.admin(), "commonplace").address
+    address = administration.set_up(server.admin(), "commonplace").address
     told: list[str] = []
     unsure: list[str] = []
     ended = threading.Event()

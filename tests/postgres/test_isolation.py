@@ -74,7 +74,7 @@ def test_queries_that_forget_their_space_are_answered_as_before(
     other.links.add(theirs.id, other.remember("another").id, "near")
     other.facts.add("river", "has", "otters")
     stripped: list[str] = []
-    written = rows_module.rewritten
+    written = rows_module.translated_statement
 
     def careless(statement: str) -> str:
         text = postgres_engine.without_space(written(statement))
@@ -82,7 +82,7 @@ def test_queries_that_forget_their_space_are_answered_as_before(
             stripped.append(text)
         return text
 
-    monkeypatch.setattr(rows_module, "rewritten", careless)
+    monkeypatch.setattr(rows_module, "translated_statement", careless)
     team.library.drop("team")  # what was read before is not known any more
     assert texts(team.browse()) == ["ours by the river"]
     assert texts(team.recall("river")) == ["ours by the river"]

@@ -47,12 +47,12 @@ def _answers(memory: Commonplace) -> object:
 
 def test_copies_that_a_killed_command_left_are_removed(team: Commonplace, tmp_path: Path) -> None:
     code = "import os, sys, pathlib; from commonplace.storage.postgres import maintenance\n"
-    code += "with maintenance._temporary(pathlib.Path(sys.argv[1])) as folder:\n"
+    code += "with maintenance._temporary_folder(pathlib.Path(sys.argv[1])) as folder:\n"
     code += "    (folder / 'copy').write_text('x'); os._exit(9)"
     path = team.library.path
     assert subprocess.run([sys.executable, "-c", code, str(path)]).returncode == 9
     (left,) = path.glob("copy-*")
-    with maintenance._temporary(path) as used:
+    with maintenance._temporary_folder(path) as used:
         assert not left.exists()
         team.library.maintenance.backup(tmp_path / "backup")
         assert used.exists()

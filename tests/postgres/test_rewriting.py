@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from commonplace.storage.postgres.rows import rewritten
+from commonplace.storage.postgres.rows import translated_statement
 
 
 @pytest.mark.parametrize(
@@ -30,4 +30,4 @@ from commonplace.storage.postgres.rows import rewritten
     ],
 )
 def test_a_statement_is_rewritten(written: str, told: str) -> None:
-    assert rewritten(written) == told
+    assert translated_statement(written) == told

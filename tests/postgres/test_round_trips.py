@@ -86,9 +86,9 @@ def test_counting_reads_takes_as_many_round_trips_for_many_as_for_one(
 def test_what_fails_in_a_part_fails_there_and_the_unit_goes_on(team: Commonplace) -> None:
     with lease(team) as space, space.store.write("test", {}) as unit:
         unit.connection.execute(TWICE)
-        with pytest.raises(Conflict), unit.part():
+        with pytest.raises(Conflict), unit.savepoint():
             unit.connection.execute(TWICE)
-        with pytest.raises(ZeroDivisionError), unit.part():
+        with pytest.raises(ZeroDivisionError), unit.savepoint():
             unit.connection.execute(TWICE)  # which is not sent before the other error
             1 / 0  # noqa: B018
         assert unit.seq == 1
@@ -112,7 +112,7 @@ def test_a_large_query_is_read_in_pieces(
 ) -> None:
     from commonplace.storage.postgres import rows as module
 
-    monkeypatch.setattr(module, "_STREAMED", size)
+    monkeypatch.setattr(module, "_ROWS_AT_ONCE", size)
     for number in range(7):
         team.remember(f"number {number}")
     with lease(team) as space, space.store.read() as rows:

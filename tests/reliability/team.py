@@ -212,7 +212,7 @@ def team(
     """A team on a PostgreSQL server of its own."""
     database = postgres_engine.start(**settings)
     try:
-        administration.prepare(database.admin(), "commonplace")
+        administration.set_up(database.admin(), "commonplace")
         address = database.admin().replace("//admin@", "//commonplace@")
         made = Team(folder, database, address, program)
         try:

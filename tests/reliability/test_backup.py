@@ -50,7 +50,7 @@ with Commonplace(path, embedding="none") as memory:
 def full(quick_disk: Path) -> Iterator[Commonplace]:
     with Commonplace(quick_disk / "data", embedding=WordVectors()) as memory:
         fill(memory)
-        engine_call(memory, upkeep.settle)
+        engine_call(memory, upkeep.embed_all)
         yield memory
 
 

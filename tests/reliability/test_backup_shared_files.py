@@ -267,13 +267,13 @@ def test_the_doctor_finds_what_is_wrong_beside_the_spaces(place: Commonplace) ->
         connection.execute(damage)
         connection.close()
         (ill,) = place.library.maintenance.check_shared_files()
-        assert ill.damaged(check) and "--system" in ill.findings[-1].hint, damage
+        assert ill.has_damage_in(check) and "--system" in ill.findings[-1].hint, damage
     content = bytearray((data / SYSTEM).read_bytes())
     content[4096:8192] = bytes(4096)
     (data / SYSTEM).write_bytes(content)
     assert not place.library.maintenance.check_shared_files()[0].healthy
     (data / SYSTEM).write_bytes(b"")
-    assert place.library.maintenance.check_shared_files()[0].damaged("file")
+    assert place.library.maintenance.check_shared_files()[0].has_damage_in("file")
 
 
 def test_workflows_go_on_where_the_backup_is_restored(place: Commonplace, quick_disk: Path) -> None:
@@ -304,7 +304,7 @@ def test_what_is_begun_while_spaces_are_copied_is_asked_for_again(tmp_path: Path
     connection.execute("INSERT INTO workflow_status VALUES ('team:old:0'), ('team:new:2')")
     connection.close()
     before = [{"space": "team", "id": "waiting", "turn": 1}]
-    assert shared_files.due_since(tmp_path, before, {"team:old:0"}) == [
+    assert shared_files.requests_to_back_up(tmp_path, before, {"team:old:0"}) == [
         {"space": "team", "id": "new", "turn": 2}, *before,
     ]  # fmt: skip
 

@@ -80,7 +80,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Whole:
         file.write_bytes(found.read())
     with Commonplace(path, embedding=WordVectors()) as memory:
         _go_on(memory)
-        engine_call(memory, upkeep.settle)
+        engine_call(memory, upkeep.embed_all)
     with Commonplace(path, embedding=WordVectors()) as memory:
         told = answers(memory)
         true = _true(memory, told)
@@ -390,5 +390,7 @@ def test_salvage_saves_all_but_the_damaged_rows(whole: Whole, quick_disk: Path) 
     (quick_disk / "new" / "spaces").mkdir(parents=True)
     shutil.copy(saved.path, quick_disk / "new" / "spaces" / "default.db")
     with Commonplace(quick_disk / "new", embedding=WordVectors()) as memory:
-        assert not memory.library.maintenance.check("default").damaged("file", "grams", *DERIVED)
+        assert not memory.library.maintenance.check("default").has_damage_in(
+            "file", "grams", *DERIVED
+        )
         assert memory.recall("Ann prefers tea")

@@ -155,7 +155,7 @@ def test_work_claimed_before_a_jump_back_is_not_lost(
     clock.shift(timedelta(days=-3653))
     with Commonplace(tmp_path, embedding=embedder) as memory:
         clock.shift(timedelta(seconds=upkeep.CLAIM_SECONDS + 1))
-        engine_call(memory, upkeep.settle, timeout=1.0)
+        engine_call(memory, upkeep.embed_all, timeout=1.0)
         assert memory.backlog()[0] == 0
 
 
@@ -173,5 +173,5 @@ def test_work_postponed_before_a_jump_back_is_not_postponed_for_years(
     clock.shift(timedelta(days=-3653))
     with Commonplace(tmp_path, embedding=embedder) as memory:
         clock.shift(timedelta(seconds=601))
-        engine_call(memory, upkeep.settle, timeout=1.0)
+        engine_call(memory, upkeep.embed_all, timeout=1.0)
         assert memory.backlog()[0] == 0

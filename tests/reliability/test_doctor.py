@@ -56,7 +56,7 @@ LOSSES = {
 def full(quick_disk: Path) -> Iterator[Commonplace]:
     with Commonplace(quick_disk / "data", embedding=WordVectors()) as memory:
         fill(memory)
-        engine_call(memory, upkeep.settle)
+        engine_call(memory, upkeep.embed_all)
         _close(memory)
         yield memory
 
@@ -111,7 +111,7 @@ def test_what_is_derived_is_rebuilt_to_identical_answers(full: Commonplace, loss
     repaired = full.library.maintenance.repair("default")
     assert repaired.rebuilt
     assert repaired.after.healthy, repaired.after.findings
-    engine_call(full, upkeep.settle)
+    engine_call(full, upkeep.embed_all)
     assert _hundred(full) == hundred
     assert _operations(full) == operations
     now = answers(full)
@@ -139,7 +139,7 @@ def test_sound_vectors_are_kept_and_only_the_others_asked_for_again(
     assert isinstance(embedder, WordVectors)
     before = embedder.texts
     full.library.maintenance.repair("default")
-    engine_call(full, upkeep.settle)
+    engine_call(full, upkeep.embed_all)
     assert embedder.texts == before + 1
 
 
@@ -187,7 +187,7 @@ def test_a_row_that_does_not_match_its_hash_is_named_and_not_touched(full: Commo
 def test_a_changed_row_of_any_table_is_found(full: Commonplace, table: str, change: str) -> None:
     _damage(full, change)
     diagnosis = full.library.maintenance.check("default")
-    assert diagnosis.damaged(table), diagnosis.findings
+    assert diagnosis.has_damage_in(table), diagnosis.findings
 
 
 def test_a_damaged_access_counter_is_reset_and_the_others_kept(full: Commonplace) -> None:
@@ -357,12 +357,12 @@ def test_a_repair_killed_at_any_moment_leaves_the_old_or_the_new(
         finished += child.stdout.read() == "True\n"
         child.stdout.close()
         diagnosis = full.library.maintenance.check("default")
-        assert diagnosis.healthy or all(diagnosis.damaged(table) for table in DERIVED)
+        assert diagnosis.healthy or all(diagnosis.has_damage_in(table) for table in DERIVED)
         killed += not diagnosis.healthy
         assert {name: diagnosis.counts[name] for name in rows} == rows
     publish(f"10 repairs killed: {killed} left the old, {10 - killed} the new")
     full.library.maintenance.repair("default")
-    engine_call(full, upkeep.settle)
+    engine_call(full, upkeep.embed_all)
     assert _hundred(full) == before
 
 

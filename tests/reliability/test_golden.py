@@ -131,7 +131,7 @@ def test_doctor_and_the_audits_are_clean_before_and_after_new_writes(golden: Lib
         memory.remember("Written by the newer release.", ref="newer")
         memory.events.record("newer", "newer", {"a": 1})
         memory.get("newer")
-        engine_call(memory, upkeep.settle)
+        engine_call(memory, upkeep.embed_all)
         with golden.lease(space) as opened:
             opened.write_reads()
             entry = audit.Entry(request="n", dialect="commonplace", tool="t", success=True,
@@ -205,10 +205,12 @@ def test_answers_counters_and_files_are_still_known(golden: Library) -> None:
     files = _at(golden, "files")
     with golden.lease("files") as space, space.store.read() as connection:
         ((root,),) = connection.execute("SELECT DISTINCT root FROM files")
-    noted = engine_call(files, noting.known, root)
+    noted = engine_call(files, noting.recorded_files, root)
     assert len(noted) == 3
-    engine_call(files, noting.note, root, noted[:1])
-    assert sorted(map(repr, engine_call(files, noting.known, root))) == sorted(map(repr, noted))
+    engine_call(files, noting.record_files, root, noted[:1])
+    assert sorted(map(repr, engine_call(files, noting.recorded_files, root))) == sorted(
+        map(repr, noted)
+    )
 
 
 def test_a_backup_of_an_older_release_is_restored(

@@ -69,7 +69,7 @@ def store(quick_disk: Path) -> Path:
         memory.remember("Between the two.", source="https://example.org", ref="between")
         memory.get("between")
         memory.events.record("between", "between", {"b": 2})
-        engine_call(memory, upkeep.settle)
+        engine_call(memory, upkeep.embed_all)
         memory.forget("ref-12")
         (quick_disk / "told.json").write_text(json.dumps(told(memory)))
         with lease(memory) as space, (quick_disk / "before.jsonl").open("w") as out:

@@ -165,7 +165,7 @@ def test_what_takes_a_restore_back_may_be_killed_at_any_step_too(
     kills = 0
     for half in halves[::2]:
         step = 0
-        while killed(lambda: swap.recover(half), step):  # noqa: B023
+        while killed(lambda: swap.undo_interrupted(half), step):  # noqa: B023
             step += 1  # and again, from where the one before it was killed
         kills += step
         assert said(half) == former, f"after {step} kills of {half.name}"

@@ -141,8 +141,8 @@ def test_columns_are_added_one_by_one_where_a_new_file_cannot_have_them_at_once(
         ("CREATE TABLE numbers (n BIGINT\n);", len, added),
         ("CREATE TABLE n (n);", added),
     ):
-        assert schema.for_new_file(steps) is steps
-    made = schema.for_new_file(("CREATE TABLE numbers (n BIGINT\n)", added))
+        assert schema.steps_for_new_file(steps) is steps
+    made = schema.steps_for_new_file(("CREATE TABLE numbers (n BIGINT\n)", added))
     assert made == ("CREATE TABLE numbers (n BIGINT\n, m BIGINT);\n",)
 
 

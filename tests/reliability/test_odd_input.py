@@ -184,7 +184,10 @@ AT_THE_EDGE = {
     "text": ("a" * checks.TEXT_CHARS, "a" * (checks.TEXT_CHARS + 1)),
     "title": ("t" * checks.TITLE_CHARS, "t" * (checks.TITLE_CHARS + 1)),
     "ref": ("r" * checks.REF_CHARS, "r" * (checks.REF_CHARS + 1)),
-    "tags": ([f"t{i}" for i in range(checks.TAGS)], [f"t{i}" for i in range(checks.TAGS + 1)]),
+    "tags": (
+        [f"t{i}" for i in range(checks.MAX_TAGS)],
+        [f"t{i}" for i in range(checks.MAX_TAGS + 1)],
+    ),
     "tags, one long": (["x" * checks.TAG_CHARS], ["x" * (checks.TAG_CHARS + 1)]),
     "tags, one empty": (["x"], [""]),
     "tags, no list": (("a", "b"), "ab"),

@@ -108,7 +108,7 @@ def test_an_acknowledgement_before_the_commit_is_durable_is_detected(
 def _with_standby(folder: Path) -> Iterator[tuple[Team, PostgresServer]]:
     """A team whose database has a standby, which the servers know too."""
     primary = postgres_engine.start()
-    administration.prepare(primary.admin(), "commonplace")
+    administration.set_up(primary.admin(), "commonplace")
     standby = postgres_engine.start(standby_of=primary)
     _wait_for(primary, "async")
     hosts = f"host={primary.folder},{standby.folder}&port={primary.port},{standby.port}"

@@ -125,7 +125,7 @@ def test_a_setting_of_the_session_is_detected(
     known: set[tuple[int, str]] = set()
 
     def of_session(
-        rows: object, part: store.Part, space: str, writes: bool, durable: bool = True
+        rows: object, part: store.SchemaPart, space: str, writes: bool, durable: bool = True
     ) -> object:
         statement, values = of_transaction(rows, part, space, writes, durable)  # type: ignore[arg-type]
         me = (id(rows.connection), space)  # type: ignore[attr-defined]

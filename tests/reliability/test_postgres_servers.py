@@ -224,7 +224,7 @@ def test_an_index_that_does_not_ask_what_is_new_is_detected(
     address: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The mutant: a server asks for news every third time."""
-    fresh = OpenSpace._indexed
+    fresh = OpenSpace._updated_index
     kept: dict[int, Any] = {}
 
     def stale(space: OpenSpace, connection: Any, **more: Any) -> Any:
@@ -235,7 +235,7 @@ def test_an_index_that_does_not_ask_what_is_new_is_detected(
         kept[key] = (count + 1, known)
         return known
 
-    monkeypatch.setattr(OpenSpace, "_indexed", stale)
+    monkeypatch.setattr(OpenSpace, "_updated_index", stale)
     with running(tmp_path / "one", database=address, embedding="none") as one:
         shutil.copytree(tmp_path / "one", tmp_path / "two")  # the master key
         with running(tmp_path / "two", database=address, embedding="none") as two:

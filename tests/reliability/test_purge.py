@@ -74,7 +74,7 @@ def marked(quick_disk: Path) -> Iterator[Commonplace]:
                           "also": _canary("event payload")},
         )  # fmt: skip
         memory.events.record("audit", "", {"kept": "This event stays."})
-        engine_call(memory, upkeep.settle)
+        engine_call(memory, upkeep.embed_all)
         memory.secret, memory.line = secret, line.memory  # type: ignore[attr-defined]
         yield memory
 

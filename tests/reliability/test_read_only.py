@@ -70,7 +70,7 @@ def use(data, scratch):
             "remember": lambda: memory.remember("x"),
             "revise": lambda: memory.revise("one", text="x"),
             "undo": lambda: memory.undo(),
-            "reactivate": lambda: engine_call(memory, memories.reactivate, ["one"]),
+            "count_reads_now": lambda: engine_call(memory, memories.count_reads_now, ["one"]),
             "another space": lambda: memory.at("other").remember("x"),
             "purge": lambda: memory.purge("one"),
         }.items():
@@ -161,7 +161,7 @@ def test_reading_works_and_writing_is_refused_in_so_many_words(data: Path, way: 
     assert found["recall"] == [found["get"]]
     assert (found["find_text"], found["browse"], found["usage"]) == (1, 1, 0)
     assert found["doctor"] == [True, ["note"]] and found["beside"] == [True]
-    for write in ("remember", "revise", "undo", "reactivate", "another space", "purge"):
+    for write in ("remember", "revise", "undo", "count_reads_now", "another space", "purge"):
         code, hint = found[write]
         assert code == "STORAGE_READ_ONLY", write
         assert "COMMONPLACE_DATA" in hint

@@ -27,7 +27,7 @@ from commonplace.engine.content.conversations import Line
 from commonplace.engine.content.projects import Project
 from commonplace.engine.finding import likeness, listing, substrings
 from commonplace.engine.maintenance import file_copies, upkeep
-from commonplace.engine.maintenance.file_copies import File
+from commonplace.engine.maintenance.file_copies import FileState
 from commonplace.engine.parts import Part
 from commonplace.errors import CommonplaceError, Conflict, StorageFull, StorageUnavailable
 from commonplace.storage import database, writing
@@ -105,9 +105,9 @@ def gate(monkeypatch: pytest.MonkeyPatch) -> Gate:
 
     monkeypatch.setattr(apsw, "connection_hooks", [*apsw.connection_hooks, opened])
     monkeypatch.setattr(Writer, "unit", through_block(Writer.unit))
-    monkeypatch.setattr(Writer, "idle", through_block(Writer.idle))
+    monkeypatch.setattr(Writer, "between_units", through_block(Writer.between_units))
     monkeypatch.setattr(Writer, "close", through_call(Writer.close))
-    monkeypatch.setattr(Store, "_prepare", through_call(Store._prepare))
+    monkeypatch.setattr(Store, "_migrate", through_call(Store._migrate))
     monkeypatch.setattr(store, "create", through_call(database.create))
     monkeypatch.setattr(store, "copy_database", through_call(database.copy_database))
     return watch
@@ -136,19 +136,19 @@ def use_everything(place: Commonplace) -> None:
     place.find_text("harbour")
     every = Filters()
     engine_call(place, substrings.locate, ["harbour"], every, lambda located: located.credit)
-    engine_call(place, memories.tally, ["file"], ["note"])
+    engine_call(place, memories.count_by_attrs, ["file"], ["note"])
     engine_call(place, likeness.similarity, "a harbour", ["a port"])
-    engine_call(place, likeness.alike, [first.id], every)
-    numbers = engine_call(place, listing.census, every).num.tolist()
-    engine_call(place, memories.numbered, numbers)
+    engine_call(place, likeness.similar_pairs, [first.id], every)
+    numbers = engine_call(place, listing.memory_columns, every).num.tolist()
+    engine_call(place, memories.memories_by_number, numbers)
     engine_call(place, memories.usages, numbers)
-    engine_call(place, memories.reactivate, [first.id], times=2)
-    engine_call(place, memories.used_since, "2026-01-01")
-    engine_call(place, likeness.among, numbers)
-    engine_call(place, upkeep.settle, timeout=1)
+    engine_call(place, memories.count_reads_now, [first.id], times=2)
+    engine_call(place, memories.numbers_read_since, "2026-01-01")
+    engine_call(place, likeness.similarities_among, numbers)
+    engine_call(place, upkeep.embed_all, timeout=1)
     place.backlog()
     place.tags()
-    engine_call(place, upkeep.waiting, [first.id])
+    engine_call(place, upkeep.waiting_for_vectors, [first.id])
     with place.unit("several"):
         place.remember("In a unit.")
         place.recall("unit")
@@ -170,7 +170,7 @@ def use_everything(place: Commonplace) -> None:
     for text in ("Moor in the north.", "Moor in the south."):
         draft = Draft(text=text, kind="decision", tags=["topic:port"])
         engine_call(place, chains.extend, draft, "topic:port", place.origin, "")
-    engine_call(place, chains.number, Draft(text="A calm night."), "log_", place.origin)
+    engine_call(place, chains.remember_numbered, Draft(text="A calm night."), "log_", place.origin)
 
     fact = place.facts.add("Ada", "lives in", "London", memory=first.id)
     place.facts.query("Ada")
@@ -219,12 +219,12 @@ def use_everything(place: Commonplace) -> None:
     place.events.all()
     place.events.count()
 
-    engine_call(place, file_copies.head)
-    engine_call(place, file_copies.behind, "a-directory", ["note"])
-    (one,) = engine_call(place, memories.numbered, [first.num])
-    copy = File(one.num, "one.md", 1, 2, 3, b"4", b"5", one.version)
-    engine_call(place, file_copies.note, "a-directory", [copy], gone=[second.num])
-    engine_call(place, file_copies.known, "a-directory")
+    engine_call(place, file_copies.newest_seq)
+    engine_call(place, file_copies.outdated_copies, "a-directory", ["note"])
+    (one,) = engine_call(place, memories.memories_by_number, [first.num])
+    copy = FileState(one.num, "one.md", 1, 2, 3, b"4", b"5", one.version)
+    engine_call(place, file_copies.record_files, "a-directory", [copy], gone=[second.num])
+    engine_call(place, file_copies.recorded_files, "a-directory")
     place.purge(external.id)
 
 

@@ -223,7 +223,7 @@ def _inspect_operations(connection: apsw.Connection, seq: int, problems: list[st
     numbers = []
     for row in connection.execute(OPERATIONS.select_sql + " ORDER BY num", (SPACE,)):
         numbers.append(row[0])
-        if not OPERATIONS.sound(row):
+        if not OPERATIONS.matches_hash(row):
             problems.append(f"operation {row[0]} does not match its hash")
     if numbers != list(range(1, seq + 1)):
         problems.append(f"{len(numbers)} operations, but the change counter says {seq}")
@@ -266,7 +266,7 @@ def _inspect_derived(
         elif total != derived.passage_sum(memory, ordinal, start, stop, model, vector):
             problems.append(f"memory {memory}: a passage does not match its sum")
     for num, row in rows.items():
-        right = memories.analysed(row)
+        right = memories.index_entries(row)
         if terms.get(num) != right.terms:
             problems.append(f"memory {num}: its terms are missing or another's")
         if spans.get(num) != [(span.start, span.stop) for span in right.spans]:

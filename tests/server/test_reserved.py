@@ -95,10 +95,10 @@ class House:
                 return
 
 
-def _is_reserved(memory: Memory, what: write_policy.Reserved) -> bool:
-    tagged = what.tags_among(memory.tags)
+def _is_reserved(memory: Memory, what: write_policy.Reservation) -> bool:
+    tagged = what.reserved_tags(memory.tags)
     record = what.is_record(memory.kind, memory.state, memory.attrs)
-    return bool(tagged or record or write_policy._matches(memory.kind, what.kinds))
+    return bool(tagged or record or write_policy._matches_pattern(memory.kind, what.kinds))
 
 
 def _writes(server: Running) -> list[tuple[str, Tool]]:
@@ -268,7 +268,7 @@ def test_a_being_cannot_write_into_another_by_a_theme(house: House) -> None:
 
 def test_a_record_is_what_its_reader_takes_for_one(house: House) -> None:
     memory = house.memory
-    with write_policy.applied(reservations=by_others("commonplace")):
+    with write_policy.apply_policy(reservations=by_others("commonplace")):
         with pytest.raises(InvalidInput, match="record of the kind 'agent'"):
             memory.remember("Spy", kind="agent", state="archived", attrs=AGENT)
         live = memory.remember("Spy", kind="agent", attrs=AGENT)
@@ -278,15 +278,15 @@ def test_a_record_is_what_its_reader_takes_for_one(house: House) -> None:
         with pytest.raises(InvalidInput, match="record"):
             memory.revise(partial.id, attrs=AGENT)
     assert "Spy" not in [one.text for one in workspace_records.listing(memory, "agent")]
-    with write_policy.applied(reservations=by_others("orchestrator")):
+    with write_policy.apply_policy(reservations=by_others("orchestrator")):
         memory.forget(live.id)
 
 
 def test_the_table_has_all_that_the_dialects_mark_with() -> None:
     being = RESERVED["being"]
     for kind in sight.KINDS:
-        assert write_policy._matches(kind, being.kinds) == (kind != sight.NODE)
-    assert being.tags_among([sight.tag("x"), sight.SAID, "scene"]) == ["being:x", sight.SAID]
+        assert write_policy._matches_pattern(kind, being.kinds) == (kind != sight.NODE)
+    assert being.reserved_tags([sight.tag("x"), sight.SAID, "scene"]) == ["being:x", sight.SAID]
     assert RESERVED["penfield"].kinds == penfield_kinds.PROTECTED
     assert by_others("being") == tuple(each for name, each in RESERVED.items() if name != "being")
     assert len(by_others("commonplace")) == len(RESERVED)
@@ -296,12 +296,12 @@ def test_artifacts_at_reserved_paths_are_written_by_their_dialect_alone(server: 
     memory = Commonplace(library=server.parts.library, space="artifacts")
     memory.artifacts.create("# Skill", path="mama/skills/mama/a/SKILL.md")
     for dialect in set(registry.names()) - {"mama"}:
-        with write_policy.applied(reservations=by_others(dialect)):
+        with write_policy.apply_policy(reservations=by_others(dialect)):
             with pytest.raises(InvalidInput, match="reserved for the MAMA dialect"):
                 memory.artifacts.create("# Other", path="mama/skills/mama/b/SKILL.md")
             with pytest.raises(InvalidInput, match="reserved for the MAMA dialect"):
                 memory.artifacts.update("mama/skills/mama/a/SKILL.md", "# Other")
             with pytest.raises(InvalidInput, match="reserved for the MAMA dialect"):
                 memory.artifacts.delete("mama/skills/mama/a/SKILL.md")
-    with write_policy.applied(reservations=by_others("mama")):
+    with write_policy.apply_policy(reservations=by_others("mama")):
         memory.artifacts.update("mama/skills/mama/a/SKILL.md", "# Newer")

@@ -237,7 +237,7 @@ class Accounts:
         return None if row is None else self._checked(row)
 
     def _checked(self, row: AccountRow) -> AccountRow:
-        if not self._vault.check_mac(row.mac, "user", *row.covered):
+        if not self._vault.check_mac(row.mac, "user", *row.signed_values):
             raise StorageCorrupt(
                 f"The account {row.name} is damaged.",
                 hint="Restore system.db from a backup.",
@@ -245,7 +245,7 @@ class Accounts:
         return row
 
     def _write(self, rows: Rows, row: AccountRow) -> None:
-        stored.put(rows, row._replace(mac=self._vault.mac("user", *row.covered)))
+        stored.put(rows, row._replace(mac=self._vault.mac("user", *row.signed_values)))
 
 
 def _account(row: AccountRow) -> Account:

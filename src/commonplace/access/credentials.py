@@ -29,7 +29,7 @@ from commonplace.errors import (
     StorageUnavailable,
 )
 from commonplace.storage import credentials as stored
-from commonplace.storage.accounts import removed
+from commonplace.storage.accounts import is_removed
 from commonplace.storage.credentials import CredentialRow, not_before
 from commonplace.storage.database import new_id, now
 from commonplace.storage.ports import Rows, Store
@@ -250,7 +250,7 @@ class Credentials:
             row = stored.by_digest(rows, token_digest(code))
             if row is None or row.sort != CODE or not self._mac_matches(row):
                 raise Unauthenticated("unknown")
-            if row.revoked_at is not None or removed(rows, row.owner):
+            if row.revoked_at is not None or is_removed(rows, row.owner):
                 raise Unauthenticated("revoked")
             if row.created_at < not_before(rows, owner=row.owner, space=row.space):
                 raise Unauthenticated("not before")
@@ -259,7 +259,7 @@ class Credentials:
             return _credential(self._revoke(rows, row))
 
     def _insert(self, rows: Rows, grant: Grant, token: str, sort: str) -> Credential:
-        if removed(rows, grant.user):
+        if is_removed(rows, grant.user):
             raise NotFound(
                 f"The user {grant.user} was removed.",
                 hint="Add the user again first: 'commonplace user add'.",
@@ -477,7 +477,7 @@ class Credentials:
                 self._known.pop(digest, None)
                 return None
             ended = not_before(rows, owner=row.owner, space=row.space)
-            gone = removed(rows, row.owner)
+            gone = is_removed(rows, row.owner)
         credential = _credential(row)
         refusal = ""
         if not self._mac_matches(row) or not hmac.compare_digest(row.digest, digest):
@@ -502,7 +502,7 @@ class Credentials:
                 return 0
             try:
                 with self._store.maintain() as rows:
-                    stored.set_used(rows, [(at, identity) for identity, at in used.items()])
+                    stored.set_last_used(rows, [(at, identity) for identity, at in used.items()])
             except CommonplaceError:
                 self._used = {**used, **self._used}
                 raise
@@ -532,10 +532,10 @@ class Credentials:
                 yield f"The token {row.id}"
 
     def _mac(self, row: CredentialRow) -> bytes:
-        return self._vault.mac("credential", *row.covered)
+        return self._vault.mac("credential", *row.signed_values)
 
     def _mac_matches(self, row: CredentialRow) -> bool:
-        return self._vault.check_mac(row.mac, "credential", *row.covered)
+        return self._vault.check_mac(row.mac, "credential", *row.signed_values)
 
 
 def _credential(row: CredentialRow) -> Credential:
@@ -582,7 +582,7 @@ def check_grant(grant: Grant) -> None:
     checks.space(grant.space)
     checks.text(grant.user, "user", max_chars=USER_CHARS)
     for name, most in (("name", 200), ("subject", 200), ("resource", 2_000), ("client", 500)):
-        checks.optional(getattr(grant, name), name, max_chars=most)
+        checks.optional_text(getattr(grant, name), name, max_chars=most)
     if not grant.scopes or not grant.scopes <= EVERYTHING:
         raise InvalidInput(
             "A credential needs scopes.",

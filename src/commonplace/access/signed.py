@@ -39,7 +39,7 @@ from commonplace.access.declarations import Forms, HmacForm, JwtForm
 from commonplace.engine import checks
 from commonplace.errors import Conflict, InvalidInput, StorageCorrupt
 from commonplace.storage import secrets as stored
-from commonplace.storage.accounts import removed
+from commonplace.storage.accounts import is_removed
 from commonplace.storage.credentials import not_before
 from commonplace.storage.database import now
 from commonplace.storage.ports import Rows, Store
@@ -289,7 +289,7 @@ class HmacTokens(_SignedTokens):
         space = space_of(workspace)
         with self._store.read() as rows:
             ended = not_before(rows, owner=user, space=space)
-            gone = removed(rows, user)
+            gone = is_removed(rows, user)
         if gone:
             raise Unauthenticated("user removed")
         if (signer.created_at if dated is None else dated * SECOND) < ended:

@@ -23,7 +23,7 @@ from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 from commonplace.errors import InvalidInput, StorageCorrupt, StorageUnavailable
 from commonplace.storage import secrets as stored
-from commonplace.storage.directories import replacing
+from commonplace.storage.directories import replace_file
 from commonplace.storage.ports import Rows, Store
 from commonplace.storage.tables import digest
 
@@ -206,7 +206,7 @@ def _store_check(rows: Rows, vault: Vault) -> bytes:
 
 def _write(file: Path, secrets: Sequence[bytes], *, only_new: bool = False) -> None:
     lines = "".join(base64.b64encode(secret).decode() + "\n" for secret in secrets)
-    with replacing(file, only_new=only_new) as stream:
+    with replace_file(file, only_new=only_new) as stream:
         stream.write((_HEADING + lines).encode())
 
 

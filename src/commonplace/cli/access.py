@@ -499,7 +499,7 @@ def end_before(
 
     when = None
     if at != "now":
-        when = checks.when(options.moment(at, "DATE"), "DATE")
+        when = checks.time(options.moment(at, "DATE"), "DATE")
     with opened_access(data) as access:
         if not access.tokens.credentials.listing(space=space):
             with options.memory(data, space):  # raises NotFound if there is no such space

@@ -179,7 +179,7 @@ def _stored(data: Path | None) -> dict[str, Any]:
     from commonplace.engine.library import directory
     from commonplace.platform import review
     from commonplace.platform.session_context import PROMPT_BYTES, START_BYTES
-    from commonplace.storage.opening import place
+    from commonplace.storage.opening import server_and_database
 
     where = directory(data)
     spaces = []
@@ -192,7 +192,7 @@ def _stored(data: Path | None) -> dict[str, Any]:
                 "proposals": review.waiting(memory, 1)[1],
             })  # fmt: skip
     database = database_of(data)
-    rows = {} if database is None else {"database": place(database)}
+    rows = {} if database is None else {"database": server_and_database(database)}
     budgets = {"session_start": START_BYTES, "prompt": PROMPT_BYTES}
     return {"data": str(where), **rows, "spaces": spaces, "last_backup": last_backup(where),
             "hook_bytes": budgets}  # fmt: skip

@@ -31,11 +31,11 @@ def bad(
 
 
 def _judge(signal: str, data: Data, space: Space, session: Session, as_json: bool) -> None:
-    from commonplace.engine.content.credit import judge_turn
+    from commonplace.engine.content.credit import apply_outcome_to_turn
     from commonplace.platform.exclusive import exclusive
 
     with memory(data, space) as opened, exclusive(opened, "credit"):
-        judged = judge_turn(opened, signal, session)
+        judged = apply_outcome_to_turn(opened, signal, session)
     for one in judged:
         name = one.memory.ref or one.memory.id
         text = visible(f"{name}  {one.before:.3f} → {one.after:.3f}")

@@ -40,7 +40,7 @@ def init(
     """
     administration = opening.administration()
     if print_sql:
-        say(administration.script(address, role).rstrip())
+        say(administration.setup_script(address, role).rstrip())
         return
     password = None
     if password_env:
@@ -51,7 +51,7 @@ def init(
                 hint="Set it to the role's password.",
                 field="password_env",
             )
-    made = administration.prepare(address, role, password)
+    made = administration.set_up(address, role, password)
     if as_json:
         emit({"address": made.address, "role_made": made.role_made, "steps": made.steps})
         return

@@ -52,7 +52,7 @@ def undo(
     with options.memory(data, space, embedding) as memory:
         if operation is not None:
             with lease(memory) as opened:
-                operation = listing.operation_id(opened, operation)
+                operation = listing.full_operation_id(opened, operation)
         undone = memory.undo(operation)
         target = next(
             (each for each in memory.history.operations(limit=1000) if each.id == undone.undoes),
@@ -89,8 +89,8 @@ def log(
         operations = memory.history.operations(limit=limit)
         if isinstance(first, datetime):
             operations = [each for each in operations if each.at >= first]
-        made = engine_call(memory, changes.of_each, operations)
-        erased = engine_call(memory, changes.erased, operations)
+        made = engine_call(memory, changes.of_each_operation, operations)
+        erased = engine_call(memory, changes.erased_counts, operations)
     purged = max((each.seq for each in operations if each.name == "purge"), default=0)
     undone = {each.undoes for each in operations}
     imports = {timeline.label(each) for each in operations if each.id in undone} - {None}

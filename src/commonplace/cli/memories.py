@@ -89,7 +89,7 @@ def remember(
         options.memory(
             data, space, embedding, create=True, project=here, allow_secrets=allow_secrets
         ) as memory,
-        write_policy.applied(masked=masked),
+        write_policy.apply_policy(masked=masked),
     ):
         stored = memory.remember(words, tags=tag or (), **details)
     _tell_masked(masked)
@@ -316,7 +316,7 @@ def revise(
     masked: list[str] = []
     with (
         options.memory(data, space, embedding, allow_secrets=allow_secrets) as memory,
-        write_policy.applied(masked=masked),
+        write_policy.apply_policy(masked=masked),
     ):
         before = memory.get(_memory_id(memory, id), count=False)
         if tag or untag:
@@ -459,7 +459,7 @@ def _holding(space: OpenSpace, text: str, *, told: bool) -> list[str]:
     """The IDs of memories that hold a text in any version; NotFound if there are none."""
     from commonplace.engine.maintenance import secret_scan
 
-    found = secret_scan.scan(space, secret_scan.occurrences(text))
+    found = secret_scan.scan(space, secret_scan.finder_of_texts(text))
     for each in found if told else ():
         where = each.id[:8] if each.what == "memory" else f"{each.what} {each.id}"
         former = "  (a former version)" if each.former else ""
@@ -478,7 +478,7 @@ def _others(space: OpenSpace, texts: list[str]) -> list[str]:
     """Return the names of objects that still hold one of the texts after the purge."""
     from commonplace.engine.maintenance import secret_scan
 
-    found = secret_scan.scan(space, secret_scan.occurrences(*texts)) if texts else []
+    found = secret_scan.scan(space, secret_scan.finder_of_texts(*texts)) if texts else []
     return list(dict.fromkeys(f"{each.what} {each.id}" for each in found))
 
 
@@ -524,7 +524,7 @@ def _memory_id(memory: Commonplace, name: str) -> str:
     from commonplace.engine.finding import listing
 
     with lease(memory) as opened:
-        return listing.memory_id(opened, name)
+        return listing.full_memory_id(opened, name)
 
 
 def _memory_ids(memory: Commonplace, names: list[str]) -> list[str]:

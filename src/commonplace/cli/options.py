@@ -354,10 +354,10 @@ def _file_of(data: Path | None, space: str) -> Path:
 
 def _missing_space(data: Path | None, space: str, first: str) -> NotFound:
     from commonplace.engine.library import directory
-    from commonplace.storage.opening import place
+    from commonplace.storage.opening import server_and_database
 
     database = database_of(data)
-    where = directory(data) if database is None else place(database)
+    where = directory(data) if database is None else server_and_database(database)
     return NotFound(
         f"There is no space {space} in {where} yet."
         if space != "default"
@@ -376,9 +376,9 @@ def _removed_if_unused(file: Path, space: str) -> Iterator[None]:
     finally:
         with suppress(OSError, CommonplaceError):
             if file in new and file.exists():
-                from commonplace.storage.sqlite.swap import delete
+                from commonplace.storage.sqlite.swap import delete_file
 
-                delete(file, unused=space)  # fails if something was stored
+                delete_file(file, unused=space)  # fails if something was stored
             for folder in new[1:] if file in new else ():
                 folder.rmdir()  # fails if the directory is not empty
 
@@ -391,7 +391,7 @@ def compute_embeddings(memory: Commonplace) -> int:
     if memory.library.embedder is None or not memory.library.embedder.local:
         return 0
     with progress("Computing embeddings") as show:
-        return engine_call(memory, upkeep.settle, show)
+        return engine_call(memory, upkeep.embed_all, show)
 
 
 def _how_to_create(space: str) -> str:

@@ -82,7 +82,9 @@ def review(
             return
         with lease(memory) as opened:
             try:
-                named = list(dict.fromkeys(listing.memory_id(opened, each) for each in ids or []))
+                named = list(
+                    dict.fromkeys(listing.full_memory_id(opened, each) for each in ids or [])
+                )
             except NotFound as error:
                 raise NotFound(
                     error.message.replace("There is no memory", "There is no proposal"),

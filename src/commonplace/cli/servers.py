@@ -33,7 +33,7 @@ from commonplace.cli.options import (
 )
 from commonplace.cli.terminal import columns, emit, fitted, local, note, paragraph, say
 from commonplace.dialects import registry
-from commonplace.storage.opening import place
+from commonplace.storage.opening import server_and_database
 
 if TYPE_CHECKING:
     from commonplace.storage.ports import Store
@@ -97,7 +97,7 @@ def _print_addresses(settings: Any) -> None:
         f"  data     {settings.data}",
     ]
     if settings.database:
-        lines.append(f"  rows     {place(settings.database)}")
+        lines.append(f"  rows     {server_and_database(settings.database)}")
     if settings.everywhere:
         accepted = ", ".join((*names, *settings.allow_hosts))
         lines += paragraph(f"  names    {accepted}; add others to the setting allow_hosts", 11)
@@ -359,7 +359,7 @@ def cut_audit(
     until = moment(before, "before")
     assert until is not None
     with _store(data, space, system) as store:
-        removed = engine.cut(store, until)
+        removed = engine.remove_before(store, until)
     if as_json:
         emit({"removed": removed})
     else:

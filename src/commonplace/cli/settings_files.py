@@ -21,7 +21,7 @@ from typing import Any
 from commonplace.cli import json_text
 from commonplace.cli.clients import Format
 from commonplace.errors import Conflict, InvalidInput, NotFound, StorageUnavailable
-from commonplace.storage.directories import make_private, replacing
+from commonplace.storage.directories import make_private, replace_file
 
 BOM = "\ufeff"
 UNDO_STEPS = 20
@@ -180,7 +180,7 @@ def note_whether_new(settings: Settings, written: bytes | None, backups: Path) -
         note.unlink(missing_ok=True)
         return
     make_private(backups)
-    with replacing(note):
+    with replace_file(note):
         pass
 
 
@@ -235,7 +235,7 @@ def write(
             target.unlink()
             sync_directory(target.parent)
         else:
-            with replacing(target, mode=mode) as stream:
+            with replace_file(target, mode=mode) as stream:
                 _copy_rights(stream.fileno(), mode, target)
                 stream.write(new)
                 backup = _back_up(settings, new, backups)
@@ -268,7 +268,7 @@ def _back_up(settings: Settings, new: bytes | None, backups: Path) -> Path | Non
     make_private(backups)
     backup = backups / _backup_name(settings.target, new or b"")
     # do not overwrite a backup, which has the original contents
-    with replacing(backup, only_new=True) as stream:
+    with replace_file(backup, only_new=True) as stream:
         stream.write(settings.data)
     return backup
 

@@ -19,7 +19,7 @@ from commonplace.errors import (
     NotFound,
     StorageUnavailable,
 )
-from commonplace.storage.directories import replacing
+from commonplace.storage.directories import replace_file
 from commonplace.text.hidden import visible
 
 if TYPE_CHECKING:
@@ -72,7 +72,7 @@ def backup(
 def _note_backup(data: Path, target: Path) -> None:
     """Store the time and the path of the last backup, for `status`."""
     at = datetime.now(UTC).isoformat(timespec="seconds")
-    with contextlib.suppress(OSError), replacing(data / LAST_BACKUP) as stream:
+    with contextlib.suppress(OSError), replace_file(data / LAST_BACKUP) as stream:
         stream.write(f"{at} {target}\n".encode("utf-8", "surrogateescape"))
 
 
@@ -202,10 +202,10 @@ def move(
 
 def _check_target(target: str) -> None:
     """Refuse a name that may be a mistyped address; a new directory must be given as a path."""
-    from commonplace.storage.opening import is_address
+    from commonplace.storage.opening import is_database_url
 
     path = Path(target).expanduser()
-    if is_address(target) or path.exists():
+    if is_database_url(target) or path.exists():
         return
     if "://" in target or "/" not in target.replace("\\", "/"):
         raise InvalidInput(
@@ -220,9 +220,9 @@ def _refuse_served(source: str, machine: Path | None) -> None:
     """Refuse to move data that a running server of this machine may write to."""
     from commonplace.client import connection
     from commonplace.engine.library import directory
-    from commonplace.storage.opening import is_address
+    from commonplace.storage.opening import is_database_url
 
-    database = source if is_address(source) else ""
+    database = source if is_database_url(source) else ""
     path = directory(machine if database else source)
     if not path.is_dir():
         return  # a check must not create the directory
@@ -243,9 +243,9 @@ def _open_library(
 ) -> contextlib.closing[Library]:
     """Open the library at a path or an address."""
     from commonplace.engine.library import Library, directory
-    from commonplace.storage.opening import is_address
+    from commonplace.storage.opening import is_database_url
 
-    if is_address(where):
+    if is_database_url(where):
         return contextlib.closing(Library(machine, embedder=None, database=where))
     path = directory(where)
     if existing and not (path / "spaces").is_dir():
@@ -395,10 +395,10 @@ def spaces(data: Data = None, as_json: AsJson = False) -> None:
 def version(as_json: AsJson = False) -> None:
     """Show the version of this program and of its SQLite."""
     from commonplace import __version__
-    from commonplace.storage.database import library_version
+    from commonplace.storage.database import sqlite_version
 
-    text = f"commonplace {__version__} (SQLite {library_version()})"
-    tell(as_json, {"commonplace": __version__, "sqlite": library_version()}, text)
+    text = f"commonplace {__version__} (SQLite {sqlite_version()})"
+    tell(as_json, {"commonplace": __version__, "sqlite": sqlite_version()}, text)
 
 
 COMMANDS = (backup, restore, move, doctor, demo, spaces, version)

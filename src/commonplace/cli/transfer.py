@@ -31,7 +31,7 @@ from commonplace.cli.terminal import (
     width,
 )
 from commonplace.errors import Conflict, InvalidInput, NotFound, StorageUnavailable
-from commonplace.storage.directories import replacing
+from commonplace.storage.directories import replace_file
 from commonplace.text.hidden import visible
 
 if TYPE_CHECKING:
@@ -159,7 +159,7 @@ def _open_output(file: Path | None, overwrite: bool) -> Iterator[IO[str]]:
             hint="Name a file, or omit it to write to standard output.",
         )
     try:
-        with replacing(file) as stream:
+        with replace_file(file) as stream:
             text = io.TextIOWrapper(stream, encoding="utf-8", newline="\n")
             yield text
             text.flush()
@@ -228,7 +228,7 @@ def import_(
     options.check_embedding(embedding)
     with contextlib.ExitStack() as stack:
         if str(file) == "-":
-            path = stack.enter_context(reading.spooled(sys.stdin.buffer, "stdin"))
+            path = stack.enter_context(reading.copy_stream(sys.stdin.buffer, "stdin"))
             name = registry.recognised_input(path, from_)
         else:
             path, from_ = _path_to_import(file, from_)
@@ -389,7 +389,7 @@ def _import_own(chosen: _Source, dry_run: bool, as_json: bool) -> None:
         with (
             lease(memory) as opened,
             progress("Importing") as show,
-            write_policy.applied(masked=masked),
+            write_policy.apply_policy(masked=masked),
         ):
             report = importing.import_file(
                 opened, chosen.path, trust_file=chosen.trust_file, partial=chosen.partial,

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from commonplace.access.declarations import Forms, Resource
     from commonplace.dialects.contract import Dialect
-    from commonplace.engine.content.write_policy import Reserved
+    from commonplace.engine.content.write_policy import Reservation
 
 GROUP = "commonplace.dialects"
 
@@ -71,7 +71,7 @@ def load(name: str) -> Dialect:
     return dialect
 
 
-def reserved() -> dict[str, Reserved]:
+def reserved() -> dict[str, Reservation]:
     """Return the reservation of each dialect that has one, without loading the dialects."""
     found = {name: getattr(import_module(_package(name)), "RESERVED", None) for name in names()}
     return {name: each for name, each in found.items() if each is not None}

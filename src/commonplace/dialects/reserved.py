@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from commonplace.dialects import registry
-from commonplace.engine.content.write_policy import NEVER_LIVE, Reserved
+from commonplace.engine.content.write_policy import RECORD_STATE, Reservation
 from commonplace.engine.model import LIVE_STATES, Memory
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ PAGE = 1_000
 
 
 @functools.cache
-def by_others(dialect: str) -> tuple[Reserved, ...]:
+def by_others(dialect: str) -> tuple[Reservation, ...]:
     """Return the reservations of all other dialects."""
     return tuple(each for name, each in registry.reserved().items() if name != dialect)
 
@@ -30,13 +30,13 @@ def by_others(dialect: str) -> tuple[Reserved, ...]:
 def unreadable(memory: Commonplace) -> Iterator[tuple[Memory, str]]:
     """Yield memories whose attrs are invalid for their reserved kind, with the dialect's name."""
     for each in registry.reserved().values():
-        for kinds, states in ((each.shapes, LIVE_STATES), (each.records, (NEVER_LIVE,))):
+        for kinds, states in ((each.shapes, LIVE_STATES), (each.records, (RECORD_STATE,))):
             offset, total = 0, 1 if kinds else 0
             while offset < total:
                 page, total = memory.browse(
                     kinds=list(kinds), states=states, order="oldest", limit=PAGE, offset=offset
                 )
                 for one in page:
-                    if each.unreadable(one.kind, one.state, one.attrs):
+                    if each.is_unreadable(one.kind, one.state, one.attrs):
                         yield one, each.owner
                 offset += PAGE

@@ -171,14 +171,14 @@ class AsyncCommonplace(AsyncPart):
         allow_secrets: bool = False,
         embed: Literal["now", "later"] = "now",
     ) -> None:
-        self._wrap(
+        self._wrap_parts(
             Commonplace(
                 path, space=space, embedding=embedding, origin=origin, library=library,
                 project=project, allow_secrets=allow_secrets, embed=embed,
             )
         )  # fmt: skip
 
-    def _wrap(self, blocking: Commonplace) -> None:
+    def _wrap_parts(self, blocking: Commonplace) -> None:
         super().__init__(blocking)
         self.links = AsyncLinks(blocking.links)
         self.facts = AsyncFacts(blocking.facts)
@@ -190,7 +190,7 @@ class AsyncCommonplace(AsyncPart):
 
     def _new_wrapper(self, blocking: Commonplace) -> AsyncCommonplace:
         other = AsyncCommonplace.__new__(AsyncCommonplace)
-        other._wrap(blocking)
+        other._wrap_parts(blocking)
         return other
 
     def at(self, space: str, origin: Origin | None = None) -> AsyncCommonplace:

@@ -58,27 +58,29 @@ def method(function: Callable[Concatenate[OpenSpace, P], R]) -> Callable[Concate
     writes, finds, labels = "origin" in takes, "filters" in takes, "project" in takes
 
     @wraps(function)
-    def bound(part: Part, /, *args: P.args, **kwargs: P.kwargs) -> R:
+    def call_on_space(part: Part, /, *args: P.args, **kwargs: P.kwargs) -> R:
         memory = part._memory
         if writes:
             given = kwargs.get("origin")
             kwargs["origin"] = memory.origin if given is None else checks.origin(given)
         if memory.project is not None and (labels or finds):
-            within(memory, kwargs)
+            add_project(memory, kwargs)
         with memory.library.lease(memory.name) as space:
             return function(space, *args, **kwargs)
 
-    return bound
+    return call_on_space
 
 
-def within(memory: Commonplace, given: dict[str, Any]) -> None:
+def add_project(memory: Commonplace, given: dict[str, Any]) -> None:
     """Add the memory's project to the arguments of a call, unless they name a project."""
     filters = given.get("filters")
     if given.get("project") is None and (filters is None or filters.project is None):
         given["project"] = memory.project
 
 
-def named(fields: type, defaults: type | None = None) -> Callable[[Callable[P, R]], Callable[P, R]]:
+def keyword_fields(
+    fields: type, defaults: type | None = None
+) -> Callable[[Callable[P, R]], Callable[P, R]]:
     """Add the keyword fields of a function to its signature, for help() and interactive completion.
 
     `fields` is the TypedDict of its `**` parameter; `defaults` is a dataclass with the defaults. A
@@ -90,7 +92,7 @@ def named(fields: type, defaults: type | None = None) -> Callable[[Callable[P, R
         if each.default is not dataclasses.MISSING
     }  # fmt: skip
 
-    def shown(function: Callable[P, R]) -> Callable[P, R]:
+    def add_to_signature(function: Callable[P, R]) -> Callable[P, R]:
         signature = inspect.signature(function)
         own = [each for each in signature.parameters.values() if each.kind is not each.VAR_KEYWORD]
         more = [
@@ -106,4 +108,4 @@ def named(fields: type, defaults: type | None = None) -> Callable[[Callable[P, R
         function.__signature__ = signature.replace(parameters=[*own, *more])  # type: ignore[attr-defined]
         return function
 
-    return shown
+    return add_to_signature

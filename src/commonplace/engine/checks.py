@@ -35,7 +35,7 @@ from commonplace.storage.tables import (
 _SURROGATE = re.compile("[\ud800-\udfff]")
 TEXT_CHARS = FIELDS["text"].chars
 TITLE_CHARS = FIELDS["title"].chars
-TAGS = 100
+MAX_TAGS = 100
 TAG_CHARS = 100
 REF_CHARS = FIELDS["ref"].chars
 ATTRS_CHARS = 1_000_000
@@ -43,10 +43,11 @@ NAME_CHARS = 500
 REASON_CHARS = 10_000
 PATH_CHARS = 4_096
 CONTENT_BYTES = 20 * 1024 * 1024
-LIMIT = 1_000
+MAX_LIMIT = 1_000
 _DAY = 86_400_000_000  # microseconds
-MOST = 1_000_000
-_DEEPEST = 64
+MAX_NUMBER = 1_000_000
+_MAX_DEPTH = 64
+PACK_HINT = "Pack it with commonplace.storage.derived.pack()."
 
 _SCALE = struct.Struct("<f")
 _LEAST_SCALE = 2.0**-126  # The smallest scale that `pack` writes; smaller floats lose precision.
@@ -93,10 +94,10 @@ def check_text(value: object, field: str, *, max_chars: int, allow_empty: bool =
 
 
 def _must_be(field: str, what: str, value: object) -> InvalidInput:
-    return InvalidInput(f"{field} must be {what}.", hint=f"Got {_shown(value)}.", field=field)
+    return InvalidInput(f"{field} must be {what}.", hint=f"Got {_short_repr(value)}.", field=field)
 
 
-def _shown(value: object) -> str:
+def _short_repr(value: object) -> str:
     try:
         shown = ascii(value)
     except ValueError:  # The value is an integer of thousands of digits, which ascii() refuses.
@@ -109,14 +110,14 @@ def text(value: object, field: str = "text", *, max_chars: int = TEXT_CHARS) -> 
     return check_text(value, field, max_chars=max_chars)
 
 
-def optional(value: object, field: str, *, max_chars: int = NAME_CHARS) -> str:
+def optional_text(value: object, field: str, *, max_chars: int = NAME_CHARS) -> str:
     """Check a text that may be empty."""
     return check_text(value, field, max_chars=max_chars, allow_empty=True)
 
 
 def address(value: object, field: str, *, max_chars: int) -> str:
     """Check a URL, a path or a commit: one line without surrounding spaces. It may be empty."""
-    checked = optional(value, field, max_chars=max_chars)
+    checked = optional_text(value, field, max_chars=max_chars)
     if checked != checked.strip() or any(
         unicodedata.category(character) in ("Cc", "Zl", "Zp") for character in checked
     ):
@@ -137,7 +138,7 @@ def space(value: object) -> str:
         raise InvalidInput(
             "A space's name must be 1 to 64 of a-z, 0-9, '.', '_', '-', start with a letter or"
             " digit, and not be a device name.",
-            hint=f"Got {_shown(value)}.",
+            hint=f"Got {_short_repr(value)}.",
             field="space",
         )
     return str.__str__(value)
@@ -150,7 +151,7 @@ def share(value: object, field: str) -> float:
 
 def number(value: object, field: str) -> float:
     """Check a number from 0 to a million, such as a weight."""
-    return _number(value, field, MOST)
+    return _number(value, field, MAX_NUMBER)
 
 
 def _number(value: object, field: str, most: int) -> float:
@@ -163,11 +164,11 @@ def tags(value: object) -> list[str]:
     """Check tags; return each tag once, in the order given."""
     if isinstance(value, tuple) and not value:
         return []
-    each = listed(value, "tags")
+    each = iterable(value, "tags")
     found = list(dict.fromkeys(_tag(tag, at) for at, tag in enumerate(each)))
-    if len(found) > TAGS:
+    if len(found) > MAX_TAGS:
         raise InvalidInput(
-            f"There are {len(found)} tags; at most {TAGS} are allowed.",
+            f"There are {len(found)} tags; at most {MAX_TAGS} are allowed.",
             hint="Use fewer.",
             field="tags",
         )
@@ -182,7 +183,7 @@ def _tag(value: object, at: int) -> str:
         raise InvalidInput(which, hint=error.hint, field="tags") from None
 
 
-def listed(value: object, field: str, of: str = "texts") -> Iterable[Any]:
+def iterable(value: object, field: str, of: str = "texts") -> Iterable[Any]:
     """Check an iterable; refuse a single text or mapping."""
     if isinstance(value, list | tuple):
         return value
@@ -191,33 +192,35 @@ def listed(value: object, field: str, of: str = "texts") -> Iterable[Any]:
     return value
 
 
-def limit(value: object, field: str = "limit", most: int = LIMIT) -> int:
+def limit(value: object, field: str = "limit", most: int = MAX_LIMIT) -> int:
     """Check an integer from 1 to a maximum."""
     if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= most:
         raise _must_be(field, f"a whole number from 1 to {most}", value)
     return value
 
 
-def whole(value: object, field: str, most: int = 2**63 - 1) -> int:
+def integer(value: object, field: str, most: int = 2**63 - 1) -> int:
     """Check an integer from 0 that the database can store."""
     if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= most:
         raise _must_be(field, "a whole number from 0", value)
     return value
 
 
-def optional_whole(value: object, field: str) -> int | None:
+def optional_integer(value: object, field: str) -> int | None:
     """Check an integer from 0; None stays None."""
-    return None if value is None else whole(value, field)
+    return None if value is None else integer(value, field)
 
 
 def texts(value: object, field: str) -> list[str]:
     """Check a list of short texts that must not be blank."""
-    return [text(each, field, max_chars=NAME_CHARS) for each in listed(value, field)]
+    return [text(each, field, max_chars=NAME_CHARS) for each in iterable(value, field)]
 
 
 def names(value: object, field: str) -> set[str] | None:
     """Check a collection of names; None stays None."""
-    return None if value is None else {optional(each, field) for each in listed(value, field)}
+    return (
+        None if value is None else {optional_text(each, field) for each in iterable(value, field)}
+    )
 
 
 def flag(value: object, field: str) -> bool:
@@ -239,20 +242,20 @@ def vectors(value: object) -> None:
         if len(each) <= _SCALE.size or not _LEAST_SCALE <= _SCALE.unpack_from(each)[0] <= 1:
             raise InvalidInput(
                 "A packed vector begins with its scale, a number above 0 and up to 1.",
-                hint="Use pack().",
+                hint=PACK_HINT,
                 field="vectors",
             )
 
 
-def until(value: object, field: str) -> int | None:
+def end_time(value: object, field: str) -> int | None:
     """Check a time and return its last microsecond; a date without a time ends with its day."""
-    end = when(value, field)
+    end = time(value, field)
     if end is not None and isinstance(value, str) and len(value) == 10:
         return end + _DAY - 1
     return end
 
 
-def when(value: object, field: str) -> int | None:
+def time(value: object, field: str) -> int | None:
     """Check a time and return UTC microseconds; a time without a zone is UTC, None stays None."""
     if value is None:
         return None
@@ -262,7 +265,7 @@ def when(value: object, field: str) -> int | None:
         except ValueError:
             raise InvalidInput(
                 f"{field} is not a date or time.",
-                hint=f"Write it as 2026-05-31 or 2026-05-31T14:00:00Z; got {_shown(value)}.",
+                hint=f"Write it as 2026-05-31 or 2026-05-31T14:00:00Z; got {_short_repr(value)}.",
                 field=field,
             ) from None
     if not isinstance(value, datetime):
@@ -273,7 +276,7 @@ def when(value: object, field: str) -> int | None:
         return at
     except OverflowError:
         raise InvalidInput(
-            f"{field} lies outside the years 1 to 9999.", hint="Give another.", field=field
+            f"{field} lies outside the years 1 to 9999.", hint="Give another date.", field=field
         ) from None
 
 
@@ -304,16 +307,16 @@ def attrs(value: object, field: str = "attrs") -> str:
 def _plain_json(value: Any, field: str, depth: int) -> Any:
     """Return the value as dictionaries, lists, texts and numbers that JSON can represent."""
     wrong, hint = "", ""
-    if depth > _DEEPEST:
-        wrong, hint = f"is nested over {_DEEPEST} levels deep", "Flatten it."
+    if depth > _MAX_DEPTH:
+        wrong, hint = f"is nested over {_MAX_DEPTH} levels deep", "Flatten it."
     elif isinstance(value, str):
-        return optional(value, field, max_chars=ATTRS_CHARS)
+        return optional_text(value, field, max_chars=ATTRS_CHARS)
     elif isinstance(value, dict | Mapping):  # Test for dict first: the check for Mapping is slow.
         for key in value:
             if not isinstance(key, str):
-                wrong, hint = "has a key that is not a text", _shown(key)
+                wrong, hint = "has a key that is not a text", _short_repr(key)
                 break
-            optional(key, field, max_chars=ATTRS_CHARS)
+            optional_text(key, field, max_chars=ATTRS_CHARS)
         else:
             return {key: _plain_json(item, field, depth + 1) for key, item in value.items()}
     elif isinstance(value, list | Sequence) and not isinstance(value, bytes | bytearray):
@@ -321,7 +324,7 @@ def _plain_json(value: Any, field: str, depth: int) -> Any:
     elif isinstance(value, float) and not math.isfinite(value):
         wrong, hint = "contains a number that is not finite", "Leave it out."
     elif value is not None and not isinstance(value, bool | int | float):
-        wrong, hint = "contains a value that JSON cannot represent", f"Got {_shown(value)}."
+        wrong, hint = "contains a value that JSON cannot represent", f"Got {_short_repr(value)}."
     if wrong:
         raise InvalidInput(f"{field} {wrong}.", hint=hint, field=field)
     return value
@@ -337,7 +340,7 @@ def origin(value: object) -> Origin:
         return NOBODY
     for part in ORIGIN_PARTS:
         if (given := getattr(value, part)) != "":
-            optional(given, f"origin.{part}")
+            optional_text(given, f"origin.{part}")
     return value
 
 
@@ -350,7 +353,7 @@ def one_of(value: object, field: str, choices: Sequence[str], *, hint: str = "")
 
 
 @cache
-def of_field(name: str, known: Field) -> Callable[[Any], Any]:
+def check_of_field(name: str, known: Field) -> Callable[[Any], Any]:
     """Return the check function of a field, which returns the value in its stored form."""
     by_type: dict[str, Callable[[Any], Any]] = {
         "kind": lambda value: kind(value, name),
@@ -362,7 +365,7 @@ def of_field(name: str, known: Field) -> Callable[[Any], Any]:
         "share": lambda value: share(value, name),
         "choice": lambda value: one_of(value, name, known.choices),
         "flag": lambda value: int(flag(value, name)),
-        "time": lambda value: when(value, name),
+        "time": lambda value: time(value, name),
         "attrs": lambda value: attrs(value, name),
     }
     check = by_type[known.type]
@@ -379,7 +382,7 @@ _COUNT = Field("count")
 _TIME = Field("time")
 _ATTRS = Field("attrs")
 _ORIGIN = Field("origin")
-_MADE = {"origin": _ORIGIN, "created_at": _TIME}
+_CREATED = {"origin": _ORIGIN, "created_at": _TIME}
 
 COLUMNS: Mapping[Table, Mapping[str, Field]] = {
     MEMORIES: FIELDS,
@@ -398,7 +401,7 @@ COLUMNS: Mapping[Table, Mapping[str, Field]] = {
         "weight": _SHARE,
         "reason": _REASON,
         "attrs": _ATTRS,
-        **_MADE,
+        **_CREATED,
     },
     FACTS: {
         "id": _ID,
@@ -410,7 +413,7 @@ COLUMNS: Mapping[Table, Mapping[str, Field]] = {
         "confidence": _SHARE,
         "memory": Field("identity", optional=True),
         "attrs": _ATTRS,
-        **_MADE,
+        **_CREATED,
     },
     CLUSTERS: {
         "id": _ID,
@@ -419,7 +422,7 @@ COLUMNS: Mapping[Table, Mapping[str, Field]] = {
         "parent": Field("identity", optional=True),
         "centroid": Field("centroid", optional=True),
         "attrs": _ATTRS,
-        **_MADE,
+        **_CREATED,
     },
     MEMBERS: {"cluster": _ID, "memory": _ID},
     ARTIFACTS: {
@@ -431,7 +434,7 @@ COLUMNS: Mapping[Table, Mapping[str, Field]] = {
         "status": Field("text", chars=64),
         "state": Field("choice", choices=("active", "archived")),
         "attrs": _ATTRS,
-        **_MADE,
+        **_CREATED,
         "updated_at": _TIME,
     },
     CONTENTS: {
@@ -439,7 +442,7 @@ COLUMNS: Mapping[Table, Mapping[str, Field]] = {
         "version": _COUNT,
         "content": Field("content"),
         "summary": _REASON,
-        **_MADE,
+        **_CREATED,
     },
     REVIEWS: {
         "artifact": _ID,
@@ -447,7 +450,7 @@ COLUMNS: Mapping[Table, Mapping[str, Field]] = {
         "reviewer": _OPTIONAL_NAME,
         "outcome": Field("text", chars=64),
         "comments": Field("text", chars=TEXT_CHARS, empty=True),
-        **_MADE,
+        **_CREATED,
     },
 }
 
@@ -462,4 +465,4 @@ def columns(table: Table, values: Mapping[str, Any], *, only: Sequence[str] = ()
                 field=name,
             )
     known = COLUMNS[table]
-    return {name: of_field(name, known[name])(value) for name, value in values.items()}
+    return {name: check_of_field(name, known[name])(value) for name, value in values.items()}

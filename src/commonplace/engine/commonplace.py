@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Literal, Self, Unpack
 
 from commonplace.embedding.provider import Embedder, open_embedder
 from commonplace.engine import checks
-from commonplace.engine.binding import Part, method, named
+from commonplace.engine.binding import Part, keyword_fields, method
 from commonplace.engine.content import memories
 from commonplace.engine.content.memories import Details, Draft
 from commonplace.engine.content.projects import Project, checked_project
@@ -130,7 +130,7 @@ class Commonplace(Part):
 
     # Storing and changing
 
-    @named(Details, Draft)
+    @keyword_fields(Details, Draft)
     def remember(
         self, text: str, *, origin: Origin | None = None, **details: Unpack[Details]
     ) -> Memory:
@@ -153,7 +153,7 @@ class Commonplace(Part):
 
     # Finding
 
-    @named(Conditions, Filters)
+    @keyword_fields(Conditions, Filters)
     def recall(
         self,
         query: str,
@@ -197,7 +197,7 @@ class Commonplace(Part):
         with self.library.lease(self.name) as space:
             return current.may_replace(space, text, self.project, limit=limit, check=check)
 
-    @named(Conditions, Filters)
+    @keyword_fields(Conditions, Filters)
     def recall_for_prompt(
         self,
         prompt: str,
@@ -221,7 +221,7 @@ class Commonplace(Part):
                 space, prompt, chosen, limit=limit, minimum=minimum, count=count
             )
 
-    @named(Conditions, Filters)
+    @keyword_fields(Conditions, Filters)
     def recall_sessions(
         self,
         query: str,

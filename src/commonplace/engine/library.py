@@ -29,7 +29,7 @@ from commonplace.errors import (
 from commonplace.storage import counters, derived, opening, outbox
 from commonplace.storage import memories as stored
 from commonplace.storage.ports import Coordination, Maintenance, Rows, Spaces, Store, Watch
-from commonplace.storage.sqlite.spaces import unusable
+from commonplace.storage.sqlite.spaces import unusable_error
 from commonplace.storage.tables import LINKS, Row
 from commonplace.storage.writing import Unit, newest_change
 
@@ -44,17 +44,17 @@ C = TypeVar("C")
 OPEN_SPACES = 64
 OPEN_IN_DATABASE = 1_024
 """On a database server, an open space holds only its index: no file, no connection."""
-RESIDENT = 1_000_000
+MOST_RESIDENT = 1_000_000
 """If more than OPEN_SPACES are open, their indexes hold at most this many memories."""
 UPKEEP_SECONDS = 0.5
 # Embedding begins when no call has stored for this time, or at the latest after the second time.
 STORE_PAUSE, STORE_SECONDS = 0.03, 0.25
-EXPECTED_SECONDS = 10.0
+VECTORS_EXPECTED_SECONDS = 10.0
 POLL_SECONDS = 0.01  # seconds between two checks for vectors that other processes wrote
 MOST_COUNTED = 200  # how many of the newest embedding requests a search reads
 MOST_AWAITED = 50  # If more vectors than this are missing, a search does not wait for them.
 RETRY_SECONDS = 1.0
-LOOK_SECONDS = 0.02
+RECHECK_SECONDS = 0.02
 
 
 def _log_fault(space: str) -> None:
@@ -96,7 +96,7 @@ def directory(path: str | Path | None = None) -> Path:
             field="data",
         ) from None
     if found.is_file():
-        raise unusable(found, os.strerror(errno.ENOTDIR))
+        raise unusable_error(found, os.strerror(errno.ENOTDIR))
     return found
 
 
@@ -122,7 +122,7 @@ class OpenSpace:
     has_work: bool = False
     embed_later: bool = False
     """Whether memories are embedded after the call that stores them has returned."""
-    searched: float = float("-inf")
+    searched_at: float = float("-inf")
     """When the space was last searched for memories without vectors and without a request."""
     caches: dict[type, object] = field(default_factory=dict)
     allow_secrets: bool = False
@@ -132,7 +132,7 @@ class OpenSpace:
     """The index of the newest memories, used while the index of a large space loads."""
     _loader: threading.Thread | None = None
     _model: tuple[str, str, int] | None = None
-    _looked_at: tuple[int, str, int] | None = None
+    _embedded_until: tuple[int, str, int] | None = None
     """The newest change at which all memories of other processes had their vectors."""
     _has_links: tuple[tuple[int, str, int], bool] | None = None
     """Whether the space had a link, and the newest change at that time."""
@@ -193,29 +193,29 @@ class OpenSpace:
         """
         while True:
             with self.store.read() as connection:
-                index = self._indexed(connection, partial=partial)
+                index = self._updated_index(connection, partial=partial)
                 if index is not None:
                     yield connection, index
                     return
             # The index is newer than the snapshot: try again with a newer snapshot.
 
-    def _indexed(self, connection: Rows, *, partial: bool = False) -> Snapshot | None:
+    def _updated_index(self, connection: Rows, *, partial: bool = False) -> Snapshot | None:
         """Return the index at the operation that a connection sees.
 
         Return None if another reader has updated the index, or if its file was replaced.
         """
-        from commonplace.storage.index import OtherHistory
+        from commonplace.storage.index import DifferentHistory
 
         try:
             if self.store.open_unit is not None:
-                self.store.open_unit.show_head()
+                self.store.open_unit.write_head()
                 return self.index.private_snapshot(connection)
             newest = newest_change(connection, self.name)
             chosen = self.index
             if partial and chosen.size is None:
                 chosen = self._load_newest(connection) or chosen
             index = chosen.snapshot(connection, newest)
-        except OtherHistory:
+        except DifferentHistory:
             self.forget_index()
             return None
         return index if index.newest == newest else None
@@ -228,19 +228,19 @@ class OpenSpace:
         """
         from commonplace.storage.index import SpaceIndex
 
-        if self._loader is None and (since := stored.newest_part(connection, self.name)):
+        if self._loader is None and (since := stored.first_number_to_load(connection, self.name)):
             newest = SpaceIndex(self.name, self._model, since)
             newest.snapshot(connection)  # Load this part first: the rest would slow it down.
             with self._lock:
                 if self._loader is None:
                     self._newest = newest
                     self._loader = threading.Thread(
-                        target=self._load, name="commonplace-index", daemon=True
+                        target=self._load_index, name="commonplace-index", daemon=True
                     )
                     self._loader.start()
         return self._newest
 
-    def _load(self) -> None:
+    def _load_index(self) -> None:
         try:
             with self.store.read() as connection:
                 self.index.snapshot(connection)
@@ -249,14 +249,14 @@ class OpenSpace:
         finally:
             self._newest = None
 
-    def follow(self) -> None:
+    def update_index(self) -> None:
         """Update the index if it is loaded, so that the next call need not update it."""
         if self._index is not None and self._index.size is not None:
             with contextlib.suppress(CommonplaceError), self.view():  # a search raises the error
                 pass
 
     @property
-    def resident(self) -> int:
+    def memories_in_index(self) -> int:
         """The number of memories in the loaded index."""
         index = self._index
         return 0 if index is None else index.size or 0
@@ -271,17 +271,17 @@ class OpenSpace:
         """Return the number of the embedder's model in this file, or None without vectors."""
         if self.model is None:
             return None
-        return derived.known_model(connection, self.name, self.model[0], self.model[1])
+        return derived.find_model_number(connection, self.name, self.model[0], self.model[1])
 
     def embed_soon(self, nums: Iterable[int]) -> None:
         """Start embedding the outbox; searches wait for the vectors of these memories."""
-        until = time.monotonic() + EXPECTED_SECONDS
+        until = time.monotonic() + VECTORS_EXPECTED_SECONDS
         with self._embedded:
             self._expected.update(dict.fromkeys(nums, until))
         self.has_work = True
         self.wake(STORE_SECONDS, STORE_PAUSE)
 
-    def vectors_done(self, nums: Iterable[int]) -> None:
+    def mark_vectors_done(self, nums: Iterable[int]) -> None:
         """Record that the vectors of memories are written, or will not be written soon."""
         with self._embedded:
             for num in nums:
@@ -343,12 +343,12 @@ class OpenSpace:
         """
         if self.embedder is None or self.store.open_unit is not None:
             return set()
-        if self._looked_at == index.newest:
+        if self._embedded_until == index.newest:
             return set()
-        found = outbox.newest_of_calls(connection, self.name, MOST_COUNTED)
+        found = outbox.newest_call_requests(connection, self.name, MOST_COUNTED)
         found -= self.expected_vectors()
         if not found:
-            self._looked_at = index.newest
+            self._embedded_until = index.newest
         return found
 
     def has_links(self, connection: Rows, index: Snapshot) -> bool:
@@ -396,7 +396,7 @@ class OpenSpace:
             self._writing.append(reads)
         try:
             if reads:
-                self._add(reads)
+                self._write_counts(reads)
         except BaseException:
             with self._lock:
                 for num, pending in reads.items():
@@ -410,9 +410,9 @@ class OpenSpace:
 
     def add_reads(self, nums: Iterable[int], times: int, at: int) -> None:
         """Add to the read counters now, in the open unit if there is one."""
-        self._add({num: PendingReads(times, at) for num in nums})
+        self._write_counts({num: PendingReads(times, at) for num in nums})
 
-    def _add(self, reads: dict[int, PendingReads]) -> None:
+    def _write_counts(self, reads: dict[int, PendingReads]) -> None:
         with self.store.maintain() as connection:
             new = {num: (pending.count, pending.at) for num, pending in reads.items()}
             totals = counters.add(connection, self.name, new)
@@ -450,7 +450,7 @@ class Library:
         embed: Literal["now", "later"] = "now",
     ) -> None:
         if database is None:
-            database = path if opening.is_address(path) else default_database(path)
+            database = path if opening.is_database_url(path) else default_database(path)
         self.database = database
         """The URL of the database with the rows; None if they are in files."""
         self.path = directory(None if path == database else path)
@@ -487,7 +487,7 @@ class Library:
 
     @property
     def warnings(self) -> Sequence[str]:
-        """Warnings for the operator about the storage of the rows."""
+        """Warnings about the configuration of the storage, which the server logs at its start."""
         return self._spaces.warnings
 
     @property
@@ -508,9 +508,9 @@ class Library:
         return opening.open_system(self.path, self.database)
 
     @staticmethod
-    def derive(row: Row, speaker: str) -> memories.Prepared:
+    def derive(row: Row, speaker: str) -> memories.PreparedMemory:
         """Compute the index entries of a memory from its row."""
-        return memories.analysed(row, speaker)
+        return memories.index_entries(row, speaker)
 
     def file(self, space: str) -> Path:
         """Return the path of a space's file."""
@@ -568,7 +568,7 @@ class Library:
             with self._lock:
                 self._opened[name] = opened
                 self._opening.pop(name, None)
-                surplus = self._surplus()
+                surplus = self._take_surplus()
         for each in surplus:
             self._retire(each)
         return opened
@@ -590,17 +590,17 @@ class Library:
         if too_many:
             oldest.exception()  # waits until the space is closed
 
-    def _surplus(self) -> list[OpenSpace]:
+    def _take_surplus(self) -> list[OpenSpace]:
         """Remove and return the least recently used open spaces that are not in use."""
         surplus = []
-        resident = sum(space.resident for space in self._opened.values())
+        resident = sum(space.memories_in_index for space in self._opened.values())
         for name in list(self._opened):
             count = len(self._opened)
-            if count <= self._open_spaces and (count <= OPEN_SPACES or resident <= RESIDENT):
+            if count <= self._open_spaces and (count <= OPEN_SPACES or resident <= MOST_RESIDENT):
                 break
             if self._opened[name].pins == 0:
                 surplus.append(self._opened.pop(name))
-                resident -= surplus[-1].resident
+                resident -= surplus[-1].memories_in_index
         return surplus
 
     def drop(self, space: str) -> None:
@@ -649,13 +649,13 @@ class Library:
                             space.has_work = False
                             if upkeep.embed_some(space, self._stop.is_set):
                                 space.has_work = True
-                            elif upkeep.still_expected(space):
+                            elif upkeep.has_expected_vectors(space):
                                 space.has_work = True
-                                self._stop.wait(LOOK_SECONDS)
+                                self._stop.wait(RECHECK_SECONDS)
                             elif upkeep.find_work(space):
                                 space.has_work = waiting = True
                                 break
-                        space.follow()
+                        space.update_index()
                 except Exception as error:
                     # A full disk or an unavailable provider may be the cause: try again later.
                     waiting = True

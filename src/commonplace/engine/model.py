@@ -52,17 +52,17 @@ def _moment_or_none(at: int | None) -> datetime | None:
 
 
 # By type: how to read a stored value, and how to convert it to JSON. Other types stay unchanged.
-_READ: Mapping[str, Callable[[Any], Any]] = {
+_FROM_STORED: Mapping[str, Callable[[Any], Any]] = {
     "tags": lambda text: () if text == "[]" else _tags(text),
     "flag": bool,
     "time": _moment_or_none,
     "attrs": lambda text: {} if text == "{}" else json.loads(text),
     "origin": Origin.load,
 }
-_SHOWN: Mapping[str, Callable[[Any], Any]] = {
+_TO_JSON: Mapping[str, Callable[[Any], Any]] = {
     "tags": list, "time": iso, "attrs": dict, "origin": Origin.as_dict,
 }  # fmt: skip
-_READERS = {name: _READ.get(known.type) for name, known in FIELDS.items()} | {
+_READERS = {name: _FROM_STORED.get(known.type) for name, known in FIELDS.items()} | {
     "created_at": moment, "updated_at": moment, "valid_from": _moment_or_none,
     "valid_to": _moment_or_none,
 }  # fmt: skip
@@ -115,7 +115,7 @@ class Memory(MemoryFields, _Stored):
     def as_dict(self) -> dict[str, Any]:
         """Return the memory as plain values for JSON."""
         shown = {
-            name: _SHOWN[each.type](getattr(self, name)) if each.type in _SHOWN
+            name: _TO_JSON[each.type](getattr(self, name)) if each.type in _TO_JSON
             else getattr(self, name)
             for name, each in FIELDS.items()
         }  # fmt: skip

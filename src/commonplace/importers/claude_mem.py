@@ -40,7 +40,7 @@ def items(path: Path) -> Iterator[Item]:
     file = _file(path)
     if file is None:
         return
-    rows = foreign.read(file, TABLES)
+    rows = foreign.read_tables(file, TABLES)
     for row in rows["observations"]:
         facts = [f"- {fact}" for fact in _items_of(row.get("facts"))]
         text = joined([text_of(row.get("subtitle")), text_of(row.get("narrative")),

@@ -7,8 +7,8 @@ import io
 from collections.abc import Iterator
 from pathlib import Path
 
-from commonplace.engine.transfer.reading import NOTHING, decoded
-from commonplace.engine.transfer.rows import located
+from commonplace.engine.transfer.reading import NOTHING_IMPORTED, decode_text
+from commonplace.engine.transfer.rows import with_location
 from commonplace.errors import InvalidInput
 from commonplace.importers.items import Item, Remark, key_of, source_of, tags_of, title_of
 from commonplace.transcripts.record import moment
@@ -29,9 +29,9 @@ def recognises(path: Path) -> bool:
 def items(path: Path) -> Iterator[Item | Remark]:
     """Yield a memory for each row with a text, and a remark on each date that is none."""
     try:
-        whole = decoded(path.read_bytes()).replace("\r\n", "\n")
+        whole = decode_text(path.read_bytes()).replace("\r\n", "\n")
     except InvalidInput as error:
-        raise located(error, path.name, NOTHING) from None
+        raise with_location(error, path.name, NOTHING_IMPORTED) from None
     header = whole.split("\n", 1)[0]
     separator = max("\t;,", key=header.count)
     # the default limit is smaller than a memory may be

@@ -102,7 +102,7 @@ class OpenCode:
         """Yield every message of the sessions."""
         file = self._file(path)
         if file is not None:
-            rows = foreign.read(file, opencode.TABLES)
+            rows = foreign.read_tables(file, opencode.TABLES)
             found = opencode.records(rows["session"], rows["message"], rows["part"])
             yield from of_records(found)
 
@@ -127,7 +127,7 @@ class Cursor(FilesOfLines):
         if database is None:
             yield from super().items(path)
             return
-        with foreign.opened(database, [cursor.TABLE]) as copy:
+        with foreign.open_copy(database, [cursor.TABLE]) as copy:
             rows = copy.rows(cursor.TABLE, cursor.COLUMNS)
             yield from of_records(cursor.records(rows))
 

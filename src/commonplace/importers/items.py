@@ -110,7 +110,7 @@ def tags_of(values: Iterable[Any]) -> tuple[str, ...]:
     """Return tags that can be stored: no duplicates, none that is too long, and not too many."""
     named = (str(value).strip().lstrip("#").strip() for value in values if value is not None)
     found = [tag for tag in dict.fromkeys(named) if tag and len(tag) <= checks.TAG_CHARS]
-    return tuple(found[: checks.TAGS])
+    return tuple(found[: checks.MAX_TAGS])
 
 
 def title_of(value: Any) -> str:

@@ -8,8 +8,13 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from commonplace.engine.transfer.reading import NOTHING, decoded, files_below, open_file
-from commonplace.engine.transfer.rows import located
+from commonplace.engine.transfer.reading import (
+    NOTHING_IMPORTED,
+    decode_text,
+    files_below,
+    open_file,
+)
+from commonplace.engine.transfer.rows import with_location
 from commonplace.errors import InvalidInput
 
 SUFFIXES = (".md", ".markdown")
@@ -34,9 +39,9 @@ def read(file: Path) -> str:
     with open_file(file) as stream:
         data = stream.read()
     try:
-        return decoded(data)
+        return decode_text(data)
     except InvalidInput as error:
-        raise located(error, str(file), NOTHING) from None
+        raise with_location(error, str(file), NOTHING_IMPORTED) from None
 
 
 def split_frontmatter(text: str) -> tuple[dict[str, Any], str]:

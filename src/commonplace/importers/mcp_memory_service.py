@@ -30,7 +30,7 @@ def _file(path: Path) -> Path | None:
     found = first_with_tables(path, ("sqlite_vec.db",), "memories")
     if found is None:
         return None
-    with foreign.opened(found, ["memories"]) as copy:
+    with foreign.open_copy(found, ["memories"]) as copy:
         first = next(copy.rows("memories", TABLES["memories"]), None)
     return found if first is None or "content_hash" in first else None
 
@@ -40,7 +40,7 @@ def items(path: Path) -> Iterator[Item]:
     file = _file(path)
     if file is None:
         return
-    rows = foreign.read(file, TABLES)
+    rows = foreign.read_tables(file, TABLES)
     links: dict[str, set[tuple[str, str]]] = {}
     for edge in rows["memory_graph"]:
         source, target = text_of(edge.get("source_hash")), text_of(edge.get("target_hash"))

@@ -70,7 +70,7 @@ def _database(path: Path) -> Path | None:
     found = first_with_tables(path, ("history.db",), "history")
     if found is None:
         return None
-    with foreign.opened(found, ["history"]) as copy:
+    with foreign.open_copy(found, ["history"]) as copy:
         first = next(copy.rows("history", _HISTORY["history"]), None)
     return found if first is None or {"memory_id", "new_memory"} <= first.keys() else None
 
@@ -98,7 +98,7 @@ def _item(value: dict[str, Any]) -> Item | None:
 def _final_states(path: Path) -> Iterator[Item]:
     """Yield each memory in the state after its last event."""
     current: dict[str, dict[str, Any]] = {}
-    for row in foreign.read(path, _HISTORY)["history"]:
+    for row in foreign.read_tables(path, _HISTORY)["history"]:
         identity = text_of(row.get("memory_id"))
         before = current.pop(identity, {})
         if row.get("event") != "DELETE" and not row.get("is_deleted"):

@@ -27,7 +27,7 @@ from commonplace.importers.markdown import files as markdown_files
 from commonplace.importers.storing import import_origin
 from commonplace.platform import lookup
 from commonplace.platform.exclusive import exclusive
-from commonplace.storage.directories import replacing
+from commonplace.storage.directories import replace_file
 
 if TYPE_CHECKING:
     from commonplace.engine.commonplace import Commonplace
@@ -134,7 +134,7 @@ def _store_file(
     attrs = {FILE: path, DIGEST: digest}
     if known is None and lookup.find(memory, _ref(path)) is not None:
         report.unchanged += 1  # the memory of this file was hidden by `forget`
-    elif known is None and engine_call(memory, purged_refs.among, [_ref(path)]):
+    elif known is None and engine_call(memory, purged_refs.purged_among, [_ref(path)]):
         report.skipped.append(f"{path}: the file was purged here, and is not stored again")
     elif known is None:
         name = Path(path)
@@ -196,7 +196,7 @@ def bring_back(
             )
         look(memory, [target])
     target.parent.mkdir(parents=True, exist_ok=True)
-    with replacing(target.resolve()) as stream:
+    with replace_file(target.resolve()) as stream:
         stream.write(content)
     look(memory, [target])
     return target

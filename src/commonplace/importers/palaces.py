@@ -83,7 +83,7 @@ class Mama:
     def _rows(self, path: Path) -> Iterator[dict[str, Any]]:
         file = self._file(path)
         if file is not None:
-            found = foreign.read(file, mama.TABLES)
+            found = foreign.read_tables(file, mama.TABLES)
             yield from found["decisions"]
             yield from found["checkpoints"]
 

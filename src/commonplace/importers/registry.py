@@ -126,7 +126,7 @@ def run(
     total = counted(name, known.items(path) if own else _keeping(known.items(path), kept), 0).found
     _check_found(path, name, total)
     masked: list[str] = []
-    with write_policy.applied(masked=masked):
+    with write_policy.apply_policy(masked=masked):
         if own:
             done: Imported = known.store(memory, path, origin, progress)
         else:

@@ -13,7 +13,7 @@ from commonplace.engine import checks
 from commonplace.engine.binding import engine_call
 from commonplace.engine.content.conversations import Line
 from commonplace.engine.content.memories import Draft
-from commonplace.engine.history.timeline import IMPORT, LABEL
+from commonplace.engine.history.timeline import IMPORT, LABEL_PREFIX
 from commonplace.engine.library import OpenSpace
 from commonplace.engine.maintenance import purged_refs
 from commonplace.engine.model import LIVE_STATES, Memory, Origin
@@ -41,7 +41,7 @@ _SURROGATE = re.compile("[\ud800-\udfff]")
 
 def import_origin() -> Origin:
     """Return the origin of one import; operations with its label are undone together."""
-    return Origin(client="commonplace", tool="import", label=LABEL + new_id())
+    return Origin(client="commonplace", tool="import", label=LABEL_PREFIX + new_id())
 
 
 @dataclass(slots=True)
@@ -206,7 +206,7 @@ class Import:
         refs += [self._own_ref(one) for one in batch if one.within]
         with exclusive(self._memory, IMPORT, self._origin):
             known = engine_call(self._memory, _existing, batch, refs)
-            gone = engine_call(self._memory, purged_refs.among, set(refs) - known.keys())
+            gone = engine_call(self._memory, purged_refs.purged_among, set(refs) - known.keys())
             new: dict[str, Item] = {}
             for item in batch:
                 ref, row = self._known(item, known)

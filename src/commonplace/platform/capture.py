@@ -35,7 +35,7 @@ from commonplace.platform import ignoring, review
 from commonplace.platform.exclusive import after_commit, exclusive
 from commonplace.platform.projects import NONE
 from commonplace.platform.transcript_lines import conversation_of, line_of
-from commonplace.storage.directories import make_private, replacing
+from commonplace.storage.directories import make_private, replace_file
 from commonplace.transcripts.formats import FORMATS, client_of
 from commonplace.transcripts.record import Record, line_id
 
@@ -244,7 +244,7 @@ def _write_note(memory: Commonplace, note: Note) -> None:
     file = _file(memory, note.transcript)
     with contextlib.suppress(OSError):  # without the note, lines are read again and skipped
         make_private(file.parent)
-        with replacing(file) as stream:
+        with replace_file(file) as stream:
             stream.write(json.dumps(asdict(note)).encode())
         (file.parent / DONE / file.name).unlink(missing_ok=True)
 
@@ -284,7 +284,7 @@ def _store_batch(memory: Commonplace, records: Sequence[Record], project: str) -
         lines = [(each, line) for each in records for line in _lines(each, project)]
         refs = [line.ref or "" for _, line in lines]
         known = engine_call(everywhere, review.known_refs, refs)
-        known |= engine_call(everywhere, purged_refs.among, set(refs) - known)
+        known |= engine_call(everywhere, purged_refs.purged_among, set(refs) - known)
         new = [(each, line) for each, line in lines if line.ref not in known]
         for name, group in groupby(new, key=lambda pair: conversation_of(pair[0])):
             fresh: dict[str, Line] = {}

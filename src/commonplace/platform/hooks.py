@@ -21,7 +21,7 @@ from commonplace.errors import CommonplaceError, InvalidInput, NotFound
 from commonplace.platform import capture, compaction, session_context
 from commonplace.platform.projects import named_project, project_of_session
 from commonplace.storage import locking
-from commonplace.storage.directories import make_private, replacing
+from commonplace.storage.directories import make_private, replace_file
 
 if TYPE_CHECKING:
     from commonplace.engine.commonplace import Commonplace
@@ -194,7 +194,7 @@ def _store_start_context(
             file.unlink(missing_ok=True)
             return
         make_private(file.parent)
-        with replacing(file) as stream:
+        with replace_file(file) as stream:
             stream.write(json.dumps(envelope).encode())
 
 

@@ -20,7 +20,7 @@ MODEL_CHARS = 200
 def check_key(space: str, key: str, *, provider: str, model: str) -> None:
     """Raise InvalidInput if a key cannot be stored."""
     checks.space(space)
-    checks.optional(model, "model", max_chars=MODEL_CHARS)
+    checks.optional_text(model, "model", max_chars=MODEL_CHARS)
     if not isinstance(key, str) or not 8 <= len(key) <= KEY_CHARS or not key.isascii():
         raise InvalidInput(
             "This is not a valid API key.", hint="Copy it exactly as the provider shows it."

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from commonplace.engine import checks
 from commonplace.engine.binding import engine_call
-from commonplace.engine.content.write_policy import NEVER_LIVE, Reserved
+from commonplace.engine.content.write_policy import RECORD_STATE, Reservation
 from commonplace.engine.maintenance.purge import expire
 from commonplace.engine.model import Memory
 from commonplace.errors import NotFound
@@ -20,13 +20,13 @@ from commonplace.platform.exclusive import exclusive
 if TYPE_CHECKING:
     from commonplace.engine.commonplace import Commonplace
 
-STATE = NEVER_LIVE
+STATE = RECORD_STATE
 
 
 class Records:
     """The records of one dialect, by their kinds."""
 
-    def __init__(self, reserved: Reserved) -> None:
+    def __init__(self, reserved: Reservation) -> None:
         """`reserved.records` holds the schema of the attrs of each kind.
 
         An archived memory with other attrs is not a record, since callers can store any kind.
@@ -84,7 +84,7 @@ class Records:
         held = memory.browse(**chosen, limit=1)[1]
         if held < most + batch:
             return
-        surplus = min(held - most, checks.LIMIT)  # later calls purge the rest
+        surplus = min(held - most, checks.MAX_LIMIT)  # later calls purge the rest
         oldest, _ = memory.browse(**chosen, order="oldest", limit=surplus)
         engine_call(memory, expire, *(one.id for one in oldest if self._is_record(one)))
 

@@ -389,7 +389,7 @@ class Gate:
                 # A read must work on a full disk, although it writes an audit entry.
                 wire = space.store.with_reserve(attempt) if tool.reads else attempt()
             # a concurrent call with the same idempotency key has committed
-            except answers.Answered as answered:
+            except answers.AlreadyAnswered as answered:
                 return self._repeat(running, space.store, answered.result)
             except CommonplaceError:
                 if running.stored:
@@ -420,7 +420,7 @@ class Gate:
             unit = None if tool.stepwise else call.memory.unit(tool.name, call.origin)
             with unit or contextlib.nullcontext():
                 running.masked = []
-                with write_policy.applied(
+                with write_policy.apply_policy(
                     reservations=by_others(dialect.name),
                     embed_first=not tool.embeds_later,
                     masked=running.masked,

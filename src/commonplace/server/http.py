@@ -318,9 +318,9 @@ async def _prune_audit(parts: Parts, workers: Workers) -> None:
     def cut(space: str | None) -> int:
         before = datetime.now(UTC) - timedelta(days=parts.settings.audit_days)
         if space is None:
-            return audit.cut(parts.system, before)
+            return audit.remove_before(parts.system, before)
         with parts.library.lease(space) as opened:
-            return audit.cut(opened.store, before)
+            return audit.remove_before(opened.store, before)
 
     async def spaces() -> list[str]:
         try:

@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 
 from commonplace.client import config
 from commonplace.errors import InvalidInput
-from commonplace.storage.opening import is_address
+from commonplace.storage.opening import is_database_url
 
 PORT = 3847
 _EXPECTED = {
@@ -100,7 +100,7 @@ class Settings:
                 raise InvalidInput(
                     f"{name} must be more than 0 and less than 1,000,000,000,000.", field=name
                 )
-        if self.database and not is_address(self.database):
+        if self.database and not is_database_url(self.database):
             raise InvalidInput(
                 "database must be an address that begins with postgresql://.", field="database"
             )

@@ -21,8 +21,8 @@ class AccountRow(NamedTuple):
     mac: bytes = b""
 
     @property
-    def covered(self) -> tuple[object, ...]:
-        """Return the values that `mac` covers."""
+    def signed_values(self) -> tuple[object, ...]:
+        """The values that `mac` signs."""
         return tuple(self[:-1])
 
 
@@ -41,7 +41,7 @@ def listing(rows: Rows) -> list[AccountRow]:
     return [AccountRow(*row) for row in rows.execute(f"{_SELECT} ORDER BY name")]
 
 
-def removed(rows: Rows, name: str) -> bool:
+def is_removed(rows: Rows, name: str) -> bool:
     """Return whether an account of that name was removed."""
     found = rows.execute(
         "SELECT 1 FROM users WHERE name = ? AND removed_at IS NOT NULL", (name,)

@@ -14,7 +14,7 @@ _PUT = ANSWERS.upsert("key")
 def find(rows: Rows, space: str, key: bytes) -> tuple[int, str] | None:
     """Return the time and result stored for a key; None if there is no intact row."""
     row = rows.execute(_FIND, (space, key)).fetchone()
-    return None if row is None or not ANSWERS.sound(row) else (row[2], row[3])
+    return None if row is None or not ANSWERS.matches_hash(row) else (row[2], row[3])
 
 
 def put(rows: Rows, space: str, key: bytes, at: int, result: str) -> None:
@@ -22,7 +22,7 @@ def put(rows: Rows, space: str, key: bytes, at: int, result: str) -> None:
     rows.execute(_PUT, ANSWERS.row((space, key, at, result)))
 
 
-def remove_before(rows: Rows, space: str, at: int) -> None:
+def remove_older(rows: Rows, space: str, at: int) -> None:
     """Delete results older than a time."""
     rows.execute("DELETE FROM answers WHERE space = ? AND at < ?", (space, at))
 

@@ -46,7 +46,7 @@ class Entry:
     """The error code. Messages are not stored, because a purge could not delete them."""
     milliseconds: int
     arguments: str
-    """The whole JSON; `capped` shortens it for storage."""
+    """The whole JSON; `capped_payload` shortens it for storage."""
     result: str
 
 
@@ -64,7 +64,7 @@ def read_head(rows: Rows, space: str) -> tuple[int, bytes]:
     return (0, START) if found is None else (found[0], found[1])
 
 
-def capped(payload: str) -> str:
+def capped_payload(payload: str) -> str:
     """Return a small payload unchanged; of a large one its size, hash and beginning, as JSON."""
     data = payload.encode()
     if len(data) <= PAYLOAD_BYTES:
@@ -80,12 +80,12 @@ def capped(payload: str) -> str:
     head = data[:room].decode(errors="ignore")  # Do not cut inside a UTF-8 character.
     written = json.dumps(head, ensure_ascii=False)[1:-1]
     shown = written.encode()[:room].decode(errors="ignore")
-    while not _is_whole(shown):
+    while not _ends_outside_escape(shown):
         shown = shown[:-1]
     return f'{prefix}{shown}"}}'
 
 
-def _is_whole(written: str) -> bool:
+def _ends_outside_escape(written: str) -> bool:
     """Return whether a part of a JSON string ends outside of an escape."""
     if "\\" not in written[-5:]:  # The longest escape, \u0000, has six characters.
         return True
@@ -114,7 +114,7 @@ def append(store: Store, entry: Entry, *, durable: bool = True) -> int:
 
 def insert(rows: Rows, space: str, entry: Entry, operation: int = 0) -> int:
     """Append a row to the chain and update the head; return its number."""
-    arguments, result = capped(entry.arguments), capped(entry.result)
+    arguments, result = capped_payload(entry.arguments), capped_payload(entry.result)
     count, previous = read_head(rows, space)
     chained = (
         count + 1, space, now(), entry.request, entry.dialect, entry.tool, entry.caller,
@@ -156,7 +156,7 @@ def newest(
     return [dict(zip(AUDIT.stored, row, strict=True)) for row in found]
 
 
-def mentioning(
+def rows_mentioning(
     rows: Rows, space: str, text: str, among: int, limit: int, without: str
 ) -> list[dict[str, Any]]:
     """Return rows of successful calls whose stored result contains this text, newest first.
@@ -174,7 +174,7 @@ def mentioning(
     return [dict(zip(AUDIT.stored, row, strict=True)) for row in found]
 
 
-def counted(
+def call_counts(
     rows: Rows, space: str, since: int, among: int
 ) -> list[tuple[str, str, str, str, int, int, int]]:
     """Count the calls since a time, among the newest `among` rows.
@@ -198,7 +198,7 @@ def payloads(rows: Rows, space: str) -> Iterator[tuple[int, str | None, str | No
     return found
 
 
-def callers(rows: Rows, space: str) -> Iterator[dict[str, str]]:
+def caller_columns(rows: Rows, space: str) -> Iterator[dict[str, str]]:
     """Return the text columns of all rows that the chain covers, without the payloads."""
     names = ("request", "tool", "caller", "credential", "client", "session", "address", "error")
     statement = f"SELECT {', '.join(names)} FROM audit WHERE space = ?"  # noqa: S608
@@ -226,7 +226,7 @@ def rename_space(rows: Rows, former: str, space: str) -> None:
             row = dict(zip(AUDIT.stored, values, strict=True))
             previous = new_hash if row["previous"] == old_hash else row["previous"]
             hashed = row["hash"]
-            if AUDIT.sound(values):
+            if AUDIT.matches_hash(values):
                 moved = {**row, "space": space, "previous": previous}
                 hashed = AUDIT.hash(tuple(moved[name] for name in AUDIT.covered), row["format"])
             changes.append((space, previous, hashed, former, row["num"]))
@@ -269,7 +269,7 @@ def remove_through(rows: Rows, space: str, last: int) -> None:
     rows.execute("DELETE FROM audit WHERE space = ? AND num <= ?", (space, last))
 
 
-def removed(rows: Rows, space: str) -> tuple[int, str]:
+def last_removed(rows: Rows, space: str) -> tuple[int, str]:
     """Return the number and hash of the last removed row; (0, "") if no row was removed."""
     found = rows.execute(
         "SELECT num, previous FROM audit WHERE space = ? ORDER BY num LIMIT 1", (space,)
@@ -287,7 +287,7 @@ def faults(rows: Rows, space: str, expected_head: str | None = None) -> Iterator
 
     `expected_head` is the hash of a row that the chain must contain.
     """
-    start, start_hash = removed(rows, space)
+    start, start_hash = last_removed(rows, space)
     expected, previous = start + 1, bytes.fromhex(start_hash) if start else START
     emptied, redacted = set[int](), set[int]()
     anchors = {(0, "")}
@@ -302,7 +302,7 @@ def faults(rows: Rows, space: str, expected_head: str | None = None) -> Iterator
             yield Fault(expected, f"rows are missing before row {num}")
         if row["previous"] != previous:
             yield Fault(num, "its hash of the previous row does not match")
-        if not AUDIT.sound(values):
+        if not AUDIT.matches_hash(values):
             yield Fault(num, "was changed")
         for name in ("arguments", "result"):
             if row[name] is None:

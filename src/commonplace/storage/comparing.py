@@ -11,10 +11,10 @@ from typing import Any
 
 from commonplace.storage.database import Connection
 
-ASSIGNED = frozenset({("outbox", "num")})
+ASSIGNED_COLUMNS = frozenset({("outbox", "num")})
 """Columns whose values each database assigns itself; they are not compared."""
 
-ALWAYS = ("head", "audit_head")
+NEVER_EMPTY_TABLES = ("head", "audit_head")
 """Tables that have a row even in an empty space."""
 
 Total = tuple[int, int]
@@ -33,12 +33,12 @@ def columns_of(file: Connection) -> dict[str, list[str]]:
     }
 
 
-def compared(table: str, columns: Iterable[str]) -> list[str]:
+def compared_columns(table: str, columns: Iterable[str]) -> list[str]:
     """Return the columns by which the rows of two databases are compared, in a fixed order."""
-    return sorted(name for name in columns if (table, name) not in ASSIGNED)
+    return sorted(name for name in columns if (table, name) not in ASSIGNED_COLUMNS)
 
 
-def total(rows: Iterable[Sequence[Any]]) -> Total:
+def count_and_hash(rows: Iterable[Sequence[Any]]) -> Total:
     """Return the number of rows and the sum of their hashes."""
     count = hashes = 0
     for row in rows:
@@ -48,10 +48,10 @@ def total(rows: Iterable[Sequence[Any]]) -> Total:
     return count, hashes
 
 
-def totals(file: Connection) -> dict[str, Total]:
+def totals_of_tables(file: Connection) -> dict[str, Total]:
     """Return the total of each table of a file: row count and sum of hashes."""
-    found = {table: compared(table, names) for table, names in columns_of(file).items()}
+    found = {table: compared_columns(table, names) for table, names in columns_of(file).items()}
     return {
-        table: total(file.execute(f"SELECT {', '.join(names)} FROM {table}"))  # noqa: S608
+        table: count_and_hash(file.execute(f"SELECT {', '.join(names)} FROM {table}"))  # noqa: S608
         for table, names in found.items()
     }

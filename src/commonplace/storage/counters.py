@@ -36,7 +36,7 @@ def read_many(rows: Rows, space: str, nums: Sequence[int]) -> dict[int, tuple[in
     """Return `read` for each of some memories that has a counter."""
     found = {}
     for row in rows.select_each(COUNTERS.select_sql, "memory", space, nums):
-        if not COUNTERS.sound(row):
+        if not COUNTERS.matches_hash(row):
             raise StorageCorrupt(
                 f"The access counter of row {row[1]} is damaged.",
                 hint="Run 'commonplace doctor --repair' to reset it.",
@@ -45,7 +45,7 @@ def read_many(rows: Rows, space: str, nums: Sequence[int]) -> dict[int, tuple[in
     return found
 
 
-def used_since(rows: Rows, space: str, at: int) -> list[int]:
+def memories_read_since(rows: Rows, space: str, at: int) -> list[int]:
     """Return the numbers of the memories that were read since a time."""
     found = rows.execute(
         "SELECT memory FROM counters WHERE space = ? AND last_access >= ? ORDER BY memory",

@@ -34,8 +34,8 @@ class CredentialRow(NamedTuple):
     mac: bytes
 
     @property
-    def covered(self) -> tuple[object, ...]:
-        """Return the values that `mac` covers: all columns before `last_used`."""
+    def signed_values(self) -> tuple[object, ...]:
+        """The values that `mac` signs: all columns before `last_used`."""
         return tuple(self[:-2])
 
 
@@ -91,7 +91,7 @@ def set_mac(rows: Rows, identity: str, mac: bytes) -> None:
     rows.execute("UPDATE credentials SET mac = ? WHERE id = ?", (mac, identity))
 
 
-def set_used(rows: Rows, used: Iterable[tuple[int, str]]) -> None:
+def set_last_used(rows: Rows, used: Iterable[tuple[int, str]]) -> None:
     """Update `last_used` of credentials, given as pairs of (time, id)."""
     rows.executemany(
         "UPDATE credentials SET last_used = ?1 WHERE id = ?2 AND last_used < ?1", list(used)

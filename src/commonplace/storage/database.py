@@ -23,7 +23,7 @@ from commonplace.errors import (
     StorageUnavailable,
     UnsupportedVersion,
 )
-from commonplace.storage.schema import APPLICATION_ID, MIGRATIONS, Step, for_new_file
+from commonplace.storage.schema import APPLICATION_ID, MIGRATIONS, Step, steps_for_new_file
 
 BUSY_SECONDS = 30.0
 WAL_BYTES = 64 * 1024 * 1024
@@ -49,14 +49,14 @@ def json_field(column: str, name: str) -> str:
     return f"json_extract({column}, '$.{name}')"
 
 
-def library_version() -> str:
+def sqlite_version() -> str:
     """Return the version of SQLite."""
     return apsw.sqlite_lib_version()
 
 
 def check_runtime(directory: Path, version: str = "", mounts: str = "/proc/self/mounts") -> None:
     """Refuse versions of SQLite and file systems on which writes are not safe."""
-    version = version or library_version()
+    version = version or sqlite_version()
     if tuple(int(part) for part in version.split(".")[:3]) < OLDEST_SQLITE:
         raise StorageUnavailable(
             f"SQLite {version} can corrupt files that several processes write.",
@@ -87,7 +87,7 @@ def disk_full_error() -> StorageFull:
     )
 
 
-def typed(error: apsw.Error | UnicodeDecodeError) -> CommonplaceError:
+def typed_error(error: apsw.Error | UnicodeDecodeError) -> CommonplaceError:
     """Return the error of this package for an SQLite error."""
     extended = getattr(error, "extendedresult", 0)
     if isinstance(error, apsw.FullError) or extended in (
@@ -138,34 +138,37 @@ class Connection(apsw.Connection):
     def select_each(
         self, statement: str, column: str, space: str, values: Sequence[int]
     ) -> Iterator[tuple[Any, ...]]:
-        """See `ports.Rows`."""
+        """Return the rows of a space whose column has one of these numbers, in their order."""
         # Use one query for each value: for a list, SQLite would scan an index of the whole space.
         text = f"{statement} AND {column} = ?"
         return (row for value in values for row in self.execute(text, (space, value)))
 
     def stream(self, statement: str, bindings: Sequence[Any]) -> Iterator[tuple[Any, ...]]:
-        """See `ports.Rows`."""
+        """Return the rows of a query one by one."""
         return self.execute(statement, bindings)
 
     def columns(self, table: str) -> set[str]:
-        """See `ports.Rows`."""
+        """Return the names of a table's columns."""
         return {row[1] for row in self.execute(f"PRAGMA table_info({table})")}
 
     @property
     def grams_indexed(self) -> bool:
-        """See `ports.Rows`."""
+        """Whether an index finds memories by trigrams, without reading all texts."""
         return True
 
     def add_grams(self, space: str, texts: Iterable[tuple[int, str]]) -> None:  # noqa: ARG002
-        """See `ports.Rows`. A file holds one space, so its index has no column for the space."""
+        """Store the folded texts of memories, by number, for substring search.
+
+        A file holds one space, so its index has no column for the space.
+        """
         self.executemany("INSERT INTO grams (rowid, body) VALUES (?, ?)", texts)
 
     def drop_grams(self, space: str, memory: int) -> None:  # noqa: ARG002
-        """See `ports.Rows`."""
+        """Remove a memory's text from substring search."""
         self.execute("DELETE FROM grams WHERE rowid = ?", (memory,))
 
     def memories_with_grams(self, space: str, grams: Sequence[str], most: int | None) -> list[int]:  # noqa: ARG002
-        """See `ports.Rows`."""
+        """Return the numbers of at most `most` memories that contain all these trigrams."""
         query = " AND ".join('"' + gram.replace('"', '""') + '"' for gram in grams)
         limit = "" if most is None else f" LIMIT {most:d}"
         rows = self.execute(f"SELECT rowid FROM grams WHERE grams MATCH ?{limit}", (query,))  # noqa: S608
@@ -206,7 +209,7 @@ def create(path: Path, steps: Sequence[Step]) -> None:
         left = path.with_name(path.name + suffix)
         # Check in this order, because another process may be creating the file, and then its log.
         if left.exists() and left.stat().st_size and not path.exists():
-            raise damaged(f"{path.name} is missing, but its log {left.name} exists.")
+            raise damaged_error(f"{path.name} is missing, but its log {left.name} exists.")
     aside = path.with_name(f"{path.name}.{new_id()}.new")
     try:
         try:
@@ -214,7 +217,7 @@ def create(path: Path, steps: Sequence[Step]) -> None:
             try:
                 # No other process sees the file yet, so it needs no journal, only syncs.
                 connection.pragma("journal_mode", "memory")
-                _fill(connection, steps)
+                _create_tables(connection, steps)
                 connection.pragma("journal_mode", "wal")
             finally:
                 connection.close(True)
@@ -241,7 +244,7 @@ def create(path: Path, steps: Sequence[Step]) -> None:
         ) from error
 
 
-def damaged(what: str) -> StorageCorrupt:
+def damaged_error(what: str) -> StorageCorrupt:
     return StorageCorrupt(
         what,
         hint="Restore it with 'commonplace restore', or check it with 'commonplace doctor'. If it"
@@ -270,7 +273,7 @@ def new_ids(count: int) -> list[str]:
 _VARIANT = {f"{digit:x}": "89ab"[digit % 4] for digit in range(16)}
 
 
-def recognised(connection: apsw.Connection) -> int:
+def recognised_version(connection: apsw.Connection) -> int:
     """Return the schema version of a file, 0 if it is empty.
 
     Raise StorageCorrupt for a file of another program.
@@ -336,10 +339,10 @@ def migrate(connection: apsw.Connection, steps: Sequence[Step] = MIGRATIONS) -> 
         version = version_of(connection)
 
 
-def _fill(connection: apsw.Connection, steps: Sequence[Step]) -> None:
+def _create_tables(connection: apsw.Connection, steps: Sequence[Step]) -> None:
     """Create the tables of a new file, as `migrate` does, but in one transaction."""
     connection.execute("BEGIN IMMEDIATE")
-    for step in for_new_file(steps):
+    for step in steps_for_new_file(steps):
         connection.execute(step) if isinstance(step, str) else step(connection)
     connection.pragma("application_id", APPLICATION_ID)
     connection.pragma("user_version", len(steps))

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from commonplace.errors import InvalidInput, StorageCorrupt
 from commonplace.storage.ports import Rows
-from commonplace.storage.tables import Writing
+from commonplace.storage.tables import WritingUnit
 from commonplace.text.analysis import (
     ANALYSIS_VERSION,
     DETECTION_WORDS,
@@ -122,11 +122,11 @@ def passage_sum(
     memory: int, ordinal: int, start: int, stop: int, model: int | None, vector: bytes | None
 ) -> int:
     """Return the checksum of a passage."""
-    place: int = place_code(memory, ordinal, start, stop, -1 if model is None else model)
+    place: int = passage_code(memory, ordinal, start, stop, -1 if model is None else model)
     return zlib.crc32(vector or b"") ^ place
 
 
-def place_code(memory: Any, ordinal: Any, start: Any, stop: Any, model: Any) -> Any:
+def passage_code(memory: Any, ordinal: Any, start: Any, stop: Any, model: Any) -> Any:
     """Return 32 bits that identify a passage and its model.
 
     The arguments are numbers or arrays.
@@ -144,7 +144,7 @@ class Passage(NamedTuple):
     vector: bytes | None
 
 
-class Findable(Protocol):
+class DerivedData(Protocol):
     """All data derived from one memory."""
 
     terms: bytes
@@ -194,7 +194,7 @@ def write_entries(
     connection: Rows,
     space: str,
     nums: Sequence[int],
-    entries: Sequence[Findable],
+    entries: Sequence[DerivedData],
     model: int | None,
 ) -> None:
     """Store the derived rows of new memories, table by table; `model` made the vectors."""
@@ -204,7 +204,7 @@ def write_entries(
     write_rows(
         connection,
         "passages",
-        (row for num, e in pairs for row in passage_rows(space, num, _passages(e, model))),
+        (row for num, e in pairs for row in passage_rows(space, num, _passages_of_entry(e, model))),
     )
     labels = [row for num, e in pairs for row in label_rows(space, num, e.labels)]
     if labels:
@@ -212,7 +212,7 @@ def write_entries(
     connection.add_grams(space, [(num, e.folded) for num, e in pairs])
 
 
-def _passages(entry: Findable, model: int | None) -> Iterator[Passage]:
+def _passages_of_entry(entry: DerivedData, model: int | None) -> Iterator[Passage]:
     vectors = None if model is None else entry.vectors
     for ordinal, span in enumerate(entry.spans):
         if vectors is None:
@@ -258,7 +258,7 @@ def newest_change(connection: Rows, space: str) -> int:
     return int(row[0]) if row else 0
 
 
-def touch(unit: Writing, memory: int) -> None:
+def record_derived_change(unit: WritingUnit, memory: int) -> None:
     """Record that a memory's derived rows have changed, for the in-memory indexes."""
     unit.connection.execute(
         "INSERT INTO touches (space, memory, seq) VALUES (?, ?, ?) ON CONFLICT DO NOTHING",
@@ -266,7 +266,7 @@ def touch(unit: Writing, memory: int) -> None:
     )
 
 
-def touched(rows: Rows, space: str, seq: int) -> int:
+def count_derived_changes(rows: Rows, space: str, seq: int) -> int:
     """Return the number of memories whose derived rows an operation changed."""
     found = rows.execute(
         "SELECT count(*) FROM touches WHERE space = ? AND seq = ?", (space, seq)
@@ -274,7 +274,7 @@ def touched(rows: Rows, space: str, seq: int) -> int:
     return 0 if found is None else int(found[0])
 
 
-def drop(connection: Rows, space: str, memory: int) -> None:
+def drop_entries(connection: Rows, space: str, memory: int) -> None:
     """Delete a memory's derived rows."""
     for table in _INSERTS:
         connection.execute(f"DELETE FROM {table} WHERE space = ? AND memory = ?", (space, memory))  # noqa: S608
@@ -301,7 +301,7 @@ class Model(Protocol):
 
 def model_number(connection: Rows, space: str, model: Model) -> int:
     """Return the number by which vectors refer to this model; assigned on first use."""
-    known = known_model(connection, space, model.id, model.weights)
+    known = find_model_number(connection, space, model.id, model.weights)
     if known is not None:
         return known
     row = connection.execute(
@@ -314,7 +314,7 @@ def model_number(connection: Rows, space: str, model: Model) -> int:
     return int(row[0])
 
 
-def known_model(connection: Rows, space: str, model: str, weights: str) -> int | None:
+def find_model_number(connection: Rows, space: str, model: str, weights: str) -> int | None:
     """Return the number of a model that has stored vectors, or None."""
     row = connection.execute(
         "SELECT num FROM models WHERE space = ? AND id = ? AND weights = ?",
@@ -359,7 +359,7 @@ def pack(vector: NDArray[np.float32]) -> bytes:
     return quantise(np.asarray(vector, dtype=np.float32).reshape(1, -1))[0]
 
 
-def unpack_many(joined: bytes, dimensions: int) -> tuple[NDArray[np.int8], NDArray[np.float32]]:
+def unpack_matrix(joined: bytes, dimensions: int) -> tuple[NDArray[np.int8], NDArray[np.float32]]:
     """Return the int8 matrix and the scales of concatenated packed vectors.
 
     Raise `StorageCorrupt` if the bytes are not whole vectors of that length.

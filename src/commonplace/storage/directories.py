@@ -22,7 +22,7 @@ def make_private(directory: Path) -> None:
 
 
 @contextmanager
-def replacing(path: Path, *, mode: int = 0o600, only_new: bool = False) -> Iterator[BinaryIO]:
+def replace_file(path: Path, *, mode: int = 0o600, only_new: bool = False) -> Iterator[BinaryIO]:
     """Open a stream whose content replaces the file atomically and durably when the block ends.
 
     If the block fails, nothing changes. With `only_new`, an existing file is not replaced.
@@ -49,7 +49,7 @@ def replacing(path: Path, *, mode: int = 0o600, only_new: bool = False) -> Itera
 
 
 def remove_unfinished(directory: Path) -> None:
-    """Delete temporary files that killed processes left in `replacing`, below a directory."""
+    """Delete the temporary files below a directory that killed processes left in `replace_file`."""
     if sys.platform == "win32":  # On Windows, os.kill(process, 0) would end the process.
         return
     for folder, _, names in os.walk(directory):

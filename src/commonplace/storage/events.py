@@ -22,7 +22,7 @@ class EventRow(NamedTuple):
     payload: str | None
 
 
-class Wanted(NamedTuple):
+class EventConditions(NamedTuple):
     """Conditions on events. None means no condition."""
 
     kind: str | None = None
@@ -39,7 +39,7 @@ class Wanted(NamedTuple):
 _CONDITIONS = ("kind = ?", "subject = ?", "seq <= ?", "num > ?", "num = ?", "num < ?")
 
 
-def _where_clause(wanted: Wanted) -> tuple[str, list[object]]:
+def _where_clause(wanted: EventConditions) -> tuple[str, list[object]]:
     given = [(c, v) for c, v in zip(_CONDITIONS, wanted, strict=True) if v is not None]
     return "".join(f" AND {condition}" for condition, _ in given), [value for _, value in given]
 
@@ -54,7 +54,12 @@ def insert(
 
 
 def find(
-    rows: Rows, space: str, wanted: Wanted, *, limit: int | None = None, newest: bool = False
+    rows: Rows,
+    space: str,
+    wanted: EventConditions,
+    *,
+    limit: int | None = None,
+    newest: bool = False,
 ) -> list[EventRow]:
     """Return verified events, oldest first unless `newest` is true."""
     clause, values = _where_clause(wanted)
@@ -63,7 +68,9 @@ def find(
     found = []
     for stored in rows.execute(f"{EVENTS.select_sql}{clause}", (space, *values)):
         num, _, kind, subject, at, payload_hash, seq, payload, *_ = stored
-        if not EVENTS.sound(stored) or (payload is not None and digest(payload) != payload_hash):
+        if not EVENTS.matches_hash(stored) or (
+            payload is not None and digest(payload) != payload_hash
+        ):
             raise StorageCorrupt(
                 f"Event {num} does not match its hash.",
                 hint="Run 'commonplace doctor' and restore from a backup.",
@@ -72,14 +79,14 @@ def find(
     return found
 
 
-def count(rows: Rows, space: str, wanted: Wanted) -> int:
+def count(rows: Rows, space: str, wanted: EventConditions) -> int:
     """Return the number of events that meet the conditions."""
     clause, values = _where_clause(wanted)
     statement = f"SELECT count(*) FROM events WHERE space = ?{clause}"  # noqa: S608
     return int(rows.execute(statement, (space, *values)).fetchone()[0])
 
 
-def in_order(rows: Rows, space: str) -> Iterator[int]:
+def numbers_in_order(rows: Rows, space: str) -> Iterator[int]:
     """Return the numbers of all events in the order of their operations."""
     statement = "SELECT num FROM events WHERE space = ? ORDER BY seq, num"
     return (row[0] for row in rows.execute(statement, (space,)))

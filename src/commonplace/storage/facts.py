@@ -10,7 +10,7 @@ from commonplace.storage.tables import FACTS, Row
 _OPEN = "AND subject_key = ? AND predicate_key = ? AND object_key = ? AND valid_to IS NULL"
 
 
-def open_ones(rows: Rows, space: str, subject: str, predicate: str, object: str) -> list[Row]:
+def open_facts(rows: Rows, space: str, subject: str, predicate: str, object: str) -> list[Row]:
     """Return facts with these keys and no `valid_to`, newest first."""
     return FACTS.fetch(rows, space, f"{_OPEN} ORDER BY num DESC", subject, predicate, object)
 
@@ -36,7 +36,7 @@ def totals(rows: Rows, space: str) -> tuple[int, int, int, list[str]]:
     return entities, count, still, [row[0] for row in predicates]
 
 
-def uses(rows: Rows, space: str) -> Iterator[tuple[str, int, int]]:
+def entity_uses(rows: Rows, space: str) -> Iterator[tuple[str, int, int]]:
     """Return (key, facts that name it, facts with it as subject).
 
     An entity has one row as a subject, and one as an object.

@@ -11,10 +11,10 @@ from commonplace.storage.tables import FILES
 _PUT = FILES.upsert("root", "memory")
 
 
-def known(rows: Rows, space: str, root: str) -> list[tuple[Any, ...]]:
+def recorded_files(rows: Rows, space: str, root: str) -> list[tuple[Any, ...]]:
     """Return the recorded files of a directory: columns `memory` to `seq` of intact rows."""
     found = rows.execute(FILES.select_sql + " AND root = ?", (space, root))
-    return [tuple(row[2:10]) for row in found if FILES.sound(row)]
+    return [tuple(row[2:10]) for row in found if FILES.matches_hash(row)]
 
 
 def put(rows: Rows, space: str, root: str, files: Iterable[Sequence[Any]]) -> None:
@@ -42,7 +42,7 @@ def outdated(rows: Rows, space: str, root: str, kinds: Collection[str], after: i
     return [row[0] for row in found]
 
 
-def without_memory(rows: Rows, space: str, root: str, after: int) -> list[int]:
+def files_without_memory(rows: Rows, space: str, root: str, after: int) -> list[int]:
     """Return deleted memories that have a file.
 
     With `after`, return only those that changed after that operation.

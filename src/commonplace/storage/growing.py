@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from commonplace.errors import StorageCorrupt
 
 
-class Growing:
+class GrowingArray:
     """An array to append to. Views taken earlier stay valid and unchanged."""
 
     def __init__(self, dtype: Any, width: int | None = None) -> None:
@@ -44,9 +44,9 @@ class Growing:
             room = count + count // 2
             self._buffer = np.empty((room, *self._buffer.shape[1:]), self._buffer.dtype)
 
-    def fork(self) -> Growing:
+    def fork(self) -> GrowingArray:
         """Return a copy with the same content; appending to the copy does not change this array."""
-        fork = Growing(self._buffer.dtype)
+        fork = GrowingArray(self._buffer.dtype)
         fork._buffer, fork.size = self.view, self.size
         return fork
 
@@ -56,12 +56,12 @@ class Growing:
         return self._buffer[: self.size]
 
 
-def concatenated(parts: list[NDArray[Any]], growing: Growing) -> NDArray[Any]:
+def concatenated(parts: list[NDArray[Any]], growing: GrowingArray) -> NDArray[Any]:
     """Concatenate arrays, converted to the type of `growing`."""
     return parts[0] if len(parts) == 1 else np.concatenate([growing.view[:0], *parts])
 
 
-def by_term(terms: NDArray[np.uint64]) -> tuple[NDArray[np.int64], NDArray[np.uint64]]:
+def sort_by_term(terms: NDArray[np.uint64]) -> tuple[NDArray[np.int64], NDArray[np.uint64]]:
     """Sort terms stably: return their order, and the sorted terms.
 
     Sorting numbers is several times faster than an argsort. So the low bits of each term are
@@ -102,7 +102,7 @@ def sorted_postings(
         terms = np.concatenate([np.repeat(earlier.terms, np.diff(earlier.starts)), terms])
         positions = np.concatenate([earlier.positions, positions])
         times = np.concatenate([earlier.times, times])
-    order, terms = by_term(terms)
+    order, terms = sort_by_term(terms)
     starts = np.flatnonzero(np.concatenate([[True], terms[1:] != terms[:-1]]))
     return SortedPostings(
         terms[starts], np.append(starts, len(terms)), positions.take(order), times.take(order)

@@ -24,16 +24,16 @@ from commonplace.errors import StorageUnavailable
 from commonplace.storage import derived, index_rows
 from commonplace.storage.fields import STATES
 from commonplace.storage.growing import (
-    Growing,
+    GrowingArray,
     SortedPostings,
     concatenated,
     damaged_index,
     positions_of,
     sorted_postings,
 )
-from commonplace.storage.index_rows import Wanted
+from commonplace.storage.index_rows import MemorySelection
 from commonplace.storage.ports import Rows
-from commonplace.storage.signs import CHOOSE_ABOVE, CHOSEN, CHOSEN_OF, Signs, nearest
+from commonplace.storage.signs import CHOOSE_ABOVE, CHOSEN_OF, LEAST_CHOSEN, Signs, nearest_vectors
 from commonplace.storage.writing import newest_change, operation_id
 
 POSTING = np.dtype([("term", "<u8"), ("times", "u1")])  # the format of derived.pack_terms
@@ -78,17 +78,17 @@ def rarity(documents: int, holding: int) -> float:
     return math.log1p((documents - holding + 0.5) / (holding + 0.5))
 
 
-def highest(score: Floats, mask: Flags, count: int) -> NDArray[np.int64]:
+def highest_positions(score: Floats, mask: Flags, count: int) -> NDArray[np.int64]:
     """Return the positions of the highest scores within the mask, best first."""
     if len(score) > count:
         seen = np.where(mask, score, np.float32(-np.inf))
-        mask = mask & (seen >= _highest_of(seen, count))
+        mask = mask & (seen >= _least_of_highest(seen, count))
     allowed = np.flatnonzero(mask)
     order = np.lexsort((-allowed, -score[allowed]))  # Among equal scores, the newest come first.
     return allowed[order][:count]
 
 
-def _highest_of(scores: Floats, count: int) -> np.float32:
+def _least_of_highest(scores: Floats, count: int) -> np.float32:
     """Return the score that exactly the `count` highest ones reach, or more with equal scores.
 
     The maxima of groups come first: `count` of them reach the bound that is found in them, so that
@@ -124,11 +124,11 @@ class Snapshot:
     created: Ints
     length: Floats
     session: NDArray[np.int32]
-    place: Ints
+    place: Ints  # the positions of messages in their conversation
     speaker: NDArray[np.int32]
     project: NDArray[np.int32]
     """For each memory, the index in `projects` of its project and branch; -1 for neither."""
-    alive: Flags
+    alive: Flags  # False for positions whose memory was removed, or has a newer position
     kinds: dict[str, int]
     speakers: dict[str, int]
     projects: dict[tuple[str, ...], int]
@@ -139,8 +139,8 @@ class Snapshot:
     tail_times: NDArray[np.uint8]
     vectors: Vectors
     scales: Floats
-    owner: NDArray[np.int32]
-    vectored: int
+    owner: NDArray[np.int32]  # for each vector, the position of its memory
+    vectored: int  # how many positions have vectors
     parts: tuple[Part, ...]
     """The sizes of the parts of each vector."""
     signs: NDArray[np.uint8]
@@ -152,9 +152,7 @@ class Snapshot:
 
     @property
     def newest(self) -> tuple[int, str, int]:
-        """The number and id of the newest operation, and the number of the newest change of
-        vectors.
-        """
+        """The newest operation's number and id, and the number of the newest vector change."""
         return self.seq, self.operation, self.change
 
     @property
@@ -221,7 +219,7 @@ class Snapshot:
         return np.unique(self.tail_terms)
 
     @cached_property
-    def called(self) -> dict[str, list[tuple[str, int]]]:
+    def speakers_by_first_word(self) -> dict[str, list[tuple[str, int]]]:
         """Speakers by the case-folded first word of their name: (words of the name, code)."""
         found: dict[str, list[tuple[str, int]]] = {}
         for name, code in self.speakers.items():
@@ -248,7 +246,7 @@ class Snapshot:
             np.concatenate([self.base.times[run], found[1]]),
         )
 
-    def of_project(self, admits: Callable[[tuple[str, ...]], bool]) -> Flags:
+    def in_project(self, admits: Callable[[tuple[str, ...]], bool]) -> Flags:
         """Return flags of the positions without a project, and of those with admitted labels."""
         codes = [code for labels, code in self.projects.items() if admits(labels)]
         flags: Flags = np.isin(self.project, [-1, *codes])
@@ -273,7 +271,7 @@ class Snapshot:
         return WordScores(scores, covered, [at for at, _ in found], [times for _, times in found])
 
     @property
-    def chooses(self) -> bool:
+    def scores_only_some(self) -> bool:
         """Whether the space is so large that only some of the vectors are scored exactly."""
         return len(self.owner) == len(self.signs) > CHOOSE_ABOVE
 
@@ -294,7 +292,7 @@ class Snapshot:
         if not len(self.owner):
             return best
         matrices, scales, owner = self.vectors.parts, self.scales, self.owner
-        if among is not None and self.chooses and query[: self.parts[0].dimensions].any():
+        if among is not None and self.scores_only_some and query[: self.parts[0].dimensions].any():
             rows = self._worth_scoring(query, among, also)
             matrices = tuple(matrix[rows] for matrix in matrices)
             scales, owner = scales[rows], owner[rows]
@@ -322,9 +320,9 @@ class Snapshot:
         """Return the vectors to score, in order: all vectors of each chosen memory."""
         allowed = among[self.owner]
         count = int(np.count_nonzero(allowed))
-        if count > 2 * CHOSEN:
-            most = max(CHOSEN, count // CHOSEN_OF)
-            near = nearest(query, self.signs, self.partial, self.parts, allowed, most)
+        if count > 2 * LEAST_CHOSEN:
+            most = max(LEAST_CHOSEN, count // CHOSEN_OF)
+            near = nearest_vectors(query, self.signs, self.partial, self.parts, allowed, most)
             chosen = np.zeros(self.size, np.bool_)
             chosen[self.owner[near]] = True
             if also is not None:
@@ -333,7 +331,7 @@ class Snapshot:
         return np.flatnonzero(allowed)
 
 
-class OtherHistory(Exception):
+class DifferentHistory(Exception):
     """Raised if the file does not contain the operation at which the index is."""
 
 
@@ -355,15 +353,13 @@ class SpaceIndex:
     def _clear(self) -> None:
         dimensions = self.model[2] if self.model else 0
         self._newest = (0, "", 0)
-        self._columns = {
-            "num": Growing(np.int64), "row_seq": Growing(np.int64), "kind": Growing(np.int32),
-            "state": Growing(np.int8), "importance": Growing(np.float32),
-            "credit": Growing(np.float32), "pinned": Growing(np.bool_),
-            "occurred": Growing(np.int64), "created": Growing(np.int64),
-            "length": Growing(np.float32), "session": Growing(np.int32),
-            "place": Growing(np.int64), "speaker": Growing(np.int32),
-            "project": Growing(np.int32),
+        dtypes: dict[str, Any] = {
+            "num": np.int64, "row_seq": np.int64, "kind": np.int32, "state": np.int8,
+            "importance": np.float32, "credit": np.float32, "pinned": np.bool_,
+            "occurred": np.int64, "created": np.int64, "length": np.float32, "session": np.int32,
+            "place": np.int64, "speaker": np.int32, "project": np.int32,
         }  # fmt: skip
+        self._columns = {name: GrowingArray(dtype) for name, dtype in dtypes.items()}
         self._alive = np.empty(0, np.bool_)
         self._kinds: dict[str, int] = {}
         self._speakers: dict[str, int] = {}
@@ -372,10 +368,10 @@ class SpaceIndex:
         self._loaded = 0  # the first positions, whose numbers are in order
         self._moved: dict[int, int] = {}  # the positions of memories that were written later
         self._base: SortedPostings | None = None
-        self._tail = (Growing(np.uint64), Growing(np.int32), Growing(np.uint8))
-        self._vectors = [Growing(np.int8, part.dimensions) for part in self._parts]
-        self._scales = Growing(np.float32)
-        self._owner = Growing(np.int32)
+        self._tail = (GrowingArray(np.uint64), GrowingArray(np.int32), GrowingArray(np.uint8))
+        self._vectors = [GrowingArray(np.int8, part.dimensions) for part in self._parts]
+        self._scales = GrowingArray(np.float32)
+        self._owner = GrowingArray(np.int32)
         self._signs = Signs(dimensions)
         self._vectored = 0
         self._snapshot: Snapshot | None = None
@@ -436,7 +432,7 @@ class SpaceIndex:
         if current.change > change:
             same = same and moved
         if not same:
-            raise OtherHistory
+            raise DifferentHistory
 
     def private_snapshot(self, connection: Rows) -> Snapshot:
         """Return the index for reads inside an open unit, including its uncommitted rows."""
@@ -466,13 +462,13 @@ class SpaceIndex:
         if self._snapshot is None:
             self._append(connection, None)
         else:
-            nums = index_rows.changed(connection, self.space, self._newest[0])
+            nums = index_rows.changed_since(connection, self.space, self._newest[0])
             late = self._embedded_late(connection, self._snapshot.embedded, nums)
             if nums:
                 self._append(connection, sorted(nums))
             if late:
                 numbers = np.array(late, np.int64)
-                self._append_vectors(connection, late, numbers, self._places(late))
+                self._append_vectors(connection, late, numbers, self._positions_of(late))
         self._newest = newest
         self._snapshot = self._freeze()
 
@@ -484,15 +480,15 @@ class SpaceIndex:
         """
         late = []
         found = derived.embedded_since(connection, self.space, self._newest[2])
-        for num, place in zip(found, self._places(found).tolist(), strict=True):
+        for num, place in zip(found, self._positions_of(found).tolist(), strict=True):
             if num in nums or place < 0 or embedded[place]:
                 nums.add(num)
             else:
                 late.append(num)
         return sorted(late)
 
-    def _wanted(self, nums: list[int] | None) -> Wanted:
-        return Wanted(self.space, nums, self.since)
+    def _selection(self, nums: list[int] | None) -> MemorySelection:
+        return MemorySelection(self.space, nums, self.since)
 
     def _batches(self, rows: Iterator[tuple[Any, ...]]) -> Iterator[list[tuple[Any, ...]]]:
         while some := list(islice(rows, READ_ROWS)):
@@ -507,7 +503,7 @@ class SpaceIndex:
         alive = np.ones(first + len(appended), np.bool_)
         alive[:first] = self._alive
         if nums is not None:
-            places = self._places(nums)
+            places = self._positions_of(nums)
             alive[places[places >= 0]] = False
         self._alive = alive
         if not len(appended):
@@ -525,7 +521,7 @@ class SpaceIndex:
         self._append_projects(connection, nums, appended, first)
         self._append_vectors(connection, nums, appended, np.arange(first, first + len(appended)))
 
-    def _places(self, nums: Sequence[int]) -> NDArray[np.int64]:
+    def _positions_of(self, nums: Sequence[int]) -> NDArray[np.int64]:
         """Return the current position of each memory; -1 if it has none."""
         known = self._columns["num"].view[: self._loaded]
         numbers = np.array(nums, np.int64)
@@ -545,7 +541,7 @@ class SpaceIndex:
         )  # fmt: skip
         kinds = self._kinds
         parts: dict[str, list[NDArray[Any]]] = {name: [] for name in names}
-        for rows in self._batches(index_rows.columns(connection, self._wanted(nums))):
+        for rows in self._batches(index_rows.memory_columns(connection, self._selection(nums))):
             num, seq, kind, state, importance, credit, pinned, occurred, created = zip(
                 *rows, strict=True
             )
@@ -585,7 +581,7 @@ class SpaceIndex:
         parts: tuple[list[NDArray[Any]], ...] = ([], [], [])
         lengths = self._columns["length"].view[first:]
         count = 0
-        for rows in self._batches(index_rows.terms(connection, self._wanted(nums))):
+        for rows in self._batches(index_rows.packed_terms(connection, self._selection(nums))):
             memories, blobs, totals = zip(*rows, strict=True)
             numbers = np.fromiter(memories, np.int64, len(rows))
             starts = (numbers & 0xFFFFFFFF).tolist()
@@ -617,13 +613,13 @@ class SpaceIndex:
     def _sort_tail(self) -> None:
         terms, positions, times = (growing.view for growing in self._tail)
         self._base = sorted_postings(self._base, terms, positions, times)
-        self._tail = (Growing(np.uint64), Growing(np.int32), Growing(np.uint8))
+        self._tail = (GrowingArray(np.uint64), GrowingArray(np.int32), GrowingArray(np.uint8))
 
     def _append_messages(
         self, connection: Rows, nums: list[int] | None, appended: Ints, first: int
     ) -> None:
         sessions, speakers = self._sessions, self._speakers
-        for rows in self._batches(index_rows.messages(connection, self._wanted(nums))):
+        for rows in self._batches(index_rows.message_places(connection, self._selection(nums))):
             numbers = np.fromiter((row[0] for row in rows), np.int64, len(rows))
             at = first + positions_of(appended, numbers, "a line")
             codes = [sessions.setdefault((row[1], row[2]), len(sessions)) for row in rows]
@@ -636,7 +632,7 @@ class SpaceIndex:
     def _append_projects(
         self, connection: Rows, nums: list[int] | None, appended: Ints, first: int
     ) -> None:
-        found = index_rows.project_labels(connection, self._wanted(nums))
+        found = index_rows.project_labels(connection, self._selection(nums))
         numbers = np.fromiter(sorted(found), np.int64, len(found))
         at = first + positions_of(appended, numbers, "a label")
         self._columns["project"].view[at] = [
@@ -650,7 +646,7 @@ class SpaceIndex:
         """Append the vectors of the memories in `appended`, which are at these positions."""
         if self.model is None:
             return
-        number = derived.known_model(connection, self.space, self.model[0], self.model[1])
+        number = derived.find_model_number(connection, self.space, self.model[0], self.model[1])
         if number is None:
             return
         size = 4 + self.model[2]
@@ -658,14 +654,16 @@ class SpaceIndex:
         if nums is None:
             for growing in (*self._vectors, self._scales, self._owner):
                 growing.reserve(len(appended))
-        for rows in self._batches(index_rows.vectors(connection, self._wanted(nums), number)):
+        for rows in self._batches(
+            index_rows.packed_vectors(connection, self._selection(nums), number)
+        ):
             memories, ordinals, starts, stops, blobs, totals = zip(*rows, strict=True)
             numbers, ordinal, start, stop = (
                 np.fromiter(each, np.int64, len(rows))
                 for each in (memories, ordinals, starts, stops)
             )
             sums = np.fromiter(map(zlib.crc32, blobs), np.int64, len(rows))
-            sums ^= derived.place_code(numbers, ordinal, start, stop, number)
+            sums ^= derived.passage_code(numbers, ordinal, start, stop, number)
             wrong = np.flatnonzero(sums != np.fromiter(totals, np.int64, len(rows)))
             if len(wrong) or set(map(len, blobs)) != {size}:
                 raise damaged_index(f"a vector of row {memories[wrong[0] if len(wrong) else 0]}")
@@ -677,7 +675,7 @@ class SpaceIndex:
                 growing.extend(matrix)
             self._owner.extend(positions[at].astype(np.int32))
         if self._owner.size > CHOOSE_ABOVE:
-            self._signs.follow(self._all_vectors(), self._parts)
+            self._signs.append_new(self._all_vectors(), self._parts)
         owners = self._owner.view[begun:]  # Vectors of the same owner are adjacent.
         if len(owners):
             self._vectored += 1 + int(np.count_nonzero(owners[1:] != owners[:-1]))

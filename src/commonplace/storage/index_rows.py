@@ -11,7 +11,7 @@ from commonplace.storage.ports import Rows
 _CODES = " ".join(f"WHEN '{name}' THEN {code}" for code, name in enumerate(STATES))
 
 
-class Wanted(NamedTuple):
+class MemorySelection(NamedTuple):
     """The memories of a space to read."""
 
     space: str
@@ -21,7 +21,7 @@ class Wanted(NamedTuple):
     """If all are read: only memories from this number on."""
 
 
-def changed(connection: Rows, space: str, seq: int) -> set[int]:
+def changed_since(connection: Rows, space: str, seq: int) -> set[int]:
     """Return the memories that operations after this one have changed."""
     rows = connection.execute(
         "SELECT num FROM memories WHERE space = ?1 AND seq > ?2"
@@ -31,7 +31,7 @@ def changed(connection: Rows, space: str, seq: int) -> set[int]:
     return {row[0] for row in rows}
 
 
-def columns(connection: Rows, wanted: Wanted) -> Iterator[tuple[Any, ...]]:
+def memory_columns(connection: Rows, wanted: MemorySelection) -> Iterator[tuple[Any, ...]]:
     """Yield the columns of the memories that searches use."""
     # The query has no ORDER BY: the covering index of these columns is in the order of operations,
     # so SQLite would have to sort.
@@ -42,13 +42,13 @@ def columns(connection: Rows, wanted: Wanted) -> Iterator[tuple[Any, ...]]:
     return _select(connection, statement, "num", wanted)
 
 
-def terms(connection: Rows, wanted: Wanted) -> Iterator[tuple[Any, ...]]:
+def packed_terms(connection: Rows, wanted: MemorySelection) -> Iterator[tuple[Any, ...]]:
     """Yield the packed terms of each memory, with their checksums."""
     statement = "SELECT memory, terms, sum FROM lexemes WHERE space = ?"
     return _select(connection, statement, "memory", wanted, "ORDER BY memory")
 
 
-def messages(connection: Rows, wanted: Wanted) -> Iterator[tuple[Any, ...]]:
+def message_places(connection: Rows, wanted: MemorySelection) -> Iterator[tuple[Any, ...]]:
     """Yield the conversation, position and speaker of each memory that is a message."""
     statement = (
         "SELECT memory, conversation, session, position, speaker FROM messages WHERE space = ?"
@@ -56,7 +56,7 @@ def messages(connection: Rows, wanted: Wanted) -> Iterator[tuple[Any, ...]]:
     return _select(connection, statement, "memory", wanted, "ORDER BY memory")
 
 
-def project_labels(connection: Rows, wanted: Wanted) -> dict[int, list[str]]:
+def project_labels(connection: Rows, wanted: MemorySelection) -> dict[int, list[str]]:
     """Return the project and branch labels of each memory that has some."""
     statement = (
         "SELECT memory, label FROM labels WHERE space = ?"
@@ -69,7 +69,9 @@ def project_labels(connection: Rows, wanted: Wanted) -> dict[int, list[str]]:
     return found
 
 
-def vectors(connection: Rows, wanted: Wanted, model: int) -> Iterator[tuple[Any, ...]]:
+def packed_vectors(
+    connection: Rows, wanted: MemorySelection, model: int
+) -> Iterator[tuple[Any, ...]]:
     """Yield the passages with vectors of a model, with their checksums."""
     statement = (
         "SELECT memory, ordinal, start, stop, vector, sum FROM passages"  # noqa: S608
@@ -79,7 +81,7 @@ def vectors(connection: Rows, wanted: Wanted, model: int) -> Iterator[tuple[Any,
 
 
 def _select(
-    connection: Rows, statement: str, key: str, wanted: Wanted, order: str = ""
+    connection: Rows, statement: str, key: str, wanted: MemorySelection, order: str = ""
 ) -> Iterator[tuple[Any, ...]]:
     """Return all rows in an order, or the rows of the wanted memories."""
     if wanted.nums is not None:

@@ -14,7 +14,7 @@ def holders(rows: Rows, space: str, label: str) -> list[int]:
     return [row[0] for row in rows.execute(_HOLDERS, (space, label))]
 
 
-def carries(rows: Rows, space: str, label: str, num: int) -> bool:
+def has_label(rows: Rows, space: str, label: str, num: int) -> bool:
     """Return whether a memory has a label."""
     found = rows.execute(f"{_HOLDERS} AND memory = ?", (space, label, num)).fetchone()
     return found is not None
@@ -22,10 +22,12 @@ def carries(rows: Rows, space: str, label: str, num: int) -> bool:
 
 def tags(rows: Rows, space: str, states: Sequence[str]) -> list[tuple[str, int, int]]:
     """Return (tag, number of memories in these states, time of first use), most used first."""
-    return values(rows, space, "tag", states)
+    return label_values(rows, space, "tag", states)
 
 
-def values(rows: Rows, space: str, part: str, states: Sequence[str]) -> list[tuple[str, int, int]]:
+def label_values(
+    rows: Rows, space: str, part: str, states: Sequence[str]
+) -> list[tuple[str, int, int]]:
     """Return the same as `tags` for any part of a label: `tag`, `client`, `trust` and others."""
     found: list[tuple[str, int, int]] = rows.execute(
         "SELECT substr(l.label, ?), count(*), min(m.created_at) FROM labels l"  # noqa: S608

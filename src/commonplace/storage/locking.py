@@ -16,7 +16,7 @@ RETRY_SECONDS = 0.05
 # On Windows, other processes cannot read a locked byte: lock a byte beyond the end of any file.
 _LOCKED_BYTE = 1 << 30
 
-_in_process: dict[str, threading.Lock] = {}
+_locks_in_process: dict[str, threading.Lock] = {}
 _guard = threading.Lock()
 
 
@@ -65,7 +65,7 @@ def file_lock(file: Path, seconds: float = 0.0) -> Iterator[None]:
     """Hold the lock of a file during the block; raise Busy if it is not free in time."""
     until = time.monotonic() + seconds
     with _guard:
-        lock = _in_process.setdefault(str(file), threading.Lock())
+        lock = _locks_in_process.setdefault(str(file), threading.Lock())
     if not lock.acquire(timeout=max(0.0, seconds)):
         raise Busy("Another call is running the same task now.", hint="Try again later.")
     try:

@@ -14,13 +14,13 @@ LOADED_FIRST = 50_000
 """How many of the newest memories are searched while the index loads."""
 
 
-def numbers(rows: Rows, space: str, identity: str) -> list[int]:
+def numbers_of_id(rows: Rows, space: str, identity: str) -> list[int]:
     """Return the number of the memory with an id, as a list with at most one item."""
     statement = "SELECT num FROM memories WHERE space = ? AND id = ?"
     return [row[0] for row in rows.execute(statement, (space, identity))]
 
 
-def named(rows: Rows, space: str, identity: str, ref: str | None) -> str | None:
+def find_by_id_or_ref(rows: Rows, space: str, identity: str, ref: str | None) -> str | None:
     """Return the id of a memory that has this id or this ref, or None."""
     found = rows.execute(
         "SELECT id FROM memories WHERE space = ?1 AND (id = ?2 OR ref = ?3) LIMIT 1",
@@ -29,7 +29,7 @@ def named(rows: Rows, space: str, identity: str, ref: str | None) -> str | None:
     return None if found is None else str(found[0])
 
 
-def ids_beginning(
+def ids_with_prefix(
     rows: Rows, space: str, table: Literal["memories", "operations"], prefix: str, most: int
 ) -> list[str]:
     """Return at most `most` ids that begin with a hexadecimal prefix."""
@@ -65,7 +65,7 @@ def newest_unlinked(
     return None if found is None else int(found[0])
 
 
-def version(rows: Rows, space: str, num: int) -> int | None:
+def last_operation(rows: Rows, space: str, num: int) -> int | None:
     """Return the operation that last wrote a memory; None if the memory does not exist."""
     found = rows.execute(
         "SELECT seq FROM memories WHERE space = ? AND num = ?", (space, num)
@@ -107,7 +107,7 @@ def clear_refs(rows: Rows, space: str, nums: Iterable[int]) -> None:
     )
 
 
-def tally(
+def count_by_attrs(
     rows: Rows, space: str, names: Sequence[str], kinds: Sequence[str], states: Sequence[str]
 ) -> dict[tuple[str, ...], int]:
     """Count memories of these kinds and states, grouped by these attrs."""
@@ -133,7 +133,7 @@ def purged_since(rows: Rows, space: str, seq: int) -> bool:
     return found is not None
 
 
-def newest_part(rows: Rows, space: str) -> int:
+def first_number_to_load(rows: Rows, space: str) -> int:
     """Return the number of the first memory to load when a large space is loaded in part.
 
     Return 0 for a smaller space.

@@ -15,16 +15,16 @@ from pathlib import Path
 from typing import Protocol
 
 from commonplace.errors import Conflict, StorageCorrupt
-from commonplace.storage.comparing import ALWAYS, Total, totals
+from commonplace.storage.comparing import NEVER_EMPTY_TABLES, Total, totals_of_tables
 from commonplace.storage.ports import Coordination, Maintenance
 from commonplace.storage.reports import MoveReport, Progress
-from commonplace.storage.sqlite.backup import SHARED_FOLDER, Steps, chosen
+from commonplace.storage.sqlite.backup import SHARED_FOLDER, Steps, chosen_spaces
 from commonplace.storage.sqlite.readonly import connect_immutable
 from commonplace.storage.sqlite.shared_files import SYSTEM
 
 LOCK_SECONDS = 60.0  # This is longer than the lock of a killed move stays held by default.
 _PREFIX = ".commonplace-move-"  # TO may be a directory with other files, which are left alone
-_BY_READING = ("counters",)
+_CHANGED_BY_READING = ("counters",)
 """Tables that change when memories are read."""
 
 
@@ -59,19 +59,19 @@ def move(
     The source does not change. The existing spaces of the target are compared first: if one that is
     to be moved has different rows there, raise Conflict and change nothing.
     """
-    names = chosen(source.spaces(), spaces, "the source")
+    names = chosen_spaces(source.spaces(), spaces, "the source")
     existing = set(target.spaces())
     steps = Steps(progress, 2 * len(names) + 2)
     moved: dict[str, int] = {}
     there: list[str] = []
-    with target.coordination.lock("move", LOCK_SECONDS), _folder(target.path) as folder:
+    with target.coordination.lock("move", LOCK_SECONDS), _temporary_folder(target.path) as folder:
         mover = _Mover(source.maintenance, target.maintenance, folder, steps.part)
         for name in names:
-            if name in existing and mover.is_there(name):
+            if name in existing and mover.is_moved_already(name):
                 there.append(name)
             steps.next()
         with_system = spaces is None and mover.has_system()
-        system_there = with_system and mover.is_there(None)
+        system_there = with_system and mover.is_moved_already(None)
         steps.next()
         for name in names:
             if name not in there:
@@ -88,7 +88,7 @@ def move(
 
 
 @contextlib.contextmanager
-def _folder(path: Path) -> Iterator[Path]:
+def _temporary_folder(path: Path) -> Iterator[Path]:
     """Create a folder for temporary copies; remove the copies that a killed move left there."""
     for left in path.glob(f"{_PREFIX}*"):
         shutil.rmtree(left, ignore_errors=True)
@@ -108,7 +108,7 @@ class _Mover:
         self._part = part
 
     @contextlib.contextmanager
-    def _copied(self, side: Maintenance, name: str | None) -> Iterator[Path]:
+    def _copied_into_file(self, side: Maintenance, name: str | None) -> Iterator[Path]:
         """Make a backup of one space, or of the system tables, in a temporary directory."""
         with tempfile.TemporaryDirectory(dir=self._folder) as made:
             folder = Path(made) / "backup"
@@ -118,17 +118,19 @@ class _Mover:
 
     def has_system(self) -> bool:
         """Return whether the source has rows that belong to no space."""
-        with self._copied(self._source, None) as folder:
-            return _file(folder, None).exists() and not _is_empty(_file(folder, None))
+        with self._copied_into_file(self._source, None) as folder:
+            return _backup_file(folder, None).exists() and not _is_empty(_backup_file(folder, None))
 
-    def is_there(self, name: str | None) -> bool:
+    def is_moved_already(self, name: str | None) -> bool:
         """Return whether the target already has the same rows; raise Conflict if they differ."""
-        with self._copied(self._target, name) as folder:
-            found = _file(folder, name)
+        with self._copied_into_file(self._target, name) as folder:
+            found = _backup_file(folder, name)
             if not found.exists() or _is_empty(found):
                 return False
-            with self._copied(self._source, name) as own:
-                table = _difference(_file(own, name), found, leave_out=_BY_READING)
+            with self._copied_into_file(self._source, name) as own:
+                table = _differing_table(
+                    _backup_file(own, name), found, leave_out=_CHANGED_BY_READING
+                )
         if table is None:
             return True
         what = f"a space {name}" if name is not None else "accounts or tokens"
@@ -141,36 +143,38 @@ class _Mover:
 
     def copy(self, name: str | None) -> int:
         """Copy one space, or the system tables, and compare all rows; return their number."""
-        with self._copied(self._source, name) as own:
+        with self._copied_into_file(self._source, name) as own:
             wanted = None if name is None else [name]
             self._target.restore(
                 own, spaces=wanted, overwrite="empty", system=name is None, progress=self._part
             )
-            with self._copied(self._target, name) as made:
-                table = _difference(_file(own, name), _file(made, name))
+            with self._copied_into_file(self._target, name) as made:
+                table = _differing_table(_backup_file(own, name), _backup_file(made, name))
             if table is not None:
                 raise StorageCorrupt(
                     f"The moved table {table} of {name or SYSTEM} differs from the source.",
                     hint="The source is unchanged. Do not use the target.",
                 )
-            return sum(count for count, _ in _tables(_file(own, name)).values())
+            return sum(count for count, _ in _table_totals(_backup_file(own, name)).values())
 
 
-def _file(backup: Path, name: str | None) -> Path:
+def _backup_file(backup: Path, name: str | None) -> Path:
     return backup / SHARED_FOLDER / SYSTEM if name is None else backup / f"{name}.db"
 
 
-def _tables(file: Path) -> dict[str, Total]:
+def _table_totals(file: Path) -> dict[str, Total]:
     with contextlib.closing(connect_immutable(file)) as connection:
-        return totals(connection)
+        return totals_of_tables(connection)
 
 
 def _is_empty(file: Path) -> bool:
-    return not any(count for name, (count, _) in _tables(file).items() if name not in ALWAYS)
+    return not any(
+        count for name, (count, _) in _table_totals(file).items() if name not in NEVER_EMPTY_TABLES
+    )
 
 
-def _difference(one: Path, other: Path, leave_out: Sequence[str] = ()) -> str | None:
+def _differing_table(one: Path, other: Path, leave_out: Sequence[str] = ()) -> str | None:
     """Return the name of a table whose rows differ; None if all are equal."""
-    first, second = _tables(one), _tables(other)
+    first, second = _table_totals(one), _table_totals(other)
     names = [name for name in {**first, **second} if name not in leave_out]
     return next((name for name in names if first.get(name) != second.get(name)), None)

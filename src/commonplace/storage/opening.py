@@ -15,12 +15,12 @@ VARIABLE = "COMMONPLACE_DATABASE"
 SCHEMES = ("postgresql://", "postgres://")
 
 
-def is_address(value: object) -> TypeGuard[str]:
+def is_database_url(value: object) -> TypeGuard[str]:
     """Return whether a value is the URL of a database, not a path."""
     return isinstance(value, str) and value.startswith(SCHEMES)
 
 
-def place(address: str) -> str:
+def server_and_database(address: str) -> str:
     """Return the server and the database of a database URL, without user and password."""
     parts = urlsplit(address)
     host = parts.netloc.rpartition("@")[2] or dict(parse_qsl(parts.query)).get("host", "localhost")
@@ -34,10 +34,10 @@ def default_database() -> str | None:
 
 def administration() -> Any:
     """Return the module that creates and migrates databases."""
-    return _postgres("administration")
+    return _import_postgres("administration")
 
 
-def _postgres(module: str) -> Any:
+def _import_postgres(module: str) -> Any:
     try:
         return importlib.import_module(f"commonplace.storage.postgres.{module}")
     except ImportError as error:
@@ -55,7 +55,7 @@ def _postgres(module: str) -> Any:
 def open_spaces(data: Path, database: str | None) -> Spaces:
     """Return all spaces of a data directory, or of a database."""
     if database is not None:
-        found: Spaces = _postgres("spaces").PostgresSpaces(data, database)
+        found: Spaces = _import_postgres("spaces").PostgresSpaces(data, database)
         return found
     from commonplace.storage.sqlite.spaces import SqliteSpaces
 
@@ -65,7 +65,7 @@ def open_spaces(data: Path, database: str | None) -> Spaces:
 def open_system(data: Path, database: str | None) -> Store:
     """Open the system store: accounts, credentials, and calls that reached no space."""
     if database is not None:
-        found: Store = _postgres("spaces").open_system(data, database)
+        found: Store = _import_postgres("spaces").open_system(data, database)
         return found
     from commonplace.storage import system
 

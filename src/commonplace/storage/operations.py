@@ -41,7 +41,7 @@ class OperationRow(NamedTuple):
 def _find(rows: Rows, space: str, clause: str, *params: object) -> Iterator[OperationRow]:
     for *stored, undoes in rows.execute(_SELECT + clause, (space, *params)):
         num, _, identity, at, name, origin, *_ = stored
-        if not OPERATIONS.sound(stored):
+        if not OPERATIONS.matches_hash(stored):
             raise StorageCorrupt(
                 f"Operation {num} does not match its hash.",
                 hint="Run 'commonplace doctor' and restore from a backup.",
@@ -65,7 +65,7 @@ def newest(
     return list(_find(rows, space, clause, before, limit))
 
 
-def ends(rows: Rows, space: str) -> tuple[int, int]:
+def first_and_last(rows: Rows, space: str) -> tuple[int, int]:
     """Return the first and last number of the operations that changed content, or zeros."""
     found = rows.execute(
         "SELECT min(num), max(num) FROM operations WHERE space = ? AND name <> 'embed'", (space,)
@@ -87,7 +87,7 @@ def by_num(rows: Rows, space: str, num: int) -> OperationRow:
 
 def replace_origin(rows: Rows, space: str, row: OperationRow, origin: str) -> None:
     """Replace the origin of an operation, and update its hash."""
-    undid = undoes(rows, space, row.num)
+    undid = undone_operation(rows, space, row.num)
     values = OPERATIONS.row((row.num, space, row.id, row.at, row.name, origin, undid))
     rows.execute(
         "UPDATE operations SET origin = ?, format = ?, hash = ? WHERE space = ? AND num = ?",
@@ -100,7 +100,7 @@ def undoable(rows: Rows, space: str, own: int) -> Iterator[OperationRow]:
     return _find(rows, space, _UNDOABLE, own)
 
 
-def purge_after(rows: Rows, space: str, num: int) -> bool:
+def is_followed_by_purge(rows: Rows, space: str, num: int) -> bool:
     """Return whether a purge followed an operation."""
     statement = "SELECT 1 FROM operations WHERE space = ? AND num > ? AND name = 'purge' LIMIT 1"
     return rows.execute(statement, (space, num)).fetchone() is not None
@@ -112,7 +112,7 @@ def undone_by(rows: Rows, space: str, num: int) -> OperationRow | None:
     return next(_find(rows, space, clause, num), None)
 
 
-def undoes(rows: Rows, space: str, num: int) -> int | None:
+def undone_operation(rows: Rows, space: str, num: int) -> int | None:
     """Return the number of the operation that this one undid, or None."""
     found = rows.execute(
         "SELECT undoes FROM operations WHERE space = ? AND num = ?", (space, num)
@@ -145,7 +145,7 @@ def newest_at(rows: Rows, space: str, at: int) -> int:
 _LABEL = f"coalesce({json_field('origin', 'label')}, {json_field('origin', 'url')}, id)"
 
 
-class Labelled(NamedTuple):
+class LabelledOperations(NamedTuple):
     """The operations with the same name and label: first and last number, and clients."""
 
     first: int
@@ -155,7 +155,9 @@ class Labelled(NamedTuple):
     """How many memories the operations wrote."""
 
 
-def by_label(rows: Rows, space: str, name: str, limit: int, before: int) -> list[Labelled]:
+def by_label(
+    rows: Rows, space: str, name: str, limit: int, before: int
+) -> list[LabelledOperations]:
     """Return operations of a name before a number, grouped by label, newest first."""
     groups = rows.execute(
         f"SELECT {_LABEL}, min(num), max(num) FROM operations"  # noqa: S608
@@ -164,7 +166,7 @@ def by_label(rows: Rows, space: str, name: str, limit: int, before: int) -> list
         (space, name, before, limit),
     ).fetchall()
     return [
-        Labelled(first, last, *_count_written(rows, space, name, label))
+        LabelledOperations(first, last, *_count_written(rows, space, name, label))
         for label, first, last in groups
     ]
 

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from commonplace.storage.database import now
 from commonplace.storage.ports import Rows
 
-_OF = "kind = 'embed' AND subject = ?"
+_REQUEST_OF = "kind = 'embed' AND subject = ?"
 
 
 FIRST, SECOND = 0, 1
@@ -30,7 +30,7 @@ def add(rows: Rows, space: str, num: int, lane: int = FIRST) -> None:
 
 def remove(rows: Rows, space: str, num: int) -> None:
     """Delete the request for a memory."""
-    rows.execute(f"DELETE FROM outbox WHERE space = ? AND {_OF}", (space, str(num)))  # noqa: S608
+    rows.execute(f"DELETE FROM outbox WHERE space = ? AND {_REQUEST_OF}", (space, str(num)))  # noqa: S608
 
 
 def size(rows: Rows, space: str) -> tuple[int, int | None]:
@@ -49,13 +49,13 @@ def is_empty(rows: Rows, space: str) -> bool:
 def error_of(rows: Rows, space: str, num: int) -> str | None:
     """Return the last error of a memory's request; None if there is no request."""
     found = rows.execute(
-        f"SELECT last_error FROM outbox WHERE space = ? AND {_OF}",  # noqa: S608
+        f"SELECT last_error FROM outbox WHERE space = ? AND {_REQUEST_OF}",  # noqa: S608
         (space, str(num)),
     ).fetchone()
     return None if found is None else str(found[0])
 
 
-def newest_of_calls(rows: Rows, space: str, most: int) -> set[int]:
+def newest_call_requests(rows: Rows, space: str, most: int) -> set[int]:
     """Return untried memories of the first lane, among the newest `most` requests."""
     found = rows.execute(
         "SELECT subject FROM (SELECT subject, lane, attempts FROM outbox WHERE space = ?"
@@ -67,7 +67,7 @@ def newest_of_calls(rows: Rows, space: str, most: int) -> set[int]:
 
 def attempts(rows: Rows, space: str, num: int) -> int:
     """Return the number of failed attempts for a memory."""
-    statement = f"SELECT attempts FROM outbox WHERE space = ? AND {_OF}"  # noqa: S608
+    statement = f"SELECT attempts FROM outbox WHERE space = ? AND {_REQUEST_OF}"  # noqa: S608
     found = rows.execute(statement, (space, str(num))).fetchone()
     return int(found[0]) if found else 0
 
@@ -92,7 +92,7 @@ def claim(rows: Rows, space: str, at: int, *, until: int, latest_due: int, most:
 def release(rows: Rows, space: str, nums: Iterable[int]) -> None:
     """Release claimed rows."""
     rows.executemany(
-        f"UPDATE outbox SET claimed_until = 0 WHERE space = ? AND {_OF}",  # noqa: S608
+        f"UPDATE outbox SET claimed_until = 0 WHERE space = ? AND {_REQUEST_OF}",  # noqa: S608
         [(space, str(num)) for num in nums],
     )
 
@@ -101,12 +101,12 @@ def postpone(rows: Rows, space: str, num: int, due: int, error: str) -> None:
     """Record a failed attempt and the time of the next one."""
     rows.execute(
         "UPDATE outbox SET attempts = attempts + 1, due_at = ?, claimed_until = 0,"  # noqa: S608
-        f" last_error = ? WHERE space = ? AND {_OF}",
+        f" last_error = ? WHERE space = ? AND {_REQUEST_OF}",
         (due, error, space, str(num)),
     )
 
 
-def unasked(rows: Rows, space: str, model: int | None, most: int) -> list[int]:
+def memories_without_request(rows: Rows, space: str, model: int | None, most: int) -> list[int]:
     """Return memories that lack a vector of the model and have no request in the outbox."""
     found = rows.execute(
         "SELECT DISTINCT memory FROM passages p WHERE space = ?1"

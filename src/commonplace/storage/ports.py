@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, TypeVar
 
 if TYPE_CHECKING:
-    from commonplace.storage.derived import Findable, Model
+    from commonplace.storage.derived import DerivedData, Model
     from commonplace.storage.reports import (
         BackupReport,
         Diagnosis,
@@ -70,7 +70,7 @@ class Rows(Protocol):
         """Return the numbers of at most `most` memories that contain all these trigrams."""
 
 
-class Swept(NamedTuple):
+class SweepResult(NamedTuple):
     """The result of a search for deleted bytes."""
 
     files: tuple[str, ...]
@@ -137,14 +137,14 @@ class Store(Protocol):
     def watch(self) -> Watch:
         """Return an object that reports changes."""
 
-    def sweep(self, windows: Set[bytes]) -> Swept:
+    def sweep(self, windows: Set[bytes]) -> SweepResult:
         """Search the files for bytes that must have been deleted."""
 
     def close(self) -> None:
         """Wait for running units of work, and close the store."""
 
 
-class Leased(Protocol):
+class LeasedSpace(Protocol):
     """An open space, as maintenance uses it."""
 
     @property
@@ -175,13 +175,13 @@ class Contents(Protocol):
     def file(self, space: str) -> Path:
         """Return the file of a space; raise InvalidInput if the name is invalid."""
 
-    def lease(self, space: str) -> AbstractContextManager[Leased]:
+    def lease(self, space: str) -> AbstractContextManager[LeasedSpace]:
         """Open the space, and keep it open during the block."""
 
     def drop(self, space: str) -> None:
         """Close a space, so that its file can be replaced."""
 
-    def derive(self, row: Row, speaker: str) -> Findable:
+    def derive(self, row: Row, speaker: str) -> DerivedData:
         """Return the derived data of a memory, computed from its row."""
 
 
@@ -309,7 +309,7 @@ class Spaces(Protocol):
 
     @property
     def warnings(self) -> Sequence[str]:
-        """Warnings for the operator about the storage of the rows."""
+        """Warnings about the configuration of the storage, which the server logs at its start."""
 
     def names(self) -> list[str]:
         """Return the names of all spaces."""

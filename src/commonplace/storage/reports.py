@@ -13,7 +13,7 @@ Progress = Callable[[int, int], None]
 Severity = Literal["error", "warning", "note"]
 MOST_LISTED = 100
 """How many rows of a finding are listed, and how many findings of a check."""
-SHOWN = 4  # How many further rows are shown for the same fault.
+MOST_ROWS_SHOWN = 4  # How many further rows are shown for the same fault.
 REPAIR = "Run 'commonplace doctor --repair' to rebuild it from the rows."
 RESTORE = (
     "Restore it from a backup with 'commonplace restore', or save the intact rows with"
@@ -60,8 +60,8 @@ class Finding(Report):
         """Return the description of the first row, and the names of a few other rows."""
         if self.count == 1:
             return self.what
-        shown = ", ".join(self.rows[1 : SHOWN + 1])
-        more = ", …" if self.count > SHOWN + 1 else ""
+        shown = ", ".join(self.rows[1 : MOST_ROWS_SHOWN + 1])
+        more = ", …" if self.count > MOST_ROWS_SHOWN + 1 else ""
         return f"{self.what} The same is true of {self.count - 1:,} more: {shown}{more}."
 
 
@@ -80,7 +80,7 @@ class Diagnosis(Report):
         """Whether no data is damaged or missing."""
         return not any(finding.severity == "error" for finding in self.findings)
 
-    def damaged(self, *checks: str) -> bool:
+    def has_damage_in(self, *checks: str) -> bool:
         """Return whether one of these checks found damage."""
         return any(f.severity == "error" and f.check in checks for f in self.findings)
 

@@ -12,11 +12,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from commonplace.embedding.provider import Part, Vectors
-from commonplace.storage.growing import Growing
+from commonplace.storage.growing import GrowingArray
 
 CHOOSE_ABOVE = 300_000
 """Up to this many vectors, all are scored exactly."""
-CHOSEN = 5_000
+LEAST_CHOSEN = 5_000
 """The least number of vectors that are scored exactly in a larger space."""
 CHOSEN_OF = 20
 """One of this many vectors is scored exactly. Of the exact first ten results of 721 questions about
@@ -34,11 +34,11 @@ class Signs:
     """The sign bits of a space's vectors, extended as vectors are added."""
 
     def __init__(self, dimensions: int) -> None:
-        self.bits = Growing(np.uint8, (dimensions + 7) // 8)
-        self.partial = Growing(np.int64)
+        self.bits = GrowingArray(np.uint8, (dimensions + 7) // 8)
+        self.partial = GrowingArray(np.int64)
         """The vectors whose first part is zero, if the model has several parts."""
 
-    def follow(self, vectors: Vectors, parts: Sequence[Part]) -> None:
+    def append_new(self, vectors: Vectors, parts: Sequence[Part]) -> None:
         """Append the bits of the vectors that were added since the last call."""
         self.bits.reserve(len(vectors))
         first = parts[0].dimensions
@@ -55,7 +55,7 @@ class Signs:
         return fork
 
 
-def nearest(
+def nearest_vectors(
     query: NDArray[np.int8],
     bits: Bits,
     partial: NDArray[np.int64],
@@ -69,18 +69,20 @@ def nearest(
     their last part.
     """
     asked = np.packbits(query > 0)[None]
-    unlike = _differing(asked, bits)
+    unlike = _count_differing_bits(asked, bits)
     unlike[~allowed] = _NEVER
     if not len(partial):
-        return _lowest(unlike, count)
+        return _lowest_positions(unlike, count)
     unlike[partial] = _NEVER
     here = slice(-(parts[-1].dimensions // 8), None)
     others = partial[allowed[partial]]
-    chosen = others[_lowest(_differing(asked[:, here], bits[others][:, here]), count)]
-    return np.concatenate([_lowest(unlike, count), chosen])
+    chosen = others[
+        _lowest_positions(_count_differing_bits(asked[:, here], bits[others][:, here]), count)
+    ]
+    return np.concatenate([_lowest_positions(unlike, count), chosen])
 
 
-def _differing(asked: Bits, bits: Bits) -> NDArray[np.uint16]:
+def _count_differing_bits(asked: Bits, bits: Bits) -> NDArray[np.uint16]:
     """Return the number of bits of each row that differ from the query's bits."""
     import simsimd
 
@@ -90,7 +92,7 @@ def _differing(asked: Bits, bits: Bits) -> NDArray[np.uint16]:
     return np.asarray(np.asarray(found)[0], np.uint16)
 
 
-def _lowest(numbers: NDArray[np.uint16], count: int) -> NDArray[np.int64]:
+def _lowest_positions(numbers: NDArray[np.uint16], count: int) -> NDArray[np.int64]:
     """Return the positions of the `count` lowest numbers, and of all numbers equal to the last of
     them.
     """

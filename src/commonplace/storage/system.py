@@ -14,7 +14,7 @@ from commonplace.storage import schema
 from commonplace.storage.database import check_runtime, sync_directory
 from commonplace.storage.directories import make_private
 from commonplace.storage.sqlite import Store
-from commonplace.storage.sqlite.swap import recover
+from commonplace.storage.sqlite.swap import undo_interrupted
 
 NAME = "system"
 """The `space` of the audit rows in this file."""
@@ -133,7 +133,7 @@ def open_system(data: Path) -> Store:
             make_private(path.parent)
             sync_directory(path.parent.parent)
         check_runtime(path.parent)
-        recover(path.parent)  # This undoes a restore that was killed.
+        undo_interrupted(path.parent)  # This undoes a restore that was killed.
         new = not path.exists()
         store = Store(path, NAME, steps=SYSTEM_MIGRATIONS)
         if new:

@@ -74,7 +74,7 @@ _PIECE = 65_536
 """Longer texts and bytes are hashed in pieces of this length."""
 
 _PLAIN = frozenset({str, bytes, int, float, bool, type(None)})
-_MADE_PLAIN: tuple[tuple[type, Callable[[Any], Any]], ...] = (
+_PLAIN_CONVERSIONS: tuple[tuple[type, Callable[[Any], Any]], ...] = (
     (str, str.__str__), (bytes, bytes), (int, int.__int__), (float, float.__float__),
 )  # fmt: skip
 
@@ -85,10 +85,10 @@ def digest(*values: Any) -> bytes:
     `ascii` formats texts, bytes, numbers and None the same on every version of Python. `repr` does
     not, because the characters that it escapes depend on Python's Unicode version.
     """
-    return sha256(ascii(plain(values)).encode()).digest()
+    return sha256(ascii(plain_values(values)).encode()).digest()
 
 
-def plain(values: tuple[Any, ...]) -> tuple[Any, ...]:
+def plain_values(values: tuple[Any, ...]) -> tuple[Any, ...]:
     """Return the values as SQLite returns them; subclasses of str and int may print differently."""
     if _PLAIN.issuperset(map(type, values)):
         return values
@@ -96,7 +96,7 @@ def plain(values: tuple[Any, ...]) -> tuple[Any, ...]:
 
 
 def _as_stored(value: Any) -> Any:
-    for plain_type, make in _MADE_PLAIN:
+    for plain_type, make in _PLAIN_CONVERSIONS:
         if isinstance(value, plain_type) and type(value) not in _PLAIN:
             return make(value)
     return value
@@ -174,9 +174,9 @@ class Hashed:
         self._long_values = long_values
         self._defaults = tuple(self.added.values())
         self._prefixes: dict[tuple[str, ...], bytes] = {}
-        self._prefix = self._named(())
+        self._prefix = self._names_prefix(())
 
-    def _named(self, newer: tuple[str, ...]) -> bytes:
+    def _names_prefix(self, newer: tuple[str, ...]) -> bytes:
         """Return the names of the table and columns, which format 2 hashes before the values."""
         prefix = self._prefixes.get(newer)
         if prefix is None:
@@ -195,8 +195,8 @@ class Hashed:
         if format == FORMAT:
             prefix = self._prefix
             if not usual:
-                newer = self.newer(values[at:])
-                prefix = self._named(tuple(newer))
+                newer = self.changed_additions(values[at:])
+                prefix = self._names_prefix(tuple(newer))
                 first = (*first, *newer.values())
             if self._long_values:
                 return _hash_in_pieces(prefix, first)
@@ -205,7 +205,7 @@ class Hashed:
             return sha256(ascii((*self._tag, *first)).encode()).digest()
         return b""
 
-    def newer(self, values: Sequence[Any]) -> dict[str, Any]:
+    def changed_additions(self, values: Sequence[Any]) -> dict[str, Any]:
         """Return the added columns that differ from their default, in order."""
         pairs = zip(self.added.items(), values, strict=True)
         return {name: value for (name, default), value in pairs if value != default}
@@ -218,12 +218,12 @@ class Hashed:
         at = len(self._first)
         if len(values) < len(self.covered):
             values = (*values, *self._defaults[len(values) - at :])
-        values = plain(values)
+        values = plain_values(values)
         if unhashed:
             return (*values[:at], *unhashed, *values[at:], FORMAT, self.hash(values))
         return (*values, FORMAT, self.hash(values))
 
-    def sound(self, stored: Sequence[Any]) -> bool:
+    def matches_hash(self, stored: Sequence[Any]) -> bool:
         """Return whether a row that `select_sql` returned matches its hash."""
         at = len(self._first)
         covered = (*stored[:at], *stored[at + len(self.unhashed) : -2])
@@ -247,7 +247,7 @@ class Hashed:
         return f"{self.insert_sql} ON CONFLICT (space{more}) DO UPDATE SET {changes}"
 
 
-_AT_ONCE = 100  # How many ids are looked up in one statement.
+_IDS_AT_ONCE = 100  # How many ids are looked up in one statement.
 
 _encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), allow_nan=False).encode
 
@@ -260,7 +260,7 @@ def _from_json(value: Any) -> Any:
     return bytes.fromhex(value["hex"]) if isinstance(value, dict) else value
 
 
-class Writing(Protocol):
+class WritingUnit(Protocol):
     """The attributes of a unit of work that a versioned write uses."""
 
     @property
@@ -376,8 +376,8 @@ class Table(Hashed):
         """Return verified rows with one of these values in a column, in few statements."""
         clause = "".join([f"AND {name} = ? " for name in equal])
         found: list[Row] = []
-        for at in range(0, len(values), _AT_ONCE):
-            part = values[at : at + _AT_ONCE]
+        for at in range(0, len(values), _IDS_AT_ONCE):
+            part = values[at : at + _IDS_AT_ONCE]
             marks = ", ".join("?" * len(part))
             whole = f"{clause}AND {column} IN ({marks})"
             found += self.fetch(connection, space, whole, *equal.values(), *part)
@@ -396,8 +396,8 @@ class Table(Hashed):
     def by_ids(self, connection: Rows, space: str, identities: Sequence[str]) -> dict[str, Row]:
         """Return verified rows by their id, like `by_id`, but in few statements."""
         found: dict[str, Row] = {}
-        for first in range(0, len(identities), _AT_ONCE):
-            wanted = identities[first : first + _AT_ONCE]
+        for first in range(0, len(identities), _IDS_AT_ONCE):
+            wanted = identities[first : first + _IDS_AT_ONCE]
             clause = f"AND id IN ({', '.join('?' * len(wanted))})"
             rows = self.fetch(connection, space, clause, *wanted)
             if not {row["id"] for row in rows} <= set(wanted):
@@ -416,12 +416,12 @@ class Table(Hashed):
         found = connection.select_each(self._read, "num", space, nums)
         return {row["num"]: row for row in self._all_verified(space, found)}
 
-    def insert(self, unit: Writing, values: Mapping[str, Any]) -> Row:
+    def insert(self, unit: WritingUnit, values: Mapping[str, Any]) -> Row:
         """Insert a row with a new number, the unit's operation and a hash."""
         row = {**self.added, **values, "num": unit.next_num(), "seq": unit.seq}
         return self._put(unit, row)
 
-    def insert_many(self, unit: Writing, rows: list[Row]) -> list[Row]:
+    def insert_many(self, unit: WritingUnit, rows: list[Row]) -> list[Row]:
         """Insert rows as `insert` does, in one statement.
 
         The dictionaries in `rows` get the numbers and the operation.
@@ -430,38 +430,38 @@ class Table(Hashed):
         unit.connection.executemany(self.insert_sql, (self._with_number(unit, row) for row in rows))
         return rows
 
-    def _with_number(self, unit: Writing, row: Row) -> tuple[Any, ...]:
+    def _with_number(self, unit: WritingUnit, row: Row) -> tuple[Any, ...]:
         row["num"] = unit.next_num()
         row["seq"] = unit.seq
         return self.row((unit.space, *self._values(row)))
 
-    def _put(self, unit: Writing, row: Row) -> Row:
+    def _put(self, unit: WritingUnit, row: Row) -> Row:
         values = self._values(row)
         unit.connection.execute(self.insert_sql, self.row((unit.space, *values)))
         return dict(zip(self.fields, values, strict=True))
 
     def replace(
-        self, unit: Writing, row: Row, changes: Mapping[str, Any], vectors: bytes | None = None
+        self, unit: WritingUnit, row: Row, changes: Mapping[str, Any], vectors: bytes | None = None
     ) -> Row:
         """Change a row; its former state becomes a version."""
         self._keep_version(unit, row, vectors)
         new = {**row, **changes, "seq": unit.seq}
-        values = plain(self._values(new))
+        values = plain_values(self._values(new))
         hashed = self.hash((unit.space, *values))
         changed = (*values[1:], FORMAT, hashed, unit.space, row["num"])
         unit.connection.execute(self._update, changed)
         return new
 
-    def remove(self, unit: Writing, row: Row, vectors: bytes | None = None) -> None:
+    def remove(self, unit: WritingUnit, row: Row, vectors: bytes | None = None) -> None:
         """Remove a row; its former state becomes a version."""
         self._keep_version(unit, row, vectors)
         unit.connection.execute(self._delete, (unit.space, row["num"]))
 
-    def restore(self, unit: Writing, row: Mapping[str, Any]) -> Row:
+    def restore(self, unit: WritingUnit, row: Mapping[str, Any]) -> Row:
         """Insert a removed row again, with its old number."""
         return self._put(unit, {**self.added, **row, "seq": unit.seq})
 
-    def _keep_version(self, unit: Writing, row: Row, vectors: bytes | None) -> None:
+    def _keep_version(self, unit: WritingUnit, row: Row, vectors: bytes | None) -> None:
         if row["seq"] == unit.seq:
             return  # The current operation wrote this row, so no reader has seen it.
         key = (unit.space, self.name, row["num"], row["seq"], unit.seq)
@@ -471,7 +471,7 @@ class Table(Hashed):
         """Return a row as JSON for `versions`, without added columns that have their default."""
         values = self._values(row)
         named = dict(zip(self.fields, values[: self._needed], strict=False))
-        named |= self.newer(values[self._needed :])
+        named |= self.changed_additions(values[self._needed :])
         return _encode({name: _as_json(value) for name, value in named.items()})
 
     def load(self, text: str) -> Row:
@@ -530,7 +530,7 @@ class Table(Hashed):
         statement = f"{VERSIONS.select_sql} AND entity = ? {clause}"
         for stored in connection.execute(statement, (space, self.name, *params)):
             _, _, num, _, until, text, vectors, *_ = stored
-            if not VERSIONS.sound(stored):
+            if not VERSIONS.matches_hash(stored):
                 raise StorageCorrupt(
                     f"A version of row {num} of {self.name} does not match its hash.",
                     hint="Run 'commonplace doctor' and restore from a backup.",

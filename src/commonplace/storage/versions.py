@@ -18,13 +18,13 @@ def count(rows: Rows, space: str) -> int:
     return total
 
 
-def current(rows: Rows, space: str, table: Table) -> Iterator[int]:
+def current_numbers(rows: Rows, space: str, table: Table) -> Iterator[int]:
     """Return the numbers of a table's rows in the order of the operations that wrote them."""
     statement = f"SELECT num FROM {table.name} WHERE space = ? ORDER BY seq, num"  # noqa: S608
     return (row[0] for row in rows.execute(statement, (space,)))
 
 
-def former(rows: Rows, space: str, table: Table) -> Iterator[tuple[int, int, int]]:
+def former_spans(rows: Rows, space: str, table: Table) -> Iterator[tuple[int, int, int]]:
     """Return (since, number, until) of a table's versions, in that order."""
     found: Iterator[tuple[int, int, int]] = rows.execute(
         "SELECT since, num, until FROM versions WHERE space = ? AND entity = ? ORDER BY since, num",
@@ -45,7 +45,7 @@ def removals(rows: Rows, space: str, table: Table) -> Iterator[tuple[int, int]]:
     return found
 
 
-def gone(rows: Rows, space: str, table: Table) -> list[int]:
+def removed_numbers(rows: Rows, space: str, table: Table) -> list[int]:
     """Return the numbers of rows that have versions but no current state."""
     found = rows.execute(
         "SELECT DISTINCT num FROM versions v WHERE space = ?1 AND entity = ?2 AND NOT"  # noqa: S608
@@ -55,7 +55,7 @@ def gone(rows: Rows, space: str, table: Table) -> list[int]:
     return [row[0] for row in found]
 
 
-def exist(rows: Rows, space: str, table: Table, num: int) -> bool:
+def has_versions(rows: Rows, space: str, table: Table, num: int) -> bool:
     """Return whether a row has any version."""
     found = rows.execute(
         "SELECT 1 FROM versions WHERE space = ? AND entity = ? AND num = ? LIMIT 1",
@@ -64,7 +64,7 @@ def exist(rows: Rows, space: str, table: Table, num: int) -> bool:
     return found is not None
 
 
-def removed_by(rows: Rows, space: str, table: Table, num: int) -> int:
+def last_replaced_by(rows: Rows, space: str, table: Table, num: int) -> int:
     """Return the operation that replaced or removed a row's newest version, or 0."""
     found = rows.execute(
         "SELECT max(until) FROM versions WHERE space = ? AND entity = ? AND num = ?",
@@ -73,7 +73,7 @@ def removed_by(rows: Rows, space: str, table: Table, num: int) -> int:
     return int((found and found[0]) or 0)
 
 
-def before(rows: Rows, space: str, table: Table, num: int, seq: int) -> int:
+def last_change_before(rows: Rows, space: str, table: Table, num: int, seq: int) -> int:
     """Return the last operation that changed a row before operation `seq`; 0 if there is none."""
     found = rows.execute(
         "SELECT CASE until WHEN ?4 THEN since ELSE until END FROM versions"
@@ -84,7 +84,7 @@ def before(rows: Rows, space: str, table: Table, num: int, seq: int) -> int:
     return int(found[0]) if found else 0
 
 
-def spans(rows: Rows, space: str, table: Table, num: int) -> list[tuple[int, int]]:
+def operation_spans(rows: Rows, space: str, table: Table, num: int) -> list[tuple[int, int]]:
     """Return the operations that wrote and replaced each version of a row."""
     found: list[tuple[int, int]] = rows.execute(
         "SELECT since, until FROM versions WHERE space = ? AND entity = ? AND num = ?",
@@ -111,7 +111,7 @@ def erase_derived(rows: Rows, space: str, memory: int) -> int:
         _delete_rows(rows, table, space, "memory = ?", memory)
         for table in ("lexemes", "passages", "labels", "counters")
     )
-    derived.drop(rows, space, memory)
+    derived.drop_entries(rows, space, memory)
     return count + _delete_rows(
         rows, "outbox", space, "kind = 'embed' AND subject = ?", str(memory)
     )

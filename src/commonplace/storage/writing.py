@@ -13,7 +13,7 @@ from typing import Any, Generic, NamedTuple, Protocol, TypeVar, cast
 import apsw
 
 from commonplace.errors import CommonplaceError, StorageCorrupt, StorageUnavailable
-from commonplace.storage.database import new_id, now, typed
+from commonplace.storage.database import new_id, now, typed_error
 from commonplace.storage.ports import Rows
 from commonplace.storage.tables import HEAD, OPERATIONS
 
@@ -106,10 +106,10 @@ class Writer(Generic[C]):
             except BaseException as error:
                 self._abandon(connection, batch, error)
                 if isinstance(error, apsw.Error | UnicodeDecodeError):
-                    raise typed(error) from error
+                    raise typed_error(error) from error
                 raise
         except apsw.Error as error:
-            raise typed(error) from error
+            raise typed_error(error) from error
         finally:
             try:
                 self._commit_or_leave()
@@ -123,7 +123,7 @@ class Writer(Generic[C]):
         assert batch is not None and connection is not None
         return batch.head or read_head(connection, self._space)
 
-    def move_head(self, head: Head) -> None:
+    def set_head(self, head: Head) -> None:
         """Set the counters after a unit."""
         assert self._batch is not None
         self._batch.head = head
@@ -131,7 +131,7 @@ class Writer(Generic[C]):
     def next_change(self) -> int:
         """Count a change of derived rows; return its number."""
         head = self.head()
-        self.move_head(head._replace(derived=head.derived + 1))
+        self.set_head(head._replace(derived=head.derived + 1))
         return head.derived + 1
 
     def _begin(self, durable: bool) -> _Batch:
@@ -156,7 +156,12 @@ class Writer(Generic[C]):
                 return
         except (apsw.Error, CommonplaceError) as worse:
             error = worse
-        batch.finish(_cause(error) or StorageUnavailable("The shared commit was abandoned."))
+        batch.finish(
+            _typed_error_or_none(error)
+            or StorageUnavailable(
+                "The transaction that this call shared with others has failed; nothing was stored."
+            )
+        )
         self._batch = None
         self._session.reset()
 
@@ -178,7 +183,7 @@ class Writer(Generic[C]):
             self._session.commit(batch.head)
         except (apsw.Error, CommonplaceError) as error:
             self._session.reset()
-            batch.finish(_cause(error))
+            batch.finish(_typed_error_or_none(error))
         except BaseException:
             self._session.reset()
             batch.finish(StorageUnavailable("The commit was interrupted."))
@@ -200,7 +205,7 @@ class Writer(Generic[C]):
             raise type(batch.error)(batch.error.message, hint=batch.error.hint)
 
     @contextlib.contextmanager
-    def idle(self) -> Iterator[None]:
+    def between_units(self) -> Iterator[None]:
         """Commit what is pending, and keep out all units during the block."""
         self._lock.acquire()
         try:
@@ -223,11 +228,11 @@ class Writer(Generic[C]):
             self._lock.release()
 
 
-def _cause(error: BaseException) -> CommonplaceError | None:
+def _typed_error_or_none(error: BaseException) -> CommonplaceError | None:
     """Return the error of this package for an error of the engine."""
     if isinstance(error, CommonplaceError):
         return error
-    return typed(error) if isinstance(error, apsw.Error) else None
+    return typed_error(error) if isinstance(error, apsw.Error) else None
 
 
 class Unit:
@@ -288,7 +293,7 @@ class Unit:
         return self._derived
 
     @contextlib.contextmanager
-    def part(self) -> Iterator[None]:
+    def savepoint(self) -> Iterator[None]:
         """Open a savepoint: if the block fails, only its changes are rolled back."""
         if not self.connection.in_transaction:
             raise StorageUnavailable("The unit of work has failed.", hint="Start a new one.")
@@ -304,7 +309,7 @@ class Unit:
                 self.connection.execute("RELEASE part")
                 self.id, self._at, self._seq, self._num = before
             if isinstance(error, apsw.Error | UnicodeDecodeError):
-                raise typed(error) from error
+                raise typed_error(error) from error
             raise
 
     def _record(self) -> None:
@@ -321,9 +326,9 @@ class Unit:
     def close(self) -> None:
         """Update the space's counters."""
         if self._seq:
-            self._writer.move_head(Head(self._seq, self._num, self.id, self._derived))
+            self._writer.set_head(Head(self._seq, self._num, self.id, self._derived))
 
-    def show_head(self) -> None:
+    def write_head(self) -> None:
         """Write the counters now, so that reads inside this unit see them."""
         own = Head(self._seq, self._num, self.id, self._derived)
         write_head(self.connection, self.space, own if self._seq else self._writer.head())
@@ -376,7 +381,7 @@ class Units(Generic[C]):
             act()
 
     def after_commit(self, act: Callable[[], None]) -> None:
-        """See `ports.Store`."""
+        """Call a function after the commit of this thread's `unit` block, or now without one."""
         if self._scope.stack is None:
             act()
         else:
@@ -397,7 +402,7 @@ class Units(Generic[C]):
             scope.stack.enter_context(begun)
         unit_in_scope = scope.unit
         assert unit_in_scope is not None
-        with unit_in_scope.part():
+        with unit_in_scope.savepoint():
             yield unit_in_scope
 
     @contextlib.contextmanager
@@ -417,8 +422,8 @@ class Units(Generic[C]):
     def maintain(self, *, durable: bool = True) -> Iterator[C]:
         """Open a write that is not part of the history: read counts, the outbox, indexes."""
         if self._scope.unit is not None:
-            with self._scope.unit.part():
-                yield self._own()
+            with self._scope.unit.savepoint():
+                yield self._unit_connection()
             return
         self._check_writable()
         with self._writer.unit(durable) as connection:
@@ -426,11 +431,11 @@ class Units(Generic[C]):
             yield connection
 
     def next_change(self) -> int:
-        """See `ports.Store`."""
+        """Count a change of vectors, inside `maintain`; return its number."""
         return (self._scope.unit or self._writer).next_change()
 
     def with_reserve(self, work: Callable[[], T]) -> T:
-        """See `ports.Store`. Without reserved disk space, `work` is called once."""
+        """Call `work` once. A store with reserved disk space overrides this."""
         return work()
 
     def _check_writable(self) -> None:
@@ -440,7 +445,7 @@ class Units(Generic[C]):
     def _check_unit(self, connection: C) -> None:
         """Raise if this thread may not write; called inside each transaction."""
 
-    def _own(self) -> C:
+    def _unit_connection(self) -> C:
         """Return the connection of this thread's open unit."""
         assert self._scope.unit is not None
         return cast(C, self._scope.unit.connection)
@@ -463,7 +468,7 @@ def read_head(connection: Rows, space: str) -> Head:
     row = connection.execute(HEAD.select_sql, (space,)).fetchone()
     if row is None:
         return Head()
-    if not HEAD.sound(row):
+    if not HEAD.matches_hash(row):
         raise StorageCorrupt(
             "The space's change counter is damaged.",
             hint="Run 'commonplace doctor' and restore from a backup.",

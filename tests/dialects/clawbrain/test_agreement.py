@@ -238,7 +238,7 @@ CHILD = textwrap.dedent(
                 for name in ("fsync", "rename", "unlink"):
                     setattr(os, name, dying(getattr(os, name)))
             else:
-                file_copies.note = dying(file_copies.note)
+                file_copies.record_files = dying(file_copies.record_files)
             for number in range(3):
                 identity = brain.store(f"n{{number}}", f"First {{number}}.")
                 print("stored", number, file=said, flush=True)

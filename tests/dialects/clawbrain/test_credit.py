@@ -44,14 +44,18 @@ def test_an_outcome_moves_the_credits_of_the_newest_open_turn(brain: Brain) -> N
     brain.call("memory_retrieve", id="entity-people-one")
     brain.call("memory_search", query="harbour")
 
-    judged = credit.judge_turn(brain.memory, "user_correction", "local-session")
+    judged = credit.apply_outcome_to_turn(brain.memory, "user_correction", "local-session")
 
     after = 0.9 * 0.5 + 0.1 * -0.4 / math.sqrt(2)
     assert [round(one.after, 6) for one in judged] == [round(after, 6)] * 2
     assert score(brain, "one") == score(brain, "two") == round(after, 4)
     assert brain.memory.usage("entity-people-two").accesses == 1
-    assert len(credit.judge_turn(brain.memory, "positive_feedback")) == 1, "then the one before"
-    assert credit.judge_turn(brain.memory, "positive_feedback") == [], "and then none is open"
+    assert len(credit.apply_outcome_to_turn(brain.memory, "positive_feedback")) == 1, (
+        "then the one before"
+    )
+    assert credit.apply_outcome_to_turn(brain.memory, "positive_feedback") == [], (
+        "and then none is open"
+    )
     changes = brain.memory.events.all(kind="credit")
     assert [(c.payload or {})["reward"] for c in changes] == [-0.4, -0.4, 0.3]
 
@@ -66,7 +70,7 @@ def test_a_turn_has_its_outcome_after_an_import_that_numbers_it_anew(
         one, two = memory.remember("Harbour.").id, memory.remember("Quay.").id
         for returned in (one, two):
             credit.record_turn(memory, "local-session", [returned])
-        assert len(credit.judge_turn(memory, "tool_success")) == 1
+        assert len(credit.apply_outcome_to_turn(memory, "tool_success")) == 1
         memory.purge(*gone)
         with lease(memory) as space, file.open("w") as written:
             export_space(space, written.write)
@@ -75,8 +79,10 @@ def test_a_turn_has_its_outcome_after_an_import_that_numbers_it_anew(
             memory.remember(f"already here {n}")
         with lease(memory) as space:
             import_file(space, file, trust_file=True)
-        assert [each.memory.id for each in credit.judge_turn(memory, "tool_success")] == [one]
-        assert credit.judge_turn(memory, "tool_success") == []
+        assert [
+            each.memory.id for each in credit.apply_outcome_to_turn(memory, "tool_success")
+        ] == [one]
+        assert credit.apply_outcome_to_turn(memory, "tool_success") == []
 
 
 @pytest.mark.parametrize(
@@ -96,7 +102,7 @@ def test_each_signal_has_its_reward(memory: object, signal: str, expected: float
     one = memory.remember("x", kind="entity")
     credit.record_turn(memory, "s", [one.id])
 
-    (judged,) = credit.judge_turn(memory, signal, "s")
+    (judged,) = credit.apply_outcome_to_turn(memory, signal, "s")
 
     assert judged.after == pytest.approx(expected)
 
@@ -105,9 +111,9 @@ def test_other_sessions_and_unknown_signals_change_nothing(brain: Brain) -> None
     brain.store("one")
     brain.call("memory_retrieve", id="entity-people-one")
 
-    assert credit.judge_turn(brain.memory, "task_completed", "another") == []
+    assert credit.apply_outcome_to_turn(brain.memory, "task_completed", "another") == []
     with pytest.raises(InvalidInput, match="task_completed"):
-        credit.judge_turn(brain.memory, "applause")
+        credit.apply_outcome_to_turn(brain.memory, "applause")
     assert score(brain, "one") == 0.5
 
 
@@ -117,7 +123,7 @@ def test_what_was_archived_since_is_left_out(brain: Brain) -> None:
     brain.call("memory_search", query="harbour")
     brain.call("memory_delete", id="entity-people-one")
 
-    (judged,) = credit.judge_turn(brain.memory, "positive_feedback")
+    (judged,) = credit.apply_outcome_to_turn(brain.memory, "positive_feedback")
 
     assert judged.memory.ref == "entity-people-two"
 
@@ -165,7 +171,7 @@ def test_a_strategy_changes_the_rule_for_everybody(brain: Brain) -> None:
 def kept_until(brain: Brain, rule: credit.Rule) -> None:
     from conftest import wait_until
 
-    wait_until(lambda: credit.rule(brain.memory) == rule)
+    wait_until(lambda: credit.read_rule(brain.memory) == rule)
 
 
 def test_credits_fade_by_the_day(tmp_path: Path) -> None:
@@ -183,7 +189,7 @@ def test_credits_fade_by_the_day(tmp_path: Path) -> None:
         (found,) = brain.call("memory_search", query="harbour")["results"]
         assert found["credit_score"] == faded
         assert found["combined_score"] == round(0.4 * 0.5 + 0.6 * 0.5 * math.exp(-0.1), 4)
-        (judged,) = credit.judge_turn(brain.memory, "task_completed")
+        (judged,) = credit.apply_outcome_to_turn(brain.memory, "task_completed")
         assert judged.before == pytest.approx(0.5 * math.exp(-0.1))
     with (
         time_machine.travel(began + timedelta(days=11), tick=False),

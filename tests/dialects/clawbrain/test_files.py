@@ -17,7 +17,7 @@ from commonplace import Commonplace, Draft
 from commonplace.dialects.clawbrain import documents, file_sync
 from commonplace.engine.library import OpenSpace
 from commonplace.engine.maintenance import file_copies
-from commonplace.engine.maintenance.file_copies import File
+from commonplace.engine.maintenance.file_copies import FileState
 from commonplace.platform import lookup
 from conftest import wait_until
 
@@ -115,14 +115,14 @@ def test_a_deletion_is_recorded_after_its_memory_is_archived(
 ) -> None:
     """Another process takes the record as a sign that it can read."""
     brain.store(content="She bakes.")
-    note, live = file_copies.note, []
+    note, live = file_copies.record_files, []
 
-    def observed(space: OpenSpace, root: str, files: Sequence[File], **more: Any) -> None:
+    def observed(space: OpenSpace, root: str, files: Sequence[FileState], **more: Any) -> None:
         note(space, root, files, **more)
         if any(not file.path for file in files):
             live.append(lookup.find_live(brain.memory, ID))
 
-    monkeypatch.setattr(file_copies, "note", observed)
+    monkeypatch.setattr(file_copies, "record_files", observed)
     with brain.paused():
         brain.file(ALICE).unlink()
         brain.sync()

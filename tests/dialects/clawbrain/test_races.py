@@ -89,5 +89,5 @@ def test_an_answer_is_judged_once(brain: Brain) -> None:
         return outcome.wire["value"]["judged"]
 
     with overtaken(brain.memory, judge) as waiting:
-        assert len(credit.judge_turn(brain.memory, "task_completed")) == 1
+        assert len(credit.apply_outcome_to_turn(brain.memory, "task_completed")) == 1
     assert waiting.result() == []

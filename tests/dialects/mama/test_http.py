@@ -136,7 +136,7 @@ def test_checkpoints_are_listed_newest_first(web: Web, path: str) -> None:
 def test_more_checkpoints_than_a_response_holds_are_cut_and_not_refused(web: Web) -> None:
     for number in range(4):
         draft = Draft(text=f"{number}" + "x" * 300_000, kind="checkpoint")
-        engine_call(web.memory, chains.number, draft, "checkpoint_", web.memory.origin)
+        engine_call(web.memory, chains.remember_numbered, draft, "checkpoint_", web.memory.origin)
     listed = web.get("/checkpoints").json()
     assert [each["id"] for each in listed["checkpoints"]] == [4, 3]
 

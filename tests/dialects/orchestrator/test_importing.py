@@ -235,7 +235,7 @@ def test_a_source_is_never_held_as_a_whole(tmp_path: Path) -> None:
     del long
     with contextlib.ExitStack() as stack:
         file = tmp_path / importing.CHROMA
-        copy = stack.enter_context(foreign.opened(file, importing._CHROMA_TABLES))
+        copy = stack.enter_context(foreign.open_copy(file, importing._CHROMA_TABLES))
         found = importing.chroma_drawers(copy, importing._segments(copy, file))
         tracemalloc.start()
         stack.callback(tracemalloc.stop)

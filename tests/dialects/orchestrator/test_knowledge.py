@@ -12,7 +12,7 @@ import pytest
 
 from commonplace.dialects.orchestrator import knowledge
 from commonplace.engine.binding import lease
-from commonplace.engine.content.facts import key
+from commonplace.engine.content.facts import name_key
 from commonplace.engine.model import NOBODY
 from commonplace.storage.database import new_id
 from commonplace.storage.tables import FACTS
@@ -194,7 +194,7 @@ def fill(workspace: Workspace, triples: Iterable[tuple[str, str, str]]) -> None:
     with lease(workspace.memory) as space, space.write("many", NOBODY) as unit:
         for triple in triples:
             names = dict(zip(("subject", "predicate", "object"), triple, strict=True))
-            keys = {f"{part}_key": key(name) for part, name in names.items()}
+            keys = {f"{part}_key": name_key(name) for part, name in names.items()}
             FACTS.insert(unit, {**empty, **names, **keys, "id": new_id(), "created_at": unit.at})
 
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from commonplace.access.credentials import SECOND, token_digest
 from commonplace.access.oauth.rows import MacRows
 from commonplace.storage import oauth as stored
-from commonplace.storage.accounts import removed
+from commonplace.storage.accounts import is_removed
 from commonplace.storage.credentials import not_before
 from commonplace.storage.database import now
 from commonplace.storage.ports import Store
@@ -51,7 +51,7 @@ class Logins:
                 return None
             user: str = row["owner"]
             ended = row["created_at"] < not_before(rows, owner=user, space="")
-            return None if ended or removed(rows, user) else user
+            return None if ended or is_removed(rows, user) else user
 
     def end(self, cookie: str) -> None:
         """End the login session of a cookie."""

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from commonplace.engine.content.write_policy import NUMBER, Reserved
+from commonplace.engine.content.write_policy import NUMBER, Reservation
 
-RESERVED = Reserved(
+RESERVED = Reservation(
     owner="the Being dialect",
     reason="a Being takes its instructions and its context from such memories",
     kinds=("being", "being.*"),

@@ -193,16 +193,16 @@ def _fit_sections(
 
 def recent_nodes(memory: Commonplace, being: str) -> list[Memory]:
     """Return the nodes that were recalled or created most recently."""
-    from commonplace.engine.finding.listing import census
+    from commonplace.engine.finding.listing import memory_columns
 
     nodes = sight.own_rows(being, NODE)
     newest, _ = memory.browse(filters=nodes, limit=CONSIDERED)
-    numbers = set(engine_call(memory, census, nodes).num.tolist())
-    recalled = engine_call(memory, memories.used_since, "2000-01-01")
+    numbers = set(engine_call(memory, memory_columns, nodes).num.tolist())
+    recalled = engine_call(memory, memories.numbers_read_since, "2000-01-01")
     used = engine_call(memory, memories.usages, numbers.intersection(recalled))
     by_recency = sorted(used, key=lambda num: (used[num].last_access is not None,
                                          used[num].last_access), reverse=True)  # fmt: skip
-    recalled_nodes = engine_call(memory, memories.numbered, by_recency[:CONSIDERED])
+    recalled_nodes = engine_call(memory, memories.memories_by_number, by_recency[:CONSIDERED])
     found = {node.num: node for node in (*newest, *recalled_nodes)}
 
     def last_active(node: Memory) -> Any:

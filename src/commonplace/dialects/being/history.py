@@ -60,7 +60,7 @@ def store_messages(
 def check_messages(messages: Sequence[Mapping[str, Any]]) -> None:
     """Raise InvalidInput if a message cannot be stored."""
     for number, each in enumerate(messages):
-        checks.when(each.get("created_at"), f"messages[{number}].created_at")
+        checks.time(each.get("created_at"), f"messages[{number}].created_at")
         if each["content"].strip():
             checks.text(each["content"], f"messages[{number}].content")
 

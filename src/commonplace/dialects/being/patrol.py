@@ -26,7 +26,7 @@ from commonplace.engine.binding import engine_call
 from commonplace.engine.commonplace import Commonplace
 from commonplace.engine.content import memories
 from commonplace.engine.finding import likeness as similarities
-from commonplace.engine.finding.listing import Census, census
+from commonplace.engine.finding.listing import MemoryColumns, memory_columns
 from commonplace.engine.finding.ranking import faded_importance
 from commonplace.engine.history.timeline import PATROL
 from commonplace.engine.model import Cluster, Memory, Origin, iso
@@ -149,13 +149,13 @@ class _Patrol:
         with contextlib.suppress(CommonplaceError):
             self.memory.events.record("being.llm", self.being, {"purpose": purpose, **cost})
 
-    def _census(self, *states: str) -> Census:
+    def _census(self, *states: str) -> MemoryColumns:
         return engine_call(
-            self.memory, census, sight.own_rows(self.being, NODE, states=list(states))
+            self.memory, memory_columns, sight.own_rows(self.being, NODE, states=list(states))
         )
 
     def _rows_by_number(self, numbers: Sequence[int]) -> list[Memory]:
-        return list(engine_call(self.memory, memories.numbered, numbers))
+        return list(engine_call(self.memory, memories.memories_by_number, numbers))
 
     def _refresh(self, clusters: Iterable[str]) -> None:
         for cluster in clusters:
@@ -259,7 +259,7 @@ class _Patrol:
         if not subs:
             return [""] * len(notes)
         likeness = engine_call(
-            self.memory, similarities.to_clusters, [note.num for note in notes], subs
+            self.memory, similarities.similarities_to_clusters, [note.num for note in notes], subs
         )
         best = likeness.argmax(axis=1)
         places = []
@@ -345,7 +345,7 @@ class _Patrol:
         nodes = self._census("dying", "dead")
         lived = dict(zip(nodes.num.tolist(), self._patrols_lived(nodes).tolist(), strict=True))
         numbers = sorted(lived.keys() & engine_call(
-            self.memory, memories.used_since, self.since
+            self.memory, memories.numbers_read_since, self.since
         ))  # fmt: skip
         if not numbers:
             return
@@ -364,14 +364,14 @@ class _Patrol:
                 self.record("revived", nodes=revived)
         if not revived:
             return
-        engine_call(self.memory, memories.reactivate, revived, times=2)
+        engine_call(self.memory, memories.count_reads_now, revived, times=2)
         clusters_by_node = self.memory.clusters.homes(*revived)
         clusters = {cluster for ids in clusters_by_node.values() for cluster in ids}
         self.touched |= clusters
         with self.unit():
             self._refresh(clusters)
 
-    def _patrols_lived(self, nodes: Census) -> np.ndarray[Any, np.dtype[np.float64]]:
+    def _patrols_lived(self, nodes: MemoryColumns) -> np.ndarray[Any, np.dtype[np.float64]]:
         """Return how many patrols have run since each node was stored, at most MARKS."""
         being = sight.find(self.memory, self.being)
         lived = _marks_since(sight.marks_of(being), nodes.created)
@@ -549,7 +549,9 @@ class _Patrol:
         return [(part.name, [by_id[each] for each in part.node_ids]) for part in answer]
 
     def _mechanical_parts(self, nodes: Sequence[Memory]) -> list[tuple[str, list[Memory]]]:
-        likeness = engine_call(self.memory, similarities.among, [node.num for node in nodes])
+        likeness = engine_call(
+            self.memory, similarities.similarities_among, [node.num for node in nodes]
+        )
         groups = [[nodes[at] for at in group] for group in grouping.greedy_groups(likeness)]
         return [(grouping.name_of([scene_of(n) for n in group]), group) for group in groups]
 

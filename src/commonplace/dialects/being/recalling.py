@@ -198,7 +198,7 @@ def touch(memory: Commonplace, nodes: Sequence[Memory]) -> None:
     """Count one recall of each node, and two recalls of a dead node."""
     for times, dead in ((1, False), (2, True)):
         if ids := [node.id for node in nodes if (node.state == "dead") == dead]:
-            engine_call(memory, memories.reactivate, ids, times=times)
+            engine_call(memory, memories.count_reads_now, ids, times=times)
 
 
 def search_memory(call: Call, *, query: str, limit: float = FOUND, mode: str = "or") -> str:

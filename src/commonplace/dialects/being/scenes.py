@@ -18,7 +18,7 @@ from commonplace.engine.model import Memory
 FAILED = "[PARSE_FAILED]"
 IMPORTANCE = 0.5
 _DAY = re.compile(r"\d{4}-\d\d-\d\d")
-_TAGS = checks.TAGS - 1
+_TAGS = checks.MAX_TAGS - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,7 +154,7 @@ def draft(being: str, scene: Scene, *, kind: str, trust: str, **attrs: Any) -> D
 def tags_of(being: str, scene: Scene) -> list[str]:
     """Return the being's tag, and the themes that are valid and unreserved tags."""
     themes = [theme for theme in scene.themes if len(theme) <= checks.TAG_CHARS]
-    reserved = RESERVED.tags_among(themes)
+    reserved = RESERVED.reserved_tags(themes)
     return [tag(being), *[theme for theme in themes if theme not in reserved][:_TAGS]]
 
 

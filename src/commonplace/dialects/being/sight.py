@@ -74,7 +74,7 @@ _EXISTING = (*LIVE_STATES, "archived")
 
 def readable(memory: Memory) -> bool:
     """Return whether the attrs of a row are valid for its kind; `doctor` reports invalid ones."""
-    return RESERVED.readable(memory.kind, memory.attrs)
+    return RESERVED.is_readable(memory.kind, memory.attrs)
 
 
 def number_of(row: Memory, name: str, default: int = 0) -> int:

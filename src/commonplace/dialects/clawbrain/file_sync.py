@@ -162,7 +162,7 @@ class SpaceFiles:
         self._is_large = len(scanned) > SMALL_FILES
         known = {
             file.path: recorded_stat(file)
-            for file in engine_call(self.memory, file_copies.known, root)
+            for file in engine_call(self.memory, file_copies.recorded_files, root)
             if file.path
         }
         changed = {(path, stat) for path, stat in scanned.items() if known.get(path) != stat}
@@ -170,7 +170,7 @@ class SpaceFiles:
 
     def after_call(self, head: int) -> None:
         """Write the files of rows changed since `head`, or wait for the lock holder to do it."""
-        if engine_call(self.memory, file_copies.head) == head and not self.briefing_stale:
+        if engine_call(self.memory, file_copies.newest_seq) == head and not self.briefing_stale:
             return
         if self.acquire():
             self.mirror.push()
@@ -189,7 +189,9 @@ class SpaceFiles:
         while True:
             root = self.directory.stored_id()
             behind = (
-                engine_call(self.memory, file_copies.behind, root, locations.KINDS, after=head)
+                engine_call(
+                    self.memory, file_copies.outdated_copies, root, locations.KINDS, after=head
+                )
                 if root
                 else None
             )
@@ -420,7 +422,7 @@ def call_wrapper(call: Call, arguments: Mapping[str, Any]) -> Iterator[None]:
     head: int | None = None
     try:
         directory.before_call(_path_of(call, arguments.get("id")))
-        head = engine_call(call.memory, file_copies.head)
+        head = engine_call(call.memory, file_copies.newest_seq)
     except OSError as error:
         # A read succeeds on a full disk: rows are authoritative, and files are written later.
         if not (call.reads and error.errno in NO_ROOM):

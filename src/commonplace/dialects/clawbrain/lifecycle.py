@@ -20,7 +20,7 @@ from commonplace.platform.exclusive import exclusive
 
 MAX_PROMOTED_CREDIT = 0.69  # of an episode after promotion; below the default threshold
 MIN_FACT_CHARS = 10  # shorter bullet points are not promoted
-TAGS = checks.TAGS
+TAGS = checks.MAX_TAGS
 INTERVALS = {
     "consolidate": timedelta(days=1), "promote": timedelta(days=2), "prune": timedelta(days=7)
 }  # fmt: skip

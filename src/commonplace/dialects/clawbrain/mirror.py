@@ -24,7 +24,7 @@ from commonplace.engine.binding import engine_call
 from commonplace.engine.commonplace import Commonplace
 from commonplace.engine.content import memories, write_policy
 from commonplace.engine.maintenance import file_copies
-from commonplace.engine.maintenance.file_copies import File
+from commonplace.engine.maintenance.file_copies import FileState
 from commonplace.engine.model import LIVE_STATES, TRUSTS, Memory, Origin
 from commonplace.errors import CommonplaceError, Conflict, NotFound
 from commonplace.platform import lookup
@@ -44,7 +44,7 @@ def digest(data: bytes) -> bytes:
     return hashlib.sha256(data).digest()
 
 
-def recorded_stat(file: File) -> Stat:
+def recorded_stat(file: FileState) -> Stat:
     """Return the recorded metadata of a file."""
     return Stat(file.size, file.mtime, file.inode)
 
@@ -89,7 +89,7 @@ class Mirror:
         self._memory = memory
         self._directory_id = ""
         self._written_head = 0
-        self._files: dict[int, File] = {}
+        self._files: dict[int, FileState] = {}
         self._paths: dict[str, int] = {}
 
     def start(self) -> None:
@@ -100,7 +100,9 @@ class Mirror:
             left = self.directory.clean_up()
             self._files = {
                 file.memory: file
-                for file in engine_call(self._memory, file_copies.known, self._directory_id)
+                for file in engine_call(
+                    self._memory, file_copies.recorded_files, self._directory_id
+                )
             }
             self._paths = {file.path: num for num, file in self._files.items() if file.path}
             self._written_head = 0
@@ -176,7 +178,7 @@ class Mirror:
                 return
             edited = _EditedFile(path, location, stat, digest(data), documents.parse(data))
             # A file must not use reserved kinds and tags of other dialects, as a client must not.
-            with write_policy.applied(reservations=by_others("clawbrain")):
+            with write_policy.apply_policy(reservations=by_others("clawbrain")):
                 if num is not None:
                     self._import_edited(edited, num)
                 else:
@@ -194,7 +196,7 @@ class Mirror:
             log.warning("file not imported", extra={"file": path, "why": why})
 
     def _row(self, num: int) -> Memory | None:
-        found = engine_call(self._memory, memories.numbered, [num])
+        found = engine_call(self._memory, memories.memories_by_number, [num])
         return found[0] if found else None
 
     def _import_edited(self, edited: _EditedFile, num: int) -> None:
@@ -245,7 +247,9 @@ class Mirror:
         if own is not None and not _same_content(own, edited.document):
             if not self._is_own_write(memory, edited.digest):
                 self._keep_both(memory, edited.document)
-            self._save_record(File(memory.num, edited.path, *edited.stat, edited.digest, b"", 0))
+            self._save_record(
+                FileState(memory.num, edited.path, *edited.stat, edited.digest, b"", 0)
+            )
             self._written_head = 0
         else:
             self._record_synced(memory, edited)
@@ -401,7 +405,9 @@ class Mirror:
         rendered, seq = (digest(own.render()), memory.version) if fits else (b"", 0)
         if not fits:
             self._written_head = 0
-        self._save_record(File(memory.num, edited.path, *edited.stat, edited.digest, rendered, seq))
+        self._save_record(
+            FileState(memory.num, edited.path, *edited.stat, edited.digest, rendered, seq)
+        )
 
     # --- from rows to files ------------------------------------------------------------------
 
@@ -415,10 +421,10 @@ class Mirror:
     def _push(self) -> bool:
         after = self._written_head
         behind = engine_call(
-            self._memory, file_copies.behind, self._directory_id, KINDS, after=after
+            self._memory, file_copies.outdated_copies, self._directory_id, KINDS, after=after
         )
         self._written_head = behind.head
-        changed: list[File] = []
+        changed: list[FileState] = []
         for memory in behind.memories:
             try:
                 self._write(memory, changed)
@@ -435,16 +441,18 @@ class Mirror:
         for num in gone:
             self._remove_file_of(num)
         if changed or gone:
-            engine_call(self._memory, file_copies.note, self._directory_id, changed, gone=gone)
+            engine_call(
+                self._memory, file_copies.record_files, self._directory_id, changed, gone=gone
+            )
         return bool(changed or gone) and not self.failures
 
-    def _write(self, memory: Memory, changed: list[File]) -> None:
+    def _write(self, memory: Memory, changed: list[FileState]) -> None:
         file = self._files.get(memory.num)
         own, path = documents.of_memory(memory), path_of(memory)
         if own is None:
             if file is not None and file.path:
                 self._remove_file_of(memory.num)
-            self._set_record(File(memory.num, "", *ABSENT, b"", b"", memory.version), changed)
+            self._set_record(FileState(memory.num, "", *ABSENT, b"", b"", memory.version), changed)
             return
         data = own.render()
         rendered = digest(data)
@@ -464,9 +472,11 @@ class Mirror:
         self._discard(displaced, self._files.get(self._paths.get(path, -1)), data)
         if file is not None and file.path != path and self._paths.get(file.path) == memory.num:
             self._remove_unchanged(file)
-        self._set_record(File(memory.num, path, *stat, rendered, rendered, memory.version), changed)
+        self._set_record(
+            FileState(memory.num, path, *stat, rendered, rendered, memory.version), changed
+        )
 
-    def _import_if_changed(self, file: File) -> bool:
+    def _import_if_changed(self, file: FileState) -> bool:
         stat = self.directory.stat(file.path)
         if stat is None or stat == recorded_stat(file):
             return False
@@ -504,12 +514,12 @@ class Mirror:
             del self._paths[file.path]
             self._remove_unchanged(file)
 
-    def _remove_unchanged(self, file: File) -> None:
+    def _remove_unchanged(self, file: FileState) -> None:
         """Remove a file, unless it was edited after its record."""
         if self.directory.stat(file.path) == recorded_stat(file):
             self._discard(self.directory.move_away(file.path), file, b"")
 
-    def _discard(self, displaced: str, file: File | None, data: bytes) -> None:
+    def _discard(self, displaced: str, file: FileState | None, data: bytes) -> None:
         """Delete a replaced file; save an edit first that is stored nowhere else."""
         if not displaced:
             return
@@ -541,7 +551,7 @@ class Mirror:
 
     # --- records -----------------------------------------------------------------------------
 
-    def _set_record(self, file: File, changed: list[File]) -> None:
+    def _set_record(self, file: FileState, changed: list[FileState]) -> None:
         former = self._files.get(file.memory)
         if former is not None and former.path and self._paths.get(former.path) == file.memory:
             del self._paths[former.path]
@@ -550,16 +560,16 @@ class Mirror:
             self._paths[file.path] = file.memory
         changed.append(file)
 
-    def _save_record(self, file: File) -> None:
-        changed: list[File] = []
+    def _save_record(self, file: FileState) -> None:
+        changed: list[FileState] = []
         self._set_record(file, changed)
-        engine_call(self._memory, file_copies.note, self._directory_id, changed)
+        engine_call(self._memory, file_copies.record_files, self._directory_id, changed)
 
     def _delete_record(self, num: int) -> None:
         file = self._files.pop(num)
         if self._paths.get(file.path) == num:
             del self._paths[file.path]
-        engine_call(self._memory, file_copies.note, self._directory_id, [], gone=[num])
+        engine_call(self._memory, file_copies.record_files, self._directory_id, [], gone=[num])
 
 
 _ARCHIVE_ATTRS = ("archived_as", "missing")

@@ -29,7 +29,7 @@ from commonplace.engine.commonplace import Commonplace
 from commonplace.engine.content import credit
 from commonplace.engine.finding.filters import Filters
 from commonplace.engine.finding.ranking import credit_weighted
-from commonplace.engine.finding.substrings import FIELDS, Doubles, Located, TextField, locate
+from commonplace.engine.finding.substrings import FIELDS, Doubles, Matches, TextField, locate
 from commonplace.engine.model import Memory
 from commonplace.errors import CommonplaceError, Conflict, InvalidInput, NotFound
 from commonplace.platform.exclusive import exclusive, exclusively
@@ -111,7 +111,7 @@ def retrieve(call: Call, *, id: str) -> dict[str, Any]:
     call.memory.get(memory.id, count=True)  # read after the first write, in the same transaction
     usage = call.memory.usage(memory.id)
     location = locations.of_memory(memory)
-    score = credit.credit_of(memory, credit.rule(call.memory))
+    score = credit.credit_of(memory, credit.read_rule(call.memory))
     return {
         "id": records.public_id(memory),
         "type": _type(memory),
@@ -131,7 +131,7 @@ def search(call: Call, *, query: str, limit: int, type: str | None = None) -> di
     """Search name, tags and content for the query; rank by relevance and credit."""
     most = max(1, min(MAX_RESULTS, limit))
     found, total = search_memories(call.memory, query, type, most)
-    rule = credit.rule(call.memory)
+    rule = credit.read_rule(call.memory)
     results = []
     for memory, where in found:
         relevance, score = _relevance(where), credit.credit_of(memory, rule)
@@ -158,13 +158,13 @@ def search_memories(
     A match contains the whole query. If there is none or the query is long, a match contains all
     words of the query.
     """
-    asked = checks.optional(query, "query", max_chars=QUERY_CHARS).strip()
+    asked = checks.optional_text(query, "query", max_chars=QUERY_CHARS).strip()
     words = list(dict.fromkeys(word[: checks.NAME_CHARS] for word in asked.split()))[:WORDS]
     if not words:
         return [], 0
-    rate, at = credit.rule(memory).decay_rate, now()
+    rate, at = credit.read_rule(memory).decay_rate, now()
 
-    def combined(located: Located) -> Doubles:
+    def combined(located: Matches) -> Doubles:
         score = credit.decayed_credits(located.credit, located.credited, rate, at)
         return credit_weighted(_relevances(located), score)
 
@@ -180,7 +180,7 @@ def _relevance(where: Sequence[TextField]) -> float:
     return sum(RELEVANCE[location] for location in where) / len(where)
 
 
-def _relevances(located: Located) -> Doubles:
+def _relevances(located: Matches) -> Doubles:
     """Return `_relevance` of many memories, with the same rounding."""
     worth = np.array([RELEVANCE[location] for location in FIELDS])
     each = located.places.T
@@ -274,7 +274,7 @@ def report(call: Call, *, top_n: int) -> dict[str, Any]:
     """Return statistics of the credits of all memories."""
     files = file_sync.space_files(call)
     chosen = strategy.read(files.directory if files else None)
-    rule, at = credit.rule(call.memory), datetime.now(UTC)
+    rule, at = credit.read_rule(call.memory), datetime.now(UTC)
     scored = [(credit.credit_of(one, rule), one) for one in records.live(call.memory)]
     most = max(1, min(MAX_REPORTED, top_n))
     best = sorted(scored, key=lambda each: (-each[0], each[1].num))
@@ -346,7 +346,7 @@ def _last(call: Call, action: str) -> str | None:
 @exclusively
 def outcome(call: Call, *, signal: str, session: str | None = None) -> dict[str, Any]:
     """Rate the newest unrated turn of a session, or of all sessions."""
-    judged = credit.judge_turn(call.memory, signal, session)
+    judged = credit.apply_outcome_to_turn(call.memory, signal, session)
     return {
         "signal": signal,
         "judged": [

@@ -11,7 +11,7 @@ from commonplace.dialects.commonplace import fitting
 from commonplace.dialects.contract import Call, ResultWithText, Schema, Tool, Wire, as_json
 from commonplace.dialects.tool_schemas import FLAG, SHARE, TEXT, array, gives, integer, takes
 from commonplace.engine.content import credit
-from commonplace.engine.content.write_policy import masked_so_far
+from commonplace.engine.content.write_policy import masked_secret_kinds
 from commonplace.engine.model import Link, Memory, Version, iso
 from commonplace.errors import CommonplaceError, InvalidInput, NotFound
 from commonplace.platform.exclusive import exclusively
@@ -61,7 +61,7 @@ def remember(
 
 def _with_masked(answer: dict[str, Any]) -> dict[str, Any]:
     """Add the kinds of masked secrets to the answer."""
-    masked = masked_so_far()
+    masked = masked_secret_kinds()
     return {**answer, "masked": masked} if masked else answer
 
 
@@ -283,7 +283,7 @@ def feedback(call: Call, *, ids: Sequence[str], useful: bool, note: str) -> Any:
     """Raise the credit of memories that helped, or lower the credit of those that did not."""
     found = [call.memory.get(identity, count=False).id for identity in ids]
     signal = "positive_feedback" if useful else "user_correction"
-    judged = credit.judge(call.memory, found, signal, call.request_info.session)
+    judged = credit.apply_outcome(call.memory, found, signal, call.request_info.session)
     credits = {one.memory.id: round(one.after, 4) for one in judged}
     for identity in credits:
         call.memory.events.record("feedback", identity, {"useful": useful, "note": note})

@@ -16,8 +16,8 @@ from commonplace.dialects.mama.presenting import MILLISECONDS, identity
 from commonplace.engine.binding import engine_call
 from commonplace.engine.checks import NAME_CHARS
 from commonplace.engine.finding.filters import Filters
-from commonplace.engine.finding.likeness import alike
-from commonplace.engine.finding.substrings import FIELDS, Doubles, Located, locate
+from commonplace.engine.finding.likeness import similar_pairs
+from commonplace.engine.finding.substrings import FIELDS, Doubles, Matches, locate
 from commonplace.engine.model import Link, Memory
 from commonplace.platform import lookup
 
@@ -105,7 +105,7 @@ def _by_topic_name(memory: Commonplace, topic: str) -> Iterator[Memory]:
             yield from memory.browse(kinds=[topic], limit=NODES)[0]
 
 
-def _by_title(located: Located) -> Doubles:
+def _by_title(located: Matches) -> Doubles:
     return np.where(located.places[:, 0] == FIELDS.index("title"), 1.0, 0.0)
 
 
@@ -138,7 +138,7 @@ def _fitting(edges: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
 def _similar(memory: Commonplace, kept: dict[str, Memory]) -> Iterator[dict[str, Any]]:
     newest = [each.id for each in kept.values() if _is_decision(each)][:CLUSTERED]
     seen = Filters(kinds=[decisions.KIND], states=decisions.STATES)
-    pairs = engine_call(memory, alike, newest, seen, limit=SIMILAR_EACH, least=SIMILAR)
+    pairs = engine_call(memory, similar_pairs, newest, seen, limit=SIMILAR_EACH, least=SIMILAR)
     for one, other, likeness in pairs:
         if one in kept and other in kept:
             yield {

@@ -76,7 +76,7 @@ def import_database(memory: Commonplace, path: Path, *, again: bool = False) -> 
     subject = str(path)[-400:]
     if not again and _is_imported(memory, subject, seen):
         return imported
-    found = foreign.read(path, TABLES)
+    found = foreign.read_tables(path, TABLES)
     imported.decisions = _add(memory, found["decisions"], _decision, imported)
     imported.checkpoints = _add(memory, found["checkpoints"], _checkpoint, imported)
     # no caller must extend a chain before its links are imported

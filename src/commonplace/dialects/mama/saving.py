@@ -108,7 +108,9 @@ def save_checkpoint(
     draft = Draft(
         text=checkpoint.text, kind=checkpoints.KIND, attrs=checkpoint.attrs, trust="inferred"
     )
-    return engine_call(call.memory, chains.number, draft, checkpoints.PREFIX, call.memory.origin)
+    return engine_call(
+        call.memory, chains.remember_numbered, draft, checkpoints.PREFIX, call.memory.origin
+    )
 
 
 @exclusively

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from types import NoneType
 
-from commonplace.engine.content.write_policy import Reserved
+from commonplace.engine.content.write_policy import Reservation
 
-RESERVED = Reserved(
+RESERVED = Reservation(
     owner="the orchestrator dialect",
     reason="its workspaces, agents and workflows are such records",
     records={

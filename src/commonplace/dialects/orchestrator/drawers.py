@@ -106,7 +106,7 @@ def wing_of_agent(name: str) -> str:
 
 def counts(memory: Commonplace) -> list[tuple[tuple[str, str, str], int]]:
     """Return the number of drawers of each (wing, room, hall)."""
-    found = engine_call(memory, memories.tally, ["wing", "room", "hall"], OWN)
+    found = engine_call(memory, memories.count_by_attrs, ["wing", "room", "hall"], OWN)
     return [((wing, room, hall), count) for (wing, room, hall), count in found.items()]
 
 
@@ -254,7 +254,7 @@ def _within_limit(memory: Commonplace) -> Iterator[None]:
 
 
 def _check_count(memory: Commonplace, most: int) -> None:
-    if sum(engine_call(memory, memories.tally, [], OWN).values()) > most:
+    if sum(engine_call(memory, memories.count_by_attrs, [], OWN).values()) > most:
         raise InvalidInput(f"the workspace has {MOST_DRAWERS} drawers, the most it may have")
 
 

@@ -18,9 +18,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from commonplace.dialects.orchestrator import drawers
 from commonplace.dialects.orchestrator.classifier import classify
 from commonplace.engine import checks
-from commonplace.engine.content.facts import key
+from commonplace.engine.content.facts import name_key
 from commonplace.engine.content.memories import Draft
-from commonplace.engine.history.timeline import IMPORT, LABEL
+from commonplace.engine.history.timeline import IMPORT, LABEL_PREFIX
 from commonplace.engine.model import microseconds
 from commonplace.errors import InvalidInput, NotFound
 from commonplace.platform import lookup
@@ -107,7 +107,7 @@ def import_palace(
         filed: Iterator[Found] = iter(())
         triples: Iterator[dict[str, Any]] = iter(())
         if chroma.is_file():
-            copy = stack.enter_context(foreign.opened(chroma, _CHROMA_TABLES))
+            copy = stack.enter_context(foreign.open_copy(chroma, _CHROMA_TABLES))
             segments = _segments(copy, chroma)
             rows = copy.rows("embeddings", ("segment_id",))
             drawers_found = sum(row["segment_id"] in segments for row in rows)
@@ -121,7 +121,7 @@ def import_palace(
                 hint=f"Give the directory that has {CHROMA}, or one that 'mempalace export' wrote.",
             )
         if graph.is_file():
-            copy = stack.enter_context(foreign.opened(graph, _GRAPH_TABLES))
+            copy = stack.enter_context(foreign.open_copy(graph, _GRAPH_TABLES))
             triples_found = sum(1 for _ in copy.rows("triples", ("id",)))
             triples = graph_triples(copy)
         run = _Import(memory, progress, drawers_found + triples_found, origin)
@@ -198,7 +198,7 @@ def found_drawers(source: Path) -> Iterator[Found]:
     if not chroma.is_file():
         yield from exported_drawers(source)
         return
-    with foreign.opened(chroma, _CHROMA_TABLES) as copy:
+    with foreign.open_copy(chroma, _CHROMA_TABLES) as copy:
         yield from chroma_drawers(copy, _segments(copy, chroma))
 
 
@@ -212,7 +212,7 @@ class _Import:
         self._progress = progress
         self._total = total
         self._done = 0
-        self._origin = origin or replace(memory.origin, label=LABEL + new_id())
+        self._origin = origin or replace(memory.origin, label=LABEL_PREFIX + new_id())
 
     def _unit(self) -> contextlib.AbstractContextManager[None]:
         return self._memory.unit(IMPORT, self._origin)
@@ -323,7 +323,7 @@ def _store_triple(memory: Commonplace, triple: Mapping[str, Any], counts: Counts
         counts.left_out.append(f"{triple['id']}: the end is before the start")
         return
     subject, predicate, object_ = names
-    known = memory.facts.query(subject, role="subject", predicate=predicate, limit=checks.LIMIT)
+    known = memory.facts.query(subject, role="subject", predicate=predicate, limit=checks.MAX_LIMIT)
     if any(_is_same(fact, triple, object_, start, end) for fact in known):
         counts.unchanged += 1
         return
@@ -349,5 +349,5 @@ def _is_same(
     """Return whether a fact equals the triple, by its id or by its words and dates."""
     if fact.attrs.get("mempalace") == triple["id"]:
         return True
-    same = key(fact.object) == key(object_) and fact.valid_to == end
+    same = name_key(fact.object) == name_key(object_) and fact.valid_to == end
     return same and (end is None or fact.valid_from == start)

@@ -9,7 +9,7 @@ from commonplace.dialects.contract import Call
 from commonplace.dialects.orchestrator.answering import Answer, tool
 from commonplace.engine import checks
 from commonplace.engine.commonplace import Commonplace
-from commonplace.engine.content.facts import NoRoom, Role, Room, key
+from commonplace.engine.content.facts import NoRoom, Role, Room, name_key
 from commonplace.engine.model import Fact
 from commonplace.errors import InvalidInput, NotFound
 from commonplace.platform import lookup
@@ -63,12 +63,12 @@ def about(
     role = _ROLES.get(direction)
     if role is None:
         raise InvalidInput("direction must be outgoing, incoming or both")
-    checks.when(as_of or None, "as_of")
+    checks.time(as_of or None, "as_of")
     facts = memory.facts.query(entity, role=role, true_at=as_of or None, limit=MOST_FACTS)
-    name = key(entity)
+    name = name_key(entity)
 
     def is_subject(fact: Fact) -> bool:
-        return fact.subject == entity or key(fact.subject) == name
+        return fact.subject == entity or name_key(fact.subject) == name
 
     return [
         to_dict(fact, "outgoing" if role != "object" and is_subject(fact) else "incoming")
@@ -124,11 +124,11 @@ def _default_end(memory: Commonplace, subject: str, predicate: str, object: str)
     at = datetime.now(UTC)
     day = at.replace(hour=0, minute=0, second=0, microsecond=0)
     facts = memory.facts.query(
-        subject, role="subject", predicate=predicate, true_at=at, limit=checks.LIMIT
+        subject, role="subject", predicate=predicate, true_at=at, limit=checks.MAX_LIMIT
     )
     began = [
         fact.valid_from for fact in facts
-        if fact.valid_to is None and fact.valid_from and key(fact.object) == key(object)
+        if fact.valid_to is None and fact.valid_from and name_key(fact.object) == name_key(object)
     ]  # fmt: skip
     return at if any(each > day for each in began) else day
 

@@ -22,7 +22,7 @@ from commonplace.dialects.orchestrator.messaging import MOST_PAGE, PAGE, capped
 from commonplace.dialects.orchestrator.workspaces import records
 from commonplace.engine.binding import engine_call
 from commonplace.engine.commonplace import Commonplace
-from commonplace.engine.content.memories import tally
+from commonplace.engine.content.memories import count_by_attrs
 from commonplace.engine.model import Origin
 from commonplace.errors import CommonplaceError, Conflict, InvalidInput
 from commonplace.platform import durable
@@ -480,7 +480,7 @@ class Executions:
                 return
             memory = self._memory(space)
             try:
-                counted = engine_call(memory, tally, ["status"], [EXECUTION], [STATE])
+                counted = engine_call(memory, count_by_attrs, ["status"], [EXECUTION], [STATE])
                 if all(status in OVER for (status,) in counted):
                     continue  # all executions have ended, so the space's index need not be loaded
                 for execution in records.listing(memory, EXECUTION):

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from commonplace.engine.content.write_policy import Reserved
+from commonplace.engine.content.write_policy import Reservation
 
-RESERVED = Reserved(
+RESERVED = Reservation(
     owner="the Penfield dialect",
     reason="a persona is made of such memories",
     kinds=("identity_core", "personality_trait"),

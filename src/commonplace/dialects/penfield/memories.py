@@ -100,7 +100,9 @@ def to_dict(call: Call, memory: Memory, links: Sequence[Link] = ()) -> dict[str,
 
 def memories_to_dicts(call: Call, memories: Sequence[Memory]) -> list[dict[str, Any]]:
     """Return the fields of memories for lists, without relationships, with truncated texts."""
-    embedding_errors = engine_call(call.memory, upkeep.waiting, [memory.id for memory in memories])
+    embedding_errors = engine_call(
+        call.memory, upkeep.waiting_for_vectors, [memory.id for memory in memories]
+    )
     found = []
     for memory in memories:
         usage = call.memory.usage(memory.id)
@@ -449,7 +451,7 @@ def moments(
     since: str | None, until: str | None, first: str = "start_date", last: str = "end_date"
 ) -> tuple[str | None, str | None]:
     """Return two dates; raise Invalid if the first is after the second."""
-    start, end = checks.when(since or None, first), checks.when(until or None, last)
+    start, end = checks.time(since or None, first), checks.time(until or None, last)
     if start is not None and end is not None and start > end:
         raise Invalid(f"{first} must not be after {last}.", field=first)
     return since or None, until or None

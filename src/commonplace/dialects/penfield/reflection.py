@@ -266,9 +266,11 @@ def insights(call: Call) -> dict[str, Any]:
         name: number(created_since=now - timedelta(hours=hours), without_kinds=PROTECTED)
         for name, hours in spans.items()
     }
-    from commonplace.engine.finding.listing import census
+    from commonplace.engine.finding.listing import memory_columns
 
-    importance = engine_call(call.memory, census, Filters(without_kinds=PROTECTED)).importance
+    importance = engine_call(
+        call.memory, memory_columns, Filters(without_kinds=PROTECTED)
+    ).importance
     total = len(importance)
     found = [("Memory Creation Rate", created["week"],
               f"{created['week']} memories in the last week")]  # fmt: skip

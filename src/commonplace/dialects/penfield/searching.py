@@ -401,7 +401,7 @@ def _sources(call: Call, requested: Sequence[str]) -> tuple[str | None, Sequence
     wanted = {UPLOADED if name == "document" else name for name in requested}
     others = wanted - {"memory", *SOURCE_TYPES}
     if others:
-        tally = engine_call(call.memory, memories.tally, ["source_type"], TYPES)
+        tally = engine_call(call.memory, memories.count_by_attrs, ["source_type"], TYPES)
         stored = {name for (name,) in tally}
         if unknown := sorted(others - stored):
             raise UnknownValue(

@@ -12,7 +12,7 @@ from commonplace.engine.content.write_policy import (
     mask_row,
     mask_text,
 )
-from commonplace.engine.history.timeline import reading, rows_at
+from commonplace.engine.history.timeline import read_as_of, rows_at
 from commonplace.engine.library import OpenSpace
 from commonplace.engine.model import Artifact, ArtifactVersion, Origin, Review, When
 from commonplace.errors import Conflict, InvalidInput, NotFound
@@ -44,7 +44,7 @@ def _need_artifact(connection: Rows, space: str, name: str, seq: int | None = No
 
 def _as_bytes(content: object) -> bytes:
     if isinstance(content, str):
-        content = checks.optional(content, "content", max_chars=CONTENT_BYTES).encode()
+        content = checks.optional_text(content, "content", max_chars=CONTENT_BYTES).encode()
     if not isinstance(content, bytes):
         raise InvalidInput("content must be text or bytes.", field="content")
     if len(content) > CONTENT_BYTES:
@@ -131,9 +131,11 @@ def update(
 ) -> Artifact:
     """Store a new version; with `expected_version`, only if that is the newest version."""
     origin = checks.origin(origin)
-    expected = checks.optional_whole(expected_version, "expected_version")
+    expected = checks.optional_integer(expected_version, "expected_version")
     data = mask_content(space, _as_bytes(content))
-    summary = mask_text(space, checks.optional(summary, "summary", max_chars=checks.REASON_CHARS))
+    summary = mask_text(
+        space, checks.optional_text(summary, "summary", max_chars=checks.REASON_CHARS)
+    )
     with space.write("update artifact", origin) as unit:
         row = _need_artifact(unit.connection, space.name, name)
         check_artifact(row["path"])
@@ -153,7 +155,7 @@ def update(
 
 def get(space: OpenSpace, name: str, *, as_of: When | None = None) -> Artifact:
     """Return an artifact without its content, by id or path, now or as of a time."""
-    with reading(space, as_of) as (connection, seq):
+    with read_as_of(space, as_of) as (connection, seq):
         return Artifact.of(_need_artifact(connection, space.name, name, seq))
 
 
@@ -161,9 +163,9 @@ def read(
     space: OpenSpace, name: str, *, version: int | None = None, as_of: When | None = None
 ) -> tuple[Artifact, ArtifactVersion]:
     """Return an artifact with the content of one version, the newest by default."""
-    with reading(space, as_of) as (connection, seq):
+    with read_as_of(space, as_of) as (connection, seq):
         row = _need_artifact(connection, space.name, name, seq)
-        wanted = row["version"] if version is None else checks.whole(version, "version")
+        wanted = row["version"] if version is None else checks.integer(version, "version")
         for content in rows_at(
             connection, space.name, CONTENTS, seq, artifact=row["id"], version=wanted
         ):
@@ -173,7 +175,7 @@ def read(
 
 def versions(space: OpenSpace, name: str, *, as_of: When | None = None) -> list[ArtifactVersion]:
     """Return every version, oldest first."""
-    with reading(space, as_of) as (connection, seq):
+    with read_as_of(space, as_of) as (connection, seq):
         row = _need_artifact(connection, space.name, name, seq)
         rows = rows_at(connection, space.name, CONTENTS, seq, artifact=row["id"])
         return [
@@ -189,7 +191,7 @@ def listing(
     """
     if prefix is not None:
         checks.text(prefix, "prefix", max_chars=PATH_CHARS)
-    with reading(space, as_of) as (connection, seq):
+    with read_as_of(space, as_of) as (connection, seq):
         rows = rows_at(connection, space.name, ARTIFACTS, seq, state="active")
     if prefix is not None:
         rows = [row for row in rows if (row["path"] or "").startswith(prefix)]
@@ -228,7 +230,7 @@ def review(
     mask_row(space, values)
     with space.write("review artifact", origin) as unit:
         row = _need_artifact(unit.connection, space.name, name)
-        wanted = row["version"] if version is None else checks.whole(version, "version")
+        wanted = row["version"] if version is None else checks.integer(version, "version")
         if not CONTENTS.first(unit.connection, space.name, artifact=row["id"], version=wanted):
             raise NotFound(f"version {wanted} not found", field="version")
         made = REVIEWS.insert(
@@ -251,8 +253,8 @@ def reviews(
 ) -> list[Review]:
     """Return the reviews of one version, or of all, oldest first."""
     if version is not None:
-        checks.whole(version, "version")
-    with reading(space, as_of) as (connection, seq):
+        checks.integer(version, "version")
+    with read_as_of(space, as_of) as (connection, seq):
         row = _need_artifact(connection, space.name, name, seq)
         rows = rows_at(connection, space.name, REVIEWS, seq, artifact=row["id"])
         return [Review.of(each) for each in rows if version in (None, each["version"])]

@@ -6,13 +6,13 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
 from commonplace.engine import checks
-from commonplace.engine.binding import named
+from commonplace.engine.binding import keyword_fields
 from commonplace.engine.content.memories import need_row
 from commonplace.engine.content.write_policy import mask_row
 from commonplace.engine.history.timeline import (
-    need,
     need_memory,
-    reading,
+    need_row_by_id,
+    read_as_of,
     rows_at,
 )
 from commonplace.engine.library import OpenSpace
@@ -20,7 +20,7 @@ from commonplace.engine.model import LIVE_STATES, Cluster, Memory, Origin, When
 from commonplace.errors import Conflict, InvalidInput
 from commonplace.storage import members as stored_members
 from commonplace.storage.database import new_id
-from commonplace.storage.derived import unpack_many
+from commonplace.storage.derived import unpack_matrix
 from commonplace.storage.fields import STATES
 from commonplace.storage.ports import Rows
 from commonplace.storage.tables import CLUSTERS, MEMBERS, MEMORIES, Row
@@ -32,7 +32,9 @@ if TYPE_CHECKING:
 
 
 def _need_cluster(connection: Rows, space: str, identity: str, seq: int | None = None) -> Row:
-    return need(connection, space, CLUSTERS, identity, seq, name="cluster", field="cluster")
+    return need_row_by_id(
+        connection, space, CLUSTERS, identity, seq, name="cluster", field="cluster"
+    )
 
 
 CHANGEABLE = ("name", "digest", "parent", "attrs")
@@ -77,7 +79,7 @@ def create(
         return Cluster.of(row)
 
 
-@named(ClusterChanges)
+@keyword_fields(ClusterChanges)
 def revise(
     space: OpenSpace,
     identity: str,
@@ -178,26 +180,26 @@ def _member_vectors(space: OpenSpace, connection: Rows, identity: str) -> NDArra
     blobs = stored_members.vectors(connection, space.name, identity, model)
     if not blobs:
         return np.empty((0, 0), np.float32)
-    matrix, scales = unpack_many(b"".join(blobs), space.embedder.dimensions)
+    matrix, scales = unpack_matrix(b"".join(blobs), space.embedder.dimensions)
     return matrix.astype(np.float32) * scales[:, None]
 
 
 def get(space: OpenSpace, identity: str, *, as_of: When | None = None) -> Cluster:
     """Return one cluster; with `as_of`, as it was at that time."""
-    with reading(space, as_of) as (connection, seq):
+    with read_as_of(space, as_of) as (connection, seq):
         return Cluster.of(_need_cluster(connection, space.name, identity, seq))
 
 
 def listing(space: OpenSpace, *, as_of: When | None = None) -> list[Cluster]:
     """Return all clusters, oldest first."""
-    with reading(space, as_of) as (connection, seq):
+    with read_as_of(space, as_of) as (connection, seq):
         return [Cluster.of(row) for row in rows_at(connection, space.name, CLUSTERS, seq)]
 
 
 def sizes(space: OpenSpace, *, as_of: When | None = None) -> dict[str, dict[str, int]]:
     """Count the memories of each state in each cluster; empty clusters are left out."""
     found: dict[str, dict[str, int]] = {}
-    with reading(space, as_of) as (connection, seq):
+    with read_as_of(space, as_of) as (connection, seq):
         if seq is None:
             for cluster, state, count in stored_members.counts(connection, space.name):
                 found.setdefault(cluster, {})[state] = count
@@ -215,7 +217,7 @@ def sizes(space: OpenSpace, *, as_of: When | None = None) -> dict[str, dict[str,
 def homes(space: OpenSpace, *identities: str, as_of: When | None = None) -> dict[str, list[str]]:
     """Return the ids of the clusters of each memory, by the memory's id."""
     found: dict[str, list[str]] = {memory: [] for memory in checks.texts(identities, "identities")}
-    with reading(space, as_of) as (connection, seq):
+    with read_as_of(space, as_of) as (connection, seq):
         if seq is None:
             rows = MEMBERS.among(connection, space.name, "memory", list(found))
             rows.sort(key=lambda row: int(row["num"]))
@@ -266,12 +268,12 @@ def members(
 
     With `most`, return at most that many: dying memories first, then the most important.
     """
-    states = {checks.one_of(each, "states", STATES) for each in checks.listed(states, "states")}
+    states = {checks.one_of(each, "states", STATES) for each in checks.iterable(states, "states")}
     if most is not None:
         checks.limit(most, "most")
         if as_of is not None:
             raise InvalidInput("'most' cannot be combined with 'as_of'.", field="most")
-    with reading(space, as_of) as (connection, seq):
+    with read_as_of(space, as_of) as (connection, seq):
         _need_cluster(connection, space.name, identity, seq)
         if seq is None:
             # Memories in other states are not read: in an old cluster, most memories are dead.
@@ -296,7 +298,7 @@ def _verified_members(
 
 def of_memory(space: OpenSpace, memory: str, *, as_of: When | None = None) -> list[Cluster]:
     """Return the clusters a memory is in, or was in at a time."""
-    with reading(space, as_of) as (connection, seq):
+    with read_as_of(space, as_of) as (connection, seq):
         one = need_memory(connection, space.name, memory, seq)["id"]
         return [
             Cluster.of(_need_cluster(connection, space.name, row["cluster"], seq))

@@ -11,11 +11,11 @@ from typing import Any
 from commonplace.engine import checks
 from commonplace.engine.content import memories
 from commonplace.engine.content.projects import Project, checked_project
-from commonplace.engine.finding.listing import NEEDLE_CHARS, candidates
+from commonplace.engine.finding.listing import NEEDLE_CHARS, numbers_possibly_containing
 from commonplace.engine.history.timeline import (
     memories_at,
     need_memory,
-    reading,
+    read_as_of,
     rows_at,
 )
 from commonplace.engine.library import OpenSpace
@@ -61,7 +61,7 @@ def add(
         if not isinstance(line, Line):
             raise InvalidInput("Each message must be a Line.", hint="Use Line.", field="lines")
         checks.text(line.speaker, "speaker", max_chars=checks.NAME_CHARS)
-        checks.optional(line.session, "session")
+        checks.optional_text(line.session, "session")
         draft = memories.Draft(
             text=line.text,
             kind=KIND,
@@ -79,7 +79,7 @@ def add(
     with space.write("add messages", origin) as unit:
         position = messages.newest_position(unit.connection, space.name, conversation)
         added = []
-        for line, row in zip(lines, memories.put(space, unit, prepared), strict=True):
+        for line, row in zip(lines, memories.insert_prepared(space, unit, prepared), strict=True):
             position += 1
             message = {
                 "memory": row["num"],
@@ -88,11 +88,11 @@ def add(
                 "position": position,
                 "speaker": line.speaker,
             }
-            added.append(_message(row, MESSAGES.insert(unit, message)))
+            added.append(_message_of_rows(row, MESSAGES.insert(unit, message)))
         return added
 
 
-def _message(memory: Row, message: Row) -> Message:
+def _message_of_rows(memory: Row, message: Row) -> Message:
     return Message(
         Memory.of(memory),
         message["conversation"],
@@ -104,23 +104,23 @@ def _message(memory: Row, message: Row) -> Message:
 
 def of_memory(space: OpenSpace, identity: str, *, as_of: When | None = None) -> Message:
     """Return the message that a memory stores; with `as_of`, as it was at that time."""
-    with reading(space, as_of) as (connection, seq):
+    with read_as_of(space, as_of) as (connection, seq):
         row = need_memory(connection, space.name, identity, seq)
         for message in rows_at(connection, space.name, MESSAGES, seq, memory=row["num"]):
-            return _message(row, message)
+            return _message_of_rows(row, message)
         raise NotFound("This memory is not a message of a conversation.", field="id")
 
 
-def _with_memories(
+def _messages_of_rows(
     connection: Rows, space: str, rows: Sequence[Row], seq: int | None = None
 ) -> list[Message]:
     found = memories_at(connection, space, [row["memory"] for row in rows], seq)
-    return [_message(found[row["memory"]], row) for row in rows if row["memory"] in found]
+    return [_message_of_rows(found[row["memory"]], row) for row in rows if row["memory"] in found]
 
 
-def _live_at(connection: Rows, space: str, seq: int, **having: object) -> list[Message]:
+def _live_messages_at(connection: Rows, space: str, seq: int, **having: object) -> list[Message]:
     """Return the messages that were live after an operation, in their order."""
-    found = _with_memories(
+    found = _messages_of_rows(
         connection, space, rows_at(connection, space, MESSAGES, seq, **having), seq
     )
     live = [line for line in found if line.memory.state in LIVE_STATES]
@@ -141,33 +141,33 @@ def history(
     With `before`, return only messages before that position.
     """
     checks.limit(limit)
-    wanted: dict[str, object] = {"conversation": checks.optional(conversation, "conversation")}
+    wanted: dict[str, object] = {"conversation": checks.optional_text(conversation, "conversation")}
     if session is not None:
-        wanted["session"] = checks.optional(session, "session")
+        wanted["session"] = checks.optional_text(session, "session")
     if before is not None:
-        checks.whole(before, "before")
-    with reading(space, as_of) as (connection, seq):
+        checks.integer(before, "before")
+    with read_as_of(space, as_of) as (connection, seq):
         if seq is not None:
-            lines = _live_at(connection, space.name, seq, **wanted)
+            lines = _live_messages_at(connection, space.name, seq, **wanted)
             return [line for line in lines if before is None or line.position < before][-limit:]
         rows = messages.newest(connection, space.name, wanted, before, limit)
-        return _with_memories(connection, space.name, rows[::-1])
+        return _messages_of_rows(connection, space.name, rows[::-1])
 
 
 def window(
     space: OpenSpace, identity: str, *, before: int = 2, after: int = 2, as_of: When | None = None
 ) -> list[Message]:
     """Return a message with up to `before` messages before it and `after` messages after it."""
-    checks.whole(before, "before")
-    checks.whole(after, "after")
+    checks.integer(before, "before")
+    checks.integer(after, "after")
     here = of_memory(space, identity, as_of=as_of)
     first, last = here.position - before, here.position + after
-    with reading(space, as_of) as (connection, seq):
+    with read_as_of(space, as_of) as (connection, seq):
         if seq is not None:
-            lines = _live_at(connection, space.name, seq, conversation=here.conversation)
+            lines = _live_messages_at(connection, space.name, seq, conversation=here.conversation)
             return [line for line in lines if first <= line.position <= last]
         rows = messages.between(connection, space.name, here.conversation, first, last)
-        return _with_memories(connection, space.name, rows)
+        return _messages_of_rows(connection, space.name, rows)
 
 
 def find(
@@ -180,18 +180,18 @@ def find(
 ) -> list[Message]:
     """Return the messages of a conversation that contain this text, ignoring case, newest first."""
     checks.limit(limit)
-    checks.optional(conversation, "conversation")
+    checks.optional_text(conversation, "conversation")
     folded = fold(checks.text(needle, "needle", max_chars=NEEDLE_CHARS))
     found: list[Message] = []
-    with reading(space, as_of) as (connection, seq):
+    with read_as_of(space, as_of) as (connection, seq):
         if seq is not None:
-            lines = _live_at(connection, space.name, seq, conversation=conversation)
+            lines = _live_messages_at(connection, space.name, seq, conversation=conversation)
             return [line for line in lines[::-1] if folded in fold(line.memory.text)][:limit]
-        wanted = set(candidates(connection, space.name, folded))
+        wanted = set(numbers_possibly_containing(connection, space.name, folded))
         places = messages.live_memories(connection, space.name, conversation)
         for num in [num for num in places if num in wanted]:
             for message in MESSAGES.where(connection, space.name, memory=num):
-                line = _with_memories(connection, space.name, [message])
+                line = _messages_of_rows(connection, space.name, [message])
                 if line and folded in fold(line[0].memory.text):
                     found += line
             if len(found) >= limit:
@@ -201,9 +201,9 @@ def find(
 
 def names(space: OpenSpace, *, as_of: When | None = None) -> list[tuple[str, int]]:
     """Return pairs of a conversation's name and its number of messages, by name."""
-    with reading(space, as_of) as (connection, seq):
+    with read_as_of(space, as_of) as (connection, seq):
         if seq is not None:
-            lines = _live_at(connection, space.name, seq)
+            lines = _live_messages_at(connection, space.name, seq)
             return sorted(Counter(line.conversation for line in lines).items())
         found = messages.conversations(connection, space.name)
         for name, _ in found:  # The names come from an index, whose rows have no hashes.

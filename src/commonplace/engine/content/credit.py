@@ -28,12 +28,12 @@ SIGNALS: Mapping[str, float] = {
     "user_correction": -0.4,
     "session_abandoned": -0.2,
 }
-AVERAGED = ("entity", "episode")
+AVERAGED_KINDS = ("entity", "episode")
 """Kinds whose credit is a moving average of rewards, and decays; others move towards 1 or 0."""
 # The share of the distance to 1 or to 0 by which an outcome moves the credit of other kinds.
 GAIN, LOSS = 0.1, 0.2
 TURN, OUTCOME, CHANGE, RULE = "turn", "outcome", "credit", "credit-rule"
-TURNS = 1_000  # How many of the newest turns are searched for a turn without an outcome.
+SEARCHED_TURNS = 1_000  # How many of the newest turns are searched for a turn without an outcome.
 DAY = 86_400_000_000
 LATEST = 2**62
 
@@ -48,7 +48,7 @@ class Rule:
 
 
 @dataclass(frozen=True, slots=True)
-class Judged:
+class CreditChange:
     """A credit before and after an outcome."""
 
     memory: Memory
@@ -56,7 +56,7 @@ class Judged:
     after: float
 
 
-def rule(memory: Commonplace) -> Rule:
+def read_rule(memory: Commonplace) -> Rule:
     """Return the credit rule of this space."""
     found = memory.events.all(kind=RULE, newest=True, limit=1)
     return Rule(**found[0].payload) if found and found[0].payload else Rule()
@@ -64,7 +64,7 @@ def rule(memory: Commonplace) -> Rule:
 
 def set_rule(memory: Commonplace, new: Rule) -> None:
     """Set the credit rule of this space."""
-    if rule(memory) != new:
+    if read_rule(memory) != new:
         memory.events.record(RULE, "", asdict(new))
 
 
@@ -111,25 +111,27 @@ def record_turn(memory: Commonplace, session: str, ids: Iterable[str]) -> None:
         memory.events.record(TURN, session, {"ids": returned})
 
 
-def judge_turn(memory: Commonplace, signal: str, session: str | None = None) -> list[Judged]:
+def apply_outcome_to_turn(
+    memory: Commonplace, signal: str, session: str | None = None
+) -> list[CreditChange]:
     """Report the outcome of the newest turn without an outcome, of one session or of all.
 
     If there is no such turn, do nothing.
     """
     _reward_of(signal)
-    ended = memory.events.all(kind=OUTCOME, subject=session, newest=True, limit=TURNS)
-    turns = memory.events.all(kind=TURN, subject=session, newest=True, limit=TURNS)
-    closed = _judged_turns(turns, ended)
+    ended = memory.events.all(kind=OUTCOME, subject=session, newest=True, limit=SEARCHED_TURNS)
+    turns = memory.events.all(kind=TURN, subject=session, newest=True, limit=SEARCHED_TURNS)
+    closed = _turns_with_outcome(turns, ended)
     for turn in turns:
         if turn.num in closed or turn.payload is None:
             continue
         outcome = {"turn": turn.num, "turn_at": iso(turn.at), "signal": signal}
         memory.events.record(OUTCOME, turn.subject, outcome)
-        return judge(memory, turn.payload["ids"], signal, turn.subject)
+        return apply_outcome(memory, turn.payload["ids"], signal, turn.subject)
     return []
 
 
-def _judged_turns(turns: Sequence[Event], outcomes: Iterable[Event]) -> set[int]:
+def _turns_with_outcome(turns: Sequence[Event], outcomes: Iterable[Event]) -> set[int]:
     """Return the numbers of the turns that have an outcome.
 
     An import gives events other numbers. The time of the turn then tells which one it was.
@@ -146,11 +148,13 @@ def _judged_turns(turns: Sequence[Event], outcomes: Iterable[Event]) -> set[int]
     return closed
 
 
-def judge(memory: Commonplace, ids: Sequence[str], signal: str, session: str = "") -> list[Judged]:
+def apply_outcome(
+    memory: Commonplace, ids: Sequence[str], signal: str, session: str = ""
+) -> list[CreditChange]:
     """Apply an outcome to memories: change each credit, count a read, and record an event."""
     from commonplace.engine.finding.ranking import credit_after
 
-    reward, by, at = _reward_of(signal), rule(memory), now()
+    reward, by, at = _reward_of(signal), read_rule(memory), now()
     shared = list(dict.fromkeys(ids))
     judged = []
     for identity in shared:
@@ -158,7 +162,7 @@ def judge(memory: Commonplace, ids: Sequence[str], signal: str, session: str = "
         if one is None:
             continue  # The memory was archived after the turn.
         before = credit_of(one, by)
-        if one.kind in AVERAGED:
+        if one.kind in AVERAGED_KINDS:
             after = credit_after(before, reward, len(shared), alpha=by.alpha, additive=by.additive)
             one = memory.revise(one.id, credit=after, attrs={**one.attrs, "credited": at})
         else:
@@ -169,7 +173,7 @@ def judge(memory: Commonplace, ids: Sequence[str], signal: str, session: str = "
         }  # fmt: skip
         memory.events.record(CHANGE, one.id, payload)
         memory.get(one.id, count=True)
-        judged.append(Judged(one, before, after))
+        judged.append(CreditChange(one, before, after))
     return judged
 
 

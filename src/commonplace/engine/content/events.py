@@ -8,16 +8,16 @@ from typing import Any
 
 from commonplace.engine import checks
 from commonplace.engine.content.write_policy import mask_row
-from commonplace.engine.history.timeline import reading
+from commonplace.engine.history.timeline import read_as_of
 from commonplace.engine.library import OpenSpace
 from commonplace.engine.model import Event, Origin, When, moment
 from commonplace.storage import events as stored
-from commonplace.storage.events import EventRow, Wanted
+from commonplace.storage.events import EventConditions, EventRow
 from commonplace.storage.tables import digest
 from commonplace.storage.writing import Unit
 
 
-def put(unit: Unit, kind: str, subject: str, payload: str) -> int:
+def append_checked(unit: Unit, kind: str, subject: str, payload: str) -> int:
     """Append an event with checked values, in an open unit."""
     num, hashed = unit.next_num(), digest(payload)
     stored.insert(
@@ -36,12 +36,12 @@ def record(
 ) -> None:
     """Append an event."""
     checks.kind(kind)
-    checks.optional(subject, "subject")
+    checks.optional_text(subject, "subject")
     values = {"attrs": checks.attrs(payload, "payload")}
     mask_row(space, values)
     dumped = values["attrs"]
     with space.write("record event", origin) as unit:
-        put(unit, kind, subject, dumped)
+        append_checked(unit, kind, subject, dumped)
 
 
 def listing(
@@ -63,9 +63,9 @@ def listing(
     checks.limit(limit)
     checks.flag(newest, "newest")
     wanted = _checked_conditions(kind, subject)._replace(
-        after=checks.whole(after, "after"), before=checks.optional_whole(before, "before")
+        after=checks.integer(after, "after"), before=checks.optional_integer(before, "before")
     )
-    with reading(space, as_of) as (connection, seq):
+    with read_as_of(space, as_of) as (connection, seq):
         wanted = wanted._replace(upto=seq)
         rows = stored.find(connection, space.name, wanted, limit=limit, newest=newest)
         return [_event_of(row) for row in rows]
@@ -80,15 +80,15 @@ def count(
 ) -> int:
     """Count events; with `as_of`, only those recorded by that time."""
     wanted = _checked_conditions(kind, subject)
-    with reading(space, as_of) as (connection, seq):
+    with read_as_of(space, as_of) as (connection, seq):
         wanted = wanted._replace(upto=seq)
         return stored.count(connection, space.name, wanted)
 
 
-def _checked_conditions(kind: str | None, subject: str | None) -> Wanted:
-    return Wanted(
+def _checked_conditions(kind: str | None, subject: str | None) -> EventConditions:
+    return EventConditions(
         None if kind is None else checks.kind(kind),
-        None if subject is None else checks.optional(subject, "subject"),
+        None if subject is None else checks.optional_text(subject, "subject"),
     )
 
 

@@ -13,7 +13,7 @@ from typing import Any, Literal
 from commonplace.engine import checks
 from commonplace.engine.content.memories import need_row
 from commonplace.engine.content.write_policy import mask_row
-from commonplace.engine.history.timeline import need, reading, rows_at
+from commonplace.engine.history.timeline import need_row_by_id, read_as_of, rows_at
 from commonplace.engine.library import OpenSpace
 from commonplace.engine.model import Fact, Origin, When
 from commonplace.errors import InvalidInput
@@ -27,7 +27,7 @@ from commonplace.text.analysis import fold
 
 Role = Literal["subject", "object", "any"]
 ROLES = ("subject", "object", "any")
-_NUM = itemgetter("num")
+_BY_NUM = itemgetter("num")
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,8 +38,8 @@ class Room:
     entities: int
 
     def __post_init__(self) -> None:
-        checks.limit(self.facts, "facts", checks.MOST)
-        checks.limit(self.entities, "entities", checks.MOST)
+        checks.limit(self.facts, "facts", checks.MAX_NUMBER)
+        checks.limit(self.entities, "entities", checks.MAX_NUMBER)
 
 
 class NoRoom(InvalidInput):
@@ -53,7 +53,7 @@ class NoRoom(InvalidInput):
         self.counted = counted
 
 
-def key(name: str) -> str:
+def name_key(name: str) -> str:
     """Normalise a name: ignore differences in case, width and spacing."""
     return " ".join(fold(name).split())
 
@@ -84,7 +84,7 @@ def add(
     mask_row(space, values)
     start, end = values["valid_from"], values["valid_to"]
     check_period(start, end)
-    keys = {f"{part}_key": key(values[part]) for part in ("subject", "predicate", "object")}
+    keys = {f"{part}_key": name_key(values[part]) for part in ("subject", "predicate", "object")}
     if not isinstance(room, Room | None):
         raise InvalidInput("room must be a Room, with limits on facts and entities.", field="room")
     if room is not None and space.store.open_unit is None:
@@ -95,7 +95,7 @@ def add(
         if memory is not None:
             source = need_row(unit.connection, space.name, memory)["id"]
         if end is None:
-            for same in stored.open_ones(unit.connection, space.name, *keys.values()):
+            for same in stored.open_facts(unit.connection, space.name, *keys.values()):
                 return Fact.of(same)
         if room is not None:
             _check_room(space, unit.connection, room, keys["subject_key"], keys["object_key"])
@@ -115,7 +115,7 @@ def add(
 
 def _check_room(space: OpenSpace, connection: Rows, room: Room, subject: str, object: str) -> None:
     """Raise NoRoom if a new fact exceeds the limits; the open unit keeps out other writers."""
-    counted, entities, wanted = space.cache(FactCount).with_another(
+    counted, entities, wanted = space.cache(FactCount).counts_including(
         connection, space.name, subject, object
     )
     if counted >= room.facts:
@@ -144,11 +144,11 @@ def close(
     origin: Origin | None = None,
 ) -> list[Fact]:
     """End the open facts that match, now or at a date, and return them."""
-    at = checks.when(datetime.now(UTC) if ended is None else ended, "ended")
-    keys = [key(checks.text(name, "fact", max_chars=checks.NAME_CHARS))
+    at = checks.time(datetime.now(UTC) if ended is None else ended, "ended")
+    keys = [name_key(checks.text(name, "fact", max_chars=checks.NAME_CHARS))
             for name in (subject, predicate, object)]  # fmt: skip
     with space.write("close fact", origin) as unit:
-        rows = stored.open_ones(unit.connection, space.name, *keys)[::-1]
+        rows = stored.open_facts(unit.connection, space.name, *keys)[::-1]
         for row in rows:
             check_period(row["valid_from"], at)
         return [Fact.of(FACTS.replace(unit, row, {"valid_to": at})) for row in rows]
@@ -157,7 +157,9 @@ def close(
 def retract(space: OpenSpace, identity: str, *, origin: Origin | None = None) -> None:
     """Take back a fact that was never true; `known_at` still shows it."""
     with space.write("retract fact", origin) as unit:
-        FACTS.remove(unit, need(unit.connection, space.name, FACTS, identity, name="fact"))
+        FACTS.remove(
+            unit, need_row_by_id(unit.connection, space.name, FACTS, identity, name="fact")
+        )
 
 
 def query(
@@ -176,15 +178,15 @@ def query(
     fact that was true for part of a day was true on that day.
     """
     checks.limit(limit)
-    first, last = checks.when(true_at, "true_at"), checks.until(true_at, "true_at")
+    first, last = checks.time(true_at, "true_at"), checks.end_time(true_at, "true_at")
     on = None if first is None or last is None else (first, last)
     checks.one_of(role, "role", ROLES)
-    name = None if entity is None else key(checks.text(entity, "entity"))
-    verb = None if predicate is None else key(checks.text(predicate, "predicate"))
-    with reading(space, known_at) as (connection, seq):
+    name = None if entity is None else name_key(checks.text(entity, "entity"))
+    verb = None if predicate is None else name_key(checks.text(predicate, "predicate"))
+    with read_as_of(space, known_at) as (connection, seq):
         rows = _rows_about(connection, space.name, name, role, seq)
-    rows = [row for row in rows if _matches(row, name, role, verb, on)]
-    rows.sort(key=_NUM, reverse=True)
+    rows = [row for row in rows if _fact_matches(row, name, role, verb, on)]
+    rows.sort(key=_BY_NUM, reverse=True)
     return [Fact.of(row) for row in rows[:limit]]
 
 
@@ -203,7 +205,7 @@ def _rows_about(
     return found
 
 
-def _matches(
+def _fact_matches(
     row: Row, name: str | None, role: Role, verb: str | None, true_at: tuple[int, int] | None
 ) -> bool:
     if name is not None and not (
@@ -225,10 +227,10 @@ def timeline(
 ) -> list[Fact]:
     """Return facts by their start, earliest first; facts without a start come last."""
     checks.limit(limit)
-    name = None if entity is None else key(checks.text(entity, "entity"))
-    with reading(space, as_of) as (connection, seq):
+    name = None if entity is None else name_key(checks.text(entity, "entity"))
+    with read_as_of(space, as_of) as (connection, seq):
         rows = _rows_about(connection, space.name, name, "any", seq)
-    rows = [row for row in rows if _matches(row, name, "any", None, None)]
+    rows = [row for row in rows if _fact_matches(row, name, "any", None, None)]
     rows.sort(key=lambda row: (row["valid_from"] is None, row["valid_from"] or 0, row["num"]))
     return [Fact.of(row) for row in rows[:limit]]
 
@@ -245,14 +247,14 @@ class Totals:
 
 def totals(space: OpenSpace, *, as_of: When | None = None) -> Totals:
     """Count all facts; with `as_of`, those that were known at that time."""
-    with reading(space, as_of) as (connection, seq):
+    with read_as_of(space, as_of) as (connection, seq):
         if seq is not None:
-            return _totals(rows_at(connection, space.name, FACTS, seq))
+            return _totals_of_rows(rows_at(connection, space.name, FACTS, seq))
         entities, facts, still, verbs = stored.totals(connection, space.name)
         return Totals(entities, facts, still, tuple(verbs))
 
 
-def _totals(rows: list[Row]) -> Totals:
+def _totals_of_rows(rows: list[Row]) -> Totals:
     verbs: dict[str, str] = {}
     for row in rows:
         spelt = verbs.setdefault(row["predicate_key"], row["predicate"])
@@ -304,7 +306,7 @@ class FactCount:
             seq, operation = newest_operation(connection, space)
             if (seq, operation) == (self._seq, self._operation):
                 return
-            since = self._since(connection, space)
+            since = self._changes_since(connection, space)
             if since is None:
                 self._kept = _count_all(connection, space)
             else:
@@ -315,14 +317,14 @@ class FactCount:
                         del self._kept.uses[name]
             self._seq, self._operation = seq, operation
 
-    def with_another(self, connection: Rows, space: str, *names: str) -> tuple[int, int, int]:
+    def counts_including(self, connection: Rows, space: str, *names: str) -> tuple[int, int, int]:
         """Return counts as the connection sees them, with uncommitted writes: the facts, the
         entities, and the entities including these names.
 
         The cache does not change.
         """
         with self._lock:
-            since = self._since(connection, space)
+            since = self._changes_since(connection, space)
             if since is None:
                 kept, since = _count_all(connection, space), _Tally()
             else:
@@ -334,7 +336,7 @@ class FactCount:
             fresh = sum(not kept.uses[name] + since.uses[name] for name in set(names))
             return kept.facts + since.facts, entities, entities + fresh
 
-    def _since(self, connection: Rows, space: str) -> _Tally | None:
+    def _changes_since(self, connection: Rows, space: str) -> _Tally | None:
         """Return the difference from the cached count, or None if all facts must be recounted."""
         if self._seq < 0 or operation_id(connection, space, self._seq) != self._operation:
             return None
@@ -350,7 +352,7 @@ class FactCount:
 
 def _count_all(connection: Rows, space: str) -> _Tally:
     tally = _Tally()
-    for name, uses, as_subject in stored.uses(connection, space):
+    for name, uses, as_subject in stored.entity_uses(connection, space):
         tally.uses[name] += uses
         tally.facts += as_subject
     return tally

@@ -9,13 +9,13 @@ from functools import cached_property
 from typing import Any, Literal, TypedDict, Unpack
 
 from commonplace.engine import checks
-from commonplace.engine.binding import named
+from commonplace.engine.binding import keyword_fields
 from commonplace.engine.content.memories import need_row
 from commonplace.engine.content.write_policy import mask_row
 from commonplace.engine.history.timeline import (
-    need,
     need_memory,
-    reading,
+    need_row_by_id,
+    read_as_of,
     rows_at,
 )
 from commonplace.engine.library import OpenSpace
@@ -34,7 +34,7 @@ SUPERSEDES = "supersedes"
 MAX_DEPTH = 10
 MAX_PATHS = 1_000
 MAX_STEPS = 20_000
-_ENDS = {"out": ("source",), "in": ("target",), "any": ("source", "target")}
+_ENDS_BY_DIRECTION = {"out": ("source",), "in": ("target",), "any": ("source", "target")}
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,16 +136,16 @@ def link(
 
 
 def _need_link(connection: Rows, space: str, identity: str, seq: int | None = None) -> Row:
-    return need(connection, space, LINKS, identity, seq, name="link")
+    return need_row_by_id(connection, space, LINKS, identity, seq, name="link")
 
 
 def get_link(space: OpenSpace, identity: str, *, as_of: When | None = None) -> Link:
     """Return one link by its id; with `as_of`, as it was at that time."""
-    with reading(space, as_of) as (connection, seq):
+    with read_as_of(space, as_of) as (connection, seq):
         return Link.of(_need_link(connection, space.name, identity, seq))
 
 
-@named(LinkChanges)
+@keyword_fields(LinkChanges)
 def revise_link(
     space: OpenSpace,
     identity: str,
@@ -178,14 +178,14 @@ def links(
 ) -> list[Link]:
     """Return the links of one memory; without an id, all links."""
     checks.one_of(direction, "direction", DIRECTIONS)
-    with reading(space, as_of) as (connection, seq):
+    with read_as_of(space, as_of) as (connection, seq):
         one = None
         if identity is not None:
             one = str(need_memory(connection, space.name, identity, seq)["id"])
-        edges = _Edges(connection, space.name, kinds, seq)
+        edges = _SelectedLinks(connection, space.name, kinds, seq)
         if one is None:
-            return edges.everything
-        return [each for each, _ in edges.around(one, direction)]
+            return edges.all_links
+        return [each for each, _ in edges.links_of(one, direction)]
 
 
 def links_around(
@@ -198,11 +198,13 @@ def links_around(
     """Return the links of several memories, given by their ids; each link once, oldest first."""
     checks.texts(identities, "identities")
     checks.one_of(direction, "direction", DIRECTIONS)
-    with reading(space, as_of) as (connection, seq):
-        return _Edges(connection, space.name, kinds, seq).around_any(identities, direction)
+    with read_as_of(space, as_of) as (connection, seq):
+        return _SelectedLinks(connection, space.name, kinds, seq).links_of_any(
+            identities, direction
+        )
 
 
-class _Edges:
+class _SelectedLinks:
     """Links of some kinds with at least some weight, now or after an operation."""
 
     def __init__(
@@ -227,17 +229,17 @@ class _Edges:
         return right_kind and row["weight"] >= self._weight
 
     @cached_property
-    def everything(self) -> list[Link]:
+    def all_links(self) -> list[Link]:
         """Return all links, oldest first."""
         return [Link.of(row) for row in self.rows()]
 
     @cached_property
     def _by_end(self) -> Mapping[str, Mapping[str, list[int]]]:
-        """The places of links in `everything`, by the memory at each of their ends."""
+        """The places of links in `all_links`, by the memory at each of their ends."""
         found: dict[str, defaultdict[str, list[int]]] = {
             "source": defaultdict(list), "target": defaultdict(list)
         }  # fmt: skip
-        for at, each in enumerate(self.everything):
+        for at, each in enumerate(self.all_links):
             found["source"][each.source].append(at)
             found["target"][each.target].append(at)
         return found
@@ -247,19 +249,19 @@ class _Edges:
         return [row for row in rows_at(self._connection, self._space, LINKS, self._seq)
                 if self._is_selected(row)]  # fmt: skip
 
-    def around(self, node: str, direction: Direction) -> list[tuple[Link, bool]]:
+    def links_of(self, node: str, direction: Direction) -> list[tuple[Link, bool]]:
         """Return pairs of a link and whether it leads away from the node, strongest first."""
-        found = [(each, each.source == node) for each in self.around_any([node], direction)]
+        found = [(each, each.source == node) for each in self.links_of_any([node], direction)]
         return sorted(found, key=lambda pair: (-pair[0].weight, not pair[1]))
 
-    def around_any(self, nodes: Sequence[str], direction: Direction) -> list[Link]:
+    def links_of_any(self, nodes: Sequence[str], direction: Direction) -> list[Link]:
         """Return the links of any of the nodes, each once, oldest first."""
-        ends = _ENDS[direction]
+        ends = _ENDS_BY_DIRECTION[direction]
         wanted = list(dict.fromkeys(nodes))
         if self._seq is not None:
             by_end = [self._by_end[end] for end in ends]
             places = {at for each in by_end for node in wanted for at in each.get(node, ())}
-            return [self.everything[at] for at in sorted(places)]
+            return [self.all_links[at] for at in sorted(places)]
         found: dict[int, Row] = {}
         for end in ends:
             rows = LINKS.among(self._connection, self._space, end, wanted)
@@ -282,12 +284,12 @@ def neighbours(
     """
     checks.share(weight, "weight")
     checks.one_of(direction, "direction", DIRECTIONS)
-    with reading(space, as_of) as (connection, seq):
+    with read_as_of(space, as_of) as (connection, seq):
         start = str(need_memory(connection, space.name, identity, seq)["id"])
-        edges = _Edges(connection, space.name, kinds, seq, weight)
-        pairs = edges.around(start, direction)
+        edges = _SelectedLinks(connection, space.name, kinds, seq, weight)
+        pairs = edges.links_of(start, direction)
         ends = [each.target if outward else each.source for each, outward in pairs]
-        live = _live(connection, space.name, ends, seq)
+        live = _live_memories(connection, space.name, ends, seq)
         return [
             Neighbour(live[end], each, outward)
             for (each, outward), end in zip(pairs, ends, strict=True)
@@ -295,7 +297,9 @@ def neighbours(
         ]
 
 
-def _live(connection: Rows, space: str, ids: Iterable[str], seq: int | None) -> dict[str, Memory]:
+def _live_memories(
+    connection: Rows, space: str, ids: Iterable[str], seq: int | None
+) -> dict[str, Memory]:
     """Return the live memories among these ids, by id; with `seq`, as of that operation."""
     wanted = dict.fromkeys(ids)
     if seq is None:
@@ -332,9 +336,9 @@ def traverse(
     checks.limit(depth, "depth", MAX_DEPTH)
     checks.limit(max_paths, "max_paths", MAX_PATHS)
     checks.one_of(direction, "direction", DIRECTIONS)
-    with reading(space, as_of) as (connection, seq):
+    with read_as_of(space, as_of) as (connection, seq):
         start = str(need_memory(connection, space.name, identity, seq)["id"])
-        edges = _Edges(connection, space.name, kinds, seq, weight)
+        edges = _SelectedLinks(connection, space.name, kinds, seq, weight)
         around: dict[str, list[tuple[Link, bool]]] = {}
         # All former rows are read at once: finding a few of them takes as long.
         then = None if seq is None else _live_ids_at(connection, space.name, seq)
@@ -347,10 +351,10 @@ def traverse(
             for path in level:
                 here = path.nodes[-1]
                 if here not in around:
-                    around[here] = edges.around(here, direction)
+                    around[here] = edges.links_of(here, direction)
                     ends = {e.target if out else e.source for e, out in around[here]} - live.keys()
                     known: Collection[str] = (
-                        _live(connection, space.name, ends, None) if then is None else then
+                        _live_memories(connection, space.name, ends, None) if then is None else then
                     )
                     live.update((end, end in known) for end in ends)
                 for each, outward in around[here]:
@@ -390,8 +394,8 @@ def linked_groups(
             node = parent[node]
         return node
 
-    with reading(space, as_of) as (connection, seq):
-        links = _Edges(connection, space.name, kinds, seq).rows()
+    with read_as_of(space, as_of) as (connection, seq):
+        links = _SelectedLinks(connection, space.name, kinds, seq).rows()
         for each in links:
             parent[root(each["source"])] = root(each["target"])
         if seq is None:
@@ -399,7 +403,7 @@ def linked_groups(
                 connection, space.name, LIVE_STATES
             )
         else:
-            live = _live(connection, space.name, parent, seq)
+            live = _live_memories(connection, space.name, parent, seq)
     groups: dict[str, list[str]] = defaultdict(list)
     for node in sorted(parent):
         if node in live:

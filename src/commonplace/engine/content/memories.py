@@ -12,7 +12,7 @@ from operator import attrgetter, is_
 from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
 from commonplace.engine import checks
-from commonplace.engine.binding import named
+from commonplace.engine.binding import keyword_fields
 from commonplace.engine.content import projects, write_policy
 from commonplace.engine.content.projects import BRANCH, PROJECT, Project, is_labelled, labels_of
 from commonplace.engine.model import (
@@ -101,7 +101,7 @@ def draft_of(text: str, details: Mapping[str, Any]) -> Draft:
 
 
 @dataclass(slots=True)
-class Prepared:
+class PreparedMemory:
     """A checked draft with everything that is computed before the write lock is taken."""
 
     values: dict[str, Any]
@@ -110,24 +110,24 @@ class Prepared:
     spans: Sequence[Span]
     labels: Sequence[str]
     vectors: Sequence[bytes] | None = None
-    lead: str = ""
+    embedding_prefix: str = ""
     """Text added before each passage for its embedding: the title and the speaker."""
-    named: bool = False
+    chosen_name: bool = False
     """Whether the caller chose the id or ref, which then needs a check for duplicates."""
 
     @property
     def embeddable(self) -> list[str]:
         """The texts to embed, one for each passage."""
         text = self.values["text"]
-        return [self.lead + text[span.start : span.stop] for span in self.spans]
+        return [self.embedding_prefix + text[span.start : span.stop] for span in self.spans]
 
 
-def prepare(space: OpenSpace, draft: Draft, origin: Origin, speaker: str = "") -> Prepared:
+def prepare(space: OpenSpace, draft: Draft, origin: Origin, speaker: str = "") -> PreparedMemory:
     """Check a draft and compute its index entries."""
-    return _of_checked(draft, _checked(space, draft, origin), new_id(), speaker)
+    return _prepare_checked(draft, _checked_values(space, draft, origin), new_id(), speaker)
 
 
-def _checked(space: OpenSpace, draft: Draft, origin: Origin) -> dict[str, Any]:
+def _checked_values(space: OpenSpace, draft: Draft, origin: Origin) -> dict[str, Any]:
     """Return a draft's values in their stored form; the id is None if the draft has none."""
     if not isinstance(draft, Draft):
         raise InvalidInput("A memory to store must be a Draft.", hint="Use Draft.", field="drafts")
@@ -136,15 +136,15 @@ def _checked(space: OpenSpace, draft: Draft, origin: Origin) -> dict[str, Any]:
         own = checks.origin(own)
     if draft.vectors is not None:
         checks.vectors(draft.vectors)
-    values = _USUAL.copy()
+    values = _DEFAULT_VALUES.copy()
     if draft.id is not None:
         values["id"] = _checked_id(draft.id)
     values["text"] = checks.text(draft.text)
     values["origin"] = own.dump()
-    given = _values(draft)
+    given = _other_values(draft)
     # Many drafts have only a text, so the other fields need no check.
-    if not all(map(is_, given, _USUAL_VALUES)):
-        for name, value, usual in zip(_OTHERS, given, _USUAL_VALUES, strict=True):
+    if not all(map(is_, given, _OTHER_DEFAULTS)):
+        for name, value, usual in zip(_OTHER_FIELDS, given, _OTHER_DEFAULTS, strict=True):
             if value is not usual:
                 values[name] = _CHECKS[name](value)
     write_policy.check_reserved(values)
@@ -161,12 +161,14 @@ def _checked_id(value: object) -> str:
         ) from None
 
 
-def _of_checked(draft: Draft, values: dict[str, Any], fresh: str, speaker: str = "") -> Prepared:
+def _prepare_checked(
+    draft: Draft, values: dict[str, Any], fresh: str, speaker: str = ""
+) -> PreparedMemory:
     """Compute the index entries of a checked draft; `fresh` is the id to use if it has none."""
     if values["id"] is None:
         values["id"] = fresh
-    prepared = analysed(values, speaker)
-    prepared.named = draft.id is not None or draft.ref is not None
+    prepared = index_entries(values, speaker)
+    prepared.chosen_name = draft.id is not None or draft.ref is not None
     if draft.vectors is not None:
         if len(draft.vectors) != len(prepared.spans):
             raise InvalidInput(
@@ -179,18 +181,18 @@ def _of_checked(draft: Draft, values: dict[str, Any], fresh: str, speaker: str =
 
 
 _CHECKS: dict[str, Callable[[Any], Any]] = {
-    name: checks.of_field(name, known)
+    name: checks.check_of_field(name, known)
     for name, known in FIELDS.items()
     if known.type not in ("identity", "origin")
 }
 # The fields of a draft except text, id and origin, and their defaults.
-_OTHERS = tuple(name for name in _CHECKS if name not in ("text", "updated_at"))
-_USUAL_VALUES = tuple(DEFAULTS[name] for name in _OTHERS)
-_USUAL: dict[str, Any] = {
+_OTHER_FIELDS = tuple(name for name in _CHECKS if name not in ("text", "updated_at"))
+_OTHER_DEFAULTS = tuple(DEFAULTS[name] for name in _OTHER_FIELDS)
+_DEFAULT_VALUES: dict[str, Any] = {
     **dict.fromkeys(("id", "text", "origin")),
-    **{name: _CHECKS[name](DEFAULTS[name]) for name in _OTHERS},
+    **{name: _CHECKS[name](DEFAULTS[name]) for name in _OTHER_FIELDS},
 }
-_values = attrgetter(*_OTHERS)
+_other_values = attrgetter(*_OTHER_FIELDS)
 
 
 def origin_labels(origin: Origin) -> list[str]:
@@ -217,7 +219,7 @@ def trust_labels(trust: str) -> list[str]:
     return [] if trust == TRUSTS[0] else [f"trust:{trust}"]
 
 
-def analysed(values: dict[str, Any], speaker: str = "") -> Prepared:
+def index_entries(values: dict[str, Any], speaker: str = "") -> PreparedMemory:
     """Compute the index entries of a memory from its values."""
     title, whole = values["title"], values["text"]
     spans = split(whole)
@@ -239,23 +241,25 @@ def analysed(values: dict[str, Any], speaker: str = "") -> Prepared:
         # Index the date in words, so that a search for "3 May 2026" finds it.
         when = moment(values["occurred_at"])
         searched = f"{when.day} {when:%B} {when.year} {searched}"
-    lead = lead_of(title, speaker)
-    return Prepared(values, derived.pack_text(searched), fold(whole), spans, labels, None, lead)
+    lead = embedding_prefix(title, speaker)
+    return PreparedMemory(
+        values, derived.pack_text(searched), fold(whole), spans, labels, None, lead
+    )
 
 
-def lead_of(title: str, speaker: str) -> str:
+def embedding_prefix(title: str, speaker: str) -> str:
     """Return the text added before each passage for its embedding."""
     return (f"{title}\n" if title else "") + (f"{speaker}: " if speaker else "")
 
 
-def embed_now(space: OpenSpace, prepared: Sequence[Prepared]) -> None:
+def embed_now(space: OpenSpace, prepared: Sequence[PreparedMemory]) -> None:
     """Embed memories before they are stored, if the model is local and the passages are few.
 
     Otherwise, and if the library embeds later, the outbox embeds them.
     """
     if space.embedder is None or not space.embedder.local:
         return
-    if space.embed_later and not write_policy.current().embed_first:
+    if space.embed_later and not write_policy.current_policy().embed_first:
         return
     due = [item for item in prepared if item.vectors is None]
     texts = [text for item in due for text in item.embeddable]
@@ -266,14 +270,14 @@ def embed_now(space: OpenSpace, prepared: Sequence[Prepared]) -> None:
         item.vectors, vectors = vectors[: len(item.spans)], vectors[len(item.spans) :]
 
 
-def put(space: OpenSpace, unit: Unit, prepared: Sequence[Prepared]) -> list[Row]:
+def insert_prepared(space: OpenSpace, unit: Unit, prepared: Sequence[PreparedMemory]) -> list[Row]:
     """Insert prepared memories and their index entries."""
     for item in prepared:
         values = item.values
         if values["created_at"] is None:
             values["created_at"] = unit.at
         values["updated_at"] = values["created_at"]
-        if item.named:
+        if item.chosen_name:
             _check_free(unit, values)
     rows = MEMORIES.insert_many(unit, [item.values for item in prepared])
     write_derived(space, unit.connection, [row["num"] for row in rows], prepared)
@@ -282,7 +286,7 @@ def put(space: OpenSpace, unit: Unit, prepared: Sequence[Prepared]) -> list[Row]
 
 def _check_free(unit: Unit, values: Mapping[str, Any]) -> None:
     """Raise Conflict if another memory has the id or the ref."""
-    taken = stored.named(unit.connection, unit.space, values["id"], values["ref"])
+    taken = stored.find_by_id_or_ref(unit.connection, unit.space, values["id"], values["ref"])
     if taken is not None:
         which = "id" if taken == values["id"] else "ref"
         raise Conflict(
@@ -304,7 +308,7 @@ def _check_unambiguous(unit: Unit, identity: str, ref: str | None) -> None:
 
 
 def write_derived(
-    space: OpenSpace, connection: Rows, nums: Sequence[int], prepared: Sequence[Prepared]
+    space: OpenSpace, connection: Rows, nums: Sequence[int], prepared: Sequence[PreparedMemory]
 ) -> None:
     """Store the index entries of memories; queue memories without vectors in the outbox."""
     embedder, model = space.embedder, None
@@ -313,12 +317,12 @@ def write_derived(
         size = 4 + embedder.dimensions
         if any(len(vector) != size for item in prepared for vector in item.vectors or ()):
             raise InvalidInput(
-                f"A packed vector must have {size} bytes.", hint="Use pack().", field="vectors"
+                f"A packed vector must have {size} bytes.", hint=checks.PACK_HINT, field="vectors"
             )
     derived.write_entries(connection, space.name, nums, prepared, model)
     if embedder is not None:
         waiting = [num for num, item in zip(nums, prepared, strict=True) if item.vectors is None]
-        lane = write_policy.current().lane
+        lane = write_policy.current_policy().lane
         for num in waiting:
             outbox.add(connection, space.name, num, lane)
         if waiting:
@@ -336,18 +340,18 @@ def remember(
 ) -> list[Memory]:
     """Store memories together: all of them, or none."""
     origin = checks.origin(origin)
-    drafts = list(checks.listed(drafts, "drafts", "drafts"))
+    drafts = list(checks.iterable(drafts, "drafts", "drafts"))
     if not drafts:
         return []
-    drafts = [_labelled(draft, project) for draft in drafts]
-    checked = [_checked(space, draft, origin) for draft in drafts]
-    prepared = list(map(_of_checked, drafts, checked, new_ids(len(drafts))))
+    drafts = [_with_project_labels(draft, project) for draft in drafts]
+    checked = [_checked_values(space, draft, origin) for draft in drafts]
+    prepared = list(map(_prepare_checked, drafts, checked, new_ids(len(drafts))))
     embed_now(space, prepared)
     with space.write("remember", origin) as unit:
-        return list(map(Memory.of, put(space, unit, prepared)))
+        return list(map(Memory.of, insert_prepared(space, unit, prepared)))
 
 
-def _labelled(draft: Draft, project: Project | None) -> Draft:
+def _with_project_labels(draft: Draft, project: Project | None) -> Draft:
     """Return the draft with the project's labels; memories of the kind `identity` get none."""
     if project is None or not isinstance(draft, Draft) or draft.kind == "identity":
         return draft
@@ -384,9 +388,9 @@ def get(
     """
     checks.flag(count, "count")
     if as_of is not None:
-        from commonplace.engine.history.timeline import need_memory, reading
+        from commonplace.engine.history.timeline import need_memory, read_as_of
 
-        with reading(space, as_of) as (connection, seq):
+        with read_as_of(space, as_of) as (connection, seq):
             return Memory.of(need_memory(connection, space.name, identity, seq))
     with space.store.read() as connection:
         memory = Memory.of(need_row(connection, space.name, identity))
@@ -402,7 +406,7 @@ def usage(space: OpenSpace, identity: str) -> Usage:
     return usages(space, [num])[num]
 
 
-def numbered(space: OpenSpace, nums: Sequence[int]) -> list[Memory]:
+def memories_by_number(space: OpenSpace, nums: Sequence[int]) -> list[Memory]:
     """Return memories by their numbers, in the same order; missing memories are left out."""
     with space.store.read() as connection:
         rows = MEMORIES.by_nums(connection, space.name, nums)
@@ -410,7 +414,7 @@ def numbered(space: OpenSpace, nums: Sequence[int]) -> list[Memory]:
 
 
 def usages(space: OpenSpace, nums: Collection[int]) -> dict[int, Usage]:
-    """Return how often memories were read, including reads that are not written yet."""
+    """Return how often, and when last, memories were read; unwritten reads are included."""
     pending = {num: space.pending_reads(num) for num in nums}
     found = {}
     with space.store.read() as connection:
@@ -425,16 +429,16 @@ def usages(space: OpenSpace, nums: Collection[int]) -> dict[int, Usage]:
     return found
 
 
-def used_since(space: OpenSpace, since: When) -> list[int]:
+def numbers_read_since(space: OpenSpace, since: When) -> list[int]:
     """Return the numbers of the memories that were read at or after a time."""
-    at = checks.when(since, "since")
+    at = checks.time(since, "since")
     assert at is not None
     space.write_reads()
     with space.store.read() as connection:
-        return counters.used_since(connection, space.name, at)
+        return counters.memories_read_since(connection, space.name, at)
 
 
-def reactivate(space: OpenSpace, identities: Iterable[str], times: int = 1) -> None:
+def count_reads_now(space: OpenSpace, identities: Iterable[str], times: int = 1) -> None:
     """Count memories as read, and write the counts now instead of in the background."""
     with space.store.read() as connection:
         nums = [need_row(connection, space.name, each)["num"] for each in identities]
@@ -442,7 +446,7 @@ def reactivate(space: OpenSpace, identities: Iterable[str], times: int = 1) -> N
         space.add_reads(nums, times, now())
 
 
-@named(Changes)
+@keyword_fields(Changes)
 def revise(
     space: OpenSpace,
     identity: str,
@@ -483,7 +487,7 @@ def change(
     name: str = "revise",
 ) -> Memory:
     """Change fields of a memory; only the operation `promote` may raise the trust."""
-    checks.optional_whole(expected, "expected_version")
+    checks.optional_integer(expected, "expected_version")
     unknown = sorted(set(changes) - CHANGEABLE)
     if unknown:
         raise InvalidInput(
@@ -517,19 +521,23 @@ def change(
 
 def _prepare_change(
     space: OpenSpace, row: Row, values: Mapping[str, Any], speaker: str
-) -> Prepared | None:
+) -> PreparedMemory | None:
     """Compute new index entries; return None if the change affects no index entry."""
     indexed = ("title", "text", "tags", "trust", "occurred_at", *FILTERABLE)
     if not any(row[name] != values[name] for name in indexed if name in values):
         return None
-    prepared = analysed({**row, **values}, speaker)
+    prepared = index_entries({**row, **values}, speaker)
     if any(row[name] != values[name] for name in ("title", "text") if name in values):
         embed_now(space, [prepared])
     return prepared
 
 
 def change_row(
-    space: OpenSpace, unit: Unit, row: Row, values: Mapping[str, Any], prepared: Prepared | None
+    space: OpenSpace,
+    unit: Unit,
+    row: Row,
+    values: Mapping[str, Any],
+    prepared: PreparedMemory | None,
 ) -> Row:
     """Apply checked changes in an open unit."""
     write_policy.check_reserved({**row, **values}, row)
@@ -543,7 +551,7 @@ def change_row(
     if prepared is not None:
         if prepared.vectors is None and new["text"] == row["text"] and new["title"] == row["title"]:
             prepared.vectors = usable_vectors(space, connection, vectors, len(prepared.spans))
-        derived.drop(connection, unit.space, row["num"])
+        derived.drop_entries(connection, unit.space, row["num"])
         write_derived(space, connection, [row["num"]], [prepared])
     return new
 
@@ -615,7 +623,7 @@ def _set_state(
     return changed
 
 
-@named(Details, Draft)
+@keyword_fields(Details, Draft)
 def supersede(
     space: OpenSpace,
     identity: str,
@@ -630,9 +638,9 @@ def supersede(
     from commonplace.engine.content.links import put_supersedes
 
     origin = checks.origin(origin)
-    checks.optional(reason, "reason", max_chars=checks.REASON_CHARS)
+    checks.optional_text(reason, "reason", max_chars=checks.REASON_CHARS)
     reason = write_policy.mask_text(space, reason)
-    prepared = prepare(space, _labelled(draft_of(text, details), project), origin)
+    prepared = prepare(space, _with_project_labels(draft_of(text, details), project), origin)
     embed_now(space, [prepared])
     with space.write("supersede", origin) as unit:
         old = need_row(unit.connection, space.name, identity)
@@ -643,13 +651,13 @@ def supersede(
             )
         if prepared.values["ref"] is not None and prepared.values["ref"] == old["ref"]:
             old = change_row(space, unit, old, {"ref": None}, None)
-        (new,) = put(space, unit, [prepared])
+        (new,) = insert_prepared(space, unit, [prepared])
         change_row(space, unit, old, {"state": "superseded"}, None)
         put_supersedes(unit, new["id"], old["id"], origin, reason)
         return Memory.of(new)
 
 
-def tally(
+def count_by_attrs(
     space: OpenSpace,
     names: Sequence[str],
     kinds: Sequence[str],
@@ -658,10 +666,10 @@ def tally(
     """Count memories of these kinds and states, grouped by the values of these attrs."""
     for name in names:
         checks.kind(name, "names")
-    wanted = [checks.kind(kind, "kinds") for kind in checks.listed(kinds, "kinds")]
-    living = [checks.one_of(each, "states", STATES) for each in checks.listed(states, "states")]
+    wanted = [checks.kind(kind, "kinds") for kind in checks.iterable(kinds, "kinds")]
+    living = [checks.one_of(each, "states", STATES) for each in checks.iterable(states, "states")]
     with space.store.read() as connection:
-        return stored.tally(connection, space.name, names, wanted, living)
+        return stored.count_by_attrs(connection, space.name, names, wanted, living)
 
 
 def restore_row(
@@ -674,11 +682,11 @@ def restore_row(
     else:
         kept = stored_vectors(connection, unit.space, current["num"])
         row = MEMORIES.replace(unit, current, before, kept)
-        derived.drop(connection, unit.space, current["num"])
-    prepared = analysed(row, speaker_of(connection, unit.space, row["num"]))
+        derived.drop_entries(connection, unit.space, current["num"])
+    prepared = index_entries(row, speaker_of(connection, unit.space, row["num"]))
     prepared.vectors = usable_vectors(space, connection, vectors, len(prepared.spans))
     write_derived(space, connection, [row["num"]], [prepared])
-    derived.touch(unit, row["num"])
+    derived.record_derived_change(unit, row["num"])
     return row
 
 
@@ -686,6 +694,6 @@ def remove_row(unit: Unit, row: Row) -> None:
     """Remove a memory's row and index entries; its version stays in the history."""
     connection = unit.connection
     MEMORIES.remove(unit, row, stored_vectors(connection, unit.space, row["num"]))
-    derived.drop(connection, unit.space, row["num"])
+    derived.drop_entries(connection, unit.space, row["num"])
     outbox.remove(connection, unit.space, row["num"])
-    derived.touch(unit, row["num"])
+    derived.record_derived_change(unit, row["num"])

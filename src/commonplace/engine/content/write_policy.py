@@ -23,18 +23,28 @@ from commonplace.storage import outbox
 if TYPE_CHECKING:
     from commonplace.engine.library import OpenSpace
 
-NEVER_LIVE = "archived"
+RECORD_STATE = "archived"
 """The state of records, which no search returns by default."""
-_MASKED = ("text", "title", "source", "reason", "subject", "object", "name", "digest", "comments")
+_MASKED_FIELDS = (
+    "text",
+    "title",
+    "source",
+    "reason",
+    "subject",
+    "object",
+    "name",
+    "digest",
+    "comments",
+)
 """Columns with text; other rules apply to tags, refs, attrs and the content of documents."""
-_RANKING = frozenset({"importance", "confidence", "credit", "pinned", "updated_at"})
+_RANKING_FIELDS = frozenset({"importance", "confidence", "credit", "pinned", "updated_at"})
 """Fields that affect only the ranking; every caller may change them."""
 
 Shape = Mapping[str, Any]
 """Maps names of attrs to the type or shape of their values; a name with `?` is optional."""
 
 
-def fits(value: Any, shape: Shape) -> bool:
+def has_shape(value: Any, shape: Shape) -> bool:
     """Return whether a value is an object of that shape; additional names are allowed."""
     if not isinstance(value, Mapping):
         return False
@@ -44,7 +54,7 @@ def fits(value: Any, shape: Shape) -> bool:
             if held == name:
                 return False
         elif isinstance(wanted, Mapping):
-            if not fits(value[held], wanted):
+            if not has_shape(value[held], wanted):
                 return False
         elif not isinstance(value[held], wanted) or (
             isinstance(value[held], bool) and wanted in (int, NUMBER)
@@ -57,7 +67,7 @@ NUMBER = (int, float)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Reserved:
+class Reservation:
     """The names that one owner reserves. A name that ends with `*` is a prefix."""
 
     owner: str
@@ -75,32 +85,32 @@ class Reserved:
     artifacts: tuple[str, ...] = ()
     """Paths of artifacts; a path that ends with `*` is a prefix."""
 
-    def tags_among(self, tags: Collection[str]) -> list[str]:
+    def reserved_tags(self, tags: Collection[str]) -> list[str]:
         """Return the reserved tags among these tags."""
-        return [tag for tag in tags if _matches(tag, self.tags)]
+        return [tag for tag in tags if _matches_pattern(tag, self.tags)]
 
     def is_record(self, kind: str, state: str, attrs: Mapping[str, Any]) -> bool:
         """Return whether a memory of that kind and state, with these attrs, is a record."""
         shape = self.records.get(kind)
-        return shape is not None and state == NEVER_LIVE and fits(attrs, shape)
+        return shape is not None and state == RECORD_STATE and has_shape(attrs, shape)
 
-    def readable(self, kind: str, attrs: Mapping[str, Any]) -> bool:
+    def is_readable(self, kind: str, attrs: Mapping[str, Any]) -> bool:
         """Return whether a memory has the attrs that its kind requires."""
         shape = self.shapes.get(kind)
-        return shape is None or fits(attrs, shape)
+        return shape is None or has_shape(attrs, shape)
 
-    def unreadable(self, kind: str, state: str, attrs: Mapping[str, Any]) -> bool:
+    def is_unreadable(self, kind: str, state: str, attrs: Mapping[str, Any]) -> bool:
         """Return whether a memory belongs to the owner, but lacks attrs that the owner requires.
 
         An archived memory without any attr of a record belongs to another dialect.
         """
-        if kind in self.records and state == NEVER_LIVE and attrs.keys() & self.records[kind]:
+        if kind in self.records and state == RECORD_STATE and attrs.keys() & self.records[kind]:
             return not self.is_record(kind, state, attrs)
-        return not self.readable(kind, attrs)
+        return not self.is_readable(kind, attrs)
 
     def refuse_tags(self, tags: Collection[str]) -> None:
         """Raise InvalidInput if one of the tags is reserved."""
-        if found := self.tags_among(tags):
+        if found := self.reserved_tags(tags):
             raise self._refusal(f"the tag {found[0][:80]!r}", "tags")
 
     def _refusal(self, what: str, named: str) -> InvalidInput:
@@ -110,23 +120,23 @@ class Reserved:
             field=named,
         )
 
-    def _check(self, before: Mapping[str, Any] | None, after: Mapping[str, Any]) -> None:
+    def _check_change(self, before: Mapping[str, Any] | None, after: Mapping[str, Any]) -> None:
         changed = {name for name in after if before is None or before[name] != after[name]}
-        if changed <= _RANKING:
+        if changed <= _RANKING_FIELDS:
             return
         for row in (after, *((before,) if before is not None else ())):
-            if _matches(row["kind"], self.kinds):
+            if _matches_pattern(row["kind"], self.kinds):
                 raise self._refusal(f"the kind {row['kind']!r}", "kind")
             if row["kind"] in self.records and self.is_record(
                 row["kind"], row["state"], json.loads(row["attrs"])
             ):
                 raise self._refusal(f"a record of the kind {row['kind']!r}", "kind")
             # Every caller may archive a memory with a reserved tag, but not change its content.
-            if row["tags"] != "[]" and changed - _RANKING != {"state"}:
+            if row["tags"] != "[]" and changed - _RANKING_FIELDS != {"state"}:
                 self.refuse_tags(json.loads(row["tags"]))
 
 
-def _matches(name: str, patterns: tuple[str, ...]) -> bool:
+def _matches_pattern(name: str, patterns: tuple[str, ...]) -> bool:
     return any(
         name.startswith(each[:-1]) if each.endswith("*") else name == each for each in patterns
     )
@@ -136,7 +146,7 @@ def _matches(name: str, patterns: tuple[str, ...]) -> bool:
 class WritePolicy:
     """The rules for writes in one block and thread."""
 
-    reservations: tuple[Reserved, ...] = ()
+    reservations: tuple[Reservation, ...] = ()
     """The reserved names that writes must not use."""
     embed_first: bool = False
     """Embed memories before they are stored, even if the library embeds later."""
@@ -150,20 +160,20 @@ _NO_RULES = WritePolicy()
 _policy: ContextVar[WritePolicy] = ContextVar("write policy", default=_NO_RULES)
 
 
-def current() -> WritePolicy:
+def current_policy() -> WritePolicy:
     """Return the write policy of this block and thread."""
     return _policy.get()
 
 
-def masked_so_far() -> list[str]:
+def masked_secret_kinds() -> list[str]:
     """Return the kinds of the secrets that were masked since the policy was applied."""
     return list(_policy.get().masked or ())
 
 
 @contextmanager
-def applied(
+def apply_policy(
     *,
-    reservations: tuple[Reserved, ...] | None = None,
+    reservations: tuple[Reservation, ...] | None = None,
     embed_first: bool | None = None,
     lane: int | None = None,
     masked: list[str] | None = None,
@@ -189,13 +199,13 @@ def applied(
 def check_reserved(after: Mapping[str, Any], before: Mapping[str, Any] | None = None) -> None:
     """Raise InvalidInput if a new or changed row is reserved; the values are in stored form."""
     for each in _policy.get().reservations:
-        each._check(before, after)
+        each._check_change(before, after)
 
 
 def check_artifact(path: str | None) -> None:
     """Raise InvalidInput if an artifact at this path is reserved."""
     for each in _policy.get().reservations:
-        if path is not None and _matches(path, each.artifacts):
+        if path is not None and _matches_pattern(path, each.artifacts):
             raise each._refusal(f"the path {path[:80]!r}", "path")
 
 
@@ -223,7 +233,7 @@ def mask_row(space: OpenSpace, values: dict[str, Any]) -> None:
     """
     if space.allow_secrets:
         return
-    for name in _MASKED:
+    for name in _MASKED_FIELDS:
         value = values.get(name)
         if value and isinstance(value, str):
             values[name] = mask_text(space, value)

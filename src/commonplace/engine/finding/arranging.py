@@ -19,14 +19,14 @@ from commonplace.embedding.provider import cosines
 from commonplace.engine.content.links import SUPERSEDES
 from commonplace.engine.finding import confidence
 from commonplace.engine.finding.current import (
-    FIRST,
     LEADERS,
     LONGEST,
     POOL,
+    RANK_FIRST,
     SHORTEST,
     Statement,
     names_of,
-    replacing_asked,
+    replacement_probabilities,
 )
 from commonplace.engine.finding.filters import Filters
 from commonplace.engine.finding.ranking import (
@@ -36,30 +36,30 @@ from commonplace.engine.finding.ranking import (
     Weighting,
     fuse,
     newest_position,
-    spread,
+    spread_over_sessions,
 )
 from commonplace.engine.library import OpenSpace
 from commonplace.engine.model import LIVE_STATES
-from commonplace.storage.index import NEVER, Flags, Snapshot, highest
+from commonplace.storage.index import NEVER, Flags, Snapshot, highest_positions
 from commonplace.storage.ports import Rows
 from commonplace.storage.tables import LINKS, MEMORIES, Row
 from commonplace.text.analysis import analyse_query
 
-WIDER = 5  # times the limit: how many results are looked at to find other sessions
+POOL_FACTOR = 5  # times the limit: how many results are looked at to find other sessions
 LEAST_ALIKE = 0.2  # less similar statements are not about the same thing
 LEAST_RATIO = 0.2  # nor is a result that scores below this share of the other
-FEW = 64
-ASKED_BEFORE = 0.5  # share of its score and probability that the same question keeps
+FEW_SUPERSEDED = 64
+REPEATED_SHARE = 0.5  # share of its score and probability that the same question keeps
 QUESTION_ENDS = ("?", "？", "؟")
 
 
 @dataclass
-class Arranged:
+class Arrangement:
     """Positions of results, best first, with their rows and what is known of their order."""
 
     order: list[int]
     rows: dict[int, Row] = field(default_factory=dict)
-    judged: dict[int, float] = field(default_factory=dict)
+    probabilities: dict[int, float] = field(default_factory=dict)
     """The probability of each result, if it was computed before the results were arranged."""
     newer: dict[int, tuple[int, float]] = field(default_factory=dict)
     """For an older statement: the newer one, and how probably it replaces the older; 0 if nothing
@@ -80,45 +80,47 @@ def arrange(
     filters: Filters,
     limit: int,
     minimum: float,
-) -> Arranged:
+) -> Arrangement:
     """Choose the results, and put newer statements before those that they replace."""
-    ranked = highest(score, matched, max(WIDER * limit, POOL) if weighting.newer_first else limit)
-    order = spread(search.snapshot, ranked, limit, weighting.spread)
-    found = Arranged(order)
+    ranked = highest_positions(
+        score, matched, max(POOL_FACTOR * limit, POOL) if weighting.newer_first else limit
+    )
+    order = spread_over_sessions(search.snapshot, ranked, limit, weighting.spread)
+    found = Arrangement(order)
     if minimum > 0 and not search.snapshot.has_superseded:
         # usually nothing answers a prompt, and then no row has to be read
         probability = confidence.probabilities(search, np.asarray(order, np.int64))
-        found.judged = dict(zip(order, probability.tolist(), strict=True))
+        found.probabilities = dict(zip(order, probability.tolist(), strict=True))
         if (
             probability.max(initial=0.0) < minimum
             and confidence.probabilities(search, ranked).max(initial=0.0) < minimum
         ):
-            return Arranged([])
+            return Arrangement([])
     pairs: list[Pair] = []
     if weighting.newer_first:
         pool = list(dict.fromkeys([*order, *ranked[:POOL].tolist()]))[:POOL]
-        pairs = _comparable(space, search, pool, min(LEADERS, len(order)), score)
+        pairs = _comparable_pairs(space, search, pool, min(LEADERS, len(order)), score)
     shown = dict.fromkeys([*order, *(pair.newer for pair in pairs)])
     stored = [at for at in shown if at not in search.former]
     rows = MEMORIES.by_nums(connection, space.name, search.snapshot.num[stored].tolist())
     found.rows = rows
     if not weighting.newer_first:
         return found
-    found.newer = _newer(search, pairs, rows)
+    found.newer = _replacing_results(search, pairs, rows)
     for older, (newer, _) in found.newer.items():
         _put_before(order, newer, older)
         score[newer] = max(score[newer], score[older])
     del order[limit:]
-    found.asked_before = _asked_before(search, rows, order)
+    found.asked_before = _repeated_questions(search, rows, order)
     if found.asked_before:
-        score[list(found.asked_before)] *= np.float32(ASKED_BEFORE)
+        score[list(found.asked_before)] *= np.float32(REPEATED_SHARE)
         order.sort(key=lambda at: -float(score[at]))
     if search.seq is None and set(filters.states) == set(LIVE_STATES):
         _bring_replacements(space, connection, search, filters, found, score, limit)
     return found
 
 
-def _asked_before(search: Search, rows: dict[int, Row], order: Sequence[int]) -> set[int]:
+def _repeated_questions(search: Search, rows: dict[int, Row], order: Sequence[int]) -> set[int]:
     """Return the results that are the query itself, or the same question in nearly its words."""
     found = set()
     terms, words = set(search.terms), len(search.query.split())
@@ -151,7 +153,7 @@ class Pair(NamedTuple):
     """Their cosine; None if one has no vector."""
 
 
-def _newer(
+def _replacing_results(
     search: Search, pairs: Sequence[Pair], rows: dict[int, Row]
 ) -> dict[int, tuple[int, float]]:
     """Return for the first results the newer statement that probably replaces each."""
@@ -168,7 +170,7 @@ def _newer(
         return statements[at]
 
     names = names_of(search.query)
-    named = [set(positions.tolist()) for positions in search.distinctive]
+    named = [set(positions.tolist()) for positions in search.distinctive_positions]
     found: dict[int, tuple[int, float]] = {}
     best: dict[int, float] = {}
     for older, newer, alike in pairs:
@@ -177,13 +179,13 @@ def _newer(
         one, other = statement(older), statement(newer)
         if one is None or other is None:
             continue
-        chance, reported = replacing_asked(one, other, alike, names, search.terms)
-        if chance >= best.get(older, FIRST):
+        chance, reported = replacement_probabilities(one, other, alike, names, search.terms)
+        if chance >= best.get(older, RANK_FIRST):
             best[older], found[older] = chance, (newer, reported)
     return found
 
 
-def _comparable(
+def _comparable_pairs(
     space: OpenSpace, search: Search, pool: Sequence[int], leaders: int, score: Floats
 ) -> list[Pair]:
     """Return pairs of a leading result and one of the pool that is newer, similar and scores well.
@@ -200,12 +202,14 @@ def _comparable(
     flags: Flags = happened > happened[first]
     flags &= scores >= LEAST_RATIO * np.maximum(scores[first], 1e-6)
     flags &= (session[first] < 0) | (session != session[first])
-    if search.of_period is not None:  # what was true at the time that the query names stays first
-        then = search.of_period[at]
+    if (
+        search.period_proximity is not None
+    ):  # what was true at the time that the query names stays first
+        then = search.period_proximity[at]
         flags &= then >= then[first]
     if not flags.any():
         return []
-    alike = _alike(space, snapshot, pool, leaders)
+    alike = _cosines_to_pool(space, snapshot, pool, leaders)
     flags &= ~(alike < LEAST_ALIKE)  # a pair without a vector (NaN) stays
     return [
         Pair(pool[i], pool[j], None if math.isnan(near := float(alike[i, j])) else near)
@@ -213,7 +217,7 @@ def _comparable(
     ]
 
 
-def _alike(
+def _cosines_to_pool(
     space: OpenSpace, snapshot: Snapshot, pool: Sequence[int], leaders: int
 ) -> NDArray[np.float32]:
     """Return the cosines of the first results with all of the pool; NaN if one has no vector."""
@@ -233,7 +237,7 @@ def _bring_replacements(
     connection: Rows,
     search: Search,
     filters: Filters,
-    found: Arranged,
+    found: Arrangement,
     score: Floats,
     limit: int,
 ) -> None:
@@ -244,12 +248,12 @@ def _bring_replacements(
     retired = replace(filters, states=("superseded",)).mask(snapshot, connection, space.name)
     former = replace(search, mask=retired)
     few = np.flatnonzero(retired)
-    if len(few) <= FEW:  # judging them takes less time than ranking them
+    if len(few) <= FEW_SUPERSEDED:  # judging them takes less time than ranking them
         chances = confidence.probabilities(former, few, links=False)
-        foreign = confidence.multilingual_alone(former, few).any()  # these are judged together
+        foreign = confidence.without_first_part(former, few).any()  # these are judged together
         if not foreign and chances.max(initial=0.0) < confidence.MINIMUM:
             return
-    best = highest(fuse(former, DEFAULT), retired, 1)
+    best = highest_positions(fuse(former, DEFAULT), retired, 1)
     if not len(best):
         return
     chance = float(confidence.probabilities(former, best, links=False)[0])

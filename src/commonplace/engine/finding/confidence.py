@@ -34,23 +34,23 @@ ODD_FIT = {"constant": -5.1, "cosine": 9.9, "missing": 0.0}
 # answers from other statements. What tells whether there is an answer at all is how far the best
 # result lies above those after it, and what the query's words say that no memory holds. With few
 # memories nothing is left out.
-UNSURE = 0.35
+UNSURE_PROBABILITY = 0.35
 FOREIGN_FIT = {"constant": 1.5, "lead": 12.6, "unmatched": -0.075}
 ENGLISH_QUERY = -2.0  # its words say less, though no memory in another language holds them
-AFTER = slice(5, 20)  # the ranks by meaning that the best one is compared with
+COMPARED_RANKS = slice(5, 20)  # the ranks by meaning that the best one is compared with
 UNSPACED = {"hangul": 0.4, "kana": 0.5, "han": 0.5}  # long words, which say more than others
 BY_WORDS = {"constant": -1.6, "covered": 8.0}
 ALL_WORDS = 0.6  # the least probability of a memory that holds all words of the query
-EXACT = 0.9  # the same for a rare name or code that the query and the memory share
+EXACT_CODE = 0.9  # the same for a rare name or code that the query and the memory share
 MISSING_RESPELT = 0.5  # share of a word's information that is missing if only its nearest is held
-LINKED = 0.9  # share of a result's probability for what the strongest link leads to
+LINKED_SHARE = 0.9  # share of a result's probability for what the strongest link leads to
 NEARBY = 10  # so many lines before and after a message are near it
 RARE_SHARE = 0.01
 RARE_COUNT = 3
 _CODE = re.compile(r"\w*[A-Z]\w*[A-Z]\w*|\w*[^\W\d]\w*\d\w*|\w*\d\w*[^\W\d]\w*|\d{3,}|\w+[_]\w+")
 
 
-def bounds(minimum: float | None, share: float | None) -> tuple[float, float]:
+def checked_bounds(minimum: float | None, share: float | None) -> tuple[float, float]:
     """Return the checked least probability and the share of the best; None means the defaults.
 
     With a `minimum` of 0 nothing is left out, unless `share` is given too.
@@ -70,16 +70,16 @@ def probabilities(search: Search, top: NDArray[np.int64], *, links: bool = True)
     A message counts together with the lines near it. With `links`, a memory that a link leads to
     from one of the best results is nearly as probable as that result, if the link is strong.
     """
-    found = _judged(search, top, near=True)
+    found = _own_probabilities(search, top, near=True)
     linked = [i for i, at in enumerate(top.tolist()) if at in search.linked_from]
     if links and linked:
         seeds, weights = zip(*(search.linked_from[int(top[i])] for i in linked), strict=True)
-        seed = _judged(search, np.asarray(seeds, np.int64), near=True)
-        found[linked] = np.maximum(found[linked], LINKED * np.asarray(weights) * seed)
+        seed = _own_probabilities(search, np.asarray(seeds, np.int64), near=True)
+        found[linked] = np.maximum(found[linked], LINKED_SHARE * np.asarray(weights) * seed)
     return found
 
 
-def companions(
+def shown_probabilities(
     search: Search,
     top: NDArray[np.int64],
     probability: Floats,
@@ -99,8 +99,8 @@ def companions(
     names = [""] * len(top)
     if not (kept & (by_link | (session >= 0))).any():
         return probability, names
-    own = _judged(search, top, near=False)
-    together = _judged(search, top, near=True) if by_link.any() else probability
+    own = _own_probabilities(search, top, near=False)
+    together = _own_probabilities(search, top, near=True) if by_link.any() else probability
     before, after = (side[top] for side in search.snapshot.neighbours)
     shown = probability.copy()
     for i in np.flatnonzero(kept & ~replacing & (own < probability)).tolist():
@@ -118,29 +118,35 @@ def companions(
     return shown, names
 
 
-def _judged(search: Search, top: NDArray[np.int64], *, near: bool) -> Floats:
+def _own_probabilities(search: Search, top: NDArray[np.int64], *, near: bool) -> Floats:
     """Return the probability of each result by its own text, or for a message by those near it."""
     covered = search.covered[top]
-    heard = _with_neighbours(search, top, search.covered) if near else covered.astype(np.float64)
+    heard = (
+        _best_with_neighbours(search, top, search.covered) if near else covered.astype(np.float64)
+    )
     found = _logistic(BY_WORDS["constant"] + BY_WORDS["covered"] * heard)
-    if search.meaning:
+    if search.has_cosines:
         own = search.cosine[top].astype(np.float64)
-        cosine = _with_neighbours(search, top, search.cosine) if near else own
-        lacking = missing(search, top, near=near)
-        by_meaning = _answering(QUICK_FIT if search.quick else FIT, cosine, lacking)
-        alone = multilingual_alone(search, top)
+        cosine = _best_with_neighbours(search, top, search.cosine) if near else own
+        lacking = missing_information(search, top, near=near)
+        by_meaning = _answer_probability(QUICK_FIT if search.quick else FIT, cosine, lacking)
+        alone = without_first_part(search, top)
         if 2 * np.count_nonzero(alone) > len(top) and not (search.quick and search.english):
-            by_meaning = np.where(alone, np.maximum(by_meaning, _foreign(search)), by_meaning)
+            by_meaning = np.where(
+                alone, np.maximum(by_meaning, _foreign_probability(search)), by_meaning
+            )
         elif alone.any() and not search.quick:
-            by_meaning = np.where(alone, _answering(ODD_FIT, cosine, 0 * cosine), by_meaning)
+            by_meaning = np.where(
+                alone, _answer_probability(ODD_FIT, cosine, 0 * cosine), by_meaning
+            )
         found = np.where(search.embedded[top], by_meaning, found)
     found = np.where(covered > 0.999, np.maximum(found, ALL_WORDS), found)
-    for positions in search.distinctive:
-        found = np.where(np.isin(top, positions), np.maximum(found, EXACT), found)
+    for positions in search.distinctive_positions:
+        found = np.where(np.isin(top, positions), np.maximum(found, EXACT_CODE), found)
     return np.asarray(found, np.float64)
 
 
-def information_of(search: Search, asked: Question) -> list[float]:
+def term_information(search: Search, asked: Question) -> list[float]:
     """Return the information of each term of the query, without words that name a time."""
     found = dict.fromkeys(search.terms, 0.0)
     for word, terms in asked.undated_words.items():
@@ -149,7 +155,7 @@ def information_of(search: Search, asked: Question) -> list[float]:
     return list(found.values())
 
 
-def missing(search: Search, top: NDArray[np.int64], *, near: bool) -> Floats:
+def missing_information(search: Search, top: NDArray[np.int64], *, near: bool) -> Floats:
     """Return the information of the query's words that each result lacks.
 
     If `near`, what stands near a message in its session counts as said by it.
@@ -159,7 +165,7 @@ def missing(search: Search, top: NDArray[np.int64], *, near: bool) -> Floats:
     spoken = own >= 0
     near = near and bool(spoken.any())
     found = np.zeros(len(top))
-    for term, says, positions in zip(search.terms, search.says, search.holding, strict=True):
+    for term, says, positions in zip(search.terms, search.information, search.holding, strict=True):
         if not len(positions):
             found += says
             continue
@@ -174,11 +180,11 @@ def missing(search: Search, top: NDArray[np.int64], *, near: bool) -> Floats:
     return found
 
 
-def unmatched(search: Search) -> float:
+def unmatched_information(search: Search) -> float:
     """Return the information of the words that no memory holds, not even a replaced one."""
     alive = search.snapshot.alive
     total = 0.0
-    for term, says, positions in zip(search.terms, search.says, search.holding, strict=True):
+    for term, says, positions in zip(search.terms, search.information, search.holding, strict=True):
         if not alive[positions].any():
             total += says
         elif term in search.respelt:
@@ -186,18 +192,20 @@ def unmatched(search: Search) -> float:
     return total
 
 
-def _answering(fit: dict[str, float], cosine: Floats, lacking: Floats) -> Floats:
+def _answer_probability(fit: dict[str, float], cosine: Floats, lacking: Floats) -> Floats:
     return _logistic(fit["constant"] + fit["cosine"] * cosine + fit["missing"] * lacking)
 
 
-def _foreign(search: Search) -> float:
+def _foreign_probability(search: Search) -> float:
     """Return how probably the best result answers a query in another language than English."""
     known = search.mask & search.embedded
-    if search.apart is None or np.count_nonzero(known) < AFTER.stop:
-        return UNSURE
-    ranked = np.sort(np.partition(search.apart[known], -AFTER.stop)[-AFTER.stop :])[::-1]
-    lead = float(ranked[0] - ranked[AFTER].mean())
-    unheld = unmatched(search) * UNSPACED.get(search.script, 1.0)
+    if search.uncrowded is None or np.count_nonzero(known) < COMPARED_RANKS.stop:
+        return UNSURE_PROBABILITY
+    ranked = np.sort(
+        np.partition(search.uncrowded[known], -COMPARED_RANKS.stop)[-COMPARED_RANKS.stop :]
+    )[::-1]
+    lead = float(ranked[0] - ranked[COMPARED_RANKS].mean())
+    unheld = unmatched_information(search) * UNSPACED.get(search.script, 1.0)
     told = FOREIGN_FIT["lead"] * lead + FOREIGN_FIT["unmatched"] * unheld
     english = search.vector is not None and bool(
         search.vector[: search.snapshot.parts[0].dimensions].any()
@@ -206,7 +214,7 @@ def _foreign(search: Search) -> float:
     return float(_logistic(np.asarray(constant + told)))
 
 
-def multilingual_alone(search: Search, top: NDArray[np.int64]) -> NDArray[np.bool_]:
+def without_first_part(search: Search, top: NDArray[np.int64]) -> NDArray[np.bool_]:
     """Return which results have no vector that can be compared in the model's first part."""
     snapshot = search.snapshot
     if len(snapshot.parts) < 2 or search.vector is None or not len(snapshot.owner):
@@ -218,7 +226,9 @@ def multilingual_alone(search: Search, top: NDArray[np.int64]) -> NDArray[np.boo
     return np.asarray(search.embedded[top] & ~known, np.bool_)
 
 
-def _with_neighbours(search: Search, top: NDArray[np.int64], leg: NDArray[np.float32]) -> Floats:
+def _best_with_neighbours(
+    search: Search, top: NDArray[np.int64], leg: NDArray[np.float32]
+) -> Floats:
     """Return each result's value; a message is scored with its neighbours."""
     own = leg[top]
     if search.snapshot.sessions:
@@ -228,7 +238,7 @@ def _with_neighbours(search: Search, top: NDArray[np.int64], leg: NDArray[np.flo
     return own.astype(np.float64)
 
 
-def distinctive(search: Search) -> list[NDArray[np.int32]]:
+def distinctive_positions(search: Search) -> list[NDArray[np.int32]]:
     """Return where the rare names and codes of the query occur, such as GHA or E4417."""
     if search.query.isupper() and " " in search.query.strip():
         return []  # in a query all in capitals, capitals say nothing
@@ -243,7 +253,7 @@ def distinctive(search: Search) -> list[NDArray[np.int32]]:
     ]
 
 
-def worthwhile(
+def worth_returning(
     search: Search,
     top: NDArray[np.int64],
     probability: Floats,
@@ -261,7 +271,7 @@ def worthwhile(
     if not len(top) or float(probability.max()) < minimum:
         return np.zeros(len(top), np.bool_)
     kept = probability >= share * minimum
-    if search.meaning:
+    if search.has_cosines:
         near = score[top] >= np.float32(share) * score[top].max()
         kept &= near | (linked[top] > 0) | ~search.embedded[top]
     return np.asarray(kept, np.bool_)

@@ -24,7 +24,7 @@ from commonplace.engine.content.projects import Project
 from commonplace.engine.finding.ranking import Question
 from commonplace.engine.library import OpenSpace
 from commonplace.engine.model import Memory
-from commonplace.storage.index import highest
+from commonplace.storage.index import highest_positions
 from commonplace.storage.tables import MEMORIES
 from commonplace.text.analysis import analyse
 
@@ -34,30 +34,34 @@ PARALLEL = 0.6  # from this share of common words at both ends on, only a value 
 DENIED = 0.75  # a negation of a statement has at least this share of its words
 POOL = 20  # how many of the best results are compared
 LEADERS = 5  # for this many of the best results, a newer statement is searched for
-FIRST = 0.4  # from this probability on, the newer statement ranks first
-HINT = 0.7  # from this probability on, `may_replace` returns a memory
-LOOKED_AT = 10  # how many memories `may_replace` compares by words, and how many by meaning
-CLAIM = 0.9  # from this probability on, a result is marked as replaced; below, it gets a hint
+RANK_FIRST = 0.4  # from this probability on, the newer statement ranks first
+RETURN_HINT = 0.7  # from this probability on, `may_replace` returns a memory
+COMPARED_MEMORIES = 10  # how many memories `may_replace` compares by words, and how many by meaning
+MARK_REPLACED = (
+    0.9  # from this probability on, a result is marked as replaced; below, it gets a hint
+)
 REPORTED_WORDS = 16  # nothing is reported for longer texts; labelled ones have at most 12 words
-KEPT = 4_096  # how many analysed statements are cached, because searches find the same ones again
+CACHED_STATEMENTS = (
+    4_096  # how many analysed statements are cached, because searches find the same ones again
+)
 
 # Weights for the order of two results, fitted on labelled pairs with a query.
-ASKED = {
+ORDER_WEIGHTS = {
     "constant": -6.5, "alike": 8.5, "shared": 3.4, "changes": 2.0, "negated": 4.4, "event": 2.0,
     "name_lost": -3.1, "parallel": -9.5, "new_value": 11.0,
 }  # fmt: skip
 # Weights for reports: for marks of results (CLAIMED), and for hints with vectors (ALONE) and
 # without (BY_WORDS). They were also fitted on lines of conversations, which have names, changes
 # and negations, and replace nothing.
-CLAIMED = {
+MARK_WEIGHTS = {
     "constant": -4.8, "alike": 3.1, "shared": 2.7, "changes": 2.1, "negated": 0.4, "event": 1.8,
     "name_lost": -2.3, "parallel": -2.4, "new_value": 5.6,
 }  # fmt: skip
-ALONE = {
+HINT_WEIGHTS = {
     "constant": -5.6, "alike": 4.7, "shared": 1.4, "changes": 2.0, "denied": 2.0,
     "new_name": 1.1, "event": 1.7, "parallel": -2.3, "new_value": 3.9,
 }  # fmt: skip
-BY_WORDS = {
+HINT_WEIGHTS_BY_WORDS = {
     "constant": -3.1, "shared": 1.9, "changes": 2.0, "denied": 1.9, "new_name": 0.7,
     "event": 1.6, "parallel": -1.8, "new_value": 4.5,
 }  # fmt: skip
@@ -98,7 +102,7 @@ class Statement:
     """Whether it is short enough for a report, and no question."""
 
     @staticmethod
-    @lru_cache(KEPT)
+    @lru_cache(CACHED_STATEMENTS)
     def of(text: str) -> Statement:
         """Analyse a text."""
         return Statement(
@@ -138,12 +142,14 @@ def may_replace(
     with space.view() as (connection, snapshot):
         seen = snapshot.live
         if project is not None:
-            seen = seen & snapshot.of_project(project.admits)
+            seen = seen & snapshot.in_project(project.admits)
         words = snapshot.bm25([(term, 1.0) for term in sorted(new.words)]).bm25
-        near = set(highest(words, seen & (words > 0), LOOKED_AT).tolist())
+        near = set(highest_positions(words, seen & (words > 0), COMPARED_MEMORIES).tolist())
         if vector is not None:
             meaning = snapshot.cosine(*vector)
-            near |= set(highest(meaning, seen & snapshot.embedded, LOOKED_AT).tolist())
+            near |= set(
+                highest_positions(meaning, seen & snapshot.embedded, COMPARED_MEMORIES).tolist()
+            )
         places = sorted(near)
         rows = MEMORIES.by_nums(connection, space.name, snapshot.num[places].tolist())
         alike: dict[int, float] = {}
@@ -159,8 +165,8 @@ def may_replace(
             continue
         if not is_brief(row["text"]):
             continue
-        chance = replacing(Statement.of(row["text"]), new, alike.get(place))
-        if chance >= HINT:
+        chance = replacement_probability(Statement.of(row["text"]), new, alike.get(place))
+        if chance >= RETURN_HINT:
             found.append(Replaceable(Memory.of(row), chance))
     return sorted(found, key=lambda each: -each.probability)[:limit]
 
@@ -175,44 +181,49 @@ def names_of(text: str) -> frozenset[str]:
     return frozenset(_NAME.findall(text))
 
 
-def replacing(older: Statement, newer: Statement, alike: float | None) -> float:
+def replacement_probability(older: Statement, newer: Statement, alike: float | None) -> float:
     """Return how probable it is that a statement replaces an older one.
 
     `alike` is the cosine of the two; None if one has no vector, so that only words count.
     """
     if not (older.brief and newer.brief):
         return 0.0
-    parts = _differences(older, newer)
+    parts = _feature_values(older, newer)
     if alike is None:
-        return _logistic(BY_WORDS, parts)
-    return _logistic(ALONE, {**parts, "alike": alike})
+        return _logistic(HINT_WEIGHTS_BY_WORDS, parts)
+    return _logistic(HINT_WEIGHTS, {**parts, "alike": alike})
 
 
-def replacing_asked(
+def replacement_probabilities(
     older: Statement,
     newer: Statement,
     alike: float | None,
     names: Collection[str],
     terms: Collection[str],
 ) -> tuple[float, float]:
-    """Return two such probabilities for two results of a query: for their order, and for a report.
+    """Return two probabilities that a result of a query replaces an older one.
+
+    The first one decides the order of the two results, the second one what is reported about them.
+
 
     `names` and `terms` are those of the query. The same sentence with another value replaces the
     older one, unless the query names what differs: "The lamp cost 40" and "The rug cost 120" are
-    both true. Without vectors, the second probability stays below `CLAIM`; for long texts and
-    questions, it is 0.
+    both true. Without vectors, the second probability stays below `MARK_REPLACED`; for long texts
+    and questions, it is 0.
     """
-    parts = _differences(older, newer)
+    parts = _feature_values(older, newer)
     if any(term in older.words and term not in newer.words for term in terms):
         parts["new_value"] = 0.0
     parts["alike"] = parts["shared"] if alike is None else alike
     parts["name_lost"] = float(bool(older.names.difference(names)) and not newer.names)
-    reported = _logistic(CLAIMED, parts) if older.brief and newer.brief else 0.0
+    reported = _logistic(MARK_WEIGHTS, parts) if older.brief and newer.brief else 0.0
     # Words alone do not tell "heron at large" and "heron at home" from a fact and its update.
-    return _logistic(ASKED, parts), reported if alike is not None else min(reported, CLAIM - 0.01)
+    return _logistic(ORDER_WEIGHTS, parts), reported if alike is not None else min(
+        reported, MARK_REPLACED - 0.01
+    )
 
 
-def _parallel(words: Sequence[str], others: Sequence[str]) -> float:
+def _parallel_share(words: Sequence[str], others: Sequence[str]) -> float:
     """Return the share of words that two texts have in common at their beginning and end."""
     fewer = min(len(words), len(others))
     if not fewer or (words[0] != others[0] and words[-1] != others[-1]):
@@ -223,9 +234,9 @@ def _parallel(words: Sequence[str], others: Sequence[str]) -> float:
     return (first + last) / max(len(words), len(others))
 
 
-def _differences(older: Statement, newer: Statement) -> dict[str, float]:
+def _feature_values(older: Statement, newer: Statement) -> dict[str, float]:
     fewer = min(len(older.words), len(newer.words))
-    parallel = _parallel(older.sequence, newer.sequence)
+    parallel = _parallel_share(older.sequence, newer.sequence)
     shared = len(older.words & newer.words) / fewer if fewer else 0.0
     negated = older.negated != newer.negated
     return {

@@ -25,9 +25,9 @@ if TYPE_CHECKING:
     from commonplace.engine.library import OpenSpace
     from commonplace.storage.index import Flags, Floats, Snapshot
 
-_OR_NONE = ("kinds", "trust", "speakers", "ids")
+_OPTIONAL_COLLECTIONS = ("kinds", "trust", "speakers", "ids")
 _DAY = 86_400_000_000  # microseconds
-FEW = 64
+FEW_MEMORIES = 64
 """Up to this many memories are looked up one by one for their labels."""
 
 
@@ -94,13 +94,13 @@ class Filters:
         for name in ("kinds", "without_kinds", "tags_any", "tags_all", "tags_none",
                      "states", "trust", "speakers", "ids"):  # fmt: skip
             value = getattr(self, name)
-            if value is None and name in _OR_NONE:
+            if value is None and name in _OPTIONAL_COLLECTIONS:
                 continue
             # The value may be an iterator, which can be read only once.
             if not isinstance(value, Collection):
                 raise InvalidInput(f"{name} must be a list of texts.", field=name)
-            for item in checks.listed(value, name):
-                checks.optional(item, name)
+            for item in checks.iterable(value, name):
+                checks.optional_text(item, name)
         for state in self.states:
             checks.one_of(
                 state, "states", STATES, hint="Forgotten memories have the state archived."
@@ -114,7 +114,7 @@ class Filters:
         if self.origin is not None:
             checks.origin(self.origin)
         for name in ("since", "until", "created_since", "created_until"):
-            checks.when(getattr(self, name), name)
+            checks.time(getattr(self, name), name)
         if not isinstance(self.fields, Mapping) or not set(FILTERABLE).issuperset(self.fields):
             raise InvalidInput(
                 "fields names a field that cannot be filtered by.",
@@ -122,11 +122,11 @@ class Filters:
                 field="fields",
             )
         for name, value in self.fields.items():
-            checks.text(checks.of_field(name, FIELDS[name])(value), name)
+            checks.text(checks.check_of_field(name, FIELDS[name])(value), name)
         if not isinstance(self.project, Project | None):
             raise InvalidInput("project must be a Project.", field="project")
 
-    def _conditions(self) -> Iterator[tuple[str, str, Any]]:
+    def _field_conditions(self) -> Iterator[tuple[str, str, Any]]:
         """Yield (field, comparison, value) for every condition on a field except the state."""
         if self.kinds is not None:
             yield "kind", "in", self.kinds
@@ -144,22 +144,22 @@ class Filters:
         )
         for field, since, until in times:
             if since is not None:
-                yield field, ">=", checks.when(since, "since")
+                yield field, ">=", checks.time(since, "since")
             if until is not None:
-                yield field, "<=", checks.until(until, "until")
+                yield field, "<=", checks.end_time(until, "until")
         if self.speakers is not None:
             yield "speaker", "in", self.speakers
         if self.ids is not None:
             yield "id", "in", self.ids
 
-    def _offset(self, comparison: str) -> int:
+    def _zone_offset(self, comparison: str) -> int:
         """Return the offset from UTC, in microseconds, of `since` (>=) or `until` (<=)."""
         at = self.since if comparison == ">=" else self.until
         zoned = datetime.fromisoformat(at) if isinstance(at, str) else at
         offset = None if zoned is None else zoned.utcoffset()
         return 0 if offset is None else offset // timedelta(microseconds=1)
 
-    def _labels(self) -> Iterator[tuple[list[str], bool]]:
+    def _label_conditions(self) -> Iterator[tuple[list[str], bool]]:
         """Yield pairs of labels and a flag: whether a memory must have one of them, or none."""
         yield from (([f"tag:{tag}"], True) for tag in self.tags_all)
         if self.origin is not None:
@@ -186,12 +186,12 @@ class Filters:
         else:
             states = [STATES.index(state) for state in self.states]
             mask = snapshot.alive & np.isin(snapshot.state, states)
-        for field, comparison, value in self._conditions():
+        for field, comparison, value in self._field_conditions():
             if field == "id":
                 column, value = snapshot.num, _numbers_of_ids(connection, space, value)
             elif field == "happened":
                 column = np.where(snapshot.occurred == NEVER, snapshot.created, snapshot.occurred)
-                if offset := self._offset(comparison):
+                if offset := self._zone_offset(comparison):
                     column = np.where(column % _DAY == 0, column - offset, column)
             else:
                 column = getattr(snapshot, field)
@@ -205,12 +205,12 @@ class Filters:
             else:
                 mask &= _COMPARE[comparison](column, value)
         if self.project is not None:
-            mask &= snapshot.of_project(self.project.admits)
+            mask &= snapshot.in_project(self.project.admits)
         # Most memories may have a label. If only a few memories are left, look up each of them
         # instead.
-        left = snapshot.num[mask].tolist() if np.count_nonzero(mask) <= FEW else None
-        for labels, wanted in self._labels():
-            carriers = np.isin(snapshot.num, labelled(connection, space, labels, left))
+        left = snapshot.num[mask].tolist() if np.count_nonzero(mask) <= FEW_MEMORIES else None
+        for labels, wanted in self._label_conditions():
+            carriers = np.isin(snapshot.num, numbers_with_label(connection, space, labels, left))
             mask &= carriers if wanted else ~carriers
         return mask
 
@@ -224,14 +224,14 @@ class Filters:
             "happened": microseconds(memory.occurred_at or memory.created_at),
             "speaker": speaker, "id": memory.id,
         }  # fmt: skip
-        for field, comparison, value in self._conditions():
+        for field, comparison, value in self._field_conditions():
             if comparison in ("in", "not in"):
                 if (fields[field] in value) != (comparison == "in"):
                     return False
             else:
                 held = fields[field]
                 if field == "happened" and held % _DAY == 0:
-                    held -= self._offset(comparison)
+                    held -= self._zone_offset(comparison)
                 if not _COMPARE[comparison](held, value):
                     return False
         if self.project is not None and not self.project.admits(memory.tags):
@@ -239,7 +239,9 @@ class Filters:
         carried = {f"tag:{tag}" for tag in memory.tags}
         carried.update(origin_labels(memory.origin), trust_labels(memory.trust))
         carried.update(field_labels({name: getattr(memory, name) for name in FILTERABLE}))
-        return all(carried.isdisjoint(labels) != wanted for labels, wanted in self._labels())
+        return all(
+            carried.isdisjoint(labels) != wanted for labels, wanted in self._label_conditions()
+        )
 
 
 _COMPARE: dict[str, Callable[[Any, Any], Any]] = {
@@ -255,7 +257,7 @@ def filters_of(filters: Filters | None, conditions: Mapping[str, Any]) -> Filter
             hint="Pass a Filters, or single conditions.",
             field="filters",
         )
-    chosen = filters or _ALL
+    chosen = filters or _WITHOUT_CONDITIONS
     named = {name: value for name, value in conditions.items() if name in FILTERABLE}
     if named:
         having = {name: value for name, value in named.items() if value is not None}
@@ -271,11 +273,11 @@ def filters_of(filters: Filters | None, conditions: Mapping[str, Any]) -> Filter
     return replace(chosen, **conditions) if conditions else chosen
 
 
-_ALL = Filters()
+_WITHOUT_CONDITIONS = Filters()
 
 
 @dataclass(slots=True)
-class Visible:
+class VisibleMemories:
     """The memories that pass the filters, now or as of a time in the past."""
 
     snapshot: Snapshot
@@ -288,12 +290,12 @@ class Visible:
     """With `as_of`, the last operation that is included; None for the present."""
 
 
-def visible(
+def visible_memories(
     space: OpenSpace, connection: Rows, snapshot: Snapshot, filters: Filters, as_of: When | None
-) -> Visible:
+) -> VisibleMemories:
     """Return the memories that pass the filters; with `as_of`, as they were at that time."""
     if as_of is None:
-        return Visible(snapshot, filters.mask(snapshot, connection, space.name), {}, None)
+        return VisibleMemories(snapshot, filters.mask(snapshot, connection, space.name), {}, None)
     from commonplace.engine.finding.past import snapshot_at  # This imports numpy.
 
     seq = timeline.seq_at(connection, space.name, as_of)
@@ -308,10 +310,10 @@ def visible(
     mask = filters.mask(then, connection, space.name)
     mask[snapshot.size :] = True
     rows = {at: row for at, (row, _) in enumerate(passing, start=snapshot.size)}
-    return Visible(then, mask, rows, seq)
+    return VisibleMemories(then, mask, rows, seq)
 
 
-def labelled(
+def numbers_with_label(
     connection: Rows,
     space: str,
     labels: Iterable[str],
@@ -323,15 +325,15 @@ def labelled(
         if among is None:
             found += stored_labels.holders(connection, space, label)
         else:
-            found += [n for n in among if stored_labels.carries(connection, space, label, n)]
+            found += [n for n in among if stored_labels.has_label(connection, space, label, n)]
     return found
 
 
 def _numbers_of_ids(connection: Rows, space: str, ids: Iterable[str]) -> list[int]:
-    return [num for each in ids for num in memories.numbers(connection, space, each)]
+    return [num for each in ids for num in memories.numbers_of_id(connection, space, each)]
 
 
-def of_periods(snapshot: Snapshot, periods: Sequence[tuple[int, int]]) -> Floats:
+def proximity_to_periods(snapshot: Snapshot, periods: Sequence[tuple[int, int]]) -> Floats:
     """Return the proximity of each memory to the nearest period, from 0 to 1.
 
     It is 1 within a period. Outside, it is at most 0.5, and halves with each day of distance, or

@@ -12,7 +12,7 @@ from commonplace.engine import checks
 from commonplace.engine.content.memories import need_row
 from commonplace.engine.finding.filters import Filters
 from commonplace.engine.library import OpenSpace
-from commonplace.storage.index import Snapshot, highest
+from commonplace.storage.index import Snapshot, highest_positions
 from commonplace.storage.ports import Rows
 from commonplace.storage.tables import CLUSTERS, MEMORIES
 from commonplace.text.analysis import analyse
@@ -38,11 +38,11 @@ def similarity(space: OpenSpace, text: str, others: Sequence[str]) -> list[float
     return found
 
 
-def among(space: OpenSpace, nums: Sequence[int]) -> Matrix:
+def similarities_among(space: OpenSpace, nums: Sequence[int]) -> Matrix:
     """Compare memories with each other, by words where there is no vector or no known script."""
     with space.view() as (connection, snapshot):
         texts, vectors, known = _texts_and_vectors(space, connection, snapshot, nums)
-    likeness = _calibrated(space, vectors, vectors, texts)
+    likeness = _calibrated_similarities(space, vectors, vectors, texts)
     if not known.all():
         words = [frozenset(analyse(text)) for text in texts]
         for i, j in np.argwhere(~(known[:, None] & known[None, :])):
@@ -51,7 +51,9 @@ def among(space: OpenSpace, nums: Sequence[int]) -> Matrix:
     return likeness
 
 
-def to_clusters(space: OpenSpace, nums: Sequence[int], clusters: Sequence[str]) -> Matrix:
+def similarities_to_clusters(
+    space: OpenSpace, nums: Sequence[int], clusters: Sequence[str]
+) -> Matrix:
     """Compare memories with the centroids of clusters; 0 where a vector is missing."""
     with space.view() as (connection, snapshot):
         texts, vectors, known = _texts_and_vectors(space, connection, snapshot, nums)
@@ -63,13 +65,13 @@ def to_clusters(space: OpenSpace, nums: Sequence[int], clusters: Sequence[str]) 
                 # A centroid of another size was made by another model.
                 if len(centroid) == vectors.shape[1]:
                     centroids[i] = centroid
-    likeness = _calibrated(space, vectors, centroids, texts)
+    likeness = _calibrated_similarities(space, vectors, centroids, texts)
     likeness[~known] = 0
     likeness[:, ~centroids.any(axis=1)] = 0
     return likeness
 
 
-def alike(
+def similar_pairs(
     space: OpenSpace,
     identities: Sequence[str],
     filters: Filters,
@@ -97,7 +99,7 @@ def alike(
             for passage in passages.tolist():
                 own = snapshot.cosine(snapshot.vectors[passage], float(snapshot.scales[passage]))
                 np.maximum(cosine, own, out=cosine)
-            top = highest(cosine, mask & (snapshot.num != row["num"]), limit)
+            top = highest_positions(cosine, mask & (snapshot.num != row["num"]), limit)
             likeness = calibrated(cosine[top], embedder.id, dominant_script(row["text"]))
             nums = snapshot.num[top].tolist()
             others = MEMORIES.by_nums(connection, space.name, nums)
@@ -115,7 +117,7 @@ def _texts_and_vectors(
     """Return texts and vectors, and whether each memory has a vector and a supported script."""
     rows = MEMORIES.by_nums(connection, space.name, nums)
     texts = [rows[num]["text"] if num in rows else "" for num in nums]
-    vectors, has = _vectors(snapshot, nums)
+    vectors, has = _first_vectors(snapshot, nums)
     return (
         texts,
         vectors,
@@ -123,7 +125,7 @@ def _texts_and_vectors(
     )
 
 
-def _vectors(snapshot: Snapshot, nums: Sequence[int]) -> tuple[Matrix, NDArray[np.bool_]]:
+def _first_vectors(snapshot: Snapshot, nums: Sequence[int]) -> tuple[Matrix, NDArray[np.bool_]]:
     """Return the vector of each memory's first passage, and whether it has one."""
     found = np.zeros((len(nums), sum(part.dimensions for part in snapshot.parts)))
     has = np.zeros(len(nums), np.bool_)
@@ -143,7 +145,9 @@ def _supports_script(space: OpenSpace, text: str) -> bool:
     return space.embedder is not None and knows_script(space.embedder.id, dominant_script(text))
 
 
-def _calibrated(space: OpenSpace, vectors: Matrix, others: Matrix, texts: Sequence[str]) -> Matrix:
+def _calibrated_similarities(
+    space: OpenSpace, vectors: Matrix, others: Matrix, texts: Sequence[str]
+) -> Matrix:
     """Compare vectors of texts with other vectors; return calibrated similarities."""
     result = np.zeros((len(vectors), len(others)), np.float32)
     if space.embedder is None or not result.size or not vectors.shape[1]:

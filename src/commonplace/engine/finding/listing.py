@@ -11,11 +11,11 @@ from itertools import chain
 from typing import TYPE_CHECKING, Any, Literal, Unpack
 
 from commonplace.engine import checks
-from commonplace.engine.binding import named
-from commonplace.engine.finding.filters import Conditions, Filters, filters_of, visible
+from commonplace.engine.binding import keyword_fields
+from commonplace.engine.finding.filters import Conditions, Filters, filters_of, visible_memories
 from commonplace.engine.history.timeline import (
     messages_at,
-    reading,
+    read_as_of,
     replaced_since,
     rows_at,
 )
@@ -39,8 +39,8 @@ ORDERS = {"newest": "created", "oldest": "created", "importance": "importance",
           "credit": "credit", "updated": "row_seq", "latest": "occurred"}  # fmt: skip
 TEXT_ORDERS = ("newest", "latest")
 NEEDLE_CHARS = 1_000
-SHORTEST = 4
-_SHOWN = 5
+SHORTEST_PREFIX = 4
+_MATCHES_SHOWN = 5
 _ADVICE = {
     "memory": "Find its id with 'commonplace search'.",
     "operation": "'commonplace log' lists the newest operations.",
@@ -49,7 +49,7 @@ _ARTICLE = {"memory": "a", "operation": "an"}
 _PREFIX = re.compile(r"[0-9a-f-]{4,36}")
 
 
-@named(Conditions, Filters)
+@keyword_fields(Conditions, Filters)
 def browse(
     space: OpenSpace,
     *,
@@ -68,15 +68,15 @@ def browse(
     import numpy as np
 
     checks.limit(limit)
-    checks.whole(offset, "offset")
+    checks.integer(offset, "offset")
     chosen = filters_of(filters, conditions)
     with space.view() as (connection, snapshot):
-        seen = visible(space, connection, snapshot, chosen, as_of)
+        seen = visible_memories(space, connection, snapshot, chosen, as_of)
         column = ORDERS[checks.one_of(order, "order", tuple(ORDERS))]
         at = np.flatnonzero(seen.mask)
         nums, values = seen.snapshot.num[at], getattr(seen.snapshot, column)[at]
         if order == "latest":
-            values = happened(values, seen.snapshot.created[at])
+            values = times_of_memories(values, seen.snapshot.created[at])
         sign = 1 if order == "oldest" else -1
         page = at[np.lexsort((sign * nums, sign * values))][offset : offset + limit].tolist()
         wanted = {each: int(seen.snapshot.num[each]) for each in page if each not in seen.former}
@@ -86,7 +86,7 @@ def browse(
 
 
 @dataclass(frozen=True, slots=True)
-class Census:
+class MemoryColumns:
     """Columns of memories: arrays with one entry for each memory, by its number."""
 
     num: NDArray[np.int64]
@@ -96,14 +96,14 @@ class Census:
     created: NDArray[np.int64]
 
 
-def census(space: OpenSpace, filters: Filters) -> Census:
+def memory_columns(space: OpenSpace, filters: Filters) -> MemoryColumns:
     """Return columns of every memory that passes the filters, without reading rows."""
     import numpy as np
 
     with space.view() as (connection, snapshot):
         at = np.flatnonzero(filters.mask(snapshot, connection, space.name))
         at = at[np.argsort(snapshot.num[at])]
-        return Census(
+        return MemoryColumns(
             snapshot.num[at],
             snapshot.importance[at],
             snapshot.pinned[at],
@@ -112,7 +112,7 @@ def census(space: OpenSpace, filters: Filters) -> Census:
         )
 
 
-def happened(occurred: NDArray[Any], created: NDArray[Any]) -> NDArray[Any]:
+def times_of_memories(occurred: NDArray[Any], created: NDArray[Any]) -> NDArray[Any]:
     """Return the times at which memories happened, or their storage times where unknown."""
     import numpy as np
 
@@ -121,7 +121,7 @@ def happened(occurred: NDArray[Any], created: NDArray[Any]) -> NDArray[Any]:
     return np.where(occurred == NEVER, created, occurred)
 
 
-@named(Conditions, Filters)
+@keyword_fields(Conditions, Filters)
 def find_text(
     space: OpenSpace,
     needle: str,
@@ -142,11 +142,11 @@ def find_text(
     checks.flag(in_text, "in_text")
     chosen = filters_of(filters, conditions)
     folded = fold(checks.text(needle, "needle", max_chars=NEEDLE_CHARS))
-    with reading(space, as_of) as (connection, seq):
+    with read_as_of(space, as_of) as (connection, seq):
         former = [] if seq is None else replaced_since(connection, space.name, seq)
         current = (
             row
-            for num in candidates(connection, space.name, folded)
+            for num in numbers_possibly_containing(connection, space.name, folded)
             for row in MEMORIES.where(connection, space.name, upto=seq, num=num)
         )
         every = map(Memory.of, chain((row for row, _ in former), current))
@@ -172,7 +172,7 @@ def _contains(memory: Memory, folded: str, in_text: bool) -> bool:
     return folded in fold("\n".join(part for part in parts if part))
 
 
-def candidates(connection: Rows, space: str, folded: str) -> list[int]:
+def numbers_possibly_containing(connection: Rows, space: str, folded: str) -> list[int]:
     """Return the numbers of the memories that may contain a case-folded text, newest first."""
     grams = trigrams(folded)
     if grams:
@@ -182,7 +182,7 @@ def candidates(connection: Rows, space: str, folded: str) -> list[int]:
 
 def tags(space: OpenSpace, *, as_of: When | None = None) -> list[tuple[str, int, datetime]]:
     """Return (tag, number of live memories with it, time of first use), the most used first."""
-    with reading(space, as_of) as (connection, seq):
+    with read_as_of(space, as_of) as (connection, seq):
         if seq is None:
             found = labels.tags(connection, space.name, LIVE_STATES)
             return [(tag, count, moment(at)) for tag, count, at in found]
@@ -195,14 +195,14 @@ def tags(space: OpenSpace, *, as_of: When | None = None) -> list[tuple[str, int,
     return sorted(counted, key=lambda each: (-each[1], each[0]))
 
 
-def memory_id(space: OpenSpace, name: str) -> str:
+def full_memory_id(space: OpenSpace, name: str) -> str:
     """Return the full id of a memory, in any state, from its id, its ref or a prefix of its id."""
     with space.store.read() as connection:
-        exact = stored.named(connection, space.name, name.lower(), name)
+        exact = stored.find_by_id_or_ref(connection, space.name, name.lower(), name)
     return exact or _only_match(space, "memories", "memory", name)
 
 
-def operation_id(space: OpenSpace, name: str) -> str:
+def full_operation_id(space: OpenSpace, name: str) -> str:
     """Return the full id of an operation, from its id or a prefix of it."""
     return _only_match(space, "operations", "operation", name)
 
@@ -212,21 +212,21 @@ def _only_match(
 ) -> str:
     prefix = name.lower()
     if not _PREFIX.fullmatch(prefix):
-        if len(name) < SHORTEST:
+        if len(name) < SHORTEST_PREFIX:
             raise InvalidInput(
                 f"{name!a} is too short to name {_ARTICLE[kind]} {kind}.",
-                hint=f"Use at least {SHORTEST} characters of its id.",
+                hint=f"Use at least {SHORTEST_PREFIX} characters of its id.",
                 field="id",
             )
         raise NotFound(f"There is no {kind} {name[:60]!a}.", hint=_ADVICE[kind], field="id")
     with space.store.read() as connection:
-        found = stored.ids_beginning(connection, space.name, table, prefix, _SHOWN + 1)
+        found = stored.ids_with_prefix(connection, space.name, table, prefix, _MATCHES_SHOWN + 1)
     if not found:
         raise NotFound(f"There is no {kind} {name[:60]!a}.", hint=_ADVICE[kind], field="id")
     if len(found) > 1:
-        more = ", …" if len(found) > _SHOWN else ""
+        more = ", …" if len(found) > _MATCHES_SHOWN else ""
         raise Conflict(
-            f"{name!a} could be {', '.join(found[:_SHOWN])}{more}.",
+            f"{name!a} could be {', '.join(found[:_MATCHES_SHOWN])}{more}.",
             hint="Use more characters of the id.",
             field="id",
         )

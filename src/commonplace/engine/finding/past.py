@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 
 from commonplace.embedding.provider import Vectors
-from commonplace.engine.content.memories import analysed, usable_vectors
+from commonplace.engine.content.memories import index_entries, usable_vectors
 from commonplace.engine.content.projects import labels_of
 from commonplace.engine.library import OpenSpace
 from commonplace.storage import messages
-from commonplace.storage.derived import unpack_many
+from commonplace.storage.derived import unpack_matrix
 from commonplace.storage.fields import STATES
 from commonplace.storage.index import NEVER, POSTING, Snapshot
 from commonplace.storage.ports import Rows
@@ -43,7 +43,7 @@ def snapshot_at(
     owners: list[int] = []
     for at, (row, packed) in enumerate(former, start=snapshot.size):
         message = said.get(row["num"])
-        item = analysed(dict(row), "" if message is None else message["speaker"])
+        item = index_entries(dict(row), "" if message is None else message["speaker"])
         postings = np.frombuffer(item.terms, POSTING)
         terms.append(postings["term"])
         times.append(postings["times"])
@@ -57,8 +57,8 @@ def snapshot_at(
             "occurred": NEVER if row["occurred_at"] is None else row["occurred_at"],
             "kind": codes.kinds.setdefault(row["kind"], len(codes.kinds)),
             "state": STATES.index(row["state"]), "length": int(postings["times"].sum()),
-            "project": codes.of_labels(labels_of(json.loads(row["tags"]))),
-            **codes.of_message(message),
+            "project": codes.code_of_labels(labels_of(json.loads(row["tags"]))),
+            **codes.message_columns(message),
         })  # fmt: skip
     joined: dict[str, Any] = {}
     for name in columns[0] if columns else ():
@@ -66,7 +66,7 @@ def snapshot_at(
         more = np.array([values[name] for values in columns], column.dtype)
         joined[name] = np.concatenate([column, more])
     if blobs and space.embedder is not None:
-        matrix, scales = unpack_many(b"".join(blobs), space.embedder.dimensions)
+        matrix, scales = unpack_matrix(b"".join(blobs), space.embedder.dimensions)
         added = Vectors.split(matrix, snapshot.parts).parts
         known = zip(snapshot.vectors.parts, added, strict=True)
         joined["vectors"] = Vectors(tuple(np.concatenate(pair) for pair in known))
@@ -91,13 +91,19 @@ class _Codes:
         self._sessions: dict[tuple[str, str], int] = {}
         self._connection, self._space, self._snapshot = connection, space, snapshot
 
-    def of_labels(self, labels: Sequence[str]) -> int:
-        """Return the code of a set of project and branch labels; -1 for none."""
+    def code_of_labels(self, labels: Sequence[str]) -> int:
+        """Return the code of a memory's project and branch labels, a new one if needed.
+
+        The code is -1 if there are no labels.
+        """
         key = tuple(sorted(labels))
         return self.projects.setdefault(key, len(self.projects)) if key else -1
 
-    def of_message(self, message: Row | None) -> dict[str, int]:
-        """Return the values of a message for the columns of the index."""
+    def message_columns(self, message: Row | None) -> dict[str, int]:
+        """Return a message's values of the columns `session`, `place` and `speaker`.
+
+        `message` is None for a memory that is no message.
+        """
         if message is None:
             return {"session": -1, "place": 0, "speaker": -1}
         name = (message["conversation"], message["session"])

@@ -23,17 +23,24 @@ from commonplace.embedding.provider import knows_script
 from commonplace.engine import checks
 from commonplace.engine.content.projects import Project, is_labelled
 from commonplace.engine.finding import confidence
-from commonplace.engine.finding.filters import Filters, of_periods, visible
+from commonplace.engine.finding.filters import Filters, proximity_to_periods, visible_memories
 from commonplace.engine.history import timeline
 from commonplace.engine.library import OpenSpace
 from commonplace.engine.model import When, microseconds
 from commonplace.errors import EmbeddingUnavailable, InvalidInput, StorageCorrupt
 from commonplace.storage import derived, links
 from commonplace.storage.database import now
-from commonplace.storage.derived import quantise, unpack_many
-from commonplace.storage.index import NEVER, Snapshot, WordScores, bm25_term, highest, rarity
+from commonplace.storage.derived import quantise, unpack_matrix
+from commonplace.storage.index import (
+    NEVER,
+    Snapshot,
+    WordScores,
+    bm25_term,
+    highest_positions,
+    rarity,
+)
 from commonplace.storage.ports import Rows
-from commonplace.storage.signs import CHOSEN
+from commonplace.storage.signs import LEAST_CHOSEN
 from commonplace.storage.tables import LINKS, MEMORIES, Row
 from commonplace.text import dates
 from commonplace.text.analysis import analyse_query
@@ -53,11 +60,17 @@ GLOBAL_SHARE = 0.95  # the share of its score that a memory without a project ke
 OTHER_BRANCH_SHARE = 0.97
 SESSION_K1, SESSION_B = 1.2, 0.75  # BM25 parameters for whole sessions, which are long texts
 # roles with most of the messages, which queries rarely ask about
-ANSWERING = ("assistant", "ai", "bot")
+ANSWERING_ROLES = ("assistant", "ai", "bot")
 FAIR_LIKENESS = 0.4  # the least value by which the cosines of a search are scaled
-RESPELT = 0.7  # the weight of a word that replaces a misspelt word of the query
-CANDIDATES, NEAREST = 150, 5  # compare this many of the best with each other; average this many
-CROWDED, CROWDED_ALONE = 0.25, 0.5  # penalty for similarity; the second without an English part
+RESPELT_WEIGHT = 0.7  # the weight of a word that replaces a misspelt word of the query
+CROWDING_CANDIDATES, CROWDING_NEIGHBOURS = (
+    150,
+    5,
+)  # compare this many of the best with each other; average this many
+CROWDING_PENALTY, CROWDING_PENALTY_ALONE = (
+    0.25,
+    0.5,
+)  # penalty for similarity; the second without an English part
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,20 +116,20 @@ class Weighting:
         checks.share(self.spread, "spread")
         checks.flag(self.newer_first, "newer_first")
         checks.flag(self.crowding, "crowding")
-        checks.limit(self.graph_seeds, "graph_seeds", checks.MOST)
-        checks.limit(self.rank_k, "rank_k", checks.MOST)
+        checks.limit(self.graph_seeds, "graph_seeds", checks.MAX_NUMBER)
+        checks.limit(self.rank_k, "rank_k", checks.MAX_NUMBER)
         checks.one_of(self.fusion, "fusion", ("scores", "ranks"))
         if not self.recency_days:
             raise InvalidInput("recency_days must be more than 0.", field="recency_days")
 
 
 DEFAULT = Weighting()
-_PLAIN = Weighting(
+_WITHOUT_EXTRAS = Weighting(
     neighbours=0.0, session_words=0.0, speaker=0.0, answers=0.0, graph=0.0, spread=1.0,
     period=0.0, newer_first=False,
 )  # fmt: skip
-WORDS_ONLY = replace(_PLAIN, dense=0.0, coverage=0.0)
-MEANING_ONLY = replace(_PLAIN, lexical=0.0)
+WORDS_ONLY = replace(_WITHOUT_EXTRAS, dense=0.0, coverage=0.0)
+MEANING_ONLY = replace(_WITHOUT_EXTRAS, lexical=0.0)
 NEAREST_FIRST = replace(MEANING_ONLY, crowding=False)
 """By similarity alone, for contracts that show it: no result is more similar than one before it."""
 
@@ -129,21 +142,26 @@ class Search:
     mask: Flags
     query: str
     terms: list[str]
-    says: list[float]
+    information: list[float]
     """The information of each term, in nats; empty if nothing reads it."""
     bm25: Floats
     covered: Floats
+    """The share of the query's words, weighted by their rarity, that each memory contains."""
     holding: list[NDArray[np.int32]]
     """For each term, the positions that contain it."""
     times: list[NDArray[np.uint8]]
     """For each term, how often it occurs at these positions."""
     cosine: Floats
     embedded: Flags
-    named: set[int]
+    named_speakers: set[int]
+    """The codes of the speakers that the query names."""
     named_terms: list[int]
+    """The numbers of the terms of these speakers' names."""
     script: str
-    meaning: bool
+    has_cosines: bool
+    """Whether the query was compared by meaning, too."""
     degraded: str
+    """Why the query was not compared by meaning; empty if it was."""
     vector: NDArray[np.int8] | None = None
     """The vector of the query, or None."""
     former: dict[int, Row] = field(default_factory=dict)
@@ -156,11 +174,11 @@ class Search:
     """Whether the vector of the query has only the part that is computed quickly."""
     english: bool = True
     """With `quick`: whether the query is in English."""
-    of_period: Floats | None = None
+    period_proximity: Floats | None = None
     """If the query names a time: the proximity of each memory to it, 0..1."""
     boost: Floats | None = None
     """If the query names a time: the factor for each memory's score."""
-    apart: Floats | None = None
+    uncrowded: Floats | None = None
     """The cosines, reduced for memories that resemble many others."""
     respelt: dict[str, tuple[str, str]] = field(default_factory=dict)
     """For terms that no memory contains: the most similar (word, term) in the memories."""
@@ -168,9 +186,9 @@ class Search:
     """For positions that links lead to from the best results: the result, and the weight."""
 
     @cached_property
-    def distinctive(self) -> list[NDArray[np.int32]]:
+    def distinctive_positions(self) -> list[NDArray[np.int32]]:
         """Where the rare names and codes of the query occur."""
-        return confidence.distinctive(self)
+        return confidence.distinctive_positions(self)
 
 
 class Question:
@@ -244,7 +262,7 @@ class Question:
 def _quantised(vector: bytes) -> tuple[NDArray[np.int8], float]:
     """Return a vector of float32 numbers as it would be stored, and its scale."""
     row = np.frombuffer(vector, np.float32)[None]
-    matrix, scales = unpack_many(quantise(row)[0], row.shape[1])
+    matrix, scales = unpack_matrix(quantise(row)[0], row.shape[1])
     return matrix[0], float(scales[0])
 
 
@@ -252,7 +270,7 @@ def _quantised(vector: bytes) -> tuple[NDArray[np.int8], float]:
 _terms_of = lru_cache(maxsize=8_192)(analyse_query)
 
 
-def search_legs(
+def score_legs(
     space: OpenSpace,
     connection: Rows,
     snapshot: Snapshot,
@@ -262,17 +280,17 @@ def search_legs(
     as_of: When | None,
 ) -> Search:
     """Score every position by words and by meaning."""
-    seen = visible(space, connection, snapshot, filters, as_of)
+    seen = visible_memories(space, connection, snapshot, filters, as_of)
     snapshot = seen.snapshot
-    bm25, covered, holding, times = lexical(snapshot, asked.terms, weighting)
+    bm25, covered, holding, times = score_words(snapshot, asked.terms, weighting)
     query, respelt = asked.query, dict[str, tuple[str, str]]()
     if not asked.quick and not all(map(len, holding)):
         # Few queries have a word that no memory contains.
         from commonplace.engine.finding import spelling
 
-        query, respelt = spelling.respelt(snapshot, asked, holding)
+        query, respelt = spelling.correct_spelling(snapshot, asked, holding)
         if respelt:
-            bm25, covered, holding, times = lexical(snapshot, asked.terms, weighting, respelt)
+            bm25, covered, holding, times = score_words(snapshot, asked.terms, weighting, respelt)
     named, spoken = _named_speakers(snapshot, query)
     search = Search(
         snapshot, seen.mask, asked.query, asked.terms, [], bm25, covered, holding, times,
@@ -283,13 +301,13 @@ def search_legs(
     )  # fmt: skip
     vector = asked.vector(query) if weighting.dense > 0 else None
     if vector is not None:
-        search.meaning, search.vector = True, vector[0]
-        search.says = confidence.information_of(search, asked)
+        search.has_cosines, search.vector = True, vector[0]
+        search.information = confidence.term_information(search, asked)
         search.quick, search.english = asked.quick, asked.quick and asked.english
         lines = snapshot.session >= 0 if named else None
         also = None
-        if snapshot.chooses:  # The best matches by words are scored by meaning, too.
-            also = highest(bm25 * covered, seen.mask & (bm25 > 0), CHOSEN)
+        if snapshot.scores_only_some:  # The best matches by words are scored by meaning, too.
+            also = highest_positions(bm25 * covered, seen.mask & (bm25 > 0), LEAST_CHOSEN)
         if lines is None or not bool((lines | ~seen.mask).all()):
             search.cosine = snapshot.cosine(*vector, seen.mask, also)
         if lines is not None:
@@ -298,12 +316,12 @@ def search_legs(
             search.cosine = np.where(lines, spoken_to, search.cosine)
     search.degraded = asked.degraded
     if asked.periods and weighting.period:
-        search.of_period = of_periods(snapshot, asked.periods)
-        search.boost = 1 + np.float32(weighting.period) * search.of_period
+        search.period_proximity = proximity_to_periods(snapshot, asked.periods)
+        search.boost = 1 + np.float32(weighting.period) * search.period_proximity
     return search
 
 
-def lexical(
+def score_words(
     snapshot: Snapshot,
     terms: Sequence[str],
     weighting: Weighting,
@@ -311,14 +329,17 @@ def lexical(
 ) -> WordScores:
     """Score every position by the terms of a query; terms in `respelt` count less."""
     near = respelt or {}
-    weighed = [(near[term][1], RESPELT) if term in near else (term, 1.0) for term in terms]
+    weighed = [(near[term][1], RESPELT_WEIGHT) if term in near else (term, 1.0) for term in terms]
     return snapshot.bm25(weighed, k1=weighting.k1, b=weighting.b)
 
 
 def fuse(search: Search, weighting: Weighting) -> Floats:
     """Combine the scores by words and by meaning into one score in 0..1."""
     mask = search.mask
-    weights = {"words": weighting.lexical, "meaning": weighting.dense if search.meaning else 0.0}
+    weights = {
+        "words": weighting.lexical,
+        "meaning": weighting.dense if search.has_cosines else 0.0,
+    }
     total = sum(weights.values()) or 1.0
     if weighting.fusion == "ranks":
         score = np.zeros_like(search.bm25)
@@ -331,18 +352,18 @@ def fuse(search: Search, weighting: Weighting) -> Floats:
         return score
     score = np.zeros_like(search.bm25)
     if weights["words"]:
-        words = to_best(search.bm25, mask)
+        words = scale_to_best(search.bm25, mask)
         if weighting.coverage:
             words *= search.covered ** np.float32(weighting.coverage)
         score += np.float32(weights["words"] / total) * words
     if weights["meaning"]:
-        cosine = _apart_from_others(search) if weighting.crowding else search.cosine
-        likeness = to_best(cosine, mask & search.embedded, FAIR_LIKENESS)
+        cosine = _cosines_less_crowding(search) if weighting.crowding else search.cosine
+        likeness = scale_to_best(cosine, mask & search.embedded, FAIR_LIKENESS)
         score += np.float32(weights["meaning"] / total) * likeness
     return score
 
 
-def _apart_from_others(search: Search) -> Floats:
+def _cosines_less_crowding(search: Search) -> Floats:
     """Return the cosines, reduced for memories that resemble many other results.
 
     Texts of the same form have similar vectors and are similar to most queries, above all in the
@@ -353,8 +374,8 @@ def _apart_from_others(search: Search) -> Floats:
     snapshot = search.snapshot
     if len(snapshot.parts) < 2:
         return search.cosine
-    best = highest(search.cosine, search.mask & search.embedded, CANDIDATES)
-    if len(best) <= NEAREST:
+    best = highest_positions(search.cosine, search.mask & search.embedded, CROWDING_CANDIDATES)
+    if len(best) <= CROWDING_NEIGHBOURS:
         return search.cosine
     import simsimd  # unlike a matrix product of numpy, this starts no threads
 
@@ -363,12 +384,14 @@ def _apart_from_others(search: Search) -> Floats:
     lengths = np.sqrt(np.maximum(np.diagonal(alike), 1))
     alike /= lengths[:, None] * lengths
     np.fill_diagonal(alike, -1)
-    near = np.partition(alike, -NEAREST, axis=1)[:, -NEAREST:].mean(axis=1)
-    alone = confidence.multilingual_alone(search, best)
-    less = np.where(alone, CROWDED_ALONE, CROWDED).astype(np.float32) * (near - near.mean())
+    near = np.partition(alike, -CROWDING_NEIGHBOURS, axis=1)[:, -CROWDING_NEIGHBOURS:].mean(axis=1)
+    alone = confidence.without_first_part(search, best)
+    less = np.where(alone, CROWDING_PENALTY_ALONE, CROWDING_PENALTY).astype(np.float32) * (
+        near - near.mean()
+    )
     apart: Floats = search.cosine - less.max()  # for all other memories, which match less
     apart[best] = search.cosine[best] - less
-    search.apart = apart
+    search.uncrowded = apart
     return apart
 
 
@@ -377,36 +400,38 @@ def score_all(
 ) -> tuple[Floats, Floats, Floats]:
     """Return three arrays: the final score, the part from the conversation, and that from links."""
     fused = fuse(search, weighting)
-    score = _in_conversation(search, weighting, fused)
+    score = _add_conversation_scores(search, weighting, fused)
     context = score - fused
-    score = _with_properties(search, weighting, score)
+    score = _add_property_scores(search, weighting, score)
     if search.boost is not None:
         score = score * search.boost
     if search.project is not None:
-        score = score * project_share(search.snapshot, search.project)
-    linked = _along_links(space, connection, search, weighting, score)
+        score = score * score_share_by_project(search.snapshot, search.project)
+    linked = _scores_from_links(space, connection, search, weighting, score)
     if linked.any():
         score = (score + linked) / np.float32(1 + weighting.graph)
     return score, context, linked
 
 
-def _in_conversation(search: Search, weighting: Weighting, fused: Floats) -> Floats:
+def _add_conversation_scores(search: Search, weighting: Weighting, fused: Floats) -> Floats:
     """Add to messages the scores of their neighbours, their session and a named speaker."""
     snapshot, mask = search.snapshot, search.mask
     score = fused.copy()
     shared = weighting.session_words
     if snapshot.sessions and (weighting.neighbours or shared):
-        score = with_neighbours(snapshot, mask, fused, weighting.neighbours)
+        score = add_neighbour_scores(snapshot, mask, fused, weighting.neighbours)
         lines = mask & (snapshot.session >= 0)
         if shared and lines.any():
-            whole = np.float32(shared) * sessions_by_words(search)[snapshot.session[lines]]
+            whole = np.float32(shared) * session_scores_by_words(search)[snapshot.session[lines]]
             score[lines] = (score[lines] + whole) / np.float32(1 + shared)
     if snapshot.sessions and weighting.answers:
-        codes = [code for name, code in snapshot.speakers.items() if name.lower() in ANSWERING]
-        score -= np.float32(weighting.answers) * _spoken_by(snapshot, codes)
-    if search.named and weighting.speaker:
+        codes = [
+            code for name, code in snapshot.speakers.items() if name.lower() in ANSWERING_ROLES
+        ]
+        score -= np.float32(weighting.answers) * _messages_by(snapshot, codes)
+    if search.named_speakers and weighting.speaker:
         share = np.float32(weighting.speaker / (1 + shared))
-        named = _spoken_by(snapshot, search.named)
+        named = _messages_by(snapshot, search.named_speakers)
         for term in search.named_terms:  # A memory that is not a message may be about the speaker.
             positions = snapshot.postings(term)[0]
             named[positions[snapshot.session[positions] < 0]] = 1.0
@@ -414,7 +439,7 @@ def _in_conversation(search: Search, weighting: Weighting, fused: Floats) -> Flo
     return score
 
 
-def _spoken_by(snapshot: Snapshot, codes: Iterable[int]) -> Floats:
+def _messages_by(snapshot: Snapshot, codes: Iterable[int]) -> Floats:
     """Return 1 for the messages of these speakers, and 0 for all other memories."""
     # The last entry is for code -1: no speaker.
     flags = np.zeros(len(snapshot.speakers) + 1, np.float32)
@@ -423,7 +448,7 @@ def _spoken_by(snapshot: Snapshot, codes: Iterable[int]) -> Floats:
     return spoken
 
 
-def sessions_by_words(search: Search) -> Floats:
+def session_scores_by_words(search: Search) -> Floats:
     """Return the BM25 score of each session as a whole, scaled so that the best has 1."""
     snapshot, count = search.snapshot, search.snapshot.sessions
     codes = snapshot.session
@@ -438,10 +463,10 @@ def sessions_by_words(search: Search) -> Floats:
         rare = rarity(there, int(np.count_nonzero(held)))
         worth = bm25_term(held, lengths, mean, k1=SESSION_K1, b=SESSION_B)
         scores += np.float32(rare) * worth
-    return to_best(scores, np.ones(count, np.bool_))
+    return scale_to_best(scores, np.ones(count, np.bool_))
 
 
-def with_neighbours(snapshot: Snapshot, mask: Flags, own: Floats, weight: float) -> Floats:
+def add_neighbour_scores(snapshot: Snapshot, mask: Flags, own: Floats, weight: float) -> Floats:
     """Add to each message the weighted scores of the messages before and after it."""
     before, after = snapshot.neighbours
     here = np.arange(snapshot.size)
@@ -451,7 +476,7 @@ def with_neighbours(snapshot: Snapshot, mask: Flags, own: Floats, weight: float)
     return np.asarray((own + w * own[before] + w * own[after]) / (1 + 2 * w), np.float32)
 
 
-def _with_properties(search: Search, weighting: Weighting, score: Floats) -> Floats:
+def _add_property_scores(search: Search, weighting: Weighting, score: Floats) -> Floats:
     """Add recency, importance and credit, if the weighting gives them a weight."""
     total = weighting.recency + weighting.importance + weighting.credit
     if not total:
@@ -466,7 +491,7 @@ def _with_properties(search: Search, weighting: Weighting, score: Floats) -> Flo
     return mixed
 
 
-def project_share(snapshot: Snapshot, project: Project) -> Floats:
+def score_share_by_project(snapshot: Snapshot, project: Project) -> Floats:
     """Return the share of its score that each memory keeps; it is 1 in this project and branch."""
     # The last entry is for code -1: no project.
     shares = np.full(len(snapshot.projects) + 1, GLOBAL_SHARE, np.float32)
@@ -477,7 +502,7 @@ def project_share(snapshot: Snapshot, project: Project) -> Floats:
     return found
 
 
-def _along_links(
+def _scores_from_links(
     space: OpenSpace,
     connection: Rows,
     search: Search,
@@ -491,10 +516,10 @@ def _along_links(
     if search.seq is None and not space.has_links(connection, search.snapshot):
         return linked
     nums = search.snapshot.num
-    leaders = highest(score, search.mask, weighting.graph_seeds)
+    leaders = highest_positions(score, search.mask, weighting.graph_seeds)
     seeds = {int(nums[at]): at for at in leaders.tolist()}
     order: NDArray[np.int64] | None = None
-    for seed, end, weight in _edges(space, connection, search, list(seeds)):
+    for seed, end, weight in _links_of_seeds(space, connection, search, list(seeds)):
         order = np.argsort(nums, kind="stable") if order is None else order
         at = _newest_position(nums, order, end)
         if not 0 <= weight <= 1:  # Links are read without verifying their hashes here.
@@ -518,7 +543,7 @@ def _newest_position(nums: NDArray[np.int64], order: NDArray[np.int64], num: int
     return at if at >= 0 and nums[at] == num else None
 
 
-def _edges(
+def _links_of_seeds(
     space: OpenSpace, connection: Rows, search: Search, nums: Sequence[int]
 ) -> list[tuple[int, int, float]]:
     """Return (seed, linked memory, weight) for the links of the seeds, now or with `as_of`."""
@@ -539,7 +564,9 @@ def _edges(
     return found
 
 
-def spread(snapshot: Snapshot, ranked: NDArray[np.int64], count: int, first: float) -> list[int]:
+def spread_over_sessions(
+    snapshot: Snapshot, ranked: NDArray[np.int64], count: int, first: float
+) -> list[int]:
     """Choose some of the ranked positions, from more than one or two sessions.
 
     A share of them is chosen by score alone. The rest are the best memories of further sessions,
@@ -582,7 +609,7 @@ def _named_speakers(snapshot: Snapshot, query: str) -> tuple[set[int], str]:
     folded = query.casefold()
     named: dict[str, int] = {}
     for word in set(re.findall(r"\w+", folded)):
-        for full, code in snapshot.called.get(word, ()):
+        for full, code in snapshot.speakers_by_first_word.get(word, ()):
             if " " in full and re.search(rf"\b{re.escape(full)}\b", folded):
                 named[full] = code
             elif len(word) > 2:
@@ -594,7 +621,7 @@ def _named_speakers(snapshot: Snapshot, query: str) -> tuple[set[int], str]:
     return set(named.values()), spoken
 
 
-def to_best(scores: Floats, among: Flags, fair: float = 0.0) -> Floats:
+def scale_to_best(scores: Floats, among: Flags, fair: float = 0.0) -> Floats:
     """Scale scores so that the best within the mask has 1.
 
     If the best is below `fair`, scale by `fair` instead, so that weak matches keep low scores.

@@ -14,7 +14,7 @@ from commonplace.embedding.builtin import information
 from commonplace.embedding.provider import calibrated
 from commonplace.engine import checks
 from commonplace.engine.finding import confidence, current
-from commonplace.engine.finding.arranging import ASKED_BEFORE, QUESTION_ENDS, Arranged, arrange
+from commonplace.engine.finding.arranging import QUESTION_ENDS, REPEATED_SHARE, Arrangement, arrange
 from commonplace.engine.finding.filters import Filters
 from commonplace.engine.finding.ranking import (
     DEFAULT,
@@ -27,7 +27,7 @@ from commonplace.engine.finding.ranking import (
     Search,
     Weighting,
     score_all,
-    search_legs,
+    score_legs,
 )
 from commonplace.engine.history import timeline
 from commonplace.engine.library import OpenSpace
@@ -180,27 +180,27 @@ def recall(
             "weighting must be a Weighting.", hint="Or leave it out.", field="weighting"
         )
     weighting = weighting or DEFAULT
-    least = confidence.bounds(minimum, share)
+    least = confidence.checked_bounds(minimum, share)
     checks.flag(count, "count")
     checks.limit(limit)
     checks.text(query, "query", max_chars=QUERY_CHARS)
-    asked = Question(space, query, quick=quick, seen_from=_seen_from(asked_at, as_of))
+    asked = Question(space, query, quick=quick, seen_from=_reference_time(asked_at, as_of))
     seconds = WAIT_SECONDS if weighting.dense > 0 else 0.0
     now_only = as_of is None
     with space.view_with_vectors(seconds, partial=now_only) as (connection, snapshot, missing):
-        search = search_legs(space, connection, snapshot, asked, filters, weighting, as_of)
+        search = score_legs(space, connection, snapshot, asked, filters, weighting, as_of)
         score, context, linked = score_all(space, connection, search, weighting)
         matched = search.mask & (score > 0)
-        if not search.meaning:
+        if not search.has_cosines:
             matched &= (search.bm25 > 0) | (linked > 0) | (context > 0.01)
         by = score
-        if search.meaning and weighting == NEAREST_FIRST:
+        if search.has_cosines and weighting == NEAREST_FIRST:
             # No memory is too far away. A large space gives 0 to those that it has not compared.
             matched = search.mask & search.embedded
-            matched &= (search.cosine != 0) | (not snapshot.chooses)
+            matched &= (search.cosine != 0) | (not snapshot.scores_only_some)
             by = np.where(score > 0, score, np.minimum(search.cosine, np.float32(0)))
         found = arrange(space, connection, search, by, matched, weighting, filters, limit, least[0])
-        hits = _hits(space, asked, search, found, score, context, linked, least)
+        hits = _build_hits(space, asked, search, found, score, context, linked, least)
     loading = f"loading, only the newest {snapshot.size:,} memories were searched"
     hits.degraded = (
         (loading if snapshot.since else "")
@@ -212,10 +212,10 @@ def recall(
     return hits
 
 
-def _seen_from(asked_at: When | None, as_of: When | None) -> datetime:
+def _reference_time(asked_at: When | None, as_of: When | None) -> datetime:
     """Return the moment from which times in a query, such as "last week", are seen."""
     given = ((asked_at, "asked_at"), (as_of, "as_of"))
-    known = [at for value, name in given if (at := checks.when(value, name)) is not None]
+    known = [at for value, name in given if (at := checks.time(value, name)) is not None]
     if known:
         return moment(known[0])
     try:
@@ -224,11 +224,11 @@ def _seen_from(asked_at: When | None, as_of: When | None) -> datetime:
         return datetime.now(UTC)
 
 
-def _hits(
+def _build_hits(
     space: OpenSpace,
     asked: Question,
     search: Search,
-    found: Arranged,
+    found: Arrangement,
     score: Floats,
     context: Floats,
     linked: Floats,
@@ -238,28 +238,34 @@ def _hits(
     probability = _probabilities(search, found, top)
     # a time in the query changes the order only, not what is worth returning
     plain = score if search.boost is None else score / search.boost
-    kept = confidence.worthwhile(search, top, probability, plain, linked, least)
+    kept = confidence.worth_returning(search, top, probability, plain, linked, least)
     newest = [*(newer for newer, _ in found.newer.values()), *found.superseding]
-    probability, companions = confidence.companions(
+    probability, companions = confidence.shown_probabilities(
         search, top, probability, linked, kept, np.isin(top, newest)
     )
     companion = dict(zip(top.tolist(), companions, strict=True))
     top, probability = top[kept], probability[kept]
     if not len(top):
         return Hits()
-    words = _words_held(asked, search, top)
+    words = _matched_words(asked, search, top)
     likeness = _similarities(space, search, top)
     best = float(search.bm25[search.mask].max(initial=0.0)) or 1.0
-    by_words, by_meaning = (_ranks(leg, search.mask, top) for leg in (search.bm25, search.cosine))
-    apart = search.cosine if search.apart is None else search.apart
+    by_words, by_meaning = (
+        _ranks_by(leg, search.mask, top) for leg in (search.bm25, search.cosine)
+    )
+    apart = search.cosine if search.uncrowded is None else search.uncrowded
     crowded = search.cosine[top] - apart[top]
     there = set(top.tolist())
     hits = Hits()
     for i, at in enumerate(top.tolist()):
-        row = _row(search, found, at)
-        embedded = search.meaning and bool(search.embedded[at])
+        row = _row_of_result(search, found, at)
+        embedded = search.has_cosines and bool(search.embedded[at])
         newer, chance = found.newer.get(at, (at, 0.0))
-        by = str(_row(search, found, newer)["id"]) if newer in there and newer != at else ""
+        by = (
+            str(_row_of_result(search, found, newer)["id"])
+            if newer in there and newer != at
+            else ""
+        )
         why = Why(
             words=words[i],
             lexical=float(search.bm25[at]) / best,
@@ -269,9 +275,9 @@ def _hits(
             context=max(0.0, float(context[at])),
             graph=float(linked[at]),
             crowded=max(0.0, float(crowded[i])),
-            period=0.0 if search.of_period is None else float(search.of_period[at]),
+            period=0.0 if search.period_proximity is None else float(search.period_proximity[at]),
             as_it_was=at in search.former,
-            order=_order(found, at, by, chance) or COMPANIONS.get(companion[at], ""),
+            order=_reason_for_order(found, at, by, chance) or COMPANIONS.get(companion[at], ""),
         )
         hits.append(
             Hit(
@@ -279,8 +285,8 @@ def _hits(
                 min(1.0, max(0.0, float(score[at]))),
                 why,
                 float(probability[i]),
-                replaced_by=by if chance >= current.CLAIM else "",
-                newer=by if 0 < chance < current.CLAIM else "",
+                replaced_by=by if chance >= current.MARK_REPLACED else "",
+                newer=by if 0 < chance < current.MARK_REPLACED else "",
                 replaces=found.superseding.get(at, ("", 0.0))[0],
                 companion=companion[at],
             )
@@ -288,13 +294,15 @@ def _hits(
     return hits
 
 
-def _probabilities(search: Search, found: Arranged, top: NDArray[np.int64]) -> NDArray[np.float64]:
+def _probabilities(
+    search: Search, found: Arrangement, top: NDArray[np.int64]
+) -> NDArray[np.float64]:
     """Return the probability of each result; a replacement has at least that of the replaced."""
-    if found.judged.keys() >= set(found.order):
-        probability = np.asarray([found.judged[at] for at in found.order], np.float64)
+    if found.probabilities.keys() >= set(found.order):
+        probability = np.asarray([found.probabilities[at] for at in found.order], np.float64)
     else:
         probability = confidence.probabilities(search, top)
-    probability[[at in found.asked_before for at in top.tolist()]] *= ASKED_BEFORE
+    probability[[at in found.asked_before for at in top.tolist()]] *= REPEATED_SHARE
     place = {at: i for i, at in enumerate(top.tolist())}
     for older, (newer, _) in found.newer.items():
         if older in place and newer in place:
@@ -305,13 +313,13 @@ def _probabilities(search: Search, found: Arranged, top: NDArray[np.int64]) -> N
     return probability
 
 
-def _order(found: Arranged, at: int, by: str, chance: float) -> str:
+def _reason_for_order(found: Arrangement, at: int, by: str, chance: float) -> str:
     if at in found.superseding:
         return "it has replaced a memory that matches"
     if at in found.asked_before:
         return "the same question, asked before"
     if by and chance:
-        surely = "replaces" if chance >= current.CLAIM else "may replace"
+        surely = "replaces" if chance >= current.MARK_REPLACED else "may replace"
         return f"older: a newer result {surely} it"
     if by:
         return "older than a similar result"
@@ -320,11 +328,13 @@ def _order(found: Arranged, at: int, by: str, chance: float) -> str:
     return ""
 
 
-def _row(search: Search, found: Arranged, at: int) -> Row:
-    return search.former.get(at) or _row_like_index(search.snapshot, at, found.rows)
+def _row_of_result(search: Search, found: Arrangement, at: int) -> Row:
+    return search.former.get(at) or _verified_row(search.snapshot, at, found.rows)
 
 
-def _words_held(asked: Question, search: Search, top: NDArray[np.int64]) -> list[tuple[str, ...]]:
+def _matched_words(
+    asked: Question, search: Search, top: NDArray[np.int64]
+) -> list[tuple[str, ...]]:
     """Return the words of the query that each result contains, as the query writes them."""
     written: dict[str, str] = {}
     for word, terms in asked.words.items():
@@ -340,7 +350,7 @@ def _words_held(asked: Question, search: Search, top: NDArray[np.int64]) -> list
     return [tuple(words) for words in held]
 
 
-def _row_like_index(snapshot: Snapshot, at: int, rows: dict[int, Row]) -> Row:
+def _verified_row(snapshot: Snapshot, at: int, rows: dict[int, Row]) -> Row:
     """Return the row of a position; StorageCorrupt if it differs from the index."""
     row = rows.get(int(snapshot.num[at]))
     if (
@@ -361,13 +371,13 @@ def _row_like_index(snapshot: Snapshot, at: int, rows: dict[int, Row]) -> Row:
 def _similarities(space: OpenSpace, search: Search, top: NDArray[np.int64]) -> NDArray[Any]:
     """Return calibrated similarities; without vectors, the share of the query's words."""
     shared: NDArray[Any] = search.covered[top]
-    if not search.meaning or space.embedder is None:
+    if not search.has_cosines or space.embedder is None:
         return shared
     likeness = calibrated(search.cosine[top], space.embedder.id, search.script)
     return np.where(search.embedded[top], likeness, shared)
 
 
-def _ranks(leg: Floats, mask: Flags, top: NDArray[np.int64]) -> list[int]:
+def _ranks_by(leg: Floats, mask: Flags, top: NDArray[np.int64]) -> list[int]:
     """Return the rank of each result by one leg."""
     own = leg[top]
     better = np.sort(leg[(leg > own.min()) & mask])
@@ -390,11 +400,11 @@ def recall_for_prompt(
     """
     checks.flag(count, "count")
     checks.limit(limit)
-    checks.optional(prompt, "prompt", max_chars=checks.TEXT_CHARS)
+    checks.optional_text(prompt, "prompt", max_chars=checks.TEXT_CHARS)
     least = PROMPT_MINIMUM if minimum is None else minimum
-    confidence.bounds(least, None)
+    confidence.checked_bounds(least, None)
     query = prompt_query(prompt)
-    if not _asks_for_something(query):
+    if not _may_need_memories(query):
         return Hits()
     found = recall(
         space, query, filters, None, limit=limit, as_of=None, count=False, minimum=least, quick=True
@@ -406,7 +416,7 @@ def recall_for_prompt(
     return best
 
 
-def _asks_for_something(query: str) -> bool:
+def _may_need_memories(query: str) -> bool:
     """Whether memories may help with a prompt: not with "continue", "yes" or "fix it"."""
     terms = set(analyse_query(query))
     if len(terms) != 1 or query.endswith(QUESTION_ENDS):
@@ -445,11 +455,11 @@ def recall_sessions(
     checks.limit(limit)
     checks.text(query, "query", max_chars=QUERY_CHARS)
     space.wait_for_vectors(WAIT_SECONDS)
-    asked = Question(space, query, seen_from=_seen_from(asked_at, as_of))
+    asked = Question(space, query, seen_from=_reference_time(asked_at, as_of))
     with space.view() as (connection, snapshot):
         if not snapshot.sessions and as_of is None:
             return []
-        search = search_legs(space, connection, snapshot, asked, filters, DEFAULT, as_of)
+        search = score_legs(space, connection, snapshot, asked, filters, DEFAULT, as_of)
         snapshot = search.snapshot
         lines = np.flatnonzero(search.mask & (snapshot.session >= 0))
         if not len(lines):
@@ -464,7 +474,7 @@ def recall_sessions(
         for i in ranked.tolist():
             at = int(leaders[i])
             num = int(snapshot.num[at])
-            row = search.former.get(at) or _row_like_index(
+            row = search.former.get(at) or _verified_row(
                 snapshot, at, MEMORIES.by_nums(connection, space.name, [num])
             )
             said = timeline.rows_at(connection, space.name, MESSAGES, search.seq, memory=num)

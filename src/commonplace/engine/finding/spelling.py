@@ -42,7 +42,7 @@ class Candidates(NamedTuple):
     """For each term, the first word that has it."""
 
 
-def respelt(
+def correct_spelling(
     snapshot: Snapshot, asked: Question, holding: Sequence[NDArray[np.int32]]
 ) -> tuple[str, dict[str, tuple[str, str]]]:
     """Return the corrected query, and the (word, term) that replaces each corrected term.
@@ -61,13 +61,13 @@ def respelt(
         # The tokens are the word and the marks of start and end.
         if count is not None and count(word) == 3:
             continue
-        if near := nearest(snapshot, word):
+        if near := nearest_word(snapshot, word):
             found.update(dict.fromkeys(asked.words[word], near))
             query = re.sub(rf"\b{re.escape(word)}\b", near[0], query)
     return query, found
 
 
-def nearest(snapshot: Snapshot, word: str) -> tuple[str, str] | None:
+def nearest_word(snapshot: Snapshot, word: str) -> tuple[str, str] | None:
     """Return the (word, term) most similar to a word that no memory contains, or None.
 
     The words differ by one typing error, or by two common ones if the word is long: a letter that

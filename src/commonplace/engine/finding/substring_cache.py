@@ -19,19 +19,19 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from commonplace.storage.growing import Growing
+from commonplace.storage.growing import GrowingArray
 
 KEPT_BYTES = 40_000_000  # bytes of cached text in each open space
-LONGEST = KEPT_BYTES // 100
-FEW = 300  # Up to this many memories are compared one by one.
-SORTED = 10_000  # Up to this many uses of words may stay unsorted.
+LONGEST_BYTES = KEPT_BYTES // 100
+FEW_MEMORIES = 300  # Up to this many memories are compared one by one.
+MOST_UNSORTED = 10_000  # Up to this many uses of words may stay unsorted.
 CHUNK = 1 << 18  # bytes to compare at once; they fit into the processor's cache
-APART = "\0"  # the separator of texts; no text contains it, so no needle matches across it
+SEPARATOR = "\0"  # the separator of texts; no text contains it, so no needle matches across it
 TITLE, TAG, TEXT, NOWHERE = range(4)
 
 Ints = NDArray[np.int64]
-Small = NDArray[np.int32]
-Places = NDArray[np.int8]
+Ints32 = NDArray[np.int32]
+FieldCodes = NDArray[np.int8]
 
 
 class FoldedMemory(NamedTuple):
@@ -45,7 +45,7 @@ class FoldedMemory(NamedTuple):
     credit: float
     credited: int
 
-    def place(self, needle: str) -> int:
+    def first_field(self, needle: str) -> int:
         """Return the first field that contains a needle: TITLE, TAG, TEXT or NOWHERE."""
         if needle in self.title:
             return TITLE
@@ -60,17 +60,17 @@ class FoldedMemory(NamedTuple):
         found.update((word, TITLE) for word in self.title.split())
         return found
 
-    def parts(self) -> tuple[bytes, bytes, bytes]:
+    def stored_parts(self) -> tuple[bytes, bytes, bytes]:
         """Return title, tags and text as the cache stores them."""
-        tags = "".join(tag + APART for tag in self.tags)
-        return (self.title + APART).encode(), tags.encode(), self.text.encode()
+        tags = "".join(tag + SEPARATOR for tag in self.tags)
+        return (self.title + SEPARATOR).encode(), tags.encode(), self.text.encode()
 
 
-class _Uses(NamedTuple):
+class _WordUses(NamedTuple):
     """The rows that contain each word, and the field in each row, sorted by word."""
 
-    row: Small
-    place: Places
+    row: Ints32
+    place: FieldCodes
     starts: Ints
     """The offset of each word's first use, followed by the end of the last use."""
 
@@ -91,10 +91,10 @@ class CachedTexts:
     spelt: NDArray[np.uint8]
     """All words in one buffer."""
     begins: Ints
-    of_word: Small
-    in_row: Small
-    at_place: Places
-    by_words: _Uses
+    of_word: Ints32
+    in_row: Ints32
+    at_place: FieldCodes
+    by_words: _WordUses
     """The uses sorted by word, without the newest ones."""
 
     def rows(self, nums: Ints, seqs: Ints) -> Ints:
@@ -106,22 +106,22 @@ class CachedTexts:
         found[self.seq[found] != seqs] = -1
         return found
 
-    def places(self, rows: Ints, needle: str) -> Places:
+    def first_fields(self, rows: Ints, needle: str) -> FieldCodes:
         """Return the first field that contains a needle, for each row."""
         words = needle.split()
-        if words == [needle] and len(rows) > FEW:
-            return self._by_word(needle)[rows]
+        if words == [needle] and len(rows) > FEW_MEMORIES:
+            return self._first_fields_of_word(needle)[rows]
         may = np.arange(len(rows))
         for word in sorted(words, key=len, reverse=True):
-            if len(may) > FEW:
-                may = may[self._by_word(word)[rows[may]] != NOWHERE]
+            if len(may) > FEW_MEMORIES:
+                may = may[self._first_fields_of_word(word)[rows[may]] != NOWHERE]
         places = np.full(len(rows), NOWHERE, np.int8)
         places[may] = self._compare_texts(rows[may], needle)
         return places
 
-    def _by_word(self, needle: str) -> Places:
+    def _first_fields_of_word(self, needle: str) -> FieldCodes:
         """Return, for each row, the first field with a word that contains the needle."""
-        at = occurrences(self.spelt, needle.encode())
+        at = needle_offsets(self.spelt, needle.encode())
         words = np.searchsorted(self.begins, at, "right") - 1
         words = words[np.flatnonzero(np.diff(words, prepend=-1))]
         holding = np.zeros(len(self.begins), np.bool_)
@@ -141,9 +141,9 @@ class CachedTexts:
             found[rows[better[places[better] == place]]] = place
         return found
 
-    def _compare_texts(self, rows: Ints, needle: str) -> Places:
+    def _compare_texts(self, rows: Ints, needle: str) -> FieldCodes:
         ends, wanted = self.ends[rows], needle.encode()
-        if len(rows) <= FEW:
+        if len(rows) <= FEW_MEMORIES:
             found = np.array(
                 [
                     begin + at if (at := self.texts[begin:end].tobytes().find(wanted)) >= 0 else -1
@@ -152,13 +152,13 @@ class CachedTexts:
                 np.int64,
             )
         else:
-            everywhere = occurrences(self.texts, wanted)
+            everywhere = needle_offsets(self.texts, wanted)
             found = np.append(everywhere, -1)[np.searchsorted(everywhere, ends[:, 0])]
         places = (found >= ends[:, 1]).astype(np.int8) + (found >= ends[:, 2])
         places[(found < 0) | (found >= ends[:, 3])] = NOWHERE
         return places
 
-    def folded(self, row: int) -> FoldedMemory:
+    def memory_at(self, row: int) -> FoldedMemory:
         """Return the memory of a row."""
         begin, titled, tagged, end = self.ends[row].tolist()
         held = self.texts[begin:end].tobytes()
@@ -166,7 +166,7 @@ class CachedTexts:
             int(self.num[row]),
             int(self.seq[row]),
             held[: titled - begin - 1].decode(),
-            held[titled - begin : tagged - begin].decode().split(APART)[:-1],
+            held[titled - begin : tagged - begin].decode().split(SEPARATOR)[:-1],
             held[tagged - begin :].decode(),
             float(self.credit[row]),
             int(self.credited[row]),
@@ -181,37 +181,37 @@ class TextCache:
         """Bytes of stale rows."""
         self._lock = threading.Lock()
         self._words: dict[str, int] = {}
-        self._grown = {
-            "texts": Growing(np.uint8), "num": Growing(np.int64), "seq": Growing(np.int64),
-            "ends": Growing(np.int64, 4), "credit": Growing(np.float64),
-            "credited": Growing(np.int64), "spelt": Growing(np.uint8),
-            "begins": Growing(np.int64), "of_word": Growing(np.int32),
-            "in_row": Growing(np.int32), "at_place": Growing(np.int8),
+        dtypes: dict[str, Any] = {
+            "texts": np.uint8, "num": np.int64, "seq": np.int64, "credit": np.float64,
+            "credited": np.int64, "spelt": np.uint8, "begins": np.int64, "of_word": np.int32,
+            "in_row": np.int32, "at_place": np.int8,
         }  # fmt: skip
-        none = _Uses(np.empty(0, np.int32), np.empty(0, np.int8), np.zeros(1, np.int64))
+        self._arrays = {name: GrowingArray(dtype) for name, dtype in dtypes.items()}
+        self._arrays["ends"] = GrowingArray(np.int64, 4)
+        none = _WordUses(np.empty(0, np.int32), np.empty(0, np.int8), np.zeros(1, np.int64))
         self.now = self._freeze(np.empty(0, np.int64), none)
         """The state that searches use."""
 
-    def _freeze(self, row_of: Ints, by_words: _Uses) -> CachedTexts:
-        views: dict[str, Any] = {name: each.view for name, each in self._grown.items()}
+    def _freeze(self, row_of: Ints, by_words: _WordUses) -> CachedTexts:
+        views: dict[str, Any] = {name: each.view for name, each in self._arrays.items()}
         return CachedTexts(row_of=row_of, by_words=by_words, **views)
 
     def add(self, read: Sequence[FoldedMemory]) -> None:
         """Cache memories for the next search, as far as there is space."""
         with self._lock:
-            room = KEPT_BYTES - self._grown["texts"].size
+            room = KEPT_BYTES - self._arrays["texts"].size
             kept, parts = [], []
             for one in read:
-                own = one.parts()
-                size = sum(map(len, own)) + len(APART)
-                if size <= LONGEST and size <= room:
+                own = one.stored_parts()
+                size = sum(map(len, own)) + len(SEPARATOR)
+                if size <= LONGEST_BYTES and size <= room:
                     kept.append(one)
                     parts.append(own)
                     room -= size
             if not kept:
                 return
             nums = np.array([one.num for one in kept], np.int64)
-            former, first = self.now.row_of, self._grown["num"].size
+            former, first = self.now.row_of, self._arrays["num"].size
             row_of = np.full(max(len(former), int(nums.max()) + 1), -1, np.int64)
             row_of[: len(former)] = former
             stale = row_of[nums]
@@ -223,25 +223,25 @@ class TextCache:
             self.now = self._freeze(row_of, by_words)
 
     def _extend(self, name: str, values: Sequence[Any]) -> None:
-        growing = self._grown[name]
+        growing = self._arrays[name]
         growing.extend(np.array(values, growing.view.dtype))
 
     def _add_rows(
         self, kept: Sequence[FoldedMemory], parts: Sequence[tuple[bytes, bytes, bytes]]
     ) -> None:
-        ends, at = [], self._grown["texts"].size
+        ends, at = [], self._arrays["texts"].size
         for title, tags, text in parts:
             tagged = at + len(title) + len(tags)
             ends.append((at, at + len(title), tagged, tagged + len(text)))
-            at = tagged + len(text) + len(APART)
-        held = b"".join(part for own in parts for part in (*own, APART.encode()))
-        self._grown["texts"].extend(_writable_copy(held))
-        self._grown["ends"].extend(np.array(ends, np.int64))
+            at = tagged + len(text) + len(SEPARATOR)
+        held = b"".join(part for own in parts for part in (*own, SEPARATOR.encode()))
+        self._arrays["texts"].extend(_writable_copy(held))
+        self._arrays["ends"].extend(np.array(ends, np.int64))
         for name in ("num", "seq", "credit", "credited"):
             self._extend(name, [getattr(one, name) for one in kept])
 
-    def _add_words(self, kept: Sequence[FoldedMemory], first: int) -> _Uses:
-        words, begin = self._words, self._grown["spelt"].size
+    def _add_words(self, kept: Sequence[FoldedMemory], first: int) -> _WordUses:
+        words, begin = self._words, self._arrays["spelt"].size
         fresh, begins, lengths = [], [], []
         of_word: list[int] = []
         places: list[int] = []
@@ -250,25 +250,25 @@ class TextCache:
             for word in found:
                 if word not in words:
                     words[word] = len(words)
-                    fresh.append((word + APART).encode())
+                    fresh.append((word + SEPARATOR).encode())
                     begins.append(begin)
                     begin += len(fresh[-1])
             of_word += map(words.__getitem__, found)
             places += found.values()
             lengths.append(len(found))
-        self._grown["spelt"].extend(_writable_copy(b"".join(fresh)))
+        self._arrays["spelt"].extend(_writable_copy(b"".join(fresh)))
         self._extend("begins", begins)
         self._extend("of_word", of_word)
         self._extend("in_row", np.repeat(first + np.arange(len(kept)), lengths).tolist())
         self._extend("at_place", places)
-        uses = self._grown["of_word"].view
-        if len(uses) - len(self.now.by_words.row) <= max(SORTED, len(uses) // 4):
+        uses = self._arrays["of_word"].view
+        if len(uses) - len(self.now.by_words.row) <= max(MOST_UNSORTED, len(uses) // 4):
             return self.now.by_words
         order = np.argsort(uses, kind="stable")
         counts = np.bincount(uses, minlength=len(words))
-        return _Uses(
-            self._grown["in_row"].view[order],
-            self._grown["at_place"].view[order],
+        return _WordUses(
+            self._arrays["in_row"].view[order],
+            self._arrays["at_place"].view[order],
             np.concatenate([[0], np.cumsum(counts)]),
         )
 
@@ -276,7 +276,7 @@ class TextCache:
         """Return a copy that has only the newest rows of these memories."""
         now, copy = self.now, TextCache()
         rows = now.row_of[nums[nums < len(now.row_of)]]
-        copy.add([now.folded(row) for row in rows[rows >= 0].tolist()])
+        copy.add([now.memory_at(row) for row in rows[rows >= 0].tolist()])
         return copy
 
 
@@ -284,7 +284,7 @@ def _writable_copy(held: bytes) -> NDArray[np.uint8]:
     return np.frombuffer(bytearray(held), np.uint8)
 
 
-def occurrences(text: NDArray[np.uint8], needle: bytes) -> Ints:
+def needle_offsets(text: NDArray[np.uint8], needle: bytes) -> Ints:
     """Return every offset at which a needle begins, in order."""
     wanted = np.frombuffer(needle, np.uint8)
     last = len(text) - len(wanted) + 1

@@ -20,7 +20,7 @@ from commonplace.engine import checks
 from commonplace.engine.content import credit
 from commonplace.engine.finding.filters import Filters
 from commonplace.engine.finding.substring_cache import (
-    FEW,
+    FEW_MEMORIES,
     KEPT_BYTES,
     NOWHERE,
     CachedTexts,
@@ -40,8 +40,10 @@ if TYPE_CHECKING:
 
 TextField = Literal["title", "tag", "text"]
 FIELDS: tuple[TextField, ...] = ("title", "tag", "text")
-QUICK = 1_000_000  # Up to this many words, searching the cache is faster than the trigram index.
-STALE = 1_000_000  # bytes of stale texts at which the cache is copied without them
+QUICK_WORDS = (
+    1_000_000  # Up to this many words, searching the cache is faster than the trigram index.
+)
+STALE_BYTES = 1_000_000  # bytes of stale texts at which the cache is copied without them
 # how many texts a search may read into the cache if there is no trigram index
 READ_AT_ONCE = 20_000
 GRAMS = 4  # trigrams to look up for a needle; more would take longer than they save
@@ -50,7 +52,7 @@ Doubles = NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True)
-class Located:
+class Matches:
     """The memories that contain every needle, as columns for scoring."""
 
     num: Ints
@@ -65,7 +67,7 @@ def locate(
     space: OpenSpace,
     needles: Sequence[str],
     filters: Filters,
-    score: Callable[[Located], Doubles],
+    score: Callable[[Matches], Doubles],
     *,
     limit: int = 50,
 ) -> tuple[list[tuple[Memory, tuple[TextField, ...]]], int]:
@@ -79,10 +81,10 @@ def locate(
         return [], 0
     with space.view() as (connection, snapshot):
         at = np.flatnonzero(filters.mask(snapshot, connection, space.name))
-        matches = _compare(space, connection, snapshot, at, wanted)
+        matches = _find_matches(space, connection, snapshot, at, wanted)
         if not len(matches.num):
             return [], 0
-        best = _best(_scores(score, matches), matches.num, limit)
+        best = _best_positions(_scores(score, matches), matches.num, limit)
         nums = matches.num[best].tolist()
         rows = MEMORIES.by_nums(connection, space.name, nums)
         shown = [
@@ -93,14 +95,14 @@ def locate(
         return shown, len(matches.num)
 
 
-def _scores(score: Callable[[Located], Doubles], matches: Located) -> Doubles:
+def _scores(score: Callable[[Matches], Doubles], matches: Matches) -> Doubles:
     scores = np.asarray(score(matches))
     if scores.shape != matches.num.shape or scores.dtype != np.float64 or np.isnan(scores).any():
         raise InvalidInput("score must return one number for each memory.", field="score")
     return scores
 
 
-def _best(scores: Doubles, nums: Ints, limit: int) -> NDArray[np.intp]:
+def _best_positions(scores: Doubles, nums: Ints, limit: int) -> NDArray[np.intp]:
     """Return the positions of the highest scores, best first; among equals, the newest first."""
     chosen = np.arange(len(scores))
     if len(scores) > limit:
@@ -113,7 +115,7 @@ def _best(scores: Doubles, nums: Ints, limit: int) -> NDArray[np.intp]:
     return chosen[np.lexsort((-nums[chosen], -scores[chosen]))]
 
 
-def _candidates(
+def _may_contain(
     connection: Rows,
     space: OpenSpace,
     cached: CachedTexts,
@@ -124,7 +126,7 @@ def _candidates(
     """Return a flag for each of these memories: whether it may contain the needles."""
     missing = rows < 0
     every = np.ones(len(nums), np.bool_)
-    if len(nums) <= FEW or (len(cached.of_word) < QUICK and not missing.any()):
+    if len(nums) <= FEW_MEMORIES or (len(cached.of_word) < QUICK_WORDS and not missing.any()):
         return every
     if not connection.grams_indexed and (
         not missing.any() or (space.store.open_unit is None and missing.sum() <= READ_AT_ONCE)
@@ -137,34 +139,34 @@ def _candidates(
         grams += own[:: max(1, len(own) // GRAMS)][:GRAMS]
     if not grams:
         return every
-    most = None if missing.any() else FEW + 1
+    most = None if missing.any() else FEW_MEMORIES + 1
     named = derived.memories_with_grams(connection, space.name, grams, most)
     if len(named) == most:
         return every
     may = np.isin(nums, np.array(named, np.int64))
     # Cached texts are fast to compare; other texts are read only if they may match.
-    return may if len(named) <= FEW else may | ~missing
+    return may if len(named) <= FEW_MEMORIES else may | ~missing
 
 
-def _compare(
+def _find_matches(
     space: OpenSpace,
     connection: Rows,
     snapshot: Snapshot,
     positions: NDArray[np.intp],
     needles: Sequence[str],
-) -> Located:
+) -> Matches:
     """Return the memories at these positions that contain every needle."""
     cached = space.cache(TextCache).now
     nums, seqs = snapshot.num[positions], snapshot.row_seq[positions]
     rows = cached.rows(nums, seqs)
-    may = _candidates(connection, space, cached, nums, rows, needles)
+    may = _may_contain(connection, space, cached, nums, rows, needles)
     nums, seqs, rows = nums[may], seqs[may], rows[may]
     uncached: list[FoldedMemory] = []
     if (rows < 0).any():
         uncached = _read_memories(space, connection, nums[rows < 0].tolist())
         # An open unit may be rolled back, so its rows are not cached.
         if space.store.open_unit is None:
-            cached = _cache(space, uncached, snapshot)
+            cached = _cache_texts(space, uncached, snapshot)
             rows = cached.rows(nums, seqs)
             left = set(nums[rows < 0].tolist())
             uncached = [one for one in uncached if one.num in left]
@@ -172,22 +174,22 @@ def _compare(
     places = np.empty((len(rows), len(needles)), np.int8)
     # Compare the longest needle first: it leaves the fewest memories for the others.
     for column in sorted(range(len(needles)), key=lambda at: -len(needles[at])):
-        places[:, column] = cached.places(rows, needles[column])
+        places[:, column] = cached.first_fields(rows, needles[column])
         hold = places[:, column] != NOWHERE
         nums, rows, places = nums[hold], rows[hold], places[hold]
-    matches = Located(nums, cached.credit[rows], cached.credited[rows], places)
-    return _with_uncached(matches, uncached, needles) if uncached else matches
+    matches = Matches(nums, cached.credit[rows], cached.credited[rows], places)
+    return _add_uncached(matches, uncached, needles) if uncached else matches
 
 
-def _with_uncached(
-    matches: Located, uncached: Sequence[FoldedMemory], needles: Sequence[str]
-) -> Located:
+def _add_uncached(
+    matches: Matches, uncached: Sequence[FoldedMemory], needles: Sequence[str]
+) -> Matches:
     """Add the uncached memories that contain every needle."""
-    found = [(one, [one.place(needle) for needle in needles]) for one in uncached]
+    found = [(one, [one.first_field(needle) for needle in needles]) for one in uncached]
     held = [(one, places) for one, places in found if NOWHERE not in places]
     if not held:
         return matches
-    return Located(
+    return Matches(
         np.append(matches.num, [one.num for one, _ in held]),
         np.append(matches.credit, [one.credit for one, _ in held]),
         np.append(matches.credited, [one.credited for one, _ in held]),
@@ -195,11 +197,11 @@ def _with_uncached(
     )
 
 
-def _cache(space: OpenSpace, read: Sequence[FoldedMemory], snapshot: Snapshot) -> CachedTexts:
+def _cache_texts(space: OpenSpace, read: Sequence[FoldedMemory], snapshot: Snapshot) -> CachedTexts:
     """Cache the texts just read for the next search; drop stale texts if there are too many."""
     held = space.cache(TextCache)
     size = len(held.now.texts)
-    if held.stale > max(STALE, size // (10 if size > KEPT_BYTES * 0.9 else 2)):
+    if held.stale > max(STALE_BYTES, size // (10 if size > KEPT_BYTES * 0.9 else 2)):
         held = space.caches[TextCache] = held.without_stale(snapshot.num[snapshot.alive])
     held.add(read)
     return held.now

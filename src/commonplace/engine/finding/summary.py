@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 
 from commonplace.engine.content.projects import PROJECT
-from commonplace.engine.finding.filters import Filters, visible
+from commonplace.engine.finding.filters import Filters, visible_memories
 from commonplace.engine.library import OpenSpace
 from commonplace.engine.model import LIVE_STATES, When
 from commonplace.storage import labels
@@ -43,7 +43,7 @@ def summary(space: OpenSpace, *, as_of: When | None = None) -> Summary:
 
     everything = Filters(states=STATES)
     with space.view() as (connection, snapshot):
-        seen = visible(space, connection, snapshot, everything, as_of)
+        seen = visible_memories(space, connection, snapshot, everything, as_of)
         then, at = seen.snapshot, np.flatnonzero(seen.mask)
         states = np.bincount(then.state[at], minlength=len(STATES)).tolist()
         live = at[np.isin(then.state[at], [STATES.index(state) for state in LIVE_STATES])]
@@ -53,10 +53,10 @@ def summary(space: OpenSpace, *, as_of: When | None = None) -> Summary:
         first = today - timedelta(days=DAYS - 1)
         number = then.created[live] // _DAY - (first - date(1970, 1, 1)).days
         days = np.bincount(number[(number >= 0) & (number < DAYS)], minlength=DAYS).tolist()
-        clients = labels.values(connection, space.name, "client", LIVE_STATES)
-        projects = labels.values(connection, space.name, f"tag:{PROJECT[:-1]}", LIVE_STATES)
+        clients = labels.label_values(connection, space.name, "client", LIVE_STATES)
+        projects = labels.label_values(connection, space.name, f"tag:{PROJECT[:-1]}", LIVE_STATES)
         trusts = {name: many for name, many, _ in
-                  labels.values(connection, space.name, "trust", LIVE_STATES)}  # fmt: skip
+                  labels.label_values(connection, space.name, "trust", LIVE_STATES)}  # fmt: skip
     return Summary(
         total=len(live),
         kinds=_most_first({name: many for name, many in kinds.items() if many}),

@@ -9,10 +9,10 @@ from commonplace.storage import answers
 from commonplace.storage.database import now
 from commonplace.storage.ports import Rows, Store
 
-KEPT = 86_400_000_000  # microseconds: 24 hours
+KEPT_MICROSECONDS = 86_400_000_000  # microseconds: 24 hours
 
 
-class Answered(CommonplaceError):
+class AlreadyAnswered(CommonplaceError):
     """Raised if the same call was answered meanwhile; the current call is rolled back."""
 
     code = "ANSWERED"
@@ -37,7 +37,7 @@ def find_newest(store: Store, key: bytes) -> str | None:
 def _find(connection: Rows, space: str, key: bytes) -> str | None:
     # A damaged answer is ignored: repeating the call does less harm.
     found = answers.find(connection, space, key)
-    return None if found is None or found[0] < now() - KEPT else found[1]
+    return None if found is None or found[0] < now() - KEPT_MICROSECONDS else found[1]
 
 
 def keep(store: Store, key: bytes, result: str, confirmed: Sequence[bytes] = ()) -> None:
@@ -50,9 +50,9 @@ def keep(store: Store, key: bytes, result: str, confirmed: Sequence[bytes] = ())
             answers.remove(connection, store.space, confirmed)
         earlier = _find(connection, store.space, key)
         if earlier is not None:
-            raise Answered(earlier)
+            raise AlreadyAnswered(earlier)
         at = now()
-        answers.remove_before(connection, store.space, at - KEPT)
+        answers.remove_older(connection, store.space, at - KEPT_MICROSECONDS)
         answers.put(connection, store.space, key, at, result)
 
 

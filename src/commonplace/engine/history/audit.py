@@ -16,23 +16,30 @@ from commonplace.engine import checks
 from commonplace.engine.model import moment
 from commonplace.errors import InvalidInput
 from commonplace.storage import audit as stored
-from commonplace.storage.audit import PAYLOAD_BYTES, REDACTION, Entry, Fault, append, capped
+from commonplace.storage.audit import (
+    PAYLOAD_BYTES,
+    REDACTION,
+    Entry,
+    Fault,
+    append,
+    capped_payload,
+)
 from commonplace.storage.ports import Store
 
 __all__ = [
-    "AMONG",
     "PAYLOAD_BYTES",
+    "SEARCHED_ENTRIES",
     "Call",
     "Count",
     "Entry",
     "Verdict",
     "append",
-    "capped",
+    "calls_mentioning",
+    "capped_payload",
     "counts",
-    "cut",
     "listing",
-    "mentioning",
     "redact",
+    "remove_before",
     "verify",
 ]
 
@@ -97,28 +104,31 @@ def listing(
             connection,
             store.space,
             checks.limit(limit),
-            tool=None if tool is None else checks.optional(tool, "tool"),
-            caller=None if caller is None else checks.optional(caller, "caller"),
+            tool=None if tool is None else checks.optional_text(tool, "tool"),
+            caller=None if caller is None else checks.optional_text(caller, "caller"),
             success=None if success is None else int(success),
-            since=checks.when(since, "since"),
-            until=checks.when(until, "until"),
-            before=None if before is None else checks.whole(before, "before"),
+            since=checks.time(since, "since"),
+            until=checks.time(until, "until"),
+            before=None if before is None else checks.integer(before, "before"),
         )
         return [_call_of(row) for row in rows]
 
 
-AMONG = 20_000
+SEARCHED_ENTRIES = 20_000
 """How many of the newest entries are searched for a text, or counted."""
 
 
-def mentioning(store: Store, text: str, *, without: str, limit: int = 50) -> list[Call]:
+def calls_mentioning(store: Store, text: str, *, without: str, limit: int = 50) -> list[Call]:
     """Return successful calls whose result contains this text, newest first.
 
-    Only the newest `AMONG` entries are searched. Calls of tools whose names begin with `without`
-    are left out. Only the beginning of a result larger than `PAYLOAD_BYTES` is stored and searched.
+    Only the newest `SEARCHED_ENTRIES` entries are searched. Calls of tools whose names begin with
+    `without` are left out. Only the beginning of a result larger than `PAYLOAD_BYTES` is stored and
+    searched.
     """
     with store.read() as connection:
-        rows = stored.mentioning(connection, store.space, text, AMONG, checks.limit(limit), without)
+        rows = stored.rows_mentioning(
+            connection, store.space, text, SEARCHED_ENTRIES, checks.limit(limit), without
+        )
         return [_call_of(row) for row in rows]
 
 
@@ -136,11 +146,14 @@ class Count:
 
 
 def counts(store: Store, since: datetime) -> list[Count]:
-    """Count the calls since a time by tool, caller, client and success, in the newest `AMONG`."""
-    at = checks.when(since, "since")
+    """Count the calls since a time by tool, caller, client and success.
+
+    Only the newest `SEARCHED_ENTRIES` entries are counted.
+    """
+    at = checks.time(since, "since")
     assert at is not None
     with store.read() as connection:
-        found = stored.counted(connection, store.space, at, AMONG)
+        found = stored.call_counts(connection, store.space, at, SEARCHED_ENTRIES)
     return [
         Count(dialect, tool, caller, client, bool(success), calls, moment(last))
         for dialect, tool, caller, client, success, calls, last in found
@@ -206,18 +219,18 @@ def verify(store: Store, *, head: str | None = None) -> Verdict:
     with store.read() as connection:
         found = list(stored.faults(connection, store.space, head))
         count, hashed = stored.read_head(connection, store.space)
-        removed, anchor = stored.removed(connection, store.space)
+        removed, anchor = stored.last_removed(connection, store.space)
     head = stored.as_hex(hashed) if count else ""
     return Verdict(count, head, tuple(found), removed, anchor)
 
 
-def cut(store: Store, before: datetime | str) -> int:
+def remove_before(store: Store, before: datetime | str) -> int:
     """Remove the rows written before a time, oldest first; return their number.
 
     Each removal writes an anchor row in the same transaction, with the number and the hash of the
     last removed row. Rows without a payload, after a purge, are removed like others.
     """
-    until, count = checks.when(before, "before"), 0
+    until, count = checks.time(before, "before"), 0
     assert until is not None
     while True:
         with store.maintain() as connection:

@@ -44,10 +44,10 @@ class _RolledBack(Exception):
     """Raised to roll back a unit of work whose effects are not wanted."""
 
 
-def ends(space: OpenSpace) -> tuple[int, int]:
+def first_and_last_seq(space: OpenSpace) -> tuple[int, int]:
     """Return the `seq` of the first and the last operation that changed content, or zeros."""
     with space.store.read() as connection:
-        return stored.ends(connection, space.name)
+        return stored.first_and_last(connection, space.name)
 
 
 def of_operation(space: OpenSpace, identity: str) -> Changes:
@@ -57,24 +57,26 @@ def of_operation(space: OpenSpace, identity: str) -> Changes:
         if row is None:
             raise NotFound("There is no such operation.", field="operation")
         operation = timeline.operation_of(row)
-        seqs = timeline.undone_together(connection, space.name, operation)
+        seqs = timeline.seqs_undone_together(connection, space.name, operation)
         return Changes((operation,), _changes(connection, space.name, seqs, seqs[-1]))
 
 
-def of_each(space: OpenSpace, operations: Sequence[Operation]) -> list[tuple[Change, ...]]:
+def of_each_operation(
+    space: OpenSpace, operations: Sequence[Operation]
+) -> list[tuple[Change, ...]]:
     """Return the changes of each operation separately, also for a batch of an import."""
     with space.store.read() as connection:
         return [_changes(connection, space.name, [each.seq], each.seq) for each in operations]
 
 
-def erased(space: OpenSpace, operations: Sequence[Operation]) -> dict[int, int]:
+def erased_counts(space: OpenSpace, operations: Sequence[Operation]) -> dict[int, int]:
     """Return, by `seq`, the number of memories that each purge or expiry among these erased."""
     with space.store.read() as connection:
-        return {each.seq: derived.touched(connection, space.name, each.seq)
+        return {each.seq: derived.count_derived_changes(connection, space.name, each.seq)
                 for each in operations if each.name in ERASING}  # fmt: skip
 
 
-def between(space: OpenSpace, since: When, until: When) -> Changes:
+def between_times(space: OpenSpace, since: When, until: When) -> Changes:
     """Return the differences between two times."""
     with space.store.read() as connection:
         first = timeline.seq_at(connection, space.name, since)
@@ -92,7 +94,7 @@ def between(space: OpenSpace, since: When, until: When) -> Changes:
         return Changes(operations, changes, len(inside) == len(looked))
 
 
-def of_undo(space: OpenSpace, identity: str) -> Changes:
+def preview_undo(space: OpenSpace, identity: str) -> Changes:
     """Return the changes that undoing an operation would make.
 
     The operation is undone, read and rolled back. Raise Conflict if it cannot be undone. The

@@ -34,18 +34,18 @@ def imports(space: OpenSpace, *, limit: int = 50, before: int | None = None) -> 
     The import of an export, and the storing of guarded files, count as imports too.
     """
     checks.limit(limit)
-    checks.optional_whole(before, "before")
+    checks.optional_integer(before, "before")
     with space.store.read() as rows:
-        newest = stored.ends(rows, space.name)[1] + 1
+        newest = stored.first_and_last(rows, space.name)[1] + 1
         found = stored.by_label(
             rows, space.name, timeline.IMPORT, limit, newest if before is None else before
         )
         return [_import_run(rows, space.name, each) for each in found]
 
 
-def _import_run(rows: Rows, space: str, each: stored.Labelled) -> ImportRun:
+def _import_run(rows: Rows, space: str, each: stored.LabelledOperations) -> ImportRun:
     last = stored.by_num(rows, space, each.last)
-    undone = _in_force(rows, space, last)
+    undone = _effective_undo(rows, space, last)
     return ImportRun(
         timeline.operation_of(stored.by_num(rows, space, each.first)),
         timeline.operation_of(last),
@@ -53,8 +53,8 @@ def _import_run(rows: Rows, space: str, each: stored.Labelled) -> ImportRun:
     )  # fmt: skip
 
 
-def _in_force(rows: Rows, space: str, done: OperationRow) -> OperationRow | None:
+def _effective_undo(rows: Rows, space: str, done: OperationRow) -> OperationRow | None:
     """Return the undo of an operation, unless that undo was undone; None if there is none."""
     undone = stored.undone_by(rows, space, done.num)
     redone = stored.undone_by(rows, space, undone.num) if undone else None
-    return _in_force(rows, space, redone) if redone else undone
+    return _effective_undo(rows, space, redone) if redone else undone

@@ -36,11 +36,11 @@ UPKEEP = ("embed",)  # operations that change no content and cannot be undone
 IMPORT = "import"
 PATROL = "patrol"
 # Operations of these names that share a label are undone together.
-GROUPED = (IMPORT, PATROL)
-LABEL = "import:"  # The label of such an operation begins with its name.
+UNDONE_TOGETHER = (IMPORT, PATROL)
+LABEL_PREFIX = "import:"  # The label of such an operation begins with its name.
 
 # Maps a row number to the row before an operation (None if it did not exist) and its vectors.
-Before = dict[int, tuple[Row | None, bytes | None]]
+RowsBefore = dict[int, tuple[Row | None, bytes | None]]
 
 
 def operation_of(row: OperationRow) -> Operation:
@@ -58,7 +58,7 @@ def operations(
     """
     checks.limit(limit)
     checks.flag(upkeep, "upkeep")
-    checks.optional_whole(before, "before")
+    checks.optional_integer(before, "before")
     with space.store.read() as connection:
         rows = stored.newest(connection, space.name, limit, upkeep=upkeep, before=before)
         return list(map(operation_of, rows))
@@ -74,12 +74,12 @@ def seq_at(connection: Rows, space: str, as_of: When) -> int: ...
 def seq_at(connection: Rows, space: str, as_of: When | None) -> int | None: ...
 def seq_at(connection: Rows, space: str, as_of: When | None) -> int | None:
     """Return the `seq` of the newest operation at or before a time, or 0; None for the present."""
-    at = checks.when(as_of, "as_of")
+    at = checks.time(as_of, "as_of")
     return None if at is None else stored.newest_at(connection, space, at)
 
 
 @contextlib.contextmanager
-def reading(space: OpenSpace, as_of: When | None) -> Iterator[tuple[Rows, int | None]]:
+def read_as_of(space: OpenSpace, as_of: When | None) -> Iterator[tuple[Rows, int | None]]:
     """Open a read snapshot; yield it with the `seq` of the operation to read as of, or None."""
     with space.store.read() as connection:
         yield connection, seq_at(connection, space.name, as_of)
@@ -100,7 +100,7 @@ def rows_at(
     return sorted(rows, key=lambda row: int(row["num"]))
 
 
-def need(
+def need_row_by_id(
     connection: Rows, space: str, table: Table, identity: str, seq: int | None = None,
     *, name: str, field: str = "id",
 ) -> Row:  # fmt: skip
@@ -209,10 +209,10 @@ def label(operation: Operation) -> str | None:
     """Return the label that the operations of one import or patrol share; else None."""
     origin, name = operation.origin, operation.name
     shared = origin.label or origin.url  # Older releases stored the label as `url`.
-    return shared if name in GROUPED and shared.startswith(f"{name}:") else None
+    return shared if name in UNDONE_TOGETHER and shared.startswith(f"{name}:") else None
 
 
-def undone_together(connection: Rows, space: str, operation: Operation) -> list[int]:
+def seqs_undone_together(connection: Rows, space: str, operation: Operation) -> list[int]:
     """Return the operations that are undone together with this one, oldest first."""
     shared = label(operation)
     if shared is None:
@@ -230,7 +230,7 @@ def undo(
     """
     with space.store.read() as connection:
         target = _operation_to_undo(space, connection, operation)
-        seqs = undone_together(connection, space.name, target)
+        seqs = seqs_undone_together(connection, space.name, target)
     with space.write("undo", origin, undoes=target.seq) as unit:
         touched = {
             table: rows_before(unit.connection, unit.space, table, seqs) for table in VERSIONED
@@ -267,25 +267,26 @@ def _operation_to_undo(space: OpenSpace, connection: Rows, operation: str | None
                 "This unit of work is still open.",
                 hint="Raise an error in its block to roll it back.",
             )
-        newest = undone_together(connection, space.name, operation_of(named))[-1]
+        newest = seqs_undone_together(connection, space.name, operation_of(named))[-1]
         return _last_redo(connection, space.name, _operation_at(connection, space.name, newest))
     if own:
         raise Conflict(
             "This unit of work has already changed something.",
-            hint="Raise an error to roll it back, or name the operation to undo.",
+            hint="Raise an error in its block to roll it back, or give the id of the operation to"
+            " undo.",
         )
     passed: set[str | None] = set()
     for found in map(operation_of, stored.undoable(connection, space.name, own)):
         if label(found) in passed:
             continue
-        seqs = undone_together(connection, space.name, found)
+        seqs = seqs_undone_together(connection, space.name, found)
         if found.seq != seqs[-1]:
             # The last operation represents its import, and it was undone.
             passed.add(label(found))
             continue
         # An operation that only appended events, or was purged since, cannot be undone.
         if any(rows_before(connection, space.name, table, seqs) for table in VERSIONED):
-            if stored.purge_after(connection, space.name, found.seq):
+            if stored.is_followed_by_purge(connection, space.name, found.seq):
                 raise Conflict(
                     "A purge cannot be undone.",
                     hint=f"To undo the operation before the purge ({found.name}, "
@@ -313,11 +314,11 @@ def _last_redo(connection: Rows, space: str, target: Operation) -> Operation:
     return _last_redo(connection, space, operation_of(redone))
 
 
-def rows_before(connection: Rows, space: str, table: Table, seqs: Sequence[int]) -> Before:
+def rows_before(connection: Rows, space: str, table: Table, seqs: Sequence[int]) -> RowsBefore:
     """Return the rows that operations changed in a table, as they were before the first of them."""
-    before: Before = {}
+    before: RowsBefore = {}
     for seq in seqs:
-        changed: Before = {}
+        changed: RowsBefore = {}
         for row in table.where(connection, space, seq=seq):
             changed[row["num"]] = (None, None)
         for row, _, _ in table.past(connection, space, since=seq):
@@ -338,7 +339,7 @@ def _refuse_undo(unit: Unit, target: Operation, seq: int, what: str) -> Conflict
 
 
 def _check_later(
-    unit: Unit, target: Operation, seqs: Sequence[int], table: Table, rows: Before
+    unit: Unit, target: Operation, seqs: Sequence[int], table: Table, rows: RowsBefore
 ) -> None:
     """Raise Conflict if a row that the operations wrote has been changed since."""
     wanted = set(seqs)
@@ -346,40 +347,42 @@ def _check_later(
     for num in rows:
         current = table.first(unit.connection, unit.space, num=num)
         last = (
-            versions_of.removed_by(unit.connection, unit.space, table, num)
+            versions_of.last_replaced_by(unit.connection, unit.space, table, num)
             if current is None
             else current["seq"]
         )
-        if _in_effect(unit, table, num, last, wanted, known) not in wanted:
+        if _operation_in_effect(unit, table, num, last, wanted, known) not in wanted:
             raise _refuse_undo(unit, target, last, f"changed the same {table.name}")
 
 
-def _in_effect(
+def _operation_in_effect(
     unit: Unit, table: Table, num: int, last: int, wanted: set[int], known: dict[int, set[int]]
 ) -> int:
     """Return the operation whose result a row shows; undone operations do not count."""
     while last not in wanted and last:
-        undid = stored.undoes(unit.connection, unit.space, last)
+        undid = stored.undone_operation(unit.connection, unit.space, last)
         if undid is None:
             break
         # After an undo, a row is as it was before the undone operation.
         if undid not in known:
             undone_one = _operation_at(unit.connection, unit.space, undid)
-            known[undid] = set(undone_together(unit.connection, unit.space, undone_one))
-        undone = _first(unit, table, num, known[undid])
-        last = versions_of.before(unit.connection, unit.space, table, num, undone)
+            known[undid] = set(seqs_undone_together(unit.connection, unit.space, undone_one))
+        undone = _first_change(unit, table, num, known[undid])
+        last = versions_of.last_change_before(unit.connection, unit.space, table, num, undone)
     return last
 
 
-def _first(unit: Unit, table: Table, num: int, seqs: set[int]) -> int:
+def _first_change(unit: Unit, table: Table, num: int, seqs: set[int]) -> int:
     """Return the first of several operations that changed a row."""
     if len(seqs) == 1:
         return next(iter(seqs))
-    spans = versions_of.spans(unit.connection, unit.space, table, num)
+    spans = versions_of.operation_spans(unit.connection, unit.space, table, num)
     return min((at for span in spans for at in span if at in seqs), default=max(seqs))
 
 
-def _undo_rows(space: OpenSpace, unit: Unit, target: Operation, table: Table, rows: Before) -> None:
+def _undo_rows(
+    space: OpenSpace, unit: Unit, target: Operation, table: Table, rows: RowsBefore
+) -> None:
     current = table.by_nums(unit.connection, unit.space, list(rows))
     for num, (before, _) in rows.items():
         if before is None and num in current:
@@ -456,7 +459,7 @@ def _check_unique(unit: Unit, target: Operation, table: Table, before: Row) -> N
             raise _refuse_undo(unit, target, other["seq"], f"has taken its {' and '.join(columns)}")
 
 
-def _check_references(unit: Unit, target: Operation, table: Table, rows: Before) -> None:
+def _check_references(unit: Unit, target: Operation, table: Table, rows: RowsBefore) -> None:
     """Raise Conflict if a row would refer to a row that does not exist."""
     inward = [(each[0], each[1], each[3]) for each in REFERENCES if each[2] is table]
     outward = [each[1:] for each in REFERENCES if each[0] is table]
@@ -474,7 +477,7 @@ def _check_references(unit: Unit, target: Operation, table: Table, rows: Before)
                 if needed is not None and not referred.first(
                     unit.connection, unit.space, **{key: needed}
                 ):
-                    by = _removal_of(unit, referred, key, needed)
+                    by = _removing_operation(unit, referred, key, needed)
                     raise _refuse_undo(unit, target, by, f"removed the {column} that it needs")
 
 
@@ -483,7 +486,7 @@ def _newest_version_of(unit: Unit, table: Table, num: int) -> Row | None:
     return former[0][0] if former else None
 
 
-def _removal_of(unit: Unit, table: Table, key: str, value: object) -> int:
+def _removing_operation(unit: Unit, table: Table, key: str, value: object) -> int:
     return max(
         (by for row, by, _ in table.past(unit.connection, unit.space) if row[key] == value),
         default=unit.seq,

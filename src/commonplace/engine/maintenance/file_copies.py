@@ -20,7 +20,7 @@ PER_WRITE = 1_000  # how many files are recorded in one write
 
 
 @dataclass(frozen=True, slots=True)
-class File:
+class FileState:
     """The state of a file when it last matched its memory."""
 
     memory: int
@@ -38,7 +38,7 @@ class File:
 
 
 @dataclass(frozen=True, slots=True)
-class Behind:
+class OutdatedCopies:
     """The memories whose files are outdated since an operation."""
 
     head: int
@@ -48,14 +48,16 @@ class Behind:
     """Numbers of removed memories; their files have to be removed."""
 
 
-def known(space: OpenSpace, root: str) -> list[File]:
+def recorded_files(space: OpenSpace, root: str) -> list[FileState]:
     """Return every recorded file of a directory; damaged records are left out."""
     checks.text(root, "root", max_chars=checks.NAME_CHARS)
     with space.store.read() as connection:
-        return [File(*row) for row in stored.known(connection, space.name, root)]
+        return [FileState(*row) for row in stored.recorded_files(connection, space.name, root)]
 
 
-def note(space: OpenSpace, root: str, files: Sequence[File], gone: Collection[int] = ()) -> None:
+def record_files(
+    space: OpenSpace, root: str, files: Sequence[FileState], gone: Collection[int] = ()
+) -> None:
     """Record the state of files, and delete the records of `gone` memories."""
     checks.text(root, "root", max_chars=checks.NAME_CHARS)
     for first in range(0, max(len(files), 1), PER_WRITE):
@@ -66,19 +68,21 @@ def note(space: OpenSpace, root: str, files: Sequence[File], gone: Collection[in
                 stored.remove(connection, space.name, root, gone)
 
 
-def behind(space: OpenSpace, root: str, kinds: Collection[str], after: int = 0) -> Behind:
+def outdated_copies(
+    space: OpenSpace, root: str, kinds: Collection[str], after: int = 0
+) -> OutdatedCopies:
     """Return the memories of these kinds whose files are outdated."""
     with space.store.read() as connection:
         head = read_head(connection, space.name)[0]
         if head == after:
-            return Behind(head, [], [])
+            return OutdatedCopies(head, [], [])
         nums = stored.outdated(connection, space.name, root, kinds, after)
-        gone = stored.without_memory(connection, space.name, root, after)
+        gone = stored.files_without_memory(connection, space.name, root, after)
         rows = MEMORIES.by_nums(connection, space.name, nums)
-        return Behind(head, [Memory.of(rows[num]) for num in nums], gone)
+        return OutdatedCopies(head, [Memory.of(rows[num]) for num in nums], gone)
 
 
-def head(space: OpenSpace) -> int:
+def newest_seq(space: OpenSpace) -> int:
     """Return the `seq` of the newest operation."""
     with space.store.read() as connection:
         return read_head(connection, space.name)[0]

@@ -18,7 +18,7 @@ from commonplace.client.files import INBOX, STARTS
 from commonplace.engine.library import OpenSpace
 from commonplace.storage import files as stored_files
 from commonplace.storage import locking
-from commonplace.storage.directories import replacing
+from commonplace.storage.directories import replace_file
 
 TRANSCRIPTS = "transcripts"
 RECORDS = {"mama_file": "mama"}
@@ -34,7 +34,7 @@ CHUNK = 1 << 20
 
 
 @dataclass(slots=True)
-class Purged:
+class PurgedMemories:
     """What was purged, as far as files are concerned."""
 
     nums: set[int] = field(default_factory=set)
@@ -43,14 +43,14 @@ class Purged:
 
 
 def remove_copies(
-    space: OpenSpace, purged: Purged, whole: Collection[bytes], pieces: Set[bytes]
+    space: OpenSpace, purged: PurgedMemories, whole: Collection[bytes], pieces: Set[bytes]
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Remove copies of purged texts; return (files removed or rewritten, what still holds one).
 
     `whole` are complete texts in the forms in which files hold them. A file that holds one of the
     `pieces`, which are parts of the texts, is only reported.
     """
-    data = _data(space)
+    data = _data_directory(space)
     done = [
         *_delete_start_contexts(data),
         *_delete_record_copies(data, purged),
@@ -63,7 +63,7 @@ def remove_copies(
     return tuple(done), tuple(left)
 
 
-def _data(space: OpenSpace) -> Path:
+def _data_directory(space: OpenSpace) -> Path:
     return space.store.path.parents[1]  # the space's own file is in `spaces`
 
 
@@ -72,10 +72,10 @@ def _delete_files(data: Path, *paths: Path) -> Iterator[str]:
     for path in paths:
         with contextlib.suppress(OSError):  # what cannot be deleted is found below, and reported
             path.unlink()
-            yield _name(data, path)
+            yield _relative_name(data, path)
 
 
-def _name(data: Path, path: Path) -> str:
+def _relative_name(data: Path, path: Path) -> str:
     return path.relative_to(data).as_posix()
 
 
@@ -84,7 +84,7 @@ def _delete_start_contexts(data: Path) -> Iterator[str]:
     return _delete_files(data, *sorted((data / STARTS).glob("*.json")))
 
 
-def _delete_record_copies(data: Path, purged: Purged) -> Iterator[str]:
+def _delete_record_copies(data: Path, purged: PurgedMemories) -> Iterator[str]:
     """Delete the copies of records."""
     for kind, ref in sorted(purged.records):
         folder = data / RECORDS[kind]
@@ -96,26 +96,26 @@ def _delete_record_copies(data: Path, purged: Purged) -> Iterator[str]:
 
 def _clean_spooled_events(space: OpenSpace, whole: Collection[bytes]) -> Iterator[str]:
     """Take the texts out of events that wait for a server, and delete refused ones with a text."""
-    data = _data(space)
+    data = _data_directory(space)
     folder = data / INBOX
-    found = [path for path in sorted(folder.glob("*")) if _holds(path, whole)]
+    found = [path for path in sorted(folder.glob("*")) if _contains_piece(path, whole)]
     if not found:
         return
     with contextlib.suppress(locking.Busy), locking.file_lock(folder / "lock", _LOCK_SECONDS):
         for path in found:
             with contextlib.suppress(OSError):
-                event = _event(path)
+                event = _read_spooled_event(path)
                 if event.get("space", space.name) != space.name:
                     continue
                 if not event or path.suffix != ".json":
                     yield from _delete_files(data, path)
                 else:
                     yield from _rewrite_file(
-                        data, path, json.dumps(_without(event, whole)).encode()
+                        data, path, json.dumps(_without_texts(event, whole)).encode()
                     )
 
 
-def _event(path: Path) -> dict[str, Any]:
+def _read_spooled_event(path: Path) -> dict[str, Any]:
     """Return the spooled event in a file; an empty one if the file holds no JSON object."""
     try:
         found = json.loads(path.read_bytes())
@@ -124,15 +124,15 @@ def _event(path: Path) -> dict[str, Any]:
     return found if isinstance(found, dict) else {}
 
 
-def _without(value: Any, whole: Collection[bytes]) -> Any:
+def _without_texts(value: Any, whole: Collection[bytes]) -> Any:
     """Return a JSON value with an empty string for each string that holds one of the texts."""
     if isinstance(value, str):
         raw = value.encode("utf-8", "surrogatepass")
         return "" if any(text in raw for text in whole) else value
     if isinstance(value, dict):
-        return {name: _without(item, whole) for name, item in value.items()}
+        return {name: _without_texts(item, whole) for name, item in value.items()}
     if isinstance(value, list):
-        return [_without(item, whole) for item in value]
+        return [_without_texts(item, whole) for item in value]
     return value
 
 
@@ -147,11 +147,11 @@ def _clean_transcripts(data: Path, whole: Collection[bytes]) -> Iterator[str]:
         overwritten = False
         with contextlib.suppress(OSError):
             for _ in range(_ATTEMPTS):
-                if not _holds(path, whole) or not _overwrite_lines(path, whole):
+                if not _contains_piece(path, whole) or not _overwrite_lines(path, whole):
                     break
                 overwritten = True
         if overwritten:
-            yield _name(data, path)
+            yield _relative_name(data, path)
 
 
 def _overwrite_lines(path: Path, whole: Collection[bytes]) -> bool:
@@ -178,18 +178,18 @@ def _overwrite_lines(path: Path, whole: Collection[bytes]) -> bool:
 
 
 def _rewrite_file(data: Path, path: Path, content: bytes) -> Iterator[str]:
-    with replacing(path) as stream:
+    with replace_file(path) as stream:
         stream.write(content)
-    yield _name(data, path)
+    yield _relative_name(data, path)
 
 
-def _delete_mirrored_files(space: OpenSpace, purged: Purged) -> tuple[list[str], list[str]]:
+def _delete_mirrored_files(space: OpenSpace, purged: PurgedMemories) -> tuple[list[str], list[str]]:
     """Delete the Markdown files of purged memories, and the summary that quotes them.
 
     Return the deleted files, and what may still hold a text: the files' git history, and
     directories elsewhere.
     """
-    data = _data(space)
+    data = _data_directory(space)
     folder = data / MIRRORS / space.name
     with space.store.read() as connection:
         found = stored_files.of_memories(connection, space.name, sorted(purged.nums))
@@ -200,7 +200,7 @@ def _delete_mirrored_files(space: OpenSpace, purged: Purged) -> tuple[list[str],
     done = list(_delete_files(data, *own, folder / BRIEFING)) if own else []
     left = []
     if own and (folder / ".git").exists():
-        left.append(f"{_name(data, folder)}/.git")
+        left.append(f"{_relative_name(data, folder)}/.git")
     if any(root != here for root, _ in found):
         left.append("a ClawBrain directory elsewhere (MEMORY_DIR), until ClawBrain starts there")
     return done, left
@@ -215,14 +215,16 @@ def _files_holding(data: Path, space: str, pieces: Set[bytes]) -> list[str]:
             folders[:] = [name for name in folders if name != "spaces"]
         elif here == data / MIRRORS:
             folders[:] = [name for name in folders if name == space]
-        holding = (here / name for name in names if _holds(here / name, pieces))
+        holding = (here / name for name in names if _contains_piece(here / name, pieces))
         if here == data / INBOX:
-            holding = (path for path in holding if _event(path).get("space", space) == space)
-        found += [_name(data, path) for path in holding]
+            holding = (
+                path for path in holding if _read_spooled_event(path).get("space", space) == space
+            )
+        found += [_relative_name(data, path) for path in holding]
     return sorted(found)
 
 
-def _holds(path: Path, pieces: Collection[bytes]) -> bool:
+def _contains_piece(path: Path, pieces: Collection[bytes]) -> bool:
     if not pieces or path.is_symlink() or not path.is_file():
         return False
     overlap = max(map(len, pieces)) - 1

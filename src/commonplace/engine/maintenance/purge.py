@@ -13,7 +13,7 @@ from commonplace.engine.content import memories
 from commonplace.engine.content.write_policy import check_reserved
 from commonplace.engine.library import OpenSpace
 from commonplace.engine.maintenance import outside, purged_refs
-from commonplace.engine.maintenance.outside import Purged
+from commonplace.engine.maintenance.outside import PurgedMemories
 from commonplace.engine.model import Origin
 from commonplace.errors import NotFound, StorageFull, StorageUnavailable
 from commonplace.storage import answers, derived, events, operations
@@ -33,10 +33,10 @@ from commonplace.storage.writing import Unit
 WINDOW = 24  # The length in bytes of a piece of purged text; no file may contain such a piece.
 STRIDE = 8
 MOST_WINDOWS = 2_000
-UNPROVED = "The memories are deleted, but some of their bytes may still be in the files."
-SWEEP = "Close every program that has the space open: the last one to close deletes the log."
-NAMING = ("kind", "origin")
-TEXTS = ("text", "title", "ref", "reason", "subject", "object", "subject_key", "object_key")
+UNPROVED_MESSAGE = "The memories are deleted, but some of their bytes may still be in the files."
+SWEEP_HINT = "Close every program that has the space open: the last one to close deletes the log."
+NAMING_COLUMNS = ("kind", "origin")
+TEXT_COLUMNS = ("text", "title", "ref", "reason", "subject", "object", "subject_key", "object_key")
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,23 +72,23 @@ def purge(
     arguments and results. Copies in other files of the data directory are removed or reported.
     Purged lines of an import are not imported again.
     """
-    words = [checks.text(word, "words") for word in checks.listed(words, "words")]
+    words = [checks.text(word, "words") for word in checks.iterable(words, "words")]
     texts: list[str] = []
     referring: list[str] = []  # texts of links, facts and other rows that refer to the memories
     names: set[str] = set()
     said: set[str] = set()
     imported: dict[str, str] = {}  # maps a ref to the source of its import
-    gone = Purged()
+    gone = PurgedMemories()
     rows = purged = 0
     with space.write("purge", origin) as unit:
         for identity in identities:
-            found = _numbers(unit, identity)
+            found = _row_numbers(unit, identity)
             if not found:
                 raise NotFound("There is no such memory.", field="id")
             for num, ids in found.items():
-                texts += _texts(unit, MEMORIES, num)
+                texts += _texts_of_row(unit, MEMORIES, num)
                 gone.nums.add(num)
-                for row in _states(unit, MEMORIES, num):
+                for row in _row_and_versions(unit, MEMORIES, num):
                     said.add(row["text"])
                     if row["kind"] in outside.RECORDS and row["ref"]:
                         gone.records.add((row["kind"], row["ref"]))
@@ -103,18 +103,19 @@ def purge(
         pieces = _windows(texts + referring) | forms
         rows += _redact_calls(space, unit, pieces, names)
         rows += _redact_origins(unit, words)
-        purged_refs.record(unit, imported)
+        purged_refs.record_purged(unit, imported)
         named = _remaining_mentions(unit, words)
     try:
         swept = space.store.sweep(pieces)
     except (StorageFull, StorageUnavailable) as error:
         raise StorageUnavailable(
-            UNPROVED, hint=f"Free disk space if it ran out. {SWEEP}"
+            UNPROVED_MESSAGE, hint=f"Free disk space if it ran out. {SWEEP_HINT}"
         ) from error
     if swept.traces:
         raise StorageUnavailable(
             f"{swept.traces} pieces of the purged text are still in the files.",
-            hint=f"The memories are deleted; another process may still be reading them. {SWEEP}",
+            hint="The memories are deleted; another process may still be reading them."
+            f" {SWEEP_HINT}",
         )
     # Tags, refs and sources are not searched for: other files contain the same paths and URLs.
     whole = {
@@ -141,7 +142,7 @@ def expire(space: OpenSpace, *identities: str, origin: Origin | None = None) -> 
                 continue
             erase_row(unit.connection, unit.space, MEMORIES, row["num"])
             erase_derived(unit.connection, unit.space, row["num"])
-            derived.touch(unit, row["num"])
+            derived.record_derived_change(unit, row["num"])
             deleted += 1
     return deleted
 
@@ -154,7 +155,7 @@ def _is_referred_to(unit: Unit, identity: str) -> bool:
     return any(table.where(unit.connection, unit.space, **values) for table, values in where)
 
 
-def _numbers(unit: Unit, identity: str) -> dict[int, set[str]]:
+def _row_numbers(unit: Unit, identity: str) -> dict[int, set[str]]:
     """Return the row number of a memory with its id and ref.
 
     If the memory was removed, return the numbers of its former rows, each with its id. A memory
@@ -173,31 +174,31 @@ def _numbers(unit: Unit, identity: str) -> dict[int, set[str]]:
     return {num: ids for num, ids in found.items() if num not in present}
 
 
-def _states(unit: Unit, table: Table, num: int) -> list[Row]:
+def _row_and_versions(unit: Unit, table: Table, num: int) -> list[Row]:
     """Return a row and its former versions."""
     rows = table.where(unit.connection, unit.space, num=num)
     return rows + [row for row, _, _ in table.past(unit.connection, unit.space, num=num)]
 
 
-def _texts(unit: Unit, table: Table, num: int) -> list[str]:
+def _texts_of_row(unit: Unit, table: Table, num: int) -> list[str]:
     """Return all texts of a row and of its former versions."""
-    rows = _states(unit, table, num)
+    rows = _row_and_versions(unit, table, num)
     # The source of a link is an id, not a text.
-    names = (*TEXTS, "source") if table is MEMORIES else TEXTS
+    names = (*TEXT_COLUMNS, "source") if table is MEMORIES else TEXT_COLUMNS
     found = [row[name] for row in rows for name in names if row.get(name)]
     for row in rows:
         for name in ("attrs", "tags"):
-            found += _strings(json.loads(row.get(name) or "[]"))
+            found += _strings_in(json.loads(row.get(name) or "[]"))
     return found
 
 
-def _strings(value: Any) -> list[str]:
+def _strings_in(value: Any) -> list[str]:
     if isinstance(value, str):
         return [value]
     if isinstance(value, dict):
-        return [text for item in value.values() for text in _strings(item)]
+        return [text for item in value.values() for text in _strings_in(item)]
     if isinstance(value, list):
-        return [text for item in value for text in _strings(item)]
+        return [text for item in value for text in _strings_in(item)]
     return []
 
 
@@ -213,7 +214,7 @@ def _erase(unit: Unit, num: int, ids: set[str], texts: list[str]) -> int:
                                (FACTS, ("memory",))):  # fmt: skip
             rows += _erase_rows(unit, table, columns, identity, texts)
     rows += _erase_rows(unit, MESSAGES, ("memory",), num, [])
-    derived.touch(unit, num)
+    derived.record_derived_change(unit, num)
     return rows
 
 
@@ -231,7 +232,7 @@ def _erase_rows(
             nums.add(row["num"])
     rows = 0
     for num in nums:
-        texts += _texts(unit, table, num)
+        texts += _texts_of_row(unit, table, num)
         rows += erase_row(unit.connection, unit.space, table, num)
     return rows
 
@@ -240,7 +241,7 @@ def _redact_events(unit: Unit, texts: Sequence[str], words: Sequence[str]) -> in
     """Remove the payloads of events that quote a purged text; their hashes stay."""
     redacted = 0
     for num, payload in events.payloads(unit.connection, unit.space):
-        quoted = _strings(json.loads(payload))
+        quoted = _strings_in(json.loads(payload))
         # One or two words in common are not a quotation.
         if any(
             (len(text) >= WINDOW // 2 and text in quote) or (len(quote) >= WINDOW and quote in text)
@@ -305,14 +306,16 @@ def _remaining_mentions(unit: Unit, words: Sequence[str]) -> list[str]:
         rows = table.where(unit.connection, unit.space)
         for row in [*rows, *(past for past, _, _ in table.past(unit.connection, unit.space))]:
             found.update(
-                f"{table.name}.{name}" for name in NAMING if _contains_word(row.get(name), words)
+                f"{table.name}.{name}"
+                for name in NAMING_COLUMNS
+                if _contains_word(row.get(name), words)
             )
     for done in operations.in_order(unit.connection, unit.space):
         found.update(["operations.origin"] if _contains_word(done.origin, words) else [])
-    for event in events.find(unit.connection, unit.space, events.Wanted()):
+    for event in events.find(unit.connection, unit.space, events.EventConditions()):
         found.update(f"events.{name}" for name in ("kind", "subject")
                      if _contains_word(getattr(event, name), words))  # fmt: skip
-    for each in audit.callers(unit.connection, unit.space):
+    for each in audit.caller_columns(unit.connection, unit.space):
         found.update(
             f"audit.{name}" for name, value in each.items() if _contains_word(value, words)
         )

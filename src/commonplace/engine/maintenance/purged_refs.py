@@ -11,7 +11,7 @@ import os
 from collections.abc import Collection, Iterator
 from typing import Any
 
-from commonplace.engine.content.events import put
+from commonplace.engine.content.events import append_checked
 from commonplace.engine.library import OpenSpace
 from commonplace.storage import events
 from commonplace.storage.ports import Rows
@@ -22,17 +22,17 @@ TOOLS = ("import", "capture", "guard")
 """Tools, as named in the origin of a memory, that may read the same line again."""
 
 
-def record(unit: Unit, refs: Collection[str]) -> None:
+def record_purged(unit: Unit, refs: Collection[str]) -> None:
     """Record the refs of lines that are purged."""
     if not refs:
         return
     known = next(_recorded_hashes(unit.connection, unit.space), None)
     salt = os.urandom(16).hex() if known is None else str(known["salt"])
     payload = {"salt": salt, "refs": sorted(_hash(salt, ref) for ref in refs)}
-    put(unit, KIND, "", json.dumps(payload, separators=(",", ":")))
+    append_checked(unit, KIND, "", json.dumps(payload, separators=(",", ":")))
 
 
-def among(space: OpenSpace, refs: Collection[str]) -> set[str]:
+def purged_among(space: OpenSpace, refs: Collection[str]) -> set[str]:
     """Return the refs among these that were purged."""
     found: set[str] = set()
     with space.store.read() as connection:
@@ -43,7 +43,7 @@ def among(space: OpenSpace, refs: Collection[str]) -> set[str]:
 
 
 def _recorded_hashes(rows: Rows, space: str) -> Iterator[dict[str, Any]]:
-    for row in events.find(rows, space, events.Wanted(kind=KIND)):
+    for row in events.find(rows, space, events.EventConditions(kind=KIND)):
         value = json.loads(row.payload or "{}")
         if isinstance(value.get("salt"), str) and isinstance(value.get("refs"), list):
             yield value

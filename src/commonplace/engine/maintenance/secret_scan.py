@@ -40,7 +40,7 @@ _SCANNED: tuple[tuple[Table, str, str, tuple[str, ...]], ...] = (
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class FoundSecret:
     """A secret, or a text that was searched for, in a stored object."""
 
     what: str
@@ -53,14 +53,15 @@ class Found:
     """Whether only former versions contain the secret."""
 
 
-_LABELS = ("tags", "ref", "path", "conversation", "session", "speaker", "reviewer")
-_UNCERTAIN = ("password", "key")  # see secrets.find_certain
-Texts = Iterator[tuple[str, str]]
+_LABEL_COLUMNS = ("tags", "ref", "path", "conversation", "session", "speaker", "reviewer")
+_UNCERTAIN_KINDS = ("password", "key")  # see secrets.find_certain
+ColumnTexts = Iterator[tuple[str, str]]
 """Pairs of a column and its text."""
-Find = Callable[[str], list[secrets.Secret]]
+FindSecrets = Callable[[str], list[secrets.Secret]]
+"""Returns the secrets in a text."""
 
 
-def occurrences(*wanted: str) -> Find:
+def finder_of_texts(*wanted: str) -> FindSecrets:
     """Return a function that finds these texts in other texts, ignoring case."""
     pattern = re.compile("|".join(map(re.escape, wanted)), re.IGNORECASE)
 
@@ -71,17 +72,17 @@ def occurrences(*wanted: str) -> Find:
     return find
 
 
-def scan(space: OpenSpace, find: Find = secrets.find) -> list[Found]:
+def scan(space: OpenSpace, find: FindSecrets = secrets.find) -> list[FoundSecret]:
     """Return the secrets in all stored objects and their former versions."""
-    found: dict[tuple[str, str, str, str], Found] = {}
+    found: dict[tuple[str, str, str, str], FoundSecret] = {}
 
-    def add(what: str, identity: str, texts: Texts, former: bool) -> None:
+    def add(what: str, identity: str, texts: ColumnTexts, former: bool) -> None:
         for column, text in texts:
             for secret in find(text):
-                if column in _LABELS and secret.kind in _UNCERTAIN:
+                if column in _LABEL_COLUMNS and secret.kind in _UNCERTAIN_KINDS:
                     continue
                 excerpt = _excerpt(text, secret)
-                each = Found(what, identity, secret.kind, excerpt, former)
+                each = FoundSecret(what, identity, secret.kind, excerpt, former)
                 found.setdefault((what, identity, secret.kind, excerpt), each)
 
     with space.store.read() as connection:
@@ -97,7 +98,7 @@ def scan(space: OpenSpace, find: Find = secrets.find) -> list[Found]:
     return list(found.values())
 
 
-def _texts(row: Row, columns: Iterable[str]) -> Texts:
+def _texts(row: Row, columns: Iterable[str]) -> ColumnTexts:
     for name in columns:
         if value := row[name]:
             yield name, value.decode("utf-8", "ignore") if isinstance(value, bytes) else value
@@ -121,7 +122,7 @@ def purge_secrets(
     wanted = list(dict.fromkeys(identities))
     with space.store.read() as connection:
         rows = {each: memories.need_row(connection, space.name, each) for each in wanted}
-    drafts = {each: _draft(Memory.of(row)) for each, row in rows.items()}
+    drafts = {each: _masked_draft(Memory.of(row)) for each, row in rows.items()}
     stored = memories.remember(space, list(drafts.values()), origin=origin)
     kept = dict(zip(drafts, stored, strict=True))
     proof = purge(space, *wanted, origin=origin)
@@ -132,7 +133,7 @@ def purge_secrets(
     return proof, {identity: copy.id for identity, copy in kept.items()}
 
 
-def _draft(memory: Memory) -> Draft:
+def _masked_draft(memory: Memory) -> Draft:
     """Return a draft of the memory with masked secrets, without its id and ref.
 
     The secrets are masked here because the library may allow secrets.

@@ -23,7 +23,7 @@ BATCH = 32
 # batch size for a local model: about a second of work before the next check whether to stop
 LOCAL_BATCH = 8
 SEARCH_SECONDS = 30  # seconds between two searches for memories without a request to embed them
-FOUND = 10_000  # how many memories are put into the outbox at once
+MOST_REQUESTS = 10_000  # how many memories are put into the outbox at once
 CLAIM_SECONDS = 120
 RETRY_SECONDS = (1, 5, 30, 120, 600)
 
@@ -35,7 +35,7 @@ def backlog(space: OpenSpace) -> tuple[int, int]:
     return count, 0 if oldest is None else max(0, (now() - oldest) // 1_000_000)
 
 
-def waiting(space: OpenSpace, identities: Sequence[str]) -> dict[str, str]:
+def waiting_for_vectors(space: OpenSpace, identities: Sequence[str]) -> dict[str, str]:
     """Return the memories among these that wait for vectors, each with its last error.
 
     Without a model, these are all of them.
@@ -57,14 +57,16 @@ def find_work(space: OpenSpace) -> bool:
     """
     if space.embedder is None or space.store.read_only:
         return False
-    if time.monotonic() < space.searched + SEARCH_SECONDS:
+    if time.monotonic() < space.searched_at + SEARCH_SECONDS:
         return has_work(space)
     with space.store.read() as connection:
         if space.model is None:
             return has_work(space)  # The model is unknown until the provider answers.
-        due = outbox.unasked(connection, space.name, space.current_model(connection), FOUND)
-    if len(due) < FOUND:
-        space.searched = time.monotonic()
+        due = outbox.memories_without_request(
+            connection, space.name, space.current_model(connection), MOST_REQUESTS
+        )
+    if len(due) < MOST_REQUESTS:
+        space.searched_at = time.monotonic()
     if due:
         with space.store.maintain() as connection:
             for num in due:
@@ -83,7 +85,7 @@ def embed_some(space: OpenSpace, stopping: Callable[[], bool] = lambda: False) -
 
     When `stopping` returns true, the rest of the batch is released for other processes.
     """
-    claimed = _just_stored(space) or _claim(space)
+    claimed = _own_recent_requests(space) or _claim(space)
     if not claimed:
         return 0
     try:
@@ -95,7 +97,7 @@ def embed_some(space: OpenSpace, stopping: Callable[[], bool] = lambda: False) -
     return _embed_singly(space, claimed, stopping)
 
 
-def still_expected(space: OpenSpace) -> bool:
+def has_expected_vectors(space: OpenSpace) -> bool:
     """Return whether vectors are expected for memories whose unit of work may still be open.
 
     Vectors that another process has written are no longer expected.
@@ -106,10 +108,10 @@ def still_expected(space: OpenSpace) -> bool:
             done = [
                 num
                 for num in expected
-                if stored.version(connection, space.name, num) is not None
+                if stored.last_operation(connection, space.name, num) is not None
                 and outbox.error_of(connection, space.name, num) is None
             ]
-        space.vectors_done(done)
+        space.mark_vectors_done(done)
     return bool(space.expected_vectors())
 
 
@@ -131,7 +133,7 @@ def _embed_singly(space: OpenSpace, nums: list[int], stopping: Callable[[], bool
     return finished
 
 
-def _just_stored(space: OpenSpace) -> list[int]:
+def _own_recent_requests(space: OpenSpace) -> list[int]:
     """Return outbox rows of this process's recent calls, for which searches wait.
 
     These rows are not claimed: a claim is a commit, which would wake other processes. A memory that
@@ -172,7 +174,7 @@ def _embed(space: OpenSpace, nums: list[int], stopping: Callable[[], bool]) -> i
         speakers = {num: memories.speaker_of(connection, space.name, num) for num in rows}
     spans = {num: split(row["text"]) for num, row in rows.items()}
     texts = [
-        memories.lead_of(row["title"], speakers[num]) + row["text"][span.start : span.stop]
+        memories.embedding_prefix(row["title"], speakers[num]) + row["text"][span.start : span.stop]
         for num, row in rows.items()
         for span in spans[num]
     ]
@@ -199,14 +201,14 @@ def _embed(space: OpenSpace, nums: list[int], stopping: Callable[[], bool]) -> i
             ]
             derived.replace_passages(connection, space.name, num, passages, change)
         _finish(connection, space.name, nums, {num: rows[num]["seq"] for num in rows})
-    space.vectors_done(nums)
+    space.mark_vectors_done(nums)
     return len(nums)
 
 
 def _finish(connection: Rows, space: str, nums: list[int], seen: dict[int, int]) -> None:
     """Remove finished memories from the outbox, except those that changed meanwhile."""
     for num in nums:
-        version = stored.version(connection, space, num)
+        version = stored.last_operation(connection, space, num)
         if version is not None and version != seen.get(num):
             outbox.release(connection, space, [num])
         else:
@@ -221,10 +223,10 @@ def _postpone(space: OpenSpace, nums: list[int], error: CommonplaceError) -> Non
             wait = RETRY_SECONDS[min(attempts, len(RETRY_SECONDS) - 1)]
             due = at + wait * 1_000_000
             outbox.postpone(connection, space.name, num, due, error.message[:500])
-    space.vectors_done(nums)
+    space.mark_vectors_done(nums)
 
 
-def settle(
+def embed_all(
     space: OpenSpace,
     progress: Callable[[int, int], None] | None = None,
     timeout: float | None = None,
@@ -234,7 +236,7 @@ def settle(
     After `timeout` seconds, do not wait for rows that are postponed or that others have claimed.
     """
     finished, until = 0, None if timeout is None else time.monotonic() + timeout
-    space.searched = float("-inf")
+    space.searched_at = float("-inf")
     find_work(space)
     total = backlog(space)[0]
     while has_work(space):

@@ -22,7 +22,7 @@ from commonplace.engine.library import OpenSpace
 from commonplace.engine.model import iso, moment
 from commonplace.engine.transfer import rows
 from commonplace.engine.transfer.replay import FORMAT, VERSION
-from commonplace.engine.transfer.rows import Form, Forms, Key, current_rows, event_mark
+from commonplace.engine.transfer.rows import Form, Forms, Key, current_rows, event_digest
 from commonplace.storage import events as stored_events
 from commonplace.storage import operations as stored_operations
 from commonplace.storage import versions
@@ -61,7 +61,7 @@ class Record:
     """The number of this form of the object, from 1. For an event: among equal events."""
     status: Status = "current"
     after: str | None = None
-    """The mark (digest) of the previous form, or of the form that is removed."""
+    """The digest of the previous form, or of the form that is removed."""
 
     def line(self) -> str:
         """Return the record as a line of JSON."""
@@ -121,13 +121,13 @@ def digest(space: OpenSpace) -> str:
 
 # Sort key: the operation; then 0 for an operation, 1 for a removal, 2 for a row version; then the
 # row number.
-_Place = tuple[int, int, int]
+_SortKey = tuple[int, int, int]
 
 
 def _records(connection: Rows, space: str) -> Iterator[Record]:
     """Yield every record in the order of the operations, with few records in memory."""
     reader = _Reader(connection, space)
-    sources: list[Iterator[tuple[_Place, Record]]] = [_operations(connection, space)]
+    sources: list[Iterator[tuple[_SortKey, Record]]] = [_operations(connection, space)]
     sources.append(_events(connection, space))
     for table in VERSIONED:
         sources += [reader.current(table), reader.former(table), reader.removals(table)]
@@ -135,7 +135,7 @@ def _records(connection: Rows, space: str) -> Iterator[Record]:
         yield record
 
 
-def _operations(connection: Rows, space: str) -> Iterator[tuple[_Place, Record]]:
+def _operations(connection: Rows, space: str) -> Iterator[tuple[_SortKey, Record]]:
     for operation in map(operation_of, stored_operations.in_order(connection, space)):
         if operation.name not in UPKEEP:
             value = operation.as_dict()
@@ -143,18 +143,18 @@ def _operations(connection: Rows, space: str) -> Iterator[tuple[_Place, Record]]
             yield (operation.seq, 0, 0), Record("operation", operation.seq, value)
 
 
-def _events(connection: Rows, space: str) -> Iterator[tuple[_Place, Record]]:
+def _events(connection: Rows, space: str) -> Iterator[tuple[_SortKey, Record]]:
     equal: Counter[str] = Counter()
     moment_of_equal = None
-    for num in stored_events.in_order(connection, space):
-        (event,) = stored_events.find(connection, space, stored_events.Wanted(num=num))
+    for num in stored_events.numbers_in_order(connection, space):
+        (event,) = stored_events.find(connection, space, stored_events.EventConditions(num=num))
         payload = None if event.payload is None else json.loads(event.payload)
         value = {"kind": event.kind, "subject": event.subject, "at": iso(moment(event.at)),
                  "payload": payload, "payload_hash": event.payload_hash.hex()}  # fmt: skip
         if event.at != moment_of_equal:
             moment_of_equal = event.at
             equal.clear()
-        mark = event_mark(event.kind, event.subject, event.at, event.payload_hash)
+        mark = event_digest(event.kind, event.subject, event.at, event.payload_hash)
         equal[mark] += 1
         yield (event.seq, 2, num), Record("event", event.seq, value, equal[mark])
 
@@ -168,25 +168,25 @@ class _Reader:
         self._history = Forms(connection, space)
         self._known: OrderedDict[tuple[Table, Key], list[Form]] = OrderedDict()
 
-    def current(self, table: Table) -> Iterator[tuple[_Place, Record]]:
+    def current(self, table: Table) -> Iterator[tuple[_SortKey, Record]]:
         """Yield records of current rows."""
-        numbers = versions.current(self._connection, self._space, table)
+        numbers = versions.current_numbers(self._connection, self._space, table)
         while page := list(islice(numbers, _page_size(table))):
             rows = table.by_nums(self._connection, self._space, page)
             for num in page:
                 yield (rows[num]["seq"], 2, num), self._record(table, rows[num], None)
 
-    def former(self, table: Table) -> Iterator[tuple[_Place, Record]]:
+    def former(self, table: Table) -> Iterator[tuple[_SortKey, Record]]:
         """Yield records of former rows."""
-        for since, num, until in versions.former(self._connection, self._space, table):
+        for since, num, until in versions.former_spans(self._connection, self._space, table):
             yield (since, 2, num), self._record(table, self._version(table, num, until), until)
 
-    def removals(self, table: Table) -> Iterator[tuple[_Place, Record]]:
+    def removals(self, table: Table) -> Iterator[tuple[_SortKey, Record]]:
         """Yield records of removed rows."""
         for num, until in versions.removals(self._connection, self._space, table):
             gone = self._record(table, self._version(table, num, until), until)
             key = {column: gone.value[column] for column in rows.key_columns(table)}
-            mark = rows.mark(table, gone.value)
+            mark = rows.form_digest(table, gone.value)
             yield (until, 1, num), Record(gone.type, until, key, gone.form, "removal", mark)
 
     def _version(self, table: Table, num: int, until: int) -> Row:
@@ -198,23 +198,23 @@ class _Reader:
         name, key = rows.NAMES[table], rows.key_of(table, value)
         changed = (
             until is not None
-            or self._history.removed(table, key)
-            or versions.exist(self._connection, self._space, table, row["num"])
+            or self._history.removed_numbers(table, key)
+            or versions.has_versions(self._connection, self._space, table, row["num"])
         )
         if not changed:
             return Record(name, row["seq"], value)
-        forms = self._forms(table, row["num"], key)
+        forms = self._forms_of_object(table, row["num"], key)
         at = next(i for i, f in enumerate(forms) if (f.num, f.since) == (row["num"], row["seq"]))
         replaced = any(form.num == row["num"] and form.since == until for form in forms)
         status: Status = "current" if until is None else "replaced" if replaced else "removed"
-        after = forms[at - 1].mark if at else None
+        after = forms[at - 1].digest if at else None
         return Record(name, row["seq"], value, at + 1, status, after)
 
-    def _forms(self, table: Table, num: int, key: Key) -> list[Form]:
+    def _forms_of_object(self, table: Table, num: int, key: Key) -> list[Form]:
         known = self._known.get((table, key))
         if known is None:
             current = table.where(self._connection, self._space, num=num)
-            if num in self._history.removed(table, key):
+            if num in self._history.removed_numbers(table, key):
                 # The object may have been added again with another row number.
                 for row, _, _ in table.past(self._connection, self._space, num=num, limit=1):
                     current = current_rows(self._connection, self._space, table, row)

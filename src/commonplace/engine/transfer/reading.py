@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import IO, Any, Generic, Protocol, TypeVar
 
-from commonplace.engine.history.timeline import IMPORT, LABEL
+from commonplace.engine.history.timeline import IMPORT, LABEL_PREFIX
 from commonplace.engine.library import OpenSpace
 from commonplace.engine.model import Origin
 from commonplace.engine.transfer.rows import Forms
@@ -25,9 +25,9 @@ from commonplace.storage.writing import Unit
 BATCH = 500
 BATCH_BYTES = 32 * 1024 * 1024
 LINE_BYTES = 160 * 1024 * 1024
-PROBLEMS = 100
-NOTHING = "Nothing was imported."
-UNTOUCHED = "Nothing was imported: correct the line, and import again."
+MOST_PROBLEMS = 100
+NOTHING_IMPORTED = "Nothing was imported."
+CORRECT_THE_LINE = "Nothing was imported: correct the line, and import again."
 
 Progress = Callable[[int, int], None]
 
@@ -65,19 +65,19 @@ class ImportReport:
     """The first lines that were not imported."""
     operations: list[str] = field(default_factory=list)
     """The operations of the import; undoing one undoes all."""
-    _label: str = field(default_factory=lambda: LABEL + new_id())
+    _label: str = field(default_factory=lambda: LABEL_PREFIX + new_id())
 
     def label(self, origin: Origin) -> Origin:
         """Return the origin with the label that all operations of this import share."""
         return replace(origin, label=self._label)
 
-    def left_out(self, problem: Problem) -> None:
+    def add_problem(self, problem: Problem) -> None:
         """Record a line that was not imported."""
         if problem.conflict:
             self.conflicts += 1
         else:
             self.skipped += 1
-        if len(self.problems) < PROBLEMS:
+        if len(self.problems) < MOST_PROBLEMS:
             self.problems.append(problem)
 
     def add(self, batch: ImportReport) -> None:
@@ -87,7 +87,7 @@ class ImportReport:
         self.counts += batch.counts
         self.operations += batch.operations
         for problem in batch.problems:
-            self.left_out(problem)
+            self.add_problem(problem)
 
     def as_dict(self) -> dict[str, Any]:
         """Return the report as plain values for JSON."""
@@ -112,17 +112,19 @@ class Meter:
     total: int
     done: int = 0
 
-    def at(self, position: int) -> None:
+    def report(self, position: int) -> None:
+        """Report the progress at a position in the current file."""
         if self.progress is not None:
             self.progress(min((self.done + position) // 2, self.total), self.total)
 
-    def passed(self, file: Path) -> None:
+    def finish_file(self, file: Path) -> None:
+        """Add the size of a file that was read, and report the progress."""
         self.done += file.stat().st_size
-        self.at(0)
+        self.report(0)
 
 
 @contextlib.contextmanager
-def spooled(stream: IO[bytes], name: str) -> Iterator[Path]:
+def copy_stream(stream: IO[bytes], name: str) -> Iterator[Path]:
     """Copy a stream that can be read only once to a temporary file."""
     with tempfile.TemporaryDirectory(prefix="commonplace-") as directory:
         file = Path(directory, name)
@@ -147,7 +149,7 @@ def open_file(file: Path) -> IO[bytes]:
         raise InvalidInput(f"{file} cannot be read: {error.strerror}.", field="path") from error
 
 
-def decoded(data: bytes) -> str:
+def decode_text(data: bytes) -> str:
     """Decode the content of a file: UTF-8, or UTF-16 with a byte order mark.
 
     Raise InvalidInput for anything else.
@@ -186,14 +188,14 @@ def read_lines(stream: IO[bytes], name: str) -> Iterator[tuple[int, bytes]]:
         yield number, line
 
 
-def _no_constant(name: str) -> float:
+def _refuse_constant(name: str) -> float:
     raise ValueError(f"{name} is not JSON")
 
 
 def json_object(line: bytes) -> dict[str, Any]:
     """Parse a line as a JSON object, or raise InvalidInput."""
     try:
-        value = json.loads(line.decode("utf-8"), parse_constant=_no_constant)
+        value = json.loads(line.decode("utf-8"), parse_constant=_refuse_constant)
     except UnicodeDecodeError as error:
         raise InvalidInput(f"The line is not UTF-8 at byte {error.start}.") from None
     except json.JSONDecodeError as error:
@@ -205,7 +207,7 @@ def json_object(line: bytes) -> dict[str, Any]:
     return value
 
 
-class Incoming(Protocol):
+class IncomingLine(Protocol):
     """The properties of a line that a batch needs."""
 
     where: str
@@ -213,10 +215,10 @@ class Incoming(Protocol):
     status: str
 
 
-L = TypeVar("L", bound=Incoming)
+L = TypeVar("L", bound=IncomingLine)
 
 
-class LeftOut(Exception):
+class CannotImport(Exception):
     """Raised for a line that cannot be imported; the other lines can."""
 
     def __init__(self, what: str, *, conflict: bool = True) -> None:
@@ -225,7 +227,7 @@ class LeftOut(Exception):
         self.conflict = conflict
 
 
-class NameTaken(LeftOut):
+class NameTaken(CannotImport):
     """Raised if another object has the line's name, perhaps until a later line of the batch."""
 
 
@@ -251,19 +253,21 @@ class Importer(Generic[L]):
     def _write(self, batch: Sequence[L]) -> None:
         outcome = ImportReport()
         with self._space.write(IMPORT, self._report.label(self._origin)) as unit:
-            waiting = self._try(unit, batch, outcome, last=False)
-            self._try(unit, waiting, outcome, last=True)
+            waiting = self._try_lines(unit, batch, outcome, last=False)
+            self._try_lines(unit, waiting, outcome, last=True)
             if unit.changed:
                 outcome.operations.append(unit.id)
         self._report.add(outcome)
 
-    def _try(self, unit: Unit, lines: Sequence[L], outcome: ImportReport, *, last: bool) -> list[L]:
+    def _try_lines(
+        self, unit: Unit, lines: Sequence[L], outcome: ImportReport, *, last: bool
+    ) -> list[L]:
         """Apply lines; return those whose name is still taken, unless this is the last try."""
         waiting = []
         for line in lines:
             try:
                 new = self._apply(unit, line)
-            except LeftOut as left:
+            except CannotImport as left:
                 if isinstance(left, NameTaken) and not last:
                     waiting.append(line)
                 else:

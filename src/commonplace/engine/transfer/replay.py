@@ -11,7 +11,7 @@ from typing import Any
 
 from commonplace.engine import checks
 from commonplace.engine.content import memories
-from commonplace.engine.content.memories import Prepared
+from commonplace.engine.content.memories import PreparedMemory
 from commonplace.engine.history.timeline import (
     REFERENCES,
     UNIQUE,
@@ -22,16 +22,16 @@ from commonplace.engine.transfer import rows
 from commonplace.engine.transfer.reading import (
     BATCH,
     BATCH_BYTES,
-    UNTOUCHED,
+    CORRECT_THE_LINE,
+    CannotImport,
     Importer,
-    LeftOut,
     Meter,
     NameTaken,
     json_object,
     open_file,
     read_lines,
 )
-from commonplace.engine.transfer.rows import Key, current_rows, event_mark
+from commonplace.engine.transfer.rows import Key, current_rows, event_digest
 from commonplace.errors import CommonplaceError, InvalidInput, UnsupportedVersion
 from commonplace.storage import derived, events, messages
 from commonplace.storage import memories as stored
@@ -81,9 +81,9 @@ def check_export(file: Path, partial: bool, meter: Meter) -> bool:
                     _read_line(line, file.name, number)
             except CommonplaceError as error:
                 if not (partial and not line.endswith(b"\n")):
-                    bad = rows.located(error, f"{file.name}, line {number}", UNTOUCHED)
+                    bad = rows.with_location(error, f"{file.name}, line {number}", CORRECT_THE_LINE)
             if number % BATCH == 0:
-                meter.at(stream.tell())
+                meter.report(stream.tell())
     try:
         end = json_object(last)
     except InvalidInput:
@@ -115,11 +115,11 @@ class _Line:
     """None for an event."""
     values: dict[str, Any]
     key: Key
-    mark: str
+    digest: str
     form: int
     status: str
     after: str | None
-    prepared: Prepared | None = None
+    prepared: PreparedMemory | None = None
 
 
 def _read_line(raw: bytes, file: str, number: int) -> _Line | None:
@@ -131,30 +131,32 @@ def _read_line(raw: bytes, file: str, number: int) -> _Line | None:
         return None
     table = rows.TABLES.get(name) if isinstance(name, str) else None
     if table is None and name != "event":
-        raise InvalidInput(f"There is no type {ascii(name)[:60]}.", field="type")
-    op = checks.whole(parts.get("op"), "op", rows.COUNT_MOST)
-    form = checks.whole(parts.get("form"), "form", rows.COUNT_MOST)
+        raise InvalidInput(f"An export has no lines of the type {ascii(name)[:60]}.", field="type")
+    op = checks.integer(parts.get("op"), "op", rows.COUNT_MOST)
+    form = checks.integer(parts.get("form"), "form", rows.COUNT_MOST)
     after = parts.get("after")
     if form < 1 or not isinstance(after, str | None):
-        raise InvalidInput("form must be at least 1, and after a string or null.", field="form")
+        raise InvalidInput(
+            "'form' must be at least 1, and 'after' must be a string or null.", field="form"
+        )
     known = ("current", "replaced", "removed", "removal")
     status = checks.one_of(parts.get("status"), "status", known)
     if table is None:
-        values = _event(parts.get("value"))
-        mark = event_mark(**values)
-        values["payload"] = _payload(parts["value"])
-        return _Line(where, op, "event", None, values, (mark, str(form)), mark, form,
+        values = _checked_event(parts.get("value"))
+        form_digest = event_digest(**values)
+        values["payload"] = _checked_payload(parts["value"])
+        return _Line(where, op, "event", None, values, (form_digest, str(form)), form_digest, form,
                      status, None)  # fmt: skip
     if status == "removal":
         values = rows.import_key(table, parts.get("value"))
-        public = rows.public(table, values)
-        mark = ""
+        public = rows.public_form(table, values)
+        form_digest = ""
     else:
         values = rows.import_row(table, parts.get("value"))
-        public = rows.public(table, values)
-        mark = rows.mark(table, public)
+        public = rows.public_form(table, values)
+        form_digest = rows.form_digest(table, public)
     key = rows.key_of(table, public)
-    return _Line(where, op, str(name), table, values, key, mark, form, status, after)
+    return _Line(where, op, str(name), table, values, key, form_digest, form, status, after)
 
 
 class Replay(Importer[_Line]):
@@ -176,7 +178,7 @@ class Replay(Importer[_Line]):
                 except CommonplaceError as error:
                     if partial and not raw.endswith(b"\n"):
                         break  # The line is the one at which the file was truncated.
-                    raise rows.located(error, f"{file.name}, line {number}") from error
+                    raise rows.with_location(error, f"{file.name}, line {number}") from error
                 if line is None:
                     continue
                 if line.table is MEMORIES and "trust" in line.values and not self._trust_file:
@@ -185,7 +187,7 @@ class Replay(Importer[_Line]):
                 again = (line.name, line.key) in touched
                 if full or again or len(batch) >= MOST_BATCH or size > BATCH_BYTES:
                     self._import(batch)
-                    meter.at(stream.tell())
+                    meter.report(stream.tell())
                     batch, touched, size = [], set(), 0
                 batch.append(line)
                 touched.add((line.name, line.key))
@@ -207,8 +209,8 @@ class Replay(Importer[_Line]):
                 if line.table is not MEMORIES or line.status == "removal" or line.form != 1:
                     continue
                 identity = line.key[0]
-                if not stored.numbers(connection, self._space.name, identity):
-                    line.prepared = memories.analysed(line.values, speakers.get(identity, ""))
+                if not stored.numbers_of_id(connection, self._space.name, identity):
+                    line.prepared = memories.index_entries(line.values, speakers.get(identity, ""))
                     analysed.append(identity)
         self._with_speaker = frozenset(analysed)
         self._write(batch)
@@ -220,24 +222,24 @@ class Replay(Importer[_Line]):
         if table is MESSAGES:
             values["memory"] = self._memory_number(unit.connection, line.key[0])
         current = current_rows(unit.connection, unit.space, table, values)
-        if not current and not self._forms.removed(table, line.key):
+        if not current and not self._forms.removed_numbers(table, line.key):
             if line.status == "removal" or line.form > 1:
-                raise LeftOut(
+                raise CannotImport(
                     f"The {line.name} that the line changes does not exist here.", conflict=False
                 )
             self._add(unit, line, values)
             return True
         forms = self._forms.of(unit.connection, table, line.key, current)
         if line.status == "removal":
-            return self._remove(unit, line, current, [form.mark for form in forms])
+            return self._remove(unit, line, current, [form.digest for form in forms])
         if line.form <= len(forms):
-            if forms[line.form - 1].mark != line.mark:
-                raise LeftOut(f"Another {line.name} with this identity exists here.")
+            if forms[line.form - 1].digest != line.digest:
+                raise CannotImport(f"Another {line.name} with this identity exists here.")
             was_removed = line.form == len(forms) and not current
             if not was_removed or line.status != "current":
                 return False
-        elif line.form > len(forms) + 1 or forms[-1].mark != line.after:
-            raise LeftOut(f"The {line.name} has been changed differently here.")
+        elif line.form > len(forms) + 1 or forms[-1].digest != line.after:
+            raise CannotImport(f"The {line.name} has been changed differently here.")
         values["num"] = forms[-1].num
         _check_free(unit, table, values, own=forms[-1].num)
         now = current[0] if current else None
@@ -250,12 +252,12 @@ class Replay(Importer[_Line]):
         return True
 
     def _memory_number(self, connection: Rows, identity: str) -> int:
-        here = stored.numbers(connection, self._space.name, identity)
+        here = stored.numbers_of_id(connection, self._space.name, identity)
         if here:
             return here[0]
-        gone = self._forms.removed(MEMORIES, (identity,))
+        gone = self._forms.removed_numbers(MEMORIES, (identity,))
         if not gone:
-            raise LeftOut(
+            raise CannotImport(
                 "The memory that the line belongs to does not exist here.", conflict=False
             )
         return gone[-1]
@@ -268,13 +270,13 @@ class Replay(Importer[_Line]):
                 continue
             if not needed.by_id(unit.connection, unit.space, values[column]):
                 name = rows.NAMES[needed]
-                raise LeftOut(
+                raise CannotImport(
                     f"The {name} that the line belongs to does not exist here.", conflict=False
                 )
         _check_free(unit, table, values)
         row = table.insert(unit, values)
         if table is MEMORIES:
-            prepared = line.prepared or memories.analysed(row)
+            prepared = line.prepared or memories.index_entries(row)
             memories.write_derived(self._space, unit.connection, [row["num"]], [prepared])
         elif table is MESSAGES and line.key[0] not in self._with_speaker:
             self._derive_again(unit, row["memory"])
@@ -283,17 +285,19 @@ class Replay(Importer[_Line]):
         """Recompute the index entries of a memory that has become a message, with its speaker."""
         row = MEMORIES.first(unit.connection, unit.space, num=num)
         if row is not None:
-            derived.drop(unit.connection, unit.space, num)
+            derived.drop_entries(unit.connection, unit.space, num)
             speaker = memories.speaker_of(unit.connection, unit.space, num)
-            prepared = memories.analysed(row, speaker)
+            prepared = memories.index_entries(row, speaker)
             memories.write_derived(self._space, unit.connection, [num], [prepared])
-            derived.touch(unit, num)
+            derived.record_derived_change(unit, num)
 
-    def _remove(self, unit: Unit, line: _Line, current: list[Row], marks: Sequence[str]) -> bool:
+    def _remove(self, unit: Unit, line: _Line, current: list[Row], digests: Sequence[str]) -> bool:
         assert line.table is not None
-        if line.form > len(marks) or marks[line.form - 1] != line.after:
-            raise LeftOut(f"The {line.name} that the line removes differs here.")
-        if line.form < len(marks) or not current:
+        if line.form > len(digests) or digests[line.form - 1] != line.after:
+            raise CannotImport(
+                f"The {line.name} has been changed differently here, so it was not removed."
+            )
+        if line.form < len(digests) or not current:
             return False
         remove_row(unit, line.table, current[0])
         self._forms.add_removed(line.table, line.key, current[0]["num"])
@@ -303,11 +307,11 @@ class Replay(Importer[_Line]):
         """Append an event, unless the space already has that many equal events."""
         if self._events is None:
             self._events = Counter(
-                event_mark(*row) for row in events.identities(unit.connection, unit.space)
+                event_digest(*row) for row in events.identities(unit.connection, unit.space)
             )
-        if self._events[line.mark] >= line.form:
+        if self._events[line.digest] >= line.form:
             return False
-        self._events[line.mark] += 1
+        self._events[line.digest] += 1
         values = line.values
         events.insert(
             unit.connection, unit.next_num(), unit.space, values["kind"], values["subject"],
@@ -319,7 +323,7 @@ class Replay(Importer[_Line]):
 def _check_free(unit: Unit, table: Table, values: dict[str, Any], own: int | None = None) -> None:
     """Raise NameTaken if another row has the same unique values; a message moves to the end."""
     if table is CLUSTERS:
-        _check_above(unit, values)
+        _check_no_cycle(unit, values)
     if table is MEMORIES and stored.is_ambiguous(
         unit.connection, unit.space, values["id"], values["ref"]
     ):
@@ -340,28 +344,30 @@ def _check_free(unit: Unit, table: Table, values: dict[str, Any], own: int | Non
         values["position"] = newest + 1
 
 
-def _check_above(unit: Unit, values: Mapping[str, Any]) -> None:
+def _check_no_cycle(unit: Unit, values: Mapping[str, Any]) -> None:
     """Raise LeftOut if a cluster would be inside itself."""
     above, seen = values["parent"], {values["id"]}
     while above is not None:
         if above in seen:
-            raise LeftOut("The cluster would be inside itself.")
+            raise CannotImport("The cluster would be inside itself.")
         seen.add(above)
         row = CLUSTERS.by_id(unit.connection, unit.space, above)
         above = row["parent"] if row else None
 
 
-def _payload(value: Mapping[str, Any]) -> str | None:
+def _checked_payload(value: Mapping[str, Any]) -> str | None:
     payload = value["payload"]
     return None if payload is None else checks.attrs(payload, "payload")
 
 
-def _event(value: object) -> dict[str, Any]:
-    """Check an event; return the values for its mark (digest)."""
+def _checked_event(value: object) -> dict[str, Any]:
+    """Check an event; return the values for its digest."""
     names = {"kind", "subject", "at", "payload", "payload_hash"}
     if not isinstance(value, dict) or value.keys() != names:
-        raise InvalidInput(f"An event has {', '.join(sorted(names))}.", field="value")
-    payload, stated = _payload(value), value["payload_hash"]
+        raise InvalidInput(
+            f"An event must have the fields {', '.join(sorted(names))}.", field="value"
+        )
+    payload, stated = _checked_payload(value), value["payload_hash"]
     try:
         hashed = digest(payload) if payload is not None else bytes.fromhex(stated)
     except (TypeError, ValueError):
@@ -370,7 +376,7 @@ def _event(value: object) -> dict[str, Any]:
         raise InvalidInput("payload_hash must have 64 digits.", field="payload_hash")
     return {
         "kind": checks.kind(value["kind"]),
-        "subject": checks.optional(value["subject"], "subject"),
+        "subject": checks.optional_text(value["subject"], "subject"),
         "at": rows.import_time(value["at"], "at"),
         "payload_hash": hashed,
     }

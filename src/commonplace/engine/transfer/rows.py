@@ -60,7 +60,7 @@ NAMES: Mapping[Table, str] = {
 }
 TABLES: Mapping[str, Table] = {name: table for table, name in NAMES.items()}
 
-_KEYS: Mapping[Table, tuple[str, ...]] = {
+_KEY_COLUMNS: Mapping[Table, tuple[str, ...]] = {
     MESSAGES: ("memory",),
     MEMBERS: ("cluster", "memory"),
     CONTENTS: ("artifact", "version"),
@@ -68,7 +68,7 @@ _KEYS: Mapping[Table, tuple[str, ...]] = {
 }
 
 # Columns that each store sets itself: forms that differ only in these columns are equal.
-_OWN: Mapping[Table, tuple[str, ...]] = {MEMORIES: ("trust",), MESSAGES: ("position",)}
+_OWN_COLUMNS: Mapping[Table, tuple[str, ...]] = {MEMORIES: ("trust",), MESSAGES: ("position",)}
 
 
 def _export_content(content: bytes) -> dict[str, str]:
@@ -79,7 +79,7 @@ def _export_content(content: bytes) -> dict[str, str]:
 
 
 # By type: how a stored value is written to an export. Other types stay unchanged.
-_EXPORTED: Mapping[str, Callable[[Any], Any]] = {
+_EXPORT_FUNCTIONS: Mapping[str, Callable[[Any], Any]] = {
     "tags": json.loads,
     "flag": bool,
     "time": lambda at: iso(moment(at)),
@@ -92,7 +92,7 @@ _EXPORTED: Mapping[str, Callable[[Any], Any]] = {
 
 def import_time(value: Any, name: str) -> int:
     """Check a time and return UTC microseconds."""
-    at = checks.when(checks.text(value, name, max_chars=64), name)
+    at = checks.time(checks.text(value, name, max_chars=64), name)
     assert at is not None
     return at
 
@@ -104,7 +104,7 @@ def import_origin(value: Any, name: str) -> str:
             f"{name} must be an object of {', '.join(Origin.__slots__)}.", field=name
         )
     return Origin(
-        **{part: checks.optional(text, f"{name}.{part}") for part, text in value.items()}
+        **{part: checks.optional_text(text, f"{name}.{part}") for part, text in value.items()}
     ).dump()
 
 
@@ -154,20 +154,20 @@ def _import_centroid(value: Any, name: str) -> bytes:
 
 
 # By type: how a value is checked on import. Other types are checked when they are stored.
-_IMPORTED: Mapping[str, Callable[[Any, str], Any]] = {
+_IMPORT_FUNCTIONS: Mapping[str, Callable[[Any, str], Any]] = {
     "identity": _import_id,
     "time": import_time,
     "origin": import_origin,
-    "count": lambda value, name: checks.whole(value, name, COUNT_MOST),
+    "count": lambda value, name: checks.integer(value, name, COUNT_MOST),
     "content": _import_content,
     "centroid": _import_centroid,
 }
 
 
 def _importer(name: str, known: Field) -> Callable[[Any], Any]:
-    check = _IMPORTED.get(known.type)
+    check = _IMPORT_FUNCTIONS.get(known.type)
     if check is None:
-        return checks.of_field(name, known)
+        return checks.check_of_field(name, known)
     return lambda value: None if known.optional and value is None else check(value, name)
 
 
@@ -178,13 +178,13 @@ _IMPORTERS = {
 
 
 def _export_value(known: Field, value: Any) -> Any:
-    write = _EXPORTED.get(known.type)
+    write = _EXPORT_FUNCTIONS.get(known.type)
     return value if write is None or (known.optional and value is None) else write(value)
 
 
 def key_columns(table: Table) -> tuple[str, ...]:
     """Return the columns that identify an object."""
-    return _KEYS.get(table, ("id",))
+    return _KEY_COLUMNS.get(table, ("id",))
 
 
 def key_of(table: Table, value: Mapping[str, Any]) -> Key:
@@ -192,9 +192,9 @@ def key_of(table: Table, value: Mapping[str, Any]) -> Key:
     return tuple(str(value[column]) for column in key_columns(table))
 
 
-def mark(table: Table, value: Mapping[str, Any]) -> str:
+def form_digest(table: Table, value: Mapping[str, Any]) -> str:
     """Return a digest of a form that is the same in every store."""
-    own = _OWN.get(table, ())
+    own = _OWN_COLUMNS.get(table, ())
     parts = {
         column: part
         for column, part in value.items()
@@ -214,10 +214,10 @@ def export_row(connection: Rows, space: str, table: Table, row: Row) -> dict[str
     """Return the public form of a row."""
     if table is MESSAGES:
         row = {**row, "memory": _memory_id(connection, space, row["memory"])}
-    return public(table, row)
+    return public_form(table, row)
 
 
-def public(table: Table, values: Mapping[str, Any]) -> dict[str, Any]:
+def public_form(table: Table, values: Mapping[str, Any]) -> dict[str, Any]:
     """Convert column values to public form; the memory of a message becomes an id."""
     return {
         column: _export_value(known, values[column])
@@ -259,7 +259,7 @@ def import_row(table: Table, value: object) -> dict[str, Any]:
     }
     if table is FACTS:
         for part in ("subject", "predicate", "object"):
-            values[f"{part}_key"] = facts.key(values[part])
+            values[f"{part}_key"] = facts.name_key(values[part])
         facts.check_period(values["valid_from"], values["valid_to"])
     if table is LINKS and values["source"] == values["target"]:
         raise InvalidInput("A memory cannot be linked to itself.", field="target")
@@ -270,11 +270,11 @@ def import_key(table: Table, value: object) -> dict[str, Any]:
     """Check the values of the columns that identify an object."""
     columns = key_columns(table)
     if not isinstance(value, dict) or value.keys() != set(columns):
-        raise InvalidInput(f"A removal names {', '.join(columns)}.", field="value")
+        raise InvalidInput(f"A removal must have the fields {', '.join(columns)}.", field="value")
     return {column: _IMPORTERS[table][column](value[column]) for column in columns}
 
 
-def located(error: CommonplaceError, where: str, advice: str = "") -> InvalidInput:
+def with_location(error: CommonplaceError, where: str, advice: str = "") -> InvalidInput:
     """Return the same error with the place in the input where it occurred."""
     advice = advice or "The file was changed during the import; lines imported before that stay."
     return InvalidInput(
@@ -289,7 +289,7 @@ class Form:
     num: int
     since: int
     until: int | None
-    mark: str
+    digest: str
 
 
 class Forms:
@@ -299,12 +299,12 @@ class Forms:
         self._space = space
         self._removed: dict[tuple[Table, Key], list[int]] = {}
         for table in VERSIONED:
-            for num in versions.gone(connection, space, table):
+            for num in versions.removed_numbers(connection, space, table):
                 for row, _, _ in table.past(connection, space, num=num, limit=1):
                     key = key_of(table, export_row(connection, space, table, row))
                     self.add_removed(table, key, num)
 
-    def removed(self, table: Table, key: Key) -> list[int]:
+    def removed_numbers(self, table: Table, key: Key) -> list[int]:
         """Return the row numbers that an object had before it was removed."""
         return self._removed.get((table, key), [])
 
@@ -316,14 +316,14 @@ class Forms:
 
     def of(self, connection: Rows, table: Table, key: Key, current: list[Row]) -> list[Form]:
         """Return the forms of an object, oldest first; `current` holds its current rows."""
-        nums = dict.fromkeys([*self.removed(table, key), *(row["num"] for row in current)])
+        nums = dict.fromkeys([*self.removed_numbers(table, key), *(row["num"] for row in current)])
         rows: list[tuple[Row, int | None]] = [(row, None) for row in current]
         for num in nums:
             former = table.past(connection, self._space, num=num)
             rows += [(row, until) for row, until, _ in former]
         found = [
             Form(row["num"], row["seq"], until,
-                 mark(table, export_row(connection, self._space, table, row)))
+                 form_digest(table, export_row(connection, self._space, table, row)))
             for row, until in rows
         ]  # fmt: skip
         return sorted(found, key=lambda form: (form.since, form.num))
@@ -337,6 +337,6 @@ def current_rows(
     return table.where(connection, space, **{column: values[column] for column in columns})
 
 
-def event_mark(kind: str, subject: str, at: int, payload_hash: bytes) -> str:
+def event_digest(kind: str, subject: str, at: int, payload_hash: bytes) -> str:
     """Return a digest of an event that is the same in every store."""
     return hashlib.sha256(json.dumps([kind, subject, at, payload_hash.hex()]).encode()).hexdigest()

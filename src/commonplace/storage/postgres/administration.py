@@ -12,7 +12,7 @@ import psycopg
 
 from commonplace.errors import InvalidInput, StorageUnavailable
 from commonplace.storage.postgres.connections import Pool
-from commonplace.storage.postgres.errors import typed, unreachable
+from commonplace.storage.postgres.errors import typed_error, unreachable_error
 from commonplace.storage.postgres.schema import (
     SPACES,
     STEPS,
@@ -22,11 +22,11 @@ from commonplace.storage.postgres.schema import (
     step_sql,
     version_sql,
 )
-from commonplace.storage.postgres.store import version_mismatch
+from commonplace.storage.postgres.store import version_error
 
-OLDEST = 140_000
+OLDEST_SERVER = 140_000
 _VERSION = "SELECT version FROM {}.schema_version"
-_LOGIN = ("user", "password")
+_LOGIN_PARAMETERS = ("user", "password")
 _ROLE = re.compile(r"[a-z_][a-z0-9_]{0,50}")
 
 
@@ -38,7 +38,7 @@ class Problem(NamedTuple):
     hint: str
 
 
-class Prepared(NamedTuple):
+class SetupResult(NamedTuple):
     """The result of setting up a database."""
 
     address: str
@@ -47,7 +47,7 @@ class Prepared(NamedTuple):
     steps: int
 
 
-_FACTS = f"""
+_SERVER_FACTS = f"""
 SELECT current_setting('server_version_num')::int, r.rolsuper, r.rolbypassrls,
   current_setting('fsync'), current_setting('full_page_writes'),
   current_setting('server_encoding'), pg_is_in_recovery(),
@@ -72,7 +72,7 @@ def _server_problems(
     version: int, superuser: bool, bypasses: bool, fsync: str, pages: str, encoding: str,
     standby: bool, synchronous: str, standbys: int,
 ) -> Iterator[Problem]:  # fmt: skip
-    if version < OLDEST:
+    if version < OLDEST_SERVER:
         yield Problem(
             "error", "PostgreSQL is older than 14.", "Upgrade the server to version 14 or newer."
         )
@@ -154,13 +154,13 @@ def check(pool: Pool) -> list[Problem]:
     """Return the problems of a database; raise connection errors."""
     connection = pool.take()
     try:
-        facts = connection.execute(_FACTS).fetchone()
+        facts = connection.execute(_SERVER_FACTS).fetchone()
         assert facts is not None
         found = [*_server_problems(*facts[:9]), *_table_problems(*facts[9:])]
         if not any(each.severity == "error" for each in found):
-            found += _versions(connection)
+            found += _version_problems(connection)
     except psycopg.Error as error:
-        raise typed(error) from error
+        raise typed_error(error) from error
     finally:
         pool.give_back(connection)
     return found
@@ -175,7 +175,7 @@ def problems(address: str) -> list[Problem]:
         pool.close()
 
 
-def _versions(connection: psycopg.Connection[tuple[Any, ...]]) -> Iterator[Problem]:
+def _version_problems(connection: psycopg.Connection[tuple[Any, ...]]) -> Iterator[Problem]:
     for name, steps in STEPS.items():
         with connection.transaction():
             if name == SYSTEM:
@@ -183,7 +183,7 @@ def _versions(connection: psycopg.Connection[tuple[Any, ...]]) -> Iterator[Probl
             row = connection.execute(version_sql(name)).fetchone()
         version = 0 if row is None else int(row[0])
         if version != len(steps):
-            error = version_mismatch(version, len(steps))
+            error = version_error(version, len(steps))
             yield Problem("error", error.message, error.hint)
 
 
@@ -206,10 +206,10 @@ def _admin_connection(address: str) -> psycopg.Connection[tuple[Any, ...]]:
     try:
         return psycopg.connect(pool.address, autocommit=True, connect_timeout=10)
     except psycopg.Error as error:
-        raise unreachable(error, pool.where) from error
+        raise unreachable_error(error, pool.where) from error
 
 
-def _pending(connection: psycopg.Connection[tuple[Any, ...]]) -> list[tuple[str, int]]:
+def _pending_steps(connection: psycopg.Connection[tuple[Any, ...]]) -> list[tuple[str, int]]:
     """Return the migration steps that are not applied yet, as (schema, number)."""
     found = []
     for name, steps in STEPS.items():
@@ -218,7 +218,7 @@ def _pending(connection: psycopg.Connection[tuple[Any, ...]]) -> list[tuple[str,
         if there is not None and there[0] is not None:
             version = _version(connection, name)
         if version > len(steps):
-            raise version_mismatch(version, len(steps))
+            raise version_error(version, len(steps))
         found += [(name, number) for number in range(version + 1, len(steps) + 1)]
     return found
 
@@ -233,14 +233,14 @@ def _checked_role(role: str) -> str:
     return role
 
 
-def script(address: str, role: str) -> str:
+def setup_script(address: str, role: str) -> str:
     """Return the SQL of the setup, for an administrator who runs it by hand."""
     role = _checked_role(role)
     with _admin_connection(address) as connection:
         try:
-            steps = _pending(connection)
+            steps = _pending_steps(connection)
         except psycopg.Error as error:
-            raise typed(error) from error
+            raise typed_error(error) from error
     parts = [f"BEGIN;\n{preparing_sql(role)}\nCOMMIT;"]
     parts += [f"BEGIN;\n{step_sql(name, number)}COMMIT;" for name, number in steps]
     parts.append(f"BEGIN;\n{securing_sql(role)}COMMIT;")
@@ -248,7 +248,7 @@ def script(address: str, role: str) -> str:
     return "\n".join(parts) + "\n"
 
 
-def prepare(address: str, role: str, password: str | None = None) -> Prepared:
+def set_up(address: str, role: str, password: str | None = None) -> SetupResult:
     """Create or migrate schemas, policies and the application's role. It can be run repeatedly."""
     role = _checked_role(role)
     with _admin_connection(address) as connection:
@@ -269,15 +269,15 @@ def prepare(address: str, role: str, password: str | None = None) -> Prepared:
                     # Only one administrator runs a step at a time; the others then find the step
                     # done.
                     connection.execute(f"LOCK TABLE {SPACES}.schema_version IN EXCLUSIVE MODE")
-                    steps = _pending(connection)
+                    steps = _pending_steps(connection)
                     if not steps:
                         connection.execute(securing_sql(role))
                         break
                     connection.execute(step_sql(*steps[0]))
                     taken += 1
         except psycopg.Error as error:
-            raise typed(error) from error
-    return Prepared(_address_for(address, role, password), made, taken)
+            raise typed_error(error) from error
+    return SetupResult(_address_for(address, role, password), made, taken)
 
 
 def _address_for(address: str, role: str, password: str | None) -> str:
@@ -287,6 +287,10 @@ def _address_for(address: str, role: str, password: str | None) -> str:
     authority, slash, name = place.partition("/")
     who = role if password is None else f"{role}:{quote(password, safe='')}"
     # Parameters count before what stands in front of the host.
-    kept = [each for each in query.split("&") if each and each.partition("=")[0] not in _LOGIN]
+    kept = [
+        each
+        for each in query.split("&")
+        if each and each.partition("=")[0] not in _LOGIN_PARAMETERS
+    ]
     found = f"{scheme}://{who}@{authority.rpartition('@')[2]}{slash}{name}"
     return f"{found}?{'&'.join(kept)}" if kept else found

@@ -22,10 +22,10 @@ from psycopg.types.numeric import NumericBinaryLoader
 from psycopg.types.string import StrDumperUnknown
 
 from commonplace.errors import InvalidInput, StorageUnavailable
-from commonplace.storage.opening import is_address
-from commonplace.storage.postgres.errors import unreachable
+from commonplace.storage.opening import is_database_url
+from commonplace.storage.postgres.errors import unreachable_error
 
-MOST = 16
+MOST_CONNECTIONS = 16
 """The most connections of one process; a thread that already has one may exceed it."""
 WAIT_SECONDS = 30.0
 CONNECT_SECONDS = 10
@@ -34,7 +34,7 @@ KEEPALIVE = {
     "connect_timeout": CONNECT_SECONDS, "keepalives_idle": 10, "keepalives_interval": 5,
     "keepalives_count": 4, "tcp_user_timeout": 30_000,
 }  # fmt: skip
-_OPTIONS = {"pool": str(MOST), "prepare": "on", "lease": "30"}
+_OPTIONS = {"pool": str(MOST_CONNECTIONS), "prepare": "on", "lease": "30"}
 """Options in a URL that are not passed to libpq, with their defaults."""
 
 Connection = psycopg.Connection[tuple[Any, ...]]
@@ -73,7 +73,7 @@ def _register_types(connection: Connection) -> None:
     adapters.register_loader("numeric", _IntegerSum)
 
 
-def _split(address: str) -> tuple[str, dict[str, str]]:
+def _split_url(address: str) -> tuple[str, dict[str, str]]:
     """Return the URL for libpq, and the options in it that are not for libpq."""
     # What is for libpq stays as it is written. The functions of urllib write some addresses in
     # other words: without the slashes of an address that names no host, and with "+" for a blank.
@@ -111,7 +111,7 @@ class Pool:
     """The open connections to one URL. Threads share the pool."""
 
     def __init__(self, address: str) -> None:
-        if not is_address(address):
+        if not is_database_url(address):
             raise InvalidInput(
                 "The URL of a database must begin with postgresql://.",
                 hint="Use a URL such as postgresql://commonplace@db.example.com/commonplace.",
@@ -120,7 +120,7 @@ class Pool:
         self._given = address
         self._users = 1
         try:
-            self.address, options = _split(address)
+            self.address, options = _split_url(address)
             known = conninfo.conninfo_to_dict(self.address)
         except (psycopg.Error, ValueError) as error:
             raise InvalidInput(
@@ -166,7 +166,7 @@ class Pool:
                         hint="Try again, or raise the limit with pool=… in the URL.",
                     )
         if connection is not None:
-            _finish(connection)
+            _read_answer(connection)
         else:
             try:
                 connection = self._connect()
@@ -186,7 +186,7 @@ class Pool:
         """
         self._held.count = getattr(self._held, "count", 1) - 1
         if ending:
-            sound = _sent(connection, ending)
+            sound = _send(connection, ending)
         else:
             sound = sound and connection.pgconn.transaction_status == TransactionStatus.IDLE
         with self._changed:
@@ -213,7 +213,7 @@ class Pool:
         except psycopg.Error as error:
             # Name the database only to the caller that opens the pool; later callers may be remote
             # clients.
-            raise unreachable(error, "" if self._reached else self.where) from error
+            raise unreachable_error(error, "" if self._reached else self.where) from error
         self._reached = True
         _register_types(connection)
         return connection
@@ -253,7 +253,7 @@ class Pool:
             _close(connection)
 
 
-def _sent(connection: Connection, command: bytes) -> bool:
+def _send(connection: Connection, command: bytes) -> bool:
     """Send a command without waiting for its answer; return whether it was sent."""
     try:
         connection.pgconn.send_query(command)
@@ -264,7 +264,7 @@ def _sent(connection: Connection, command: bytes) -> bool:
     return True
 
 
-def _finish(connection: Connection) -> None:
+def _read_answer(connection: Connection) -> None:
     """Read the answer to the last command; a dead connection is noticed at its next use."""
     with contextlib.suppress(psycopg.Error):
         connection.wait(generators.fetch_many(connection.pgconn))
@@ -274,7 +274,7 @@ _LOCK = threading.Lock()
 _SHARED: dict[str, Pool] = {}
 
 
-def shared(address: str) -> Pool:
+def shared_pool(address: str) -> Pool:
     """Return this process's pool for a URL; each caller must close it once."""
     with _LOCK:
         pool = _SHARED.get(address)

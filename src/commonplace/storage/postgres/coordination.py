@@ -22,7 +22,7 @@ from commonplace.storage.ports import Store, WorkRequest
 from commonplace.storage.postgres.connections import Pool
 from commonplace.storage.postgres.rows import PostgresRows
 from commonplace.storage.postgres.schema import SPACES_PART, WORKFLOWS
-from commonplace.storage.postgres.store import Fence, guarding, transaction
+from commonplace.storage.postgres.store import Fence, held_fences, transaction
 
 RETRY_SECONDS = 0.2
 RENEWALS = 3
@@ -64,11 +64,11 @@ class LockRow:
     @contextlib.contextmanager
     def guard_writes(self) -> Iterator[None]:
         """Refuse this thread's writes in the block if another server has taken the lock."""
-        before = guarding.set((*guarding.get(), self.fence))
+        before = held_fences.set((*held_fences.get(), self.fence))
         try:
             yield
         finally:
-            guarding.reset(before)
+            held_fences.reset(before)
 
     def release(self) -> None:
         """Release the lock; if the database does not answer, the lock expires."""

@@ -17,17 +17,22 @@ import apsw
 
 from commonplace.errors import StorageCorrupt
 from commonplace.storage import schema
-from commonplace.storage.comparing import ALWAYS, columns_of, compared, total
-from commonplace.storage.database import Connection, connect, create, typed
-from commonplace.storage.derived import Findable
+from commonplace.storage.comparing import (
+    NEVER_EMPTY_TABLES,
+    columns_of,
+    compared_columns,
+    count_and_hash,
+)
+from commonplace.storage.database import Connection, connect, create, typed_error
+from commonplace.storage.derived import DerivedData
 from commonplace.storage.postgres.rows import PostgresRows
 from commonplace.storage.system import SYSTEM_MIGRATIONS
 from commonplace.storage.tables import MEMORIES, Row
 from commonplace.storage.writing import Head, write_head
 
 BATCH = 500
-_OWN = " WHERE space = current_setting('commonplace.space')"
-Derive = Callable[[Row, str], Findable]
+_IN_OWN_SPACE = " WHERE space = current_setting('commonplace.space')"
+Derive = Callable[[Row, str], DerivedData]
 
 
 @contextlib.contextmanager
@@ -44,7 +49,7 @@ def _file(path: Path, steps: Sequence[schema.Step]) -> Iterator[Connection]:
         finally:
             connection.close(True)
     except apsw.Error as error:
-        raise typed(error) from error
+        raise typed_error(error) from error
 
 
 def _batches(rows: PostgresRows, statement: str) -> Iterator[list[tuple[Any, ...]]]:
@@ -58,9 +63,9 @@ def _batches(rows: PostgresRows, statement: str) -> Iterator[list[tuple[Any, ...
 def _compare(rows: PostgresRows, file: Connection, clause: str) -> None:
     """Raise StorageCorrupt if a table does not have the same rows on both sides."""
     for table, columns in columns_of(file).items():
-        statement = f"SELECT {', '.join(compared(table, columns))} FROM {table}"
+        statement = f"SELECT {', '.join(compared_columns(table, columns))} FROM {table}"
         there = chain.from_iterable(_batches(rows, statement + clause))
-        if total(there) != total(file.execute(statement)):
+        if count_and_hash(there) != count_and_hash(file.execute(statement)):
             raise StorageCorrupt(
                 f"The copied rows of the table {table} differ from the original rows.",
                 hint="Nothing was changed. Please report this.",
@@ -79,8 +84,8 @@ def _copy_out(rows: PostgresRows, file: Connection, clause: str) -> None:
 def write_space(rows: PostgresRows, space: str, path: Path) -> None:
     """Write the rows of the snapshot's space into a new file."""
     with _file(path, schema.MIGRATIONS) as file:
-        _copy_out(rows, file, _OWN)
-        for some in _batches(rows, f"SELECT memory, body FROM grams{_OWN}"):
+        _copy_out(rows, file, _IN_OWN_SPACE)
+        for some in _batches(rows, f"SELECT memory, body FROM grams{_IN_OWN_SPACE}"):
             file.add_grams(space, some)
 
 
@@ -92,7 +97,7 @@ def write_system(rows: PostgresRows, path: Path) -> None:
 
 def _copy_in(rows: PostgresRows, file: Connection, clause: str) -> None:
     for table, columns in columns_of(file).items():
-        kept = compared(table, columns)  # The database assigns the numbers of the outbox.
+        kept = compared_columns(table, columns)  # The database assigns the numbers of the outbox.
         names, marks = ", ".join(kept), ", ".join("?" * len(kept))
         statement = f"INSERT INTO {table} ({names}) VALUES ({marks})"
         rows.execute(f"DELETE FROM {table}{clause}")
@@ -104,7 +109,7 @@ def _copy_in(rows: PostgresRows, file: Connection, clause: str) -> None:
 
 def read_space(rows: PostgresRows, space: str, file: Connection, derive: Derive) -> None:
     """Replace the rows of a space by those of a file, in the open transaction."""
-    _copy_in(rows, file, _OWN)
+    _copy_in(rows, file, _IN_OWN_SPACE)
     rows.execute("DELETE FROM grams WHERE space = ?", (space,))
     named = ", ".join(MEMORIES.fields)
     found = file.execute(f"SELECT {named} FROM memories WHERE space = ?", (space,))
@@ -125,7 +130,7 @@ def has_space(rows: PostgresRows, space: str, file: Connection) -> bool:
     return any(
         rows.execute(f"SELECT 1 FROM {table} WHERE space = ? LIMIT 1", (space,)).fetchone()
         for table in columns_of(file)
-        if table not in ALWAYS
+        if table not in NEVER_EMPTY_TABLES
     )
 
 

@@ -14,7 +14,7 @@ from commonplace.errors import (
     StorageUnavailable,
 )
 
-CHECK = "Run 'commonplace database check'."
+CHECK_HINT = "Run 'commonplace database check'."
 
 # The key is an SQLSTATE: the whole code is looked up first, then its class of two characters.
 _BY_STATE: dict[str, tuple[type[CommonplaceError], str, str]] = {
@@ -48,9 +48,13 @@ _BY_STATE: dict[str, tuple[type[CommonplaceError], str, str]] = {
         "There is no such database on the server.",
         "Check the name at the end of the URL.",
     ),
-    "3F000": (StorageUnavailable, "The tables of this program are missing in the database.", CHECK),
-    "42P01": (StorageUnavailable, "A table is missing in the database.", CHECK),
-    "42501": (StorageUnavailable, "The role of the database URL lacks a permission.", CHECK),
+    "3F000": (
+        StorageUnavailable,
+        "The tables of this program are missing in the database.",
+        CHECK_HINT,
+    ),
+    "42P01": (StorageUnavailable, "A table is missing in the database.", CHECK_HINT),
+    "42501": (StorageUnavailable, "The role of the database URL lacks a permission.", CHECK_HINT),
     "23": (Conflict, "An object with the same id already exists.", ""),
     "XX001": (StorageCorrupt, "The database is damaged.", "Restore it from a backup."),
     "XX002": (StorageCorrupt, "An index of the database is damaged.", "Rebuild it with REINDEX."),
@@ -62,7 +66,7 @@ _BY_STATE: dict[str, tuple[type[CommonplaceError], str, str]] = {
 }
 
 
-def typed(error: psycopg.Error) -> CommonplaceError:
+def typed_error(error: psycopg.Error) -> CommonplaceError:
     """Return the error of this package for an error of PostgreSQL."""
     state = error.sqlstate or ""
     found = _BY_STATE.get(state) or _BY_STATE.get(state[:2])
@@ -80,7 +84,7 @@ def typed(error: psycopg.Error) -> CommonplaceError:
     )
 
 
-def unreachable(error: psycopg.Error, where: str) -> CommonplaceError:
+def unreachable_error(error: psycopg.Error, where: str) -> CommonplaceError:
     """Return the error for a connection that could not be opened.
 
     libpq describes some causes only as text. Without `where`, the error does not name the database.

@@ -17,9 +17,9 @@ from typing import Literal
 
 from commonplace.errors import Conflict, NotFound, StorageUnavailable
 from commonplace.storage.database import now
-from commonplace.storage.derived import Findable, Model
+from commonplace.storage.derived import DerivedData, Model
 from commonplace.storage.locking import try_lock
-from commonplace.storage.ports import Contents, Leased
+from commonplace.storage.ports import Contents, LeasedSpace
 from commonplace.storage.postgres import copying
 from commonplace.storage.postgres.connections import Pool
 from commonplace.storage.postgres.rows import PostgresRows
@@ -33,7 +33,7 @@ from commonplace.storage.reports import (
     RestoreReport,
     Salvage,
 )
-from commonplace.storage.sqlite.backup import chosen
+from commonplace.storage.sqlite.backup import chosen_spaces
 from commonplace.storage.sqlite.maintenance import SqliteMaintenance
 from commonplace.storage.sqlite.readonly import connect_immutable
 from commonplace.storage.sqlite.store import Store
@@ -44,8 +44,8 @@ LOCK = "lock"
 UNLOCKED_SECONDS = 86_400.0
 
 
-class _OpenFile:
-    """A space that is open in a temporary SQLite copy. Implements `ports.Leased`."""
+class _OpenCopy:
+    """A space that is open in a temporary SQLite copy. Implements `ports.LeasedSpace`."""
 
     def __init__(self, store: Store) -> None:
         self.store = store
@@ -57,7 +57,7 @@ class _OpenFile:
         """Do nothing: there is no in-memory index."""
 
 
-class _Files:
+class _CopiedSpaces:
     """`ports.Contents` for a directory of copies."""
 
     def __init__(self, path: Path, contents: Contents) -> None:
@@ -75,28 +75,28 @@ class _Files:
         return self.path / "spaces" / f"{space}.db"
 
     @contextlib.contextmanager
-    def lease(self, space: str) -> Iterator[Leased]:
+    def lease(self, space: str) -> Iterator[LeasedSpace]:
         """Open a copy during the block."""
         with contextlib.closing(Store(self.file(space), space)) as store:
-            yield _OpenFile(store)
+            yield _OpenCopy(store)
 
     def drop(self, space: str) -> None:
         """Do nothing: no copy stays open."""
 
-    def derive(self, row: Row, speaker: str) -> Findable:
+    def derive(self, row: Row, speaker: str) -> DerivedData:
         """Compute the derived rows of a memory, as the engine does."""
         return self._contents.derive(row, speaker)
 
 
-def _stored_meanwhile(what: str) -> Conflict:
+def _stored_meanwhile_error(what: str) -> Conflict:
     return Conflict(
-        f"Another server has written to {what} of the database meanwhile; that was not replaced.",
+        f"Another server has written to {what} of the database meanwhile; nothing was restored.",
         hint="Choose another place, or restore a backup with --overwrite.",
     )
 
 
 @contextlib.contextmanager
-def _temporary(path: Path) -> Iterator[Path]:
+def _temporary_folder(path: Path) -> Iterator[Path]:
     """Create a directory for copies; remove those that killed processes left."""
     for left in path.glob("copy-*"):
         if _is_abandoned(left):
@@ -138,10 +138,10 @@ class PostgresMaintenance:
         self._contents = contents
 
     @contextlib.contextmanager
-    def _copied(self, spaces: Sequence[str], *, system: bool) -> Iterator[_Files]:
+    def _copy_spaces(self, spaces: Sequence[str], *, system: bool) -> Iterator[_CopiedSpaces]:
         """Copy spaces, each from one snapshot, into a temporary directory."""
-        with _temporary(self._contents.path) as folder:
-            files = _Files(folder, self._contents)
+        with _temporary_folder(self._contents.path) as folder:
+            files = _CopiedSpaces(folder, self._contents)
             if system:
                 with transaction(self._pool, SYSTEM_PART, NAME) as rows:
                     copying.write_system(rows, system_file(files.path))
@@ -161,9 +161,9 @@ class PostgresMaintenance:
         progress: Progress | None = None,
     ) -> BackupReport:
         """Make a backup in the format of SQLite files; either engine can restore it."""
-        names = chosen(self._names(), spaces, "the database")
+        names = chosen_spaces(self._names(), spaces, "the database")
         system = spaces is None if system is None else system
-        with self._copied(names, system=system) as files:
+        with self._copy_spaces(names, system=system) as files:
             return SqliteMaintenance(files).backup(
                 target, spaces=names, system=system, progress=progress
             )
@@ -179,8 +179,8 @@ class PostgresMaintenance:
         progress: Progress | None = None,
     ) -> RestoreReport:
         """Restore the backup into temporary files, to verify it, and then into the database."""
-        with _temporary(self._contents.path) as folder:
-            files = _Files(folder, self._contents)
+        with _temporary_folder(self._contents.path) as folder:
+            files = _CopiedSpaces(folder, self._contents)
             report = SqliteMaintenance(files).restore(
                 source, spaces=spaces, into=into, system=system, progress=progress
             )
@@ -200,10 +200,10 @@ class PostgresMaintenance:
             for name in files.spaces():
                 self._contents.drop(name)
             with transaction(self._pool, SPACES_PART, "", writes=True) as rows:
-                self._put(rows, files, replace=overwrite is True)
+                self._write_restored(rows, files, replace=overwrite is True)
             return report
 
-    def _has_system(self, files: _Files) -> bool:
+    def _has_system(self, files: _CopiedSpaces) -> bool:
         """Return whether a system table has rows that a restore would replace."""
         with (
             contextlib.closing(connect_immutable(system_file(files.path))) as file,
@@ -211,7 +211,7 @@ class PostgresMaintenance:
         ):
             return copying.has_system(rows, file)
 
-    def _put(self, rows: PostgresRows, files: _Files, *, replace: bool) -> None:
+    def _write_restored(self, rows: PostgresRows, files: _CopiedSpaces, *, replace: bool) -> None:
         """Write all restored files into the database in one transaction.
 
         Unless `replace` is true, raise Conflict if something is stored there. Since the earlier
@@ -225,23 +225,23 @@ class PostgresMaintenance:
             switch_space(rows, SPACES_PART, name)
             with contextlib.closing(connect_immutable(files.file(name))) as file:
                 if not replace and copying.has_space(rows, name, file):
-                    raise _stored_meanwhile(f"the space {name}")
+                    raise _stored_meanwhile_error(f"the space {name}")
                 copying.read_space(rows, name, file, self._contents.derive)
         if system_file(files.path).exists():
             switch_space(rows, SYSTEM_PART, NAME)
             with contextlib.closing(connect_immutable(system_file(files.path))) as file:
                 if not replace and copying.has_system(rows, file):
-                    raise _stored_meanwhile("the accounts and tokens")
+                    raise _stored_meanwhile_error("the accounts and tokens")
                 copying.read_system(rows, file)
 
     def check(self, space: str, *, progress: Progress | None = None) -> Diagnosis:
         """Check all rows of a space in a copy, without changing anything."""
-        with self._copied([space], system=False) as files:
+        with self._copy_spaces([space], system=False) as files:
             return SqliteMaintenance(files).check(space, progress=progress)
 
     def check_shared_files(self) -> list[Diagnosis]:
         """Check the rows that belong to no space."""
-        with self._copied([], system=True) as files:
+        with self._copy_spaces([], system=True) as files:
             return SqliteMaintenance(files).check_shared_files()
 
     def repair(self, space: str, *, progress: Progress | None = None) -> Repair:
@@ -251,8 +251,8 @@ class PostgresMaintenance:
         """
         if space not in self._names():
             raise NotFound(f"There is no space named {space}.", field="space")
-        with _temporary(self._contents.path) as folder:
-            files = _Files(folder, self._contents)
+        with _temporary_folder(self._contents.path) as folder:
+            files = _CopiedSpaces(folder, self._contents)
             with transaction(self._pool, SPACES_PART, space, writes=True) as rows:
                 rows.lock(SPACES_PART.lock, space)
                 copying.write_space(rows, space, files.file(space))

@@ -17,22 +17,22 @@ from psycopg.pq import TransactionStatus
 
 from commonplace.errors import CommonplaceError
 from commonplace.storage.postgres.connections import Pool
-from commonplace.storage.postgres.errors import typed
+from commonplace.storage.postgres.errors import typed_error
 from commonplace.storage.tables import HEAD
 
 _MARK = re.compile(r"'[^']*'|\?(\d*)")
 _JSON = re.compile(r"json_extract\((\w+(?:\.\w+)?), '\$\.([a-z0-9_.-]+)'\)")
 
 
-LONG = ("subject_key", "predicate_key", "object_key", "path")
+HASHED_COLUMNS = ("subject_key", "predicate_key", "object_key", "path")
 """Columns whose values can be too long for an index; their hash is indexed instead."""
-_COLUMN = rf"((?:\w+\.)?\b(?:{'|'.join(LONG)}))"
+_COLUMN = rf"((?:\w+\.)?\b(?:{'|'.join(HASHED_COLUMNS)}))"
 _EQUAL = re.compile(rf"{_COLUMN} = (\$\d+)")
 _AMONG = re.compile(rf"{_COLUMN} IN \((\$\d+(?:, \$\d+)*)\)")
 
 
 @lru_cache(maxsize=4096)
-def rewritten(statement: str) -> str:
+def translated_statement(statement: str) -> str:
     """Return the statement with placeholders $1, $2, … and PostgreSQL's syntax for JSON fields."""
     count = 0
 
@@ -51,31 +51,31 @@ def rewritten(statement: str) -> str:
 
     text = _MARK.sub(number, _JSON.sub(field, statement))
     before, where, conditions = text.partition(" WHERE ")
-    return before + where + _AMONG.sub(_by_hashes, _EQUAL.sub(_by_hash, conditions))
+    return before + where + _AMONG.sub(_compare_by_hashes, _EQUAL.sub(_compare_by_hash, conditions))
 
 
-def _by_hash(found: re.Match[str]) -> str:
+def _compare_by_hash(found: re.Match[str]) -> str:
     column, value = found.groups()
-    return f"({_hash(column)} = {_hash(value)} AND {column} = {value})"
+    return f"({_hash_sql(column)} = {_hash_sql(value)} AND {column} = {value})"
 
 
-def _by_hashes(found: re.Match[str]) -> str:
+def _compare_by_hashes(found: re.Match[str]) -> str:
     column, values = found.groups()
-    hashes = ", ".join(map(_hash, values.split(", ")))
-    return f"({_hash(column)} IN ({hashes}) AND {column} IN ({values}))"
+    hashes = ", ".join(map(_hash_sql, values.split(", ")))
+    return f"({_hash_sql(column)} IN ({hashes}) AND {column} IN ({values}))"
 
 
-def _hash(value: str) -> str:
+def _hash_sql(value: str) -> str:
     return f"hashtextextended({value}, 0)"
 
 
 Statement = tuple[str, Sequence[Any] | None]
-_ENDS = ("RELEASE", "ROLLBACK", "COMMIT")
+_ENDING_COMMANDS = ("RELEASE", "ROLLBACK", "COMMIT")
 """Commands that are sent immediately, so that they raise errors of postponed statements."""
 _MOST_WAITING = 5_000
-_STREAMED = 20_000
+_ROWS_AT_ONCE = 20_000
 """How many rows of a streamed query are in memory at a time."""
-_HEAD = rewritten(HEAD.select_sql)
+_HEAD = translated_statement(HEAD.select_sql)
 _WRITES_HEAD = HEAD.insert_sql.partition("(")[0]
 
 
@@ -131,7 +131,7 @@ class PostgresRows:
 
     def lock(self, statement: str, space: str) -> tuple[int, str]:
         """Take the write lock of a space; return the schema version and the transaction id."""
-        found = self._run(rewritten(statement), (space,))
+        found = self._run(translated_statement(statement), (space,))
         if not found:
             return 0, ""
         version, transaction, *head = found[0]
@@ -148,12 +148,12 @@ class PostgresRows:
 
     def execute(self, statement: str, bindings: Sequence[Any] | None = None, /) -> Result:
         """Run a statement."""
-        text = rewritten(statement)
+        text = translated_statement(statement)
         if text == _HEAD:
             if self._head is None:
                 self._head = self._run(text, bindings)
             return Result(self._head)
-        if self._writes and not _returns_rows(text) and not text.startswith(_ENDS):
+        if self._writes and not _returns_rows(text) and not text.startswith(_ENDING_COMMANDS):
             if text.startswith(_WRITES_HEAD):
                 self._head = None
             self._waiting.append((text, bindings))
@@ -166,7 +166,7 @@ class PostgresRows:
 
     def executemany(self, statement: str, bindings: Iterable[Sequence[Any]], /) -> None:
         """Run a statement once for each set of bindings."""
-        text = rewritten(statement)
+        text = translated_statement(statement)
         self._waiting += [(text, each) for each in bindings]
         if len(self._waiting) > _MOST_WAITING:
             self._run(*self._waiting.pop())
@@ -187,7 +187,7 @@ class PostgresRows:
                 self.connection = self._pool.replace(self.connection)
                 return self._send(waiting, text, bindings)
         except psycopg.Error as error:
-            raise typed(error) from error
+            raise typed_error(error) from error
 
     def _send(
         self, waiting: Sequence[Statement], text: str, bindings: Sequence[Any] | None
@@ -214,26 +214,29 @@ class PostgresRows:
     def select_each(
         self, statement: str, column: str, space: str, values: Sequence[int]
     ) -> Iterator[tuple[Any, ...]]:
-        """See `ports.Rows`."""
+        """Return the rows of a space whose column has one of these numbers, in their order."""
         if not values:
             return iter(())
         text = f"{statement} AND {column} = ANY(?) ORDER BY {column}"
-        return iter(Result(self._run(rewritten(text), (space, list(values)))))
+        return iter(Result(self._run(translated_statement(text), (space, list(values)))))
 
     def stream(self, statement: str, bindings: Sequence[Any]) -> Iterator[tuple[Any, ...]]:
-        """See `ports.Rows`. Only one query of a transaction can be streamed at a time."""
-        declared = f"DECLARE streamed NO SCROLL CURSOR FOR {rewritten(statement)}"
+        """Return the rows of a query one by one.
+
+        Only one query of a transaction can be streamed at a time.
+        """
+        declared = f"DECLARE streamed NO SCROLL CURSOR FOR {translated_statement(statement)}"
         self._waiting.append((declared, bindings))
         while True:
-            rows = self._run(f"FETCH {_STREAMED} FROM streamed", None)
-            if len(rows) < _STREAMED:
+            rows = self._run(f"FETCH {_ROWS_AT_ONCE} FROM streamed", None)
+            if len(rows) < _ROWS_AT_ONCE:
                 self._waiting.append(("CLOSE streamed", None))
             yield from rows
-            if len(rows) < _STREAMED:
+            if len(rows) < _ROWS_AT_ONCE:
                 return
 
     def columns(self, table: str) -> set[str]:
-        """See `ports.Rows`."""
+        """Return the names of a table's columns."""
         found = self.execute(
             "SELECT attname FROM pg_attribute WHERE attrelid = CAST(CAST(? AS TEXT) AS regclass)"
             " AND attnum > 0 AND NOT attisdropped",
@@ -243,22 +246,25 @@ class PostgresRows:
 
     @property
     def grams_indexed(self) -> bool:
-        """See `ports.Rows`."""
+        """Whether an index finds memories by trigrams, without reading all texts."""
         return False
 
     def add_grams(self, space: str, texts: Iterable[tuple[int, str]]) -> None:
-        """See `ports.Rows`."""
+        """Store the folded texts of memories, by number, for substring search."""
         self.executemany(
             "INSERT INTO grams (space, memory, body) VALUES (?, ?, ?)",
             [(space, num, folded) for num, folded in texts],
         )
 
     def drop_grams(self, space: str, memory: int) -> None:
-        """See `ports.Rows`."""
+        """Remove a memory's text from substring search."""
         self.execute("DELETE FROM grams WHERE space = ? AND memory = ?", (space, memory))
 
     def memories_with_grams(self, space: str, grams: Sequence[str], most: int | None) -> list[int]:
-        """See `ports.Rows`. There is no index: the query scans the texts."""
+        """Return the numbers of at most `most` memories that contain all these trigrams.
+
+        There is no index: the query scans the texts.
+        """
         tests = " AND strpos(body, ?) > 0" * len(grams)
         limit = "" if most is None else f" LIMIT {most:d}"
         found = self.execute(

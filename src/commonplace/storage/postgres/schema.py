@@ -10,8 +10,8 @@ from __future__ import annotations
 import re
 
 from commonplace.storage import schema
-from commonplace.storage.postgres.rows import LONG
-from commonplace.storage.postgres.store import Part
+from commonplace.storage.postgres.rows import HASHED_COLUMNS
+from commonplace.storage.postgres.store import SchemaPart
 from commonplace.storage.schema import MIGRATIONS, Step
 from commonplace.storage.system import SYSTEM_MIGRATIONS
 from commonplace.storage.tables import HEAD
@@ -25,7 +25,7 @@ STEPS: dict[str, tuple[Step, ...]] = {SPACES: MIGRATIONS, SYSTEM: SYSTEM_MIGRATI
 
 # Replacements for steps that PostgreSQL cannot run unchanged. They need not convert rows: the first
 # release for PostgreSQL already has all of these steps.
-_INSTEAD = {
+_REPLACED_STEPS = {
     schema.MODELS: """
 ALTER TABLE models ADD COLUMN space TEXT NOT NULL DEFAULT '';
 ALTER TABLE models DROP CONSTRAINT models_pkey;
@@ -35,8 +35,8 @@ CREATE UNIQUE INDEX models_identity ON models (space, id, weights);
 """,
 }
 # Columns that can be longer than an index key (2,704 bytes) are indexed by their hash;
-# `rows.rewritten` adds the hash to every comparison.
-_LONG = re.compile(rf"\b({'|'.join(LONG)})\b")
+# `rows.translated_statement` adds the hash to every comparison.
+_LONG = re.compile(rf"\b({'|'.join(HASHED_COLUMNS)})\b")
 # Covering indexes of SQLite: they contain all columns of a query, so that SQLite need not read the
 # rows.
 _COVERING = re.compile(r"(CREATE INDEX (?:memories|messages)_seq ON \w+\s*\(space, seq)[^;]*\);")
@@ -71,7 +71,7 @@ CREATE TABLE IF NOT EXISTS {SPACES}.work_requests (
 """.strip()
 
 
-def _key(table: re.Match[str]) -> str:
+def _with_space_in_key(table: re.Match[str]) -> str:
     """Return the definition of a table with `space` first in its primary key, if it has that
     column.
     """
@@ -88,16 +88,16 @@ def _key(table: re.Match[str]) -> str:
     return f"CREATE TABLE {name} ({body}{own}\n);"
 
 
-def translated(step: Step) -> str:
+def translated_step(step: Step) -> str:
     """Translate a migration step to PostgreSQL's SQL."""
     if not isinstance(step, str):
         raise TypeError(
             "A migration step that is a Python function needs an SQL version for PostgreSQL."
         )
-    text = _INSTEAD.get(step, step)
+    text = _REPLACED_STEPS.get(step, step)
     text = _GRAMS.sub(_FOLDED, text)
     text = _ONE_LINE.sub(r"\1\n);", text)
-    text = _TABLE.sub(_key, text)
+    text = _TABLE.sub(_with_space_in_key, text)
     text = _COVERING.sub(r"\1);", text)
     text = re.sub(
         r"(CREATE (?:UNIQUE )?INDEX \w+ ON \w+ \()([^;]*?)\)(;| WHERE)",
@@ -109,7 +109,7 @@ def translated(step: Step) -> str:
     return re.sub(r"\buser\b", '"user"', text)
 
 
-ADDING: frozenset[tuple[str, int]] = frozenset()
+ADDITIVE_STEPS: frozenset[tuple[str, int]] = frozenset()
 """Steps that only add tables, or columns with a constant default, so that servers of the previous
 release can go on writing until they are replaced.
 """
@@ -132,9 +132,9 @@ def step_sql(name: str, number: int) -> str:
     step = STEPS[name][number - 1]
     own = {(SPACES, 1): _NAMES, (SYSTEM, 1): _REVISION}.get((name, number), "")
     return (
-        f"SET LOCAL search_path = {name}, pg_temp;\n{translated(step)}{own}"
+        f"SET LOCAL search_path = {name}, pg_temp;\n{translated_step(step)}{own}"
         f"UPDATE schema_version SET version = {number}"
-        f"{'' if (name, number) in ADDING else f', oldest = {number}'};\n"
+        f"{'' if (name, number) in ADDITIVE_STEPS else f', oldest = {number}'};\n"
     )
 
 
@@ -204,13 +204,13 @@ END IF;
 END $$;"""
 
 
-SPACES_PART = Part(
+SPACES_PART = SchemaPart(
     SPACES,
     len(MIGRATIONS),
     f"SELECT ({version_sql(SPACES)}), CAST(pg_current_xact_id() AS TEXT),"
     f" {', '.join(HEAD.stored)} FROM head WHERE space = ? FOR UPDATE",
 )
-SYSTEM_PART = Part(
+SYSTEM_PART = SchemaPart(
     SYSTEM,
     len(SYSTEM_MIGRATIONS),
     "UPDATE revision SET number = number + 1 WHERE one = 1 AND CAST(? AS TEXT) IS NOT NULL"

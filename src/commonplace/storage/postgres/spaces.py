@@ -8,24 +8,30 @@ from commonplace.errors import StorageUnavailable
 from commonplace.storage.directories import make_private
 from commonplace.storage.ports import Contents, Maintenance
 from commonplace.storage.postgres import administration
-from commonplace.storage.postgres.connections import shared
+from commonplace.storage.postgres.connections import shared_pool
 from commonplace.storage.postgres.coordination import RowCoordination
 from commonplace.storage.postgres.schema import SPACES_PART, SYSTEM_PART
 from commonplace.storage.postgres.store import PostgresStore, Watch, create_space, transaction
-from commonplace.storage.sqlite.spaces import unusable
+from commonplace.storage.sqlite.spaces import unusable_error
 from commonplace.storage.system import NAME, system_file
 from commonplace.storage.tables import VERSIONED
 
 TRUSTED_SECONDS = 5
 """The most seconds for which cached rows of the system tables may be used."""
-_SIZED = (*(table.name for table in VERSIONED), "versions", "events", "lexemes", "passages")
+_COUNTED_TABLES = (
+    *(table.name for table in VERSIONED),
+    "versions",
+    "events",
+    "lexemes",
+    "passages",
+)
 
 
 def _make_private(data: Path) -> None:
     try:
         make_private(data)
     except OSError as error:
-        raise unusable(data, error.strerror) from error
+        raise unusable_error(data, error.strerror) from error
 
 
 class SystemStore(PostgresStore):
@@ -54,7 +60,7 @@ class SystemStore(PostgresStore):
 def open_system(data: Path, address: str) -> SystemStore:
     """Open the system tables; local files are in the data directory."""
     _make_private(data)
-    pool = shared(address)
+    pool = shared_pool(address)
     try:
         administration.refuse_unfit(pool)
         return SystemStore(pool, SYSTEM_PART, NAME, system_file(data))
@@ -71,7 +77,7 @@ class PostgresSpaces:
     def __init__(self, data: Path, address: str) -> None:
         self._data = data
         _make_private(data)
-        self._pool = shared(address)
+        self._pool = shared_pool(address)
         self.coordination = RowCoordination(self._pool)
         try:
             warned = administration.refuse_unfit(self._pool)
@@ -101,7 +107,7 @@ class PostgresSpaces:
         """Return the size of a space's rows in bytes, without indexes."""
         sums = " + ".join(
             f"(SELECT coalesce(sum(pg_column_size(t.*)), 0) FROM {table} t WHERE t.space = ?1)"  # noqa: S608
-            for table in _SIZED
+            for table in _COUNTED_TABLES
         )
         with transaction(self._pool, SPACES_PART, name) as rows:
             found = rows.execute(f"SELECT {sums}", (name,)).fetchone()

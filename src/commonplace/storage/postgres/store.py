@@ -12,7 +12,7 @@ from typing import NamedTuple
 from commonplace.errors import CommonplaceError, StorageUnavailable, UnsupportedVersion
 from commonplace.storage.database import now
 from commonplace.storage.locking import LockLost
-from commonplace.storage.ports import Swept
+from commonplace.storage.ports import SweepResult
 from commonplace.storage.postgres.connections import Pool
 from commonplace.storage.postgres.rows import PostgresRows, Statement
 from commonplace.storage.tables import HEAD
@@ -23,7 +23,7 @@ _HELD = "SELECT fence FROM locks WHERE name = ? AND fence = ? FOR SHARE"
 UNKNOWN_SECONDS = 30.0
 
 
-class Part(NamedTuple):
+class SchemaPart(NamedTuple):
     """One of the two schemas, and the settings of its transactions."""
 
     schema: str
@@ -44,14 +44,14 @@ class Fence(NamedTuple):
     number: int
 
 
-guarding: ContextVar[tuple[Fence, ...]] = ContextVar("guarding", default=())
+held_fences: ContextVar[tuple[Fence, ...]] = ContextVar("held_fences", default=())
 """The locks that this thread must still hold when it writes."""
 
 
 class _Session:
     """The connection for writes to a space, taken from the pool for each transaction."""
 
-    def __init__(self, pool: Pool, part: Part, space: str) -> None:
+    def __init__(self, pool: Pool, part: SchemaPart, space: str) -> None:
         self._pool = pool
         self._part = part
         self._space = space
@@ -60,10 +60,13 @@ class _Session:
         """The id that PostgreSQL gave the open transaction."""
 
     def begin(self, durable: bool) -> PostgresRows:
-        """See `writing.Session`. The row of the head is locked, so operation numbers follow the
-        order of commits.
+        """Begin a transaction that excludes other writers; its commit is synced if `durable`.
+
+        The row of the head is locked, so operation numbers follow the order of commits.
         """
-        rows = self._rows = begun(self._pool, self._part, self._space, writes=True, durable=durable)
+        rows = self._rows = begin_transaction(
+            self._pool, self._part, self._space, writes=True, durable=durable
+        )
         try:
             version, self._transaction = rows.lock(self._part.lock, self._space)
             if not self._transaction and not self._part.own_role:
@@ -71,14 +74,14 @@ class _Session:
                 create_space(rows, self._space)
                 version, self._transaction = rows.lock(self._part.lock, self._space)
             if version != self._part.version:
-                raise version_mismatch(version, self._part.version)
+                raise version_error(version, self._part.version)
         except BaseException:
             self.reset()
             raise
         return rows
 
     def commit(self, head: Head | None) -> None:
-        """See `writing.Session`. If the connection breaks, the outcome is looked up."""
+        """Commit the transaction; if the connection breaks, look up whether it was committed."""
         rows = self._rows
         assert rows is not None
         try:
@@ -99,9 +102,9 @@ class _Session:
         while True:
             try:
                 # This transaction only reads, so it is never committed.
-                rows = begun(self._pool, self._part, self._space, writes=True)
+                rows = begin_transaction(self._pool, self._part, self._space, writes=True)
                 try:
-                    return self._look_up(rows, head)
+                    return self._find_transaction(rows, head)
                 finally:
                     rows.give_back()
             except CommonplaceError as error:
@@ -113,7 +116,7 @@ class _Session:
                     ) from error
                 time.sleep(0.2)
 
-    def _look_up(self, rows: PostgresRows, head: Head | None) -> bool:
+    def _find_transaction(self, rows: PostgresRows, head: Head | None) -> bool:
         # This waits until the lost transaction has ended, because it holds this lock.
         rows.lock(self._part.lock, self._space)
         if head is not None:
@@ -126,7 +129,7 @@ class _Session:
         return status is not None and status[0] == "committed"
 
     def reset(self) -> None:
-        """See `writing.Session`."""
+        """Drop the connection, which may be in a bad state after a failed write."""
         rows, self._rows = self._rows, None
         if rows is not None:
             rows.give_back(sound=False)
@@ -140,8 +143,8 @@ def create_space(rows: PostgresRows, name: str) -> None:
     rows.execute(f"{HEAD.insert_sql} ON CONFLICT DO NOTHING", HEAD.row((name, 0, 1, "")))
 
 
-def begun(
-    pool: Pool, part: Part, space: str, *, writes: bool = False, durable: bool = True
+def begin_transaction(
+    pool: Pool, part: SchemaPart, space: str, *, writes: bool = False, durable: bool = True
 ) -> PostgresRows:
     """Return a connection whose next statement begins a transaction on one space."""
     how = "BEGIN" if writes else "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
@@ -150,14 +153,14 @@ def begun(
     return rows
 
 
-def switch_space(rows: PostgresRows, part: Part, space: str) -> None:
+def switch_space(rows: PostgresRows, part: SchemaPart, space: str) -> None:
     """Switch a write transaction to another space, and lock that space."""
     rows.execute(*_settings(rows, part, space, True))
     rows.lock(part.lock, space)
 
 
 def _settings(
-    rows: PostgresRows, part: Part, space: str, writes: bool, durable: bool = True
+    rows: PostgresRows, part: SchemaPart, space: str, writes: bool, durable: bool = True
 ) -> Statement:
     """Return the statement that sets the space and the role of a transaction."""
     settings = {"search_path": f"{part.schema}, pg_temp", "commonplace.space": space}
@@ -172,10 +175,10 @@ def _settings(
 
 @contextlib.contextmanager
 def transaction(
-    pool: Pool, part: Part, space: str, *, writes: bool = False
+    pool: Pool, part: SchemaPart, space: str, *, writes: bool = False
 ) -> Iterator[PostgresRows]:
     """Run a separate transaction; commit it if `writes` is true and the block raises no error."""
-    rows = begun(pool, part, space, writes=writes)
+    rows = begin_transaction(pool, part, space, writes=writes)
     try:
         yield rows
         if writes:
@@ -184,7 +187,7 @@ def transaction(
         rows.give_back()
 
 
-def version_mismatch(version: int, known: int) -> CommonplaceError:
+def version_error(version: int, known: int) -> CommonplaceError:
     """Return the error for a schema version that this release does not support."""
     if version > known:
         return UnsupportedVersion(
@@ -200,7 +203,7 @@ def version_mismatch(version: int, known: int) -> CommonplaceError:
 class Watch:
     """`ports.Watch` for PostgreSQL: a number that grows with each operation."""
 
-    def __init__(self, pool: Pool, part: Part, space: str, statement: str) -> None:
+    def __init__(self, pool: Pool, part: SchemaPart, space: str, statement: str) -> None:
         self._pool = pool
         self._part = part
         self._space = space
@@ -221,7 +224,7 @@ class PostgresStore(Units[PostgresRows]):
 
     read_only = False
 
-    def __init__(self, pool: Pool, part: Part, space: str, path: Path) -> None:
+    def __init__(self, pool: Pool, part: SchemaPart, space: str, path: Path) -> None:
         super().__init__(space, _Session(pool, part, space))
         self.path = path
         """The path that a file of the space would have; local files are stored beside it."""
@@ -234,7 +237,7 @@ class PostgresStore(Units[PostgresRows]):
         The row of the lock stays locked until the unit is committed, so no other server can take
         the lock meanwhile.
         """
-        for fence in guarding.get():
+        for fence in held_fences.get():
             if fence.pool is self._pool and not self._part.own_role:
                 held = connection.execute(_HELD, (fence.name, fence.number)).fetchone()
                 if held is None:
@@ -247,18 +250,18 @@ class PostgresStore(Units[PostgresRows]):
     def read(self) -> Iterator[PostgresRows]:
         """Open a consistent snapshot; inside an open unit, return that unit's own view."""
         if self._scope.unit is not None:
-            yield self._own()
+            yield self._unit_connection()
             return
         self._refuse_if_closed()
-        rows = begun(self._pool, self._part, self.space)
+        rows = begin_transaction(self._pool, self._part, self.space)
         try:
             yield rows
         finally:
             rows.give_back()
 
-    def sweep(self, windows: Set[bytes]) -> Swept:  # noqa: ARG002
+    def sweep(self, windows: Set[bytes]) -> SweepResult:  # noqa: ARG002
         """Search nothing: deleted bytes may remain in the server's files, replicas and backups."""
-        return Swept(files=(), scanned=0, traces=None, copies=())
+        return SweepResult(files=(), scanned=0, traces=None, copies=())
 
     def watch(self) -> Watch:
         """Return an object that reports new operations in the space."""

@@ -36,10 +36,10 @@ from commonplace.storage.database import (
     Connection,
     copy_database,
     sync_directory,
-    typed,
+    typed_error,
     version_of,
 )
-from commonplace.storage.directories import make_private, replacing
+from commonplace.storage.directories import make_private, replace_file
 from commonplace.storage.ports import Contents
 from commonplace.storage.reports import BackupReport, Progress
 from commonplace.storage.sqlite import shared_files
@@ -51,7 +51,7 @@ FORMAT = "commonplace-backup"
 VERSION = 2
 SHARED_FOLDER = "beside"  # the folder of the files that belong to no space
 MANIFEST = "manifest.json"
-STEP = 1_000  # Progress is reported in thousandths of a step.
+STEP_PARTS = 1_000  # Progress is reported in thousandths of a step.
 NEWER = "Use the newer release that wrote the backup."
 
 
@@ -64,8 +64,8 @@ class Steps:
 
     def part(self, done: int, total: int) -> None:
         if self._progress is not None:
-            share = min(STEP, STEP * done // max(1, total))
-            self._progress(self._step * STEP + share, self._steps * STEP)
+            share = min(STEP_PARTS, STEP_PARTS * done // max(1, total))
+            self._progress(self._step * STEP_PARTS + share, self._steps * STEP_PARTS)
 
     def next(self) -> None:
         self.part(1, 1)
@@ -86,9 +86,9 @@ def backup(
     directory appears complete and verified, or not at all.
     """
     target = Path(target).expanduser().absolute()
-    names = chosen(library.spaces(), spaces, str(library.path))
+    names = chosen_spaces(library.spaces(), spaces, str(library.path))
     system = spaces is None if system is None else system
-    files = shared_files.present(library.path) if system else []
+    files = shared_files.existing_files(library.path) if system else []
     if target.exists() or target.is_symlink():
         raise _already_exists(target)
     steps = Steps(progress, 2 * len(names) + 2 * len(files))
@@ -102,10 +102,10 @@ def backup(
         if shared_files.WORKFLOWS in others:
             workflows = part / others[shared_files.WORKFLOWS]["file"]
             with contextlib.closing(connect_immutable(workflows)) as connection:
-                started = shared_files.started(connection)
+                started = shared_files.started_turns(connection)
         entries = {name: _copy_space(library, name, part, steps) for name in names}
         if system:
-            due = shared_files.due_since(library.path, due, started)
+            due = shared_files.requests_to_back_up(library.path, due, started)
         _write_manifest(part / MANIFEST, entries, others, due)
         report = verify_files(part, read_manifest(part), names, files, steps)
         sync_directory(part)
@@ -117,12 +117,12 @@ def backup(
         if isinstance(error, OSError):
             raise write_error(error, target) from error
         if isinstance(error, apsw.Error):
-            raise typed(error) from error
+            raise typed_error(error) from error
         raise
     return BackupReport(target, report.spaces, report.digest, report.files)
 
 
-def chosen(existing: Sequence[str], wanted: Sequence[str] | None, place: str) -> list[str]:
+def chosen_spaces(existing: Sequence[str], wanted: Sequence[str] | None, place: str) -> list[str]:
     """Return the wanted spaces, by default all; raise NotFound if one does not exist."""
     if wanted is None:
         return list(existing)
@@ -139,7 +139,7 @@ def chosen(existing: Sequence[str], wanted: Sequence[str] | None, place: str) ->
 def _copy_shared(library: Contents, name: str, folder: Path, steps: Steps) -> dict[str, Any]:
     path = folder / SHARED_FOLDER / Path(name).name
     path.parent.mkdir(mode=0o700, exist_ok=True)
-    content = shared_files.copy(library.path, name, path)
+    content = shared_files.copy_file(library.path, name, path)
     steps.next()
     return {**_file_entry(folder, path), **content}
 
@@ -205,7 +205,7 @@ def _write_manifest(
         "due": due,
     }
     manifest["sum"] = _manifest_sum(manifest)
-    with replacing(path) as stream:
+    with replace_file(path) as stream:
         stream.write(json.dumps(manifest, indent=1).encode())
 
 
@@ -312,9 +312,9 @@ def _verified_file(
 def _verify_shared(
     connection: Connection, source: Path, name: str, entry: Mapping[str, Any]
 ) -> None:
-    for fault in shared_files.faults(connection, name):
+    for fault in shared_files.file_faults(connection, name):
         raise _damaged_backup(source, f"{name}: {fault}")
-    for part, value in shared_files.summary(connection, name).items():
+    for part, value in shared_files.file_summary(connection, name).items():
         if entry[part] != value:
             raise _damaged_backup(source, f"{name} has {part} {value} instead of {entry[part]}")
 

@@ -14,7 +14,7 @@ import apsw
 from commonplace.errors import StorageCorrupt
 from commonplace.storage import derived, schema
 from commonplace.storage.database import Connection, migrate
-from commonplace.storage.derived import SCALE_BYTES, Findable, Model
+from commonplace.storage.derived import SCALE_BYTES, DerivedData, Model
 from commonplace.storage.ports import Contents
 from commonplace.storage.reports import (
     MOST_LISTED,
@@ -36,7 +36,7 @@ DERIVED = ("lexemes", "labels", "passages")
 # These errors occur when a damaged page, or text that is not UTF-8, is read.
 READ_ERRORS = (apsw.Error, UnicodeDecodeError)
 
-Derive = Callable[[Row, str], Findable]
+Derive = Callable[[Row, str], DerivedData]
 Grams = tuple[int, int, int]
 """The number of trigrams in a text, of distinct trigrams, and a sum over the distinct ones."""
 
@@ -49,19 +49,19 @@ def check_space(
     progress: Progress | None,
 ) -> None:
     """Run all checks of a space's file, and add their findings to the diagnosis."""
-    with reporting(diagnosis, "file"):
+    with report_read_errors(diagnosis, "file"):
         _check_file(connection, diagnosis)
-    with reporting(diagnosis, "schema", RESTORE):
+    with report_read_errors(diagnosis, "schema", RESTORE):
         _check_schema(connection, diagnosis)
     total = _count(connection, space, diagnosis)
     _check_rows(connection, space, diagnosis, progress, total)
-    with reporting(diagnosis, "head"):
+    with report_read_errors(diagnosis, "head"):
         _check_head(connection, space, diagnosis)
-    with reporting(diagnosis, "orphans"):
+    with report_read_errors(diagnosis, "orphans"):
         _check_orphans(connection, space, diagnosis)
     pending: set[int] = set()
-    with reporting(diagnosis, "outbox"):
-        pending = _pending(connection, space, diagnosis)
+    with report_read_errors(diagnosis, "outbox"):
+        pending = _memories_without_vectors(connection, space, diagnosis)
     grams: dict[int, Grams | None] = {}
     models = vector_models(connection, space, diagnosis)
     readable = [table for table in DERIVED if is_readable(connection, table)]
@@ -69,8 +69,8 @@ def check_space(
         if table not in readable:
             diagnosis.add(table, "The table cannot be read.", REPAIR)
     done = 0
-    with reporting(diagnosis, "memories", RESTORE):
-        for memory in compare(connection, space, readable, library.derive, grams):
+    with report_read_errors(diagnosis, "memories", RESTORE):
+        for memory in compare_derived(connection, space, readable, library.derive, grams):
             done += 1
             if progress is not None and done % BATCH == 0:
                 progress(total + done, 2 * total + 1)
@@ -84,19 +84,19 @@ def check_space(
 
 def check_shared_file(connection: Connection, name: str, diagnosis: Diagnosis) -> None:
     """Run the checks of a file that belongs to no space."""
-    with reporting(diagnosis, "file", RESTORE_SYSTEM):
-        for what in shared_files.faults(connection, name):
+    with report_read_errors(diagnosis, "file", RESTORE_SYSTEM):
+        for what in shared_files.file_faults(connection, name):
             check = "file" if what.startswith("SQLite") else "audit"
             diagnosis.add(check, f"{what}.", RESTORE_SYSTEM)
-    with reporting(diagnosis, "schema", RESTORE_SYSTEM):
+    with report_read_errors(diagnosis, "schema", RESTORE_SYSTEM):
         if name == shared_files.SYSTEM:
             reference = empty_database(SYSTEM_MIGRATIONS)
             _compare_definitions(connection, reference, diagnosis, RESTORE_SYSTEM)
-        diagnosis.counts.update(shared_files.summary(connection, name)["rows"])
+        diagnosis.counts.update(shared_files.file_summary(connection, name)["rows"])
 
 
 @contextlib.contextmanager
-def reporting(diagnosis: Diagnosis, check: str, hint: str = REPAIR) -> Iterator[None]:
+def report_read_errors(diagnosis: Diagnosis, check: str, hint: str = REPAIR) -> Iterator[None]:
     """Add a finding if a check fails with a read error."""
     try:
         yield
@@ -145,7 +145,7 @@ def _compare_definitions(
 
 def _count(connection: Connection, space: str, diagnosis: Diagnosis) -> int:
     for name in TABLES:
-        with reporting(diagnosis, name, RESTORE):
+        with report_read_errors(diagnosis, name, RESTORE):
             row = connection.execute(
                 f"SELECT count(*) FROM {name} NOT INDEXED WHERE space = ?",  # noqa: S608
                 (space,),
@@ -164,7 +164,7 @@ def _check_rows(
     done = 0
     for name, table in TABLES.items():
         hint = REPAIR if name in ("head", "counters") else RESTORE
-        with reporting(diagnosis, name, hint):
+        with report_read_errors(diagnosis, name, hint):
             for row, sound in read_rows(connection, table):
                 done += 1
                 what = ""
@@ -232,7 +232,7 @@ def _check_orphans(connection: Connection, space: str, diagnosis: Diagnosis) -> 
             diagnosis.add("orphans", fault, hint, "warning", row=num)
 
 
-def _pending(connection: Connection, space: str, diagnosis: Diagnosis) -> set[int]:
+def _memories_without_vectors(connection: Connection, space: str, diagnosis: Diagnosis) -> set[int]:
     """Return the memories whose vectors are not computed yet."""
     found = set()
     for num, owner, kind, subject in connection.execute(
@@ -253,7 +253,7 @@ def vector_models(
     connection: Connection, space: str, diagnosis: Diagnosis
 ) -> dict[int, tuple[str, str, int]]:
     """Return, by number, the id, weights and vector size of the models with stored vectors."""
-    with reporting(diagnosis, "models"):
+    with report_read_errors(diagnosis, "models"):
         return {
             num: (identity, weights, SCALE_BYTES + dimensions)
             for num, identity, weights, dimensions in connection.execute(
@@ -264,23 +264,23 @@ def vector_models(
 
 
 @dataclass(slots=True)
-class Compared:
+class ComparedMemory:
     """A memory, and the faults of its derived rows. `row` is None if the memory does not exist."""
 
     num: int
     row: Row | None
     faults: dict[str, str] = field(default_factory=dict)
-    prepared: Findable | None = None
+    prepared: DerivedData | None = None
     passages: list[tuple[Any, ...]] = field(default_factory=list)
 
 
-def compare(
+def compare_derived(
     connection: Connection,
     space: str,
     tables: Sequence[str],
     derive: Derive,
     grams: dict[int, Grams | None] | None = None,
-) -> Iterator[Compared]:
+) -> Iterator[ComparedMemory]:
     """Compare the stored derived rows with those computed from each memory's text.
 
     Derived rows without a memory are reported too. `grams` is filled with the expected content of
@@ -299,7 +299,7 @@ def compare(
             if row is None:
                 continue  # The derived rows of a damaged row cannot be checked.
             prepared = derive(row, speakers.get(num, ""))
-            memory = Compared(num, row, {}, prepared, stored.get("passages", {}).get(num, []))
+            memory = ComparedMemory(num, row, {}, prepared, stored.get("passages", {}).get(num, []))
             for table in tables:
                 if not (table == "lexemes" and num in unsure):
                     fault = _FAULTS[table](num, space, prepared, stored[table].get(num, []))
@@ -316,13 +316,13 @@ def compare(
 
 def _rows_without_memory(
     stored: dict[str, dict[int, list[tuple[Any, ...]]]], known: set[int]
-) -> Iterator[Compared]:
+) -> Iterator[ComparedMemory]:
     strays: dict[int, dict[str, str]] = defaultdict(dict)
     for table, rows in stored.items():
         for num in rows.keys() - known:
             strays[num][table] = f"there is no such memory, but it has rows in {table}"
     for num in sorted(strays):
-        yield Compared(num, None, strays[num])
+        yield ComparedMemory(num, None, strays[num])
 
 
 def _speakers(connection: Connection) -> tuple[dict[int, str], set[int]]:
@@ -368,7 +368,7 @@ def stored_rows(
     return found
 
 
-def _lexemes_fault(num: int, space: str, prepared: Findable, rows: list[tuple[Any, ...]]) -> str:
+def _lexemes_fault(num: int, space: str, prepared: DerivedData, rows: list[tuple[Any, ...]]) -> str:
     if not rows:
         return "its terms are missing"
     terms = prepared.terms
@@ -376,12 +376,14 @@ def _lexemes_fault(num: int, space: str, prepared: Findable, rows: list[tuple[An
     return "" if rows == [expected] else "its terms do not match its text"
 
 
-def _labels_fault(_: int, space: str, prepared: Findable, rows: list[tuple[Any, ...]]) -> str:
+def _labels_fault(_: int, space: str, prepared: DerivedData, rows: list[tuple[Any, ...]]) -> str:
     expected = {(space.encode(), label.encode()) for label in prepared.labels}
     return "" if set(rows) == expected else "its labels do not match its tags, origin and trust"
 
 
-def _passages_fault(num: int, space: str, prepared: Findable, rows: list[tuple[Any, ...]]) -> str:
+def _passages_fault(
+    num: int, space: str, prepared: DerivedData, rows: list[tuple[Any, ...]]
+) -> str:
     rows = sorted(rows, key=lambda row: row[1])
     places = [(row[0], *row[1:4]) for row in rows]
     if places != [
@@ -417,7 +419,7 @@ def is_readable(connection: Connection, table: str) -> bool:
     return True
 
 
-def known_vector(passage: tuple[Any, ...], models: Mapping[int, tuple[str, str, int]]) -> bool:
+def has_known_vector(passage: tuple[Any, ...], models: Mapping[int, tuple[str, str, int]]) -> bool:
     """Return whether a passage has no vector, or one of a known model with the right length."""
     _, _, _, _, model, vector, _ = passage
     if model is None:
@@ -426,7 +428,7 @@ def known_vector(passage: tuple[Any, ...], models: Mapping[int, tuple[str, str, 
 
 
 def _check_vectors(
-    memory: Compared,
+    memory: ComparedMemory,
     models: dict[int, tuple[str, str, int]],
     embedder: Model | None,
     pending: set[int],
@@ -465,7 +467,7 @@ def _check_grams(
     connection: Connection, diagnosis: Diagnosis, expected: Mapping[int, Grams | None]
 ) -> None:
     """Compare the trigram index with its expected content for each memory."""
-    with reporting(diagnosis, "grams"):
+    with report_read_errors(diagnosis, "grams"):
         sizes = dict(connection.execute("SELECT id, sz FROM grams_docsize"))
         held: defaultdict[int, int] = defaultdict(int)
         sums: defaultdict[int, int] = defaultdict(int)

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from commonplace.storage.directories import make_private, replacing
+from commonplace.storage.directories import make_private, replace_file
 from commonplace.storage.locking import file_lock, open_locked
 from commonplace.storage.ports import Store, WorkRequest
 
@@ -75,7 +75,7 @@ class FileCoordination:
         """Write the file of a request."""
         make_private(self._due)
         asked = {"space": store.space, "id": identity, "turn": turn}
-        with replacing(self._due / f"{identity}.{turn}.json") as stream:
+        with replace_file(self._due / f"{identity}.{turn}.json") as stream:
             stream.write(json.dumps(asked).encode())
 
     def requests(self) -> list[WorkRequest]:
@@ -103,7 +103,7 @@ class FileCoordination:
         """Rename the file of DBOS if it is damaged; return whether it was damaged."""
         from commonplace.storage.sqlite import foreign  # imported here because it is rarely used
 
-        if foreign.is_sound(self._dbos):
+        if foreign.is_intact_database(self._dbos):
             return False
         for end in ("", "-wal", "-shm"):
             each = self._dbos.with_name(self._dbos.name + end)

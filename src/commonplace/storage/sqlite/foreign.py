@@ -63,7 +63,7 @@ class Copy:
 
 
 @contextlib.contextmanager
-def opened(path: Path, tables: Iterable[str]) -> Iterator[Copy]:
+def open_copy(path: Path, tables: Iterable[str]) -> Iterator[Copy]:
     """Open a consistent copy of a database in which these tables are intact."""
     why = "the file is not a complete SQLite database, or it keeps changing"
     with tempfile.TemporaryDirectory(prefix="commonplace-foreign-") as folder:
@@ -90,15 +90,15 @@ def opened(path: Path, tables: Iterable[str]) -> Iterator[Copy]:
             connection.close(True)
 
 
-def read(path: Path, tables: Mapping[str, Sequence[str]]) -> dict[str, list[Row]]:
+def read_tables(path: Path, tables: Mapping[str, Sequence[str]]) -> dict[str, list[Row]]:
     """Return the rows of tables from one snapshot, in insertion order; see `Copy.rows`."""
-    with opened(path, tables) as copy:
+    with open_copy(path, tables) as copy:
         return {name: list(copy.rows(name, columns)) for name, columns in tables.items()}
 
 
 def table_names(path: Path) -> frozenset[str]:
     """Return the names of a database's tables."""
-    with opened(path, ()) as copy:
+    with open_copy(path, ()) as copy:
         return frozenset(row["name"] for row in copy.rows("sqlite_schema", ("name",)))
 
 
@@ -117,7 +117,7 @@ def _is_intact(copy: Path, tables: Iterable[str]) -> bool:
         return False
 
 
-def is_sound(path: Path) -> bool:
+def is_intact_database(path: Path) -> bool:
     """Return whether a file is an intact SQLite database. No process may have it open."""
     try:
         with contextlib.closing(apsw.Connection(str(path), apsw.SQLITE_OPEN_READONLY)) as opened:

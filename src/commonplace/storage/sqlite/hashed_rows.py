@@ -36,12 +36,12 @@ def row_name(table: Hashed, row: Row) -> str:
     return f"{table.name} {', '.join(f'{part} {row[part]}' for part in key_of(table))}"
 
 
-def is_sound(table: Hashed, row: Row) -> bool:
+def is_intact_row(table: Hashed, row: Row) -> bool:
     """Return whether a row matches its hash, and an event's payload the hash in its row."""
     payload = row.get("payload")
     if payload is not None and digest(payload) != row["payload_hash"]:
         return False
-    return table.sound(tuple(row.values()))
+    return table.matches_hash(tuple(row.values()))
 
 
 def read_rows(connection: Connection, table: Hashed) -> Iterator[tuple[Row, bool]]:
@@ -50,7 +50,7 @@ def read_rows(connection: Connection, table: Hashed) -> Iterator[tuple[Row, bool
     try:
         for values in connection.execute(_select(table, table.stored)):
             row = dict(zip(table.stored, values, strict=True))
-            yield row, is_sound(table, row)
+            yield row, is_intact_row(table, row)
             last = row
         return
     except UnicodeDecodeError:
@@ -86,11 +86,11 @@ def _read_one(connection: Connection, table: Hashed, raw: Sequence[Any]) -> tupl
         shown = (v.decode(errors="replace") if isinstance(v, bytes) else v for v in raw)
         return dict(zip(table.stored, shown, strict=True)), False
     row = dict(zip(table.stored, values, strict=True))
-    return row, is_sound(table, row)
+    return row, is_intact_row(table, row)
 
 
 @dataclass(slots=True)
-class Census:
+class RowCensus:
     """The number of rows of a file, a digest of their content, and the number of damaged rows."""
 
     rows: dict[str, int] = field(default_factory=dict)
@@ -101,9 +101,9 @@ class Census:
 
 def take_census(
     connection: Connection, space: str, progress: Callable[[int], None] | None = None
-) -> Census:
+) -> RowCensus:
     """Read all rows of `TABLES`. The digest does not depend on the name of the space."""
-    census, content, seen = Census(), hashlib.sha256(), 0
+    census, content, seen = RowCensus(), hashlib.sha256(), 0
     for table in TABLES.values():
         first_seen = seen
         left_out = {"space", "format", table.hash_column, *table.added}
@@ -114,7 +114,7 @@ def take_census(
                 census.damaged += 1
                 census.first_damaged = census.first_damaged or row_name(table, row)
             # As in the row's hash, added columns count only if they differ from their default.
-            newer = table.newer([row[name] for name in table.added])
+            newer = table.changed_additions([row[name] for name in table.added])
             values = (*(row[name] for name in names), *newer.items())
             content.update(ascii((table.name, *values)).encode())
             if progress is not None and seen % 1_000 == 0:

@@ -54,7 +54,7 @@ class SqliteMaintenance:
         system: bool | None = None,
         progress: Progress | None = None,
     ) -> BackupReport:
-        """See `backup.backup`."""
+        """Copy spaces into a new directory while others write; see `backup.backup`."""
         return backup.backup(self._library, target, spaces=spaces, system=system, progress=progress)
 
     def restore(
@@ -67,14 +67,14 @@ class SqliteMaintenance:
         system: bool | None = None,
         progress: Progress | None = None,
     ) -> RestoreReport:
-        """See `restore.restore`."""
+        """Restore a backup, completely or not at all; see `restore.restore`."""
         return restore.restore(
             self._library, source, spaces=spaces, into=into, overwrite=bool(overwrite),
             system=system, progress=progress,
         )  # fmt: skip
 
     def salvage(self, space: str, target: Path, *, progress: Progress | None = None) -> Salvage:
-        """See `salvage.salvage`."""
+        """Write all intact rows of a damaged space into a new file."""
         return salvage.salvage(self._library, space, target, progress=progress)
 
     def check(self, space: str, *, progress: Progress | None = None) -> Diagnosis:
@@ -92,7 +92,7 @@ class SqliteMaintenance:
     def check_shared_files(self) -> list[Diagnosis]:
         """Check the files that belong to no space, and whether a restore was interrupted."""
         found = []
-        for name in shared_files.present(self._library.path):
+        for name in shared_files.existing_files(self._library.path):
             diagnosis = Diagnosis(name)
             found.append(diagnosis)
             if not (self._library.path / name).stat().st_size:
@@ -134,7 +134,7 @@ class SqliteMaintenance:
                     rebuilt = rebuild(store, self._library, before)
             _reload_index(self._library, space)
         after = self.check(space)
-        if after.damaged("file", "schema", "grams", *DERIVED):
+        if after.has_damage_in("file", "schema", "grams", *DERIVED):
             salvage.rewrite(self._library, space)
             rebuilt = ["file", *DERIVED, "grams"]
             _reload_index(self._library, space)

@@ -21,17 +21,17 @@ from commonplace.storage.database import Connection
 _LOGS = ("", "-wal")
 
 
-def writable(place: Path) -> bool:
+def is_writable(place: Path) -> bool:
     """Return whether the disk and the permissions allow writes to a file or directory."""
     return os.access(place, os.W_OK, effective_ids=os.access in os.supports_effective_ids)
 
 
 def is_read_only(path: Path) -> bool:
     """Return whether a file, or its directory, is not writable."""
-    return not writable(path.parent) or (path.exists() and not writable(path))
+    return not is_writable(path.parent) or (path.exists() and not is_writable(path))
 
 
-def write_refused(path: Path) -> StorageReadOnly:
+def write_refused_error(path: Path) -> StorageReadOnly:
     """Return the error for a write to a read-only directory."""
     return StorageReadOnly(
         f"{path.parent} is read-only; nothing was stored.",
@@ -40,7 +40,7 @@ def write_refused(path: Path) -> StorageReadOnly:
     )
 
 
-def migration_refused(path: Path, version: int) -> UnsupportedVersion:
+def migration_refused_error(path: Path, version: int) -> UnsupportedVersion:
     """Return the error for a read-only file that needs a migration."""
     return UnsupportedVersion(
         f"{path.name} has schema version {version} and is read-only, so it cannot be migrated.",
@@ -64,7 +64,7 @@ class ReadOnlyFile:
         self._path = path
         log = path.with_name(path.name + "-wal")
         left = log.exists() and log.stat().st_size > 0
-        if left or not _never_changes(path):
+        if left or not _is_on_read_only_disk(path):
             self._folder = tempfile.TemporaryDirectory(prefix="commonplace-reading-")
             self._path = Path(self._folder.name) / path.name
             for suffix in _LOGS:
@@ -83,7 +83,7 @@ class ReadOnlyFile:
             self._folder.cleanup()
 
 
-def _never_changes(path: Path) -> bool:
+def _is_on_read_only_disk(path: Path) -> bool:
     """Return whether the disk is read-only, so that no process can write to it."""
     if not hasattr(os, "statvfs"):
         return False

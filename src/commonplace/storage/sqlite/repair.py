@@ -14,13 +14,13 @@ from commonplace.storage.reports import RESTORE, Diagnosis
 from commonplace.storage.sqlite import Store
 from commonplace.storage.sqlite.check import (
     DERIVED,
-    Compared,
+    ComparedMemory,
     Derive,
-    compare,
+    compare_derived,
     empty_database,
+    has_known_vector,
     is_intact_passage,
     is_readable,
-    known_vector,
     vector_models,
 )
 from commonplace.storage.sqlite.hashed_rows import TABLES, read_rows
@@ -35,35 +35,35 @@ def rebuild(store: Store, library: Contents, diagnosis: Diagnosis) -> list[str]:
     """Rebuild the parts that a diagnosis found damaged; return their names."""
     rebuilt = []
     with store.maintain() as connection:
-        if diagnosis.damaged("file"):
+        if diagnosis.has_damage_in("file"):
             connection.execute("REINDEX")
             rebuilt.append("indexes")
-        if diagnosis.damaged("head"):
+        if diagnosis.has_damage_in("head"):
             write_head(connection, store.space, head_from_rows(connection, store.space))
             rebuilt.append("head")
-        if diagnosis.damaged("counters"):
+        if diagnosis.has_damage_in("counters"):
             connection.executemany(
                 "DELETE FROM counters WHERE space = ? AND memory = ?",
                 [(row["space"], row["memory"]) for row, sound in read_rows(connection, COUNTERS)
                  if not sound],
             )  # fmt: skip
             rebuilt.append("counters")
-        if diagnosis.damaged("outbox"):
+        if diagnosis.has_damage_in("outbox"):
             connection.execute("DELETE FROM outbox")  # Missing vectors are requested again.
             rebuilt.append("outbox")
-    if not diagnosis.damaged("grams", "vectors", "models", *DERIVED):
+    if not diagnosis.has_damage_in("grams", "vectors", "models", *DERIVED):
         return rebuilt
     with store.write(OPERATION, DOCTOR) as unit, store.read() as connection:
         before = _row_counts(connection, store.space)
         for table in DERIVED:
             if not is_readable(connection, table):
-                _recreate(connection, table)
+                _recreate_table(connection, table)
         done = _rebuild_derived(connection, store.space, library)
-        if diagnosis.damaged("grams"):
+        if diagnosis.has_damage_in("grams"):
             fill_grams(connection, library.derive)
             done["grams"] = set()
         for num in done.get("lexemes", set()) | done.get("passages", set()):
-            derived.touch(unit, num)
+            derived.record_derived_change(unit, num)
         if _row_counts(connection, store.space) != before:
             raise StorageCorrupt(
                 "The rebuild would have lost rows; nothing was changed.", hint=RESTORE
@@ -103,7 +103,7 @@ def head_from_rows(connection: Connection, space: str) -> Head:
     return Head(seq, num + 1, identity if newest == seq else "", change)
 
 
-def _recreate(connection: Connection, table: str) -> None:
+def _recreate_table(connection: Connection, table: str) -> None:
     """Replace a table by an empty one."""
     connection.execute(f"DROP TABLE IF EXISTS {table}")
     for (sql,) in empty_database(schema.MIGRATIONS).execute(
@@ -120,9 +120,9 @@ def _rebuild_derived(connection: Connection, space: str, library: Contents) -> d
     """Replace derived rows that do not match the text; return the affected memories by table."""
     models = vector_models(connection, space, Diagnosis(space))
     done: dict[str, set[int]] = defaultdict(set)
-    for memory in compare(connection, space, DERIVED, library.derive):
+    for memory in compare_derived(connection, space, DERIVED, library.derive):
         tables = set(memory.faults)
-        if memory.row is not None and not all(known_vector(p, models) for p in memory.passages):
+        if memory.row is not None and not all(has_known_vector(p, models) for p in memory.passages):
             tables.add("passages")
         for table in tables:
             connection.execute(f"DELETE FROM {table} WHERE memory = ?", (memory.num,))  # noqa: S608
@@ -135,7 +135,7 @@ def _rebuild_derived(connection: Connection, space: str, library: Contents) -> d
 def write_derived(
     connection: Connection,
     space: str,
-    memory: Compared,
+    memory: ComparedMemory,
     tables: set[str],
     models: dict[int, tuple[str, str, int]],
     embedder: Model | None,
@@ -154,7 +154,7 @@ def write_derived(
             (start, stop): (model, vector)
             for _, _, start, stop, model, vector, _ in (
                 row for row in memory.passages
-                if is_intact_passage(memory.num, row) and known_vector(row, models)
+                if is_intact_passage(memory.num, row) and has_known_vector(row, models)
             )
         }  # fmt: skip
         passages = [
@@ -170,7 +170,7 @@ def write_derived(
 
 def fill_grams(connection: Connection, derive: Derive) -> None:
     """Rebuild the trigram index, including damaged rows."""
-    _recreate(connection, "grams")
+    _recreate_table(connection, "grams")
     for row, sound in read_rows(connection, MEMORIES):
         try:
             folded = derive(row, "").folded

@@ -26,14 +26,14 @@ from commonplace.errors import (
     UnsupportedVersion,
 )
 from commonplace.storage import audit, schema
-from commonplace.storage.database import Connection, connect, typed
+from commonplace.storage.database import Connection, connect, typed_error
 from commonplace.storage.directories import make_private
 from commonplace.storage.ports import Contents
 from commonplace.storage.reports import Progress, RestoreReport
 from commonplace.storage.sqlite import Store, shared_files
 from commonplace.storage.sqlite.backup import (
     Steps,
-    chosen,
+    chosen_spaces,
     read_manifest,
     sha256,
     verify_files,
@@ -61,7 +61,7 @@ def restore(
     """
     source = Path(source).expanduser().absolute()
     manifest = read_manifest(source)
-    targets, files = _wanted(library, source, manifest, spaces, into, system)
+    targets, files = _chosen_targets(library, source, manifest, spaces, into, system)
     if not overwrite:
         _refuse_existing(library, targets, files, into)
     steps = Steps(progress, 3 * len(targets) + 2 * len(files))
@@ -74,15 +74,17 @@ def restore(
             copy.stage()
             steps.next()
         swaps = [Swap.plan(copy.live, copy.staged, "restore") for copy in copies]
-        with journal(library.path, swaps), _replaced(copies, swaps, overwrite) as former:
+        with journal(library.path, swaps), _replace_files(copies, swaps, overwrite) as former:
             for name, target in targets.items():
-                restored[target] = _confirm(library, target, manifest["spaces"][name], steps)
+                restored[target] = _verify_restored(
+                    library, target, manifest["spaces"][name], steps
+                )
             if files:
                 shared_files.write_due_requests(library.path, manifest["due"])
     except OSError as error:
         raise write_error(error, library.path) from error
     except apsw.Error as error:
-        raise typed(error) from error
+        raise typed_error(error) from error
     finally:
         if not (library.path / JOURNAL).exists():  # Otherwise the recovery needs the staged files.
             for copy in copies:
@@ -97,7 +99,7 @@ def restore(
 
 
 @contextlib.contextmanager
-def _replaced(
+def _replace_files(
     copies: Sequence[_Copy], swaps: Sequence[Swap], overwrite: bool
 ) -> Iterator[dict[str, str]]:
     """Replace the files in use; yield the new paths of the former files, by the copies' names."""
@@ -116,7 +118,7 @@ def _replaced(
         raise
 
 
-def _wanted(
+def _chosen_targets(
     library: Contents,
     source: Path,
     manifest: Mapping[str, Any],
@@ -127,7 +129,7 @@ def _wanted(
     """Return the new name of each space to restore, and the files that belong to no space."""
     whole = spaces is None and into is None
     wanted = list(spaces or ()) if system and whole else spaces
-    names = chosen(list(manifest["spaces"]), wanted, str(source))
+    names = chosen_spaces(list(manifest["spaces"]), wanted, str(source))
     files = list(manifest["files"]) if (whole if system is None else system) else []
     if system and not files:
         raise NotFound(
@@ -151,16 +153,16 @@ def _refuse_existing(
         if library.file(target).exists():
             raise Conflict(
                 f"The space {target} already exists.",
-                hint="Choose another name with --into, or replace it with --overwrite:"
-                " the old file is kept.",
+                hint="Choose another name with --into, or replace it with --overwrite, which keeps"
+                " the old file under another name.",
                 field="into" if into else "spaces",
             )
     for name in files:
         if (library.path / name).exists():
             raise Conflict(
                 f"{name} already exists in {library.path}.",
-                hint="Leave it with --no-system, or replace it with --overwrite:"
-                " the old file is kept.",
+                hint="Leave it as it is with --no-system, or replace it with --overwrite, which"
+                " keeps the old file under another name.",
                 field="system",
             )
 
@@ -253,7 +255,7 @@ def _rename_space(connection: Connection, former: str, space: str) -> None:
             connection.execute(f"UPDATE {name} SET space = ?1{new_hash}", (space,))  # noqa: S608
 
 
-def _confirm(
+def _verify_restored(
     library: Contents, space: str, entry: Mapping[str, Any], steps: Steps
 ) -> tuple[int, str]:
     """Read the restored space through a Store; return its number of memories and its digest."""

@@ -17,7 +17,7 @@ from commonplace.storage.database import (
     connect,
     migrate,
     sync_directory,
-    typed,
+    typed_error,
     version_of,
 )
 from commonplace.storage.directories import make_private
@@ -26,11 +26,17 @@ from commonplace.storage.reports import RESTORE, Diagnosis, Progress, Salvage
 from commonplace.storage.sqlite.check import (
     DERIVED,
     READ_ERRORS,
-    compare,
+    compare_derived,
     stored_rows,
     vector_models,
 )
-from commonplace.storage.sqlite.hashed_rows import TABLES, is_sound, key_of, read_rows, row_name
+from commonplace.storage.sqlite.hashed_rows import (
+    TABLES,
+    is_intact_row,
+    key_of,
+    read_rows,
+    row_name,
+)
 from commonplace.storage.sqlite.repair import fill_grams, head_from_rows, write_derived
 from commonplace.storage.sqlite.swap import Swap, close_space
 from commonplace.storage.tables import VERSIONED, VERSIONS, Hashed, Row
@@ -48,7 +54,7 @@ def salvage(
     make_private(directory)
     part = path.with_name(path.name + ".part")
     try:
-        saved, lost, _ = _save(library, space, part, progress)
+        saved, lost, _ = _save_rows(library, space, part, progress)
         part.rename(path)
         sync_directory(directory)
     finally:
@@ -56,7 +62,7 @@ def salvage(
     return Salvage(path, saved, lost)
 
 
-def _save(
+def _save_rows(
     library: Contents, space: str, target: Path, progress: Progress | None = None
 ) -> tuple[dict[str, int], list[str], int]:
     """Write the intact rows of a space into a new file.
@@ -88,7 +94,7 @@ def _save(
         finally:
             new.close(True)
     except apsw.Error as error:
-        raise typed(error) from error
+        raise typed_error(error) from error
     finally:
         old.close(True)
     return saved, lost, seq
@@ -115,7 +121,7 @@ def _copy_rows(
                 saved[name] += 1
             elif name not in ("head", "counters"):
                 lost.append(row_name(table, row))
-            found.add(_key(table, row))
+            found.add(_key_values(table, row))
         indexed = _indexed_keys(old, table, space)
         if indexed is not None:
             lost += [f"{name} {key}" for key in sorted(indexed - found)]
@@ -130,18 +136,18 @@ def _copy_rows(
         with contextlib.suppress(*READ_ERRORS):
             for values in old.execute(select, (space,)):
                 new.execute(insert, values)
-    _derive(old, new, space, library)
+    _write_derived_rows(old, new, space, library)
     return saved, lost
 
 
-def _key(table: Hashed, row: Row) -> tuple[Any, ...]:
+def _key_values(table: Hashed, row: Row) -> tuple[Any, ...]:
     return tuple(row[part] for part in key_of(table))
 
 
-def _derive(old: Connection, new: Connection, space: str, library: Contents) -> None:
+def _write_derived_rows(old: Connection, new: Connection, space: str, library: Contents) -> None:
     """Write the derived rows of the saved memories, with the intact stored vectors."""
     models = vector_models(new, space, Diagnosis(space))
-    for memory in compare(new, space, DERIVED, library.derive):
+    for memory in compare_derived(new, space, DERIVED, library.derive):
         with contextlib.suppress(apsw.Error):
             memory.passages = stored_rows(old, "passages", memory.num - 1, memory.num)[memory.num]
         write_derived(new, space, memory, set(DERIVED), models, library.embedder)
@@ -170,7 +176,7 @@ def _readable_rows(
     seen: set[tuple[Any, ...]] = set()
     try:
         for row, sound in read_rows(connection, table):
-            seen.add(_key(table, row))
+            seen.add(_key_values(table, row))
             yield row, sound
         return
     except apsw.Error as error:
@@ -184,8 +190,8 @@ def _readable_rows(
             try:
                 for values in connection.execute(statement, bindings):
                     row = dict(zip(table.stored, values, strict=True))
-                    if _key(table, row) not in seen:
-                        yield row, is_sound(table, row)
+                    if _key_values(table, row) not in seen:
+                        yield row, is_intact_row(table, row)
             except READ_ERRORS:
                 continue
 
@@ -216,7 +222,7 @@ def rewrite(library: Contents, space: str) -> None:
     """Replace a file whose structure is broken by a new one with all rows, if no row is lost."""
     staged = library.file(space).with_suffix(".db.repairing")
     try:
-        _, lost, seq = _save(library, space, staged)
+        _, lost, seq = _save_rows(library, space, staged)
         if lost:
             raise StorageCorrupt(
                 f"{len(lost)} rows cannot be read, the first is {lost[0]}; nothing was changed.",

@@ -18,18 +18,18 @@ from typing import Any
 import apsw
 
 from commonplace.storage import audit
-from commonplace.storage.database import Connection, connect, copy_database, typed
-from commonplace.storage.directories import make_private, replacing
+from commonplace.storage.database import Connection, connect, copy_database, typed_error
+from commonplace.storage.directories import make_private, replace_file
 from commonplace.storage.reports import MOST_LISTED
 from commonplace.storage.system import NAME, open_system
 
 SYSTEM = "system.db"
 WORKFLOWS = "workflows/dbos.sqlite"
 FILES = (WORKFLOWS, SYSTEM)
-_DUE = "workflows/due"
+_DUE_FOLDER = "workflows/due"
 
 
-def present(data: Path) -> list[str]:
+def existing_files(data: Path) -> list[str]:
     """Return the names of the shared files that exist in a data directory."""
     return [name for name in FILES if (data / name).exists()]
 
@@ -53,17 +53,17 @@ def open_snapshot(data: Path, name: str) -> Iterator[Connection]:
         finally:
             connection.close(True)
     except apsw.Error as error:
-        raise typed(error) from error
+        raise typed_error(error) from error
 
 
-def copy(data: Path, name: str, target: Path) -> dict[str, Any]:
+def copy_file(data: Path, name: str, target: Path) -> dict[str, Any]:
     """Copy a snapshot of a file; return the summary that the copy must match."""
     with open_snapshot(data, name) as connection:
         copy_database(connection, target)
-        return summary(connection, name)
+        return file_summary(connection, name)
 
 
-def summary(connection: Connection, name: str) -> dict[str, Any]:
+def file_summary(connection: Connection, name: str) -> dict[str, Any]:
     """Return row counts, schema version and audit head, which a copy must match."""
     rows = {}
     for (table,) in connection.execute(
@@ -80,7 +80,7 @@ def summary(connection: Connection, name: str) -> dict[str, Any]:
     return found
 
 
-def faults(connection: Connection, name: str) -> Iterator[str]:
+def file_faults(connection: Connection, name: str) -> Iterator[str]:
     """Return the faults that SQLite's integrity check finds, and faults in the audit chain."""
     for (fault,) in connection.execute(f"PRAGMA integrity_check({MOST_LISTED})"):
         if fault != "ok":
@@ -93,7 +93,7 @@ def faults(connection: Connection, name: str) -> Iterator[str]:
 def due_requests(data: Path) -> list[dict[str, Any]]:
     """Return the workflow requests that were not started yet."""
     found = []
-    folder = data / _DUE
+    folder = data / _DUE_FOLDER
     for file in sorted(folder.glob("*.json")) if folder.is_dir() else ():
         # The request was started meanwhile, or its file is incomplete.
         with contextlib.suppress(OSError, ValueError):
@@ -101,7 +101,7 @@ def due_requests(data: Path) -> list[dict[str, Any]]:
     return [each for each in found if isinstance(each, dict) and each.keys() >= {"space", "id"}]
 
 
-def started(connection: Connection) -> set[str]:
+def started_turns(connection: Connection) -> set[str]:
     """Return the keys of all workflow turns that DBOS has started."""
     # If the table is missing, no workflow was ever started.
     with contextlib.suppress(apsw.SQLError):
@@ -111,13 +111,15 @@ def started(connection: Connection) -> set[str]:
     return set()
 
 
-def due_since(data: Path, before: list[dict[str, Any]], known: set[str]) -> list[dict[str, Any]]:
+def requests_to_back_up(
+    data: Path, before: list[dict[str, Any]], known: set[str]
+) -> list[dict[str, Any]]:
     """Return the requests that a backup must contain: due before or now, or started since."""
     found = {_key(each): each for each in (*before, *due_requests(data))}
     since: set[str] = set()
     if (data / WORKFLOWS).exists():
         with open_snapshot(data, WORKFLOWS) as connection:
-            since = started(connection) - known
+            since = started_turns(connection) - known
     for key in since:
         space, _, rest = key.partition(":")
         identity, _, turn = rest.rpartition(":")
@@ -134,10 +136,10 @@ def write_due_requests(data: Path, due: list[dict[str, Any]]) -> None:
     """Write the requests of a backup as files, so that they are started again."""
     if not due:
         return
-    folder = data / _DUE
+    folder = data / _DUE_FOLDER
     make_private(folder)
     for each in due:
         name = f"{each['id']}.{each.get('turn', 0)}.json"
         if Path(name).name == name:
-            with replacing(folder / name) as stream:
+            with replace_file(folder / name) as stream:
                 stream.write(json.dumps(each).encode())

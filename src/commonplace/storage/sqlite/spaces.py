@@ -9,13 +9,13 @@ from commonplace.storage.database import check_runtime, sync_directory
 from commonplace.storage.directories import make_private
 from commonplace.storage.ports import Contents, Maintenance
 from commonplace.storage.sqlite.coordination import FileCoordination
-from commonplace.storage.sqlite.readonly import writable
+from commonplace.storage.sqlite.readonly import is_writable
 from commonplace.storage.sqlite.store import Store
-from commonplace.storage.sqlite.swap import delete, recover
+from commonplace.storage.sqlite.swap import delete_file, undo_interrupted
 from commonplace.storage.sqlite.watching import Watch
 
 
-def unusable(path: Path, why: str | None) -> StorageUnavailable:
+def unusable_error(path: Path, why: str | None) -> StorageUnavailable:
     """Return the error for a data directory that cannot be used."""
     return StorageUnavailable(
         f"{path} cannot be used: {why}.",
@@ -40,14 +40,14 @@ class SqliteSpaces:
                 sync_directory(data)
                 sync_directory(data.parent)
         except OSError as error:
-            raise unusable(data, error.strerror) from error
+            raise unusable_error(data, error.strerror) from error
         check_runtime(data)
-        recover(data)  # This undoes a restore that was killed.
+        undo_interrupted(data)  # This undoes a restore that was killed.
 
     @property
     def read_only(self) -> bool:
         """Whether the spaces are read-only."""
-        return not writable(self._folder)
+        return not is_writable(self._folder)
 
     def names(self) -> list[str]:
         """Return the names of all spaces."""
@@ -72,7 +72,7 @@ class SqliteSpaces:
 
     def remove(self, name: str) -> None:
         """Delete a space that no process uses, with all its content."""
-        delete(self.file(name))
+        delete_file(self.file(name))
 
     def watch(self, name: str) -> Watch:
         """Return an object that reports changes in a space."""

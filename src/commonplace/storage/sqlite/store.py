@@ -29,15 +29,15 @@ from commonplace.storage.database import (
     connect,
     copy_database,
     create,
-    damaged,
+    damaged_error,
     disk_full_error,
     file_identity,
     migrate,
-    recognised,
+    recognised_version,
     refuse_newer,
-    typed,
+    typed_error,
 )
-from commonplace.storage.ports import Swept
+from commonplace.storage.ports import SweepResult
 from commonplace.storage.sqlite import readonly
 from commonplace.storage.sqlite.watching import Watch
 from commonplace.storage.writing import Head, Units
@@ -76,7 +76,7 @@ class _Session:
         return self._connection
 
     def begin(self, durable: bool) -> Connection:
-        """See `writing.Session`."""
+        """Begin a transaction that excludes other writers; its commit is synced if `durable`."""
         connection = self.connection
         if durable != self._durable:
             # In WAL mode, a commit with NORMAL is synced by the next commit with FULL.
@@ -97,7 +97,7 @@ class _Session:
         return connection
 
     def commit(self, head: Head | None) -> None:  # noqa: ARG002
-        """See `writing.Session`."""
+        """Commit the transaction."""
         self.connection.execute("COMMIT")
         self._released_at = time.monotonic()
 
@@ -125,31 +125,31 @@ class Store(Units[Connection]):
         self._identity: tuple[int, int] | None = None
         while True:
             try:
-                self._idle.append(self._first_connection())
+                self._idle.append(self._open_first_connection())
                 return
             except StorageFull:  # Even a read creates the log file and its shared-memory index.
                 if not self._ballast.give_up_step():
                     raise
 
-    def _first_connection(self) -> Connection:
+    def _open_first_connection(self) -> Connection:
         """Create or migrate the file if needed; return a connection for reading."""
         try:
-            self._find()
+            self._create_if_missing()
             self._sealed = (
                 readonly.ReadOnlyFile(self.path) if readonly.is_read_only(self.path) else None
             )
             connection = self._connect()
             self._identity = file_identity(self.path)
             try:
-                version = recognised(connection)
+                version = recognised_version(connection)
                 if version == 0:
-                    raise damaged(f"{self.path.name} has no tables.")
+                    raise damaged_error(f"{self.path.name} has no tables.")
                 if self._sealed is not None and version < len(self._steps):
-                    raise readonly.migration_refused(self.path, version)
+                    raise readonly.migration_refused_error(self.path, version)
                 # A restored file has all tables, but is not in WAL mode yet.
                 ready = connection.pragma("journal_mode") == "wal"
                 if version != len(self._steps) or not (ready or self._sealed):
-                    self._prepare(connection, version)
+                    self._migrate(connection, version)
                 connection.execute(_READ_ONLY)
             except BaseException:
                 connection.close(True)
@@ -158,7 +158,7 @@ class Store(Units[Connection]):
             if self._sealed is not None:
                 self._sealed.close()
             if isinstance(error, apsw.Error):
-                raise typed(error) from error
+                raise typed_error(error) from error
             raise
         return connection
 
@@ -176,22 +176,22 @@ class Store(Units[Connection]):
 
     def _connect_to_write(self) -> Connection:
         if self._sealed is not None:
-            raise readonly.write_refused(self.path)
+            raise readonly.write_refused_error(self.path)
         return self._connect()
 
-    def _find(self) -> None:
+    def _create_if_missing(self) -> None:
         """Create the file if it is missing; refuse an empty one, which looks new to SQLite."""
         try:
             size = self.path.stat().st_size
         except FileNotFoundError:
             if readonly.is_read_only(self.path):
-                raise readonly.write_refused(self.path) from None
+                raise readonly.write_refused_error(self.path) from None
             create(self.path, self._steps)
         else:
             if size == 0:
-                raise damaged(f"{self.path.name} is empty.")
+                raise damaged_error(f"{self.path.name} is empty.")
 
-    def _prepare(self, connection: Connection, version: int) -> None:
+    def _migrate(self, connection: Connection, version: int) -> None:
         self._refuse_newer(connection)  # Check the version before changing the journal mode.
         if 0 < version < len(self._steps):
             self._copy_before_migration(connection)
@@ -239,32 +239,32 @@ class Store(Units[Connection]):
         """Open a consistent snapshot; inside an open unit, return that unit's own view."""
         if self._scope.unit is not None:
             try:
-                yield self._own()
+                yield self._unit_connection()
             except (apsw.Error, UnicodeDecodeError) as error:
-                raise typed(error) from error
+                raise typed_error(error) from error
             return
         self._refuse_if_closed()
         try:
             connection = self._reader()
         except (apsw.Error, UnicodeDecodeError) as error:
-            raise typed(error) from error
+            raise typed_error(error) from error
         healthy = False
         try:
             connection.execute("BEGIN")
             yield connection
             healthy = True
         except (apsw.Error, UnicodeDecodeError) as error:
-            raise self._explained(connection, typed(error)) from error
+            raise self._explain_error(connection, typed_error(error)) from error
         except CommonplaceError as error:
             healthy = True
-            explained = self._explained(connection, error)
+            explained = self._explain_error(connection, error)
             if explained is not error:
                 raise explained from error
             raise
         finally:
             self._give_back(connection, healthy)
 
-    def _explained(self, connection: Connection, error: CommonplaceError) -> CommonplaceError:
+    def _explain_error(self, connection: Connection, error: CommonplaceError) -> CommonplaceError:
         """Return the error, or UnsupportedVersion if a newer file is the cause."""
         if isinstance(error, StorageCorrupt | StorageUnavailable):
             try:
@@ -301,7 +301,10 @@ class Store(Units[Connection]):
             raise disk_full_error()  # The free space is reserved for `with_reserve`.
 
     def with_reserve(self, work: Callable[[], T]) -> T:
-        """See `ports.Store`. Inside an open unit, `work` runs once; the unit can be retried."""
+        """Call `work`, which must succeed even on a full disk, with reserved disk space.
+
+        Inside an open unit, `work` is called once; the caller can retry the unit.
+        """
         scope = self._scope
         if scope.on_reserve or scope.unit is not None or self._sealed is not None:
             return work()
@@ -320,36 +323,36 @@ class Store(Units[Connection]):
 
     def _reuse_log(self) -> None:
         """Checkpoint the log, so that the next write reuses its space."""
-        with contextlib.suppress(apsw.Error, CommonplaceError), self._writer.idle():
+        with contextlib.suppress(apsw.Error, CommonplaceError), self._writer.between_units():
             self._session.connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_PASSIVE)
 
     def checkpoint(self) -> None:
         """Checkpoint and truncate the write-ahead log, so that it contains no old data."""
         if self._scope.unit is not None:
             raise StorageUnavailable("A unit of work is open.", hint="Finish it first.")
-        with self._writer.idle():
+        with self._writer.between_units():
             try:
                 self._session.connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
             except apsw.Error as error:
-                raise typed(error) from error
+                raise typed_error(error) from error
 
     def watch(self) -> Watch:
         """Return an object that reports changes of the file."""
         return Watch(self.path)
 
-    def sweep(self, windows: Set[bytes]) -> Swept:
-        """See `sweeping.sweep`."""
+    def sweep(self, windows: Set[bytes]) -> SweepResult:
+        """Search the files for bytes that must have been deleted."""
         from commonplace.storage.sqlite import sweeping
 
         return sweeping.sweep(self, windows)
 
     def rewrite(self) -> None:
         """Rewrite the whole file, so that no deleted bytes remain between rows."""
-        with self._writer.idle():
+        with self._writer.between_units():
             try:
                 self._session.connection.execute("VACUUM")
             except apsw.Error as error:
-                raise typed(error) from error
+                raise typed_error(error) from error
         self.checkpoint()
 
     def close(self) -> None:
@@ -399,7 +402,7 @@ class Ballast:
             if size >= BALLAST_BYTES:
                 return True
             # A new ballast must not fill the disk itself.
-            if self._free() < (
+            if self._free_bytes() < (
                 2 * BALLAST_BYTES if found is None else min(BALLAST_STEP, BALLAST_BYTES - size)
             ):
                 return False
@@ -429,7 +432,7 @@ class Ballast:
                 self._path.unlink()
         return True
 
-    def _free(self) -> int:
+    def _free_bytes(self) -> int:
         """Return the free bytes of the file system."""
         if not hasattr(os, "statvfs"):
             return 2 * BALLAST_BYTES  # On Windows, writing fails if there is no space.

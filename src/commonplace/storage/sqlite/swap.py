@@ -25,7 +25,7 @@ from commonplace.storage import audit, operations
 from commonplace.storage.database import Connection, sync_directory
 from commonplace.storage.locking import try_lock
 from commonplace.storage.ports import Contents
-from commonplace.storage.sqlite.readonly import writable
+from commonplace.storage.sqlite.readonly import is_writable
 
 EXCLUSIVE_SECONDS = 3.0
 JOURNAL = "restoring.json"  # The journal, a file in the data directory while files are replaced.
@@ -146,7 +146,7 @@ def journal(data: Path, swaps: Sequence[Swap]) -> Iterator[None]:
         if not try_lock(stream.fileno()):
             raise _restore_running_error(data)
         stream.truncate(0)
-        recover(data)
+        undo_interrupted(data)
         json.dump({"swaps": entries}, stream)
         stream.flush()
         os.fsync(stream.fileno())
@@ -161,19 +161,19 @@ def journal(data: Path, swaps: Sequence[Swap]) -> Iterator[None]:
         sync_directory(data)
 
 
-def recover(data: Path) -> bool:
+def undo_interrupted(data: Path) -> bool:
     """Undo the swaps of a killed process; return whether there were any.
 
     A journal that cannot be read stays, and `doctor` reports it.
     """
     path = data / JOURNAL
-    if not path.exists() or not writable(data):
+    if not path.exists() or not is_writable(data):
         return False
     try:
         with path.open("r+", encoding="utf-8") as stream:
             if not try_lock(stream.fileno()):
                 raise _restore_running_error(data)
-            swaps = _read(data, stream)
+            swaps = _read_journal(data, stream)
             if swaps is None or not path.exists():
                 return False
             try:
@@ -195,7 +195,7 @@ def _undo_all(data: Path, swaps: Sequence[Swap]) -> None:
     sync_directory(data)
 
 
-def _read(data: Path, stream: IO[str]) -> list[Swap] | None:
+def _read_journal(data: Path, stream: IO[str]) -> list[Swap] | None:
     """Return the swaps of a journal; None if it is damaged or names files outside the directory."""
     try:
         swaps = [
@@ -212,7 +212,7 @@ def _read(data: Path, stream: IO[str]) -> list[Swap] | None:
     return swaps if inside else None
 
 
-def delete(live: Path, *, unused: str | None = None) -> None:
+def delete_file(live: Path, *, unused: str | None = None) -> None:
     """Delete a file that no process has open, and the files that belong to it.
 
     If `unused` is the name of its space, delete it only if nothing was ever stored in it.
@@ -231,7 +231,10 @@ def delete(live: Path, *, unused: str | None = None) -> None:
 
 
 def _refuse_used(connection: Connection, live: Path, space: str) -> None:
-    if operations.ends(connection, space) != (0, 0) or audit.read_head(connection, space)[0]:
+    if (
+        operations.first_and_last(connection, space) != (0, 0)
+        or audit.read_head(connection, space)[0]
+    ):
         raise StorageUnavailable(
             f"{live.name} is not deleted: something is stored in it.",
             hint="Delete the space instead, if its content is not needed.",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Set
 from pathlib import Path
 
-from commonplace.storage.ports import Swept
+from commonplace.storage.ports import SweepResult
 from commonplace.storage.sqlite.store import Store
 from commonplace.storage.tables import VERSIONED
 
@@ -23,21 +23,21 @@ _REMAINING = (
 )  # fmt: skip
 
 
-def sweep(store: Store, windows: Set[bytes]) -> Swept:
+def sweep(store: Store, windows: Set[bytes]) -> SweepResult:
     """Truncate the log and search the files for these bytes.
 
     Rewrite the space's file if it contains some that are in no remaining row.
     """
     store.checkpoint()
     files, scanned, found = _scan(store, windows)
-    if found - _remaining(store, found):
+    if found - _in_remaining_rows(store, found):
         # Rearranged pages may contain old bytes between their cells.
         store.rewrite()
         files, scanned, found = _scan(store, windows)
-    traces = len(found - _remaining(store, found))
+    traces = len(found - _in_remaining_rows(store, found))
     copies = store.path.parent.glob(f"{store.space}.before-*.db")
     names = tuple(path.name for path in files)
-    return Swept(names, scanned, traces, tuple(sorted(path.name for path in copies)))
+    return SweepResult(names, scanned, traces, tuple(sorted(path.name for path in copies)))
 
 
 def _scan(store: Store, windows: Set[bytes]) -> tuple[list[Path], int, set[bytes]]:
@@ -51,7 +51,7 @@ def _scan(store: Store, windows: Set[bytes]) -> tuple[list[Path], int, set[bytes
     return files, scanned, found
 
 
-def _remaining(store: Store, windows: set[bytes]) -> set[bytes]:
+def _in_remaining_rows(store: Store, windows: set[bytes]) -> set[bytes]:
     """Return the byte strings that remaining rows contain too; these are not traces of a purge."""
     if not windows:
         return set()

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import apsw
 
-from commonplace.storage.database import Connection, connect, typed
+from commonplace.storage.database import Connection, connect, typed_error
 
 
 class Watch:
@@ -37,7 +37,7 @@ class Watch:
                 row = self._connection.execute("PRAGMA data_version").fetchone()
             except apsw.Error as error:
                 self._close_connection()
-                raise typed(error) from error
+                raise typed_error(error) from error
             assert row is not None
             return self._opened, int(row[0])
 

@@ -23,7 +23,7 @@ MOST_CHANGES = 200
 def operations(call: Call, *, limit: int, before: int | None = None) -> dict[str, Any]:
     """Return a page of operations, newest first, and the numbers of the first and the last one."""
     found = call.memory.history.operations(limit=limit, before=before)
-    first, last = engine_call(call.memory, changing.ends)
+    first, last = engine_call(call.memory, changing.first_and_last_seq)
     return {
         "operations": [operation.as_dict() for operation in found],
         "first": first,
@@ -38,12 +38,12 @@ def changes_of(call: Call, *, operation: str) -> dict[str, Any]:
 
 def changes_between(call: Call, *, since: str, until: str) -> dict[str, Any]:
     """Return the changes between two times."""
-    return _changes_to_dict(engine_call(call.memory, changing.between, since, until))
+    return _changes_to_dict(engine_call(call.memory, changing.between_times, since, until))
 
 
 def preview(call: Call, *, operation: str) -> dict[str, Any]:
     """Return the changes that undoing an operation would make, without making them."""
-    return _changes_to_dict(engine_call(call.memory, changing.of_undo, operation))
+    return _changes_to_dict(engine_call(call.memory, changing.preview_undo, operation))
 
 
 def undo(call: Call, *, operation: str) -> dict[str, Any]:

@@ -136,7 +136,7 @@ def calls(call: Call, *, id: str) -> dict[str, Any]:
     """Return the newest audited calls that returned a memory."""
     found = call.memory.get(id, count=False)
     with lease(call.memory) as space:
-        entries = audit.mentioning(space.store, found.id, without="console_")
+        entries = audit.calls_mentioning(space.store, found.id, without="console_")
     return {
         "calls": [
             {"at": iso(each.at), "dialect": each.dialect, "tool": each.tool,

@@ -17,7 +17,7 @@ from commonplace.dialects.mama.platform.service import operation
 from commonplace.dialects.rest import Route
 from commonplace.engine.binding import engine_call
 from commonplace.engine.commonplace import Commonplace
-from commonplace.engine.content.memories import tally
+from commonplace.engine.content.memories import count_by_attrs
 from commonplace.engine.model import iso
 
 TOPICS, CHANNELS = 5, 10
@@ -68,7 +68,7 @@ def _memory(memory: Commonplace) -> dict[str, Any]:
     def count(**conditions: Any) -> int:
         return memory.browse(limit=1, **conditions)[1]
 
-    counted = engine_call(memory, tally, ["topic", "outcome"], [decisions.KIND])
+    counted = engine_call(memory, count_by_attrs, ["topic", "outcome"], [decisions.KIND])
     topics: Counter[str] = Counter()
     outcomes: Counter[str] = Counter()
     for (topic, outcome), number in counted.items():

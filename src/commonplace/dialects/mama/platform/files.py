@@ -24,7 +24,7 @@ from commonplace.dialects.mama.platform.failures import PlatformError
 from commonplace.errors import InvalidInput
 from commonplace.platform.exclusive import after_commit, exclusive
 from commonplace.platform.records import Records
-from commonplace.storage.directories import make_private, replacing
+from commonplace.storage.directories import make_private, replace_file
 from commonplace.storage.locking import Busy, file_lock
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ records = Records(RESERVED)
 def put(path: Path, data: bytes) -> None:
     """Write a file atomically, readable by its owner only."""
     make_private(path.parent)
-    with replacing(path) as stream:
+    with replace_file(path) as stream:
         stream.write(data)
 
 

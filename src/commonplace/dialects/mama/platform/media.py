@@ -30,7 +30,7 @@ from commonplace.dialects.mama.platform.service import Service, operation
 from commonplace.dialects.rest import Exchange, Reply, Route
 from commonplace.dialects.tool_schemas import TEXT
 from commonplace.engine.commonplace import Commonplace
-from commonplace.engine.content.write_policy import masked_so_far
+from commonplace.engine.content.write_policy import masked_secret_kinds
 from commonplace.errors import Conflict, NotFound
 from commonplace.text import images
 
@@ -149,7 +149,7 @@ def store(
     memory: Commonplace, running: Service, folder: str, filename: str, data: bytes
 ) -> tuple[str, int]:
     """Store a file under a unique name; return the name and the stored size."""
-    masked = len(masked_so_far())
+    masked = len(masked_secret_kinds())
     extension = extension_of(filename)
     stem = PurePosixPath(filename.replace("\\", "/")).name[: -len(extension) - 1]
     base = _UNSAFE.sub("_", stem)[:BASE_CHARS] or "_"
@@ -165,7 +165,7 @@ def store(
             at += 1
             continue
         # Secrets must be masked in the copy as in the stored text.
-        if len(masked_so_far()) > masked:
+        if len(masked_secret_kinds()) > masked:
             data = memory.artifacts.read(f"mama/{folder}/{name}")[1].content
         files.write(memory, running.folder / folder / name, data)
         return name, len(data)

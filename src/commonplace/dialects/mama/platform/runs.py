@@ -13,7 +13,7 @@ from commonplace.dialects.mama.platform import agents, service
 from commonplace.dialects.mama.platform.files import records
 from commonplace.engine.binding import engine_call
 from commonplace.engine.commonplace import Commonplace
-from commonplace.engine.content.memories import tally
+from commonplace.engine.content.memories import count_by_attrs
 from commonplace.engine.model import Memory, Origin
 from commonplace.errors import CommonplaceError
 from commonplace.platform import durable
@@ -135,7 +135,7 @@ class Runs:
         memory = self._memory()
         if given_up() or not self._running.setting.library.exists(service.OWNER_SPACE):
             return
-        counted = engine_call(memory, tally, ["status"], [KIND], [STATE])
+        counted = engine_call(memory, count_by_attrs, ["status"], [KIND], [STATE])
         if not any(status == "running" for (status,) in counted):
             return
         for run in records.listing(memory, KIND):

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from commonplace.engine.content.write_policy import Reserved
+from commonplace.engine.content.write_policy import Reservation
 
-RESERVED = Reserved(
+RESERVED = Reservation(
     owner="the Harbor dialect", reason="its list is made of such memories", kinds=("ship",)
 )
