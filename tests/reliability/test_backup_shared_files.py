@@ -17,7 +17,7 @@ import pytest
 from commonplace import Commonplace
 from commonplace.access.credentials import Credentials, Grant
 from commonplace.access.vault import open_vault
-from commonplace.dialects.registry import token_forms
+from commonplace.dialects.registry import token_formats
 from commonplace.engine.binding import lease
 from commonplace.engine.history import audit
 from commonplace.errors import Conflict, NotFound, StorageCorrupt, StorageUnavailable
@@ -98,7 +98,7 @@ def test_a_whole_backup_runs_on_another_machine(quick_disk: Path) -> None:
     with Commonplace(here, embedding="none", space="team") as memory:
         memory.remember("Known to the team.")
         store = open_system(here)
-        known = Credentials(store, open_vault(store), token_forms())
+        known = Credentials(store, open_vault(store), token_formats())
         token = known.create(Grant(name="laptop", user="ann", space="team")).token
         known.close()
         store.close()
@@ -114,7 +114,7 @@ def test_a_whole_backup_runs_on_another_machine(quick_disk: Path) -> None:
         assert restored.files == (SYSTEM,) and restored.replaced == {}
         assert memory.browse()[1] == 1
         store = open_system(there)
-        known = Credentials(store, open_vault(store), token_forms())
+        known = Credentials(store, open_vault(store), token_formats())
         assert known.recognise(token).user == "ann"
         known.close()
         store.close()

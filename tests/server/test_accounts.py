@@ -13,7 +13,7 @@ import pytest
 from commonplace.access.accounts import Accounts, Cost
 from commonplace.access.credentials import Credentials, Grant, Unauthenticated
 from commonplace.access.vault import Vault
-from commonplace.dialects.registry import token_forms
+from commonplace.dialects.registry import token_formats
 from commonplace.errors import Conflict, InvalidInput, NotFound, StorageCorrupt
 from commonplace.storage.sqlite import Store
 from commonplace.storage.system import open_system
@@ -32,7 +32,7 @@ def store(tmp_path: Path) -> Iterator[Store]:
 
 @pytest.fixture
 def credentials(store: Store) -> Iterator[Credentials]:
-    opened = Credentials(store, VAULT, token_forms())
+    opened = Credentials(store, VAULT, token_formats())
     yield opened
     opened.close()
 

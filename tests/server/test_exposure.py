@@ -21,7 +21,7 @@ from commonplace.access.accounts import Accounts
 from commonplace.access.credentials import Grant
 from commonplace.access.signed import Tokens
 from commonplace.access.vault import open_vault
-from commonplace.dialects.registry import token_forms
+from commonplace.dialects.registry import token_formats
 from commonplace.errors import CommonplaceError, InvalidInput, StorageUnavailable
 from commonplace.server import door, serving
 from commonplace.server.settings import Settings, is_loopback
@@ -33,7 +33,7 @@ ROUTES: dict[str, dict[str, Any]] = matrix("routes")
 
 def credential(data: Path, *, revoked: bool = False, **grant: Any) -> None:
     with closing(open_system(data)) as system:
-        tokens = Tokens(system, open_vault(system), token_forms())
+        tokens = Tokens(system, open_vault(system), token_formats())
         made = tokens.credentials.create(Grant(**grant))
         if revoked:
             tokens.credentials.revoke(made.credential.id)
@@ -72,7 +72,7 @@ def test_what_others_can_reach_does_not_start_without_a_credential(data: Path, k
         time.sleep(0.02)
     with closing(open_system(data)) as system:
         vault = open_vault(system)
-        tokens = Tokens(system, vault, token_forms())
+        tokens = Tokens(system, vault, token_formats())
         accounts = Accounts(system, vault, tokens.credentials)
         if known == "account":
             accounts.add("ann", "correct horse battery", ["default"])
@@ -186,7 +186,7 @@ def test_a_setting_that_cannot_be_is_refused_at_the_start(
 ) -> None:
     credential(data)
     with pytest.raises(CommonplaceError, match=says):  # noqa: SIM117
-        with serving.assembled(
+        with serving.open_server(
             Settings.load({}, data=data, embedding="none", **{"port": 0, **settings})
         ):
             pass

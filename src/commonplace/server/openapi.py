@@ -11,7 +11,7 @@ from commonplace.dialects.contract import Dialect, Schema
 from commonplace.dialects.rest import OpenApi, Rest, Route
 
 
-def document(dialect: Dialect, rest: Rest, openapi: OpenApi) -> dict[str, Any]:
+def openapi_document(dialect: Dialect, rest: Rest, openapi: OpenApi) -> dict[str, Any]:
     """Return the document; paths are relative to the dialect's root if it has exactly one."""
     root = rest.roots[0] if len(rest.roots) == 1 else ""
     inputs = {tool.name: tool.input for tool in dialect.operations}
@@ -62,7 +62,7 @@ def _operation(route: Route, taken: Schema, openapi: OpenApi, root: str) -> dict
         body: dict[str, Any] = {"type": "object", "properties": rest}
         if needed:
             body["required"] = needed
-        described["requestBody"] = {"required": bool(needed), "content": _json(body)}
+        described["requestBody"] = {"required": bool(needed), "content": _json_content(body)}
     described["responses"] = _responses(route, openapi)
     return described
 
@@ -70,7 +70,7 @@ def _operation(route: Route, taken: Schema, openapi: OpenApi, root: str) -> dict
 def _responses(route: Route, openapi: OpenApi) -> dict[str, Any]:
     words = {**openapi.other_statuses, **openapi.statuses}
     responses: dict[str, Any] = {
-        str(status): {"description": words[status], "content": _json(openapi.error)}
+        str(status): {"description": words[status], "content": _json_content(openapi.error)}
         for status in sorted({*openapi.statuses, *route.errors})
     }
     if route.status == 204:
@@ -81,10 +81,10 @@ def _responses(route: Route, openapi: OpenApi) -> dict[str, Any]:
             "content": {route.media_type: {}},
         }
     else:
-        content = _json(openapi.envelope(route.data or {}))
+        content = _json_content(openapi.envelope(route.data or {}))
         responses[str(route.status)] = {"description": "Done", "content": content}
     return responses
 
 
-def _json(schema: Schema) -> dict[str, Any]:
+def _json_content(schema: Schema) -> dict[str, Any]:
     return {"application/json": {"schema": schema}}

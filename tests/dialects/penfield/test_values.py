@@ -254,7 +254,7 @@ def test_a_minute_lets_so_many_pass_and_says_when_the_next_begins() -> None:
 )
 def test_the_rate_can_be_set(said: str, limit: int) -> None:
     quota = quota_of(registry.load("penfield").rate, {"COMMONPLACE_PENFIELD_RATE": said})
-    assert quota is not None and quota.take("a").limit == limit
+    assert quota is not None and quota.count_request("a").limit == limit
 
 
 def test_there_are_ten_personas_and_the_first_is_free() -> None:

@@ -19,7 +19,7 @@ from commonplace.access.oauth import OAuth, routes
 from commonplace.access.oauth.families import challenge_of
 from commonplace.access.vault import Vault, open_vault
 from commonplace.dialects import registry
-from commonplace.dialects.registry import token_forms
+from commonplace.dialects.registry import token_formats
 from commonplace.platform.fetching import Fetched, Fetcher, FetchRefused
 from commonplace.storage.sqlite import Store
 from commonplace.storage.system import open_system
@@ -159,7 +159,7 @@ def anyio_backend() -> str:
 def world(tmp_path: Path) -> Iterator[World]:
     with contextlib.closing(open_system(tmp_path)) as store:
         vault = open_vault(store, {})
-        credentials = Credentials(store, vault, token_forms())
+        credentials = Credentials(store, vault, token_formats())
         accounts = Accounts(store, vault, credentials, cost=Cost(n=16, r=1, p=1))
         accounts.add("anna", PASSWORD, ["anna"])
         accounts.add("bert", PASSWORD, ["bert", "work"])

@@ -14,7 +14,7 @@ from starlette.types import Message
 from commonplace.access.oauth import MacRows
 from commonplace.access.oauth.clients import Clients, check_registration
 from commonplace.access.oauth.errors import OAuthError
-from commonplace.access.rates import block_of
+from commonplace.access.rates import network_of
 from commonplace.storage.oauth import count_clients
 
 from .conftest import CALLBACK, World
@@ -120,10 +120,10 @@ async def test_one_address_registers_only_so_many(world: World) -> None:
 
 
 def test_an_ipv6_host_is_one_sender_whatever_address_it_takes() -> None:
-    assert block_of("2001:db8:1:2::1") == block_of("2001:db8:1:2:ffff::9")
-    assert block_of("2001:db8:1:2::1") != block_of("2001:db8:1:3::1")
-    assert block_of("::ffff:198.51.100.7") == block_of("198.51.100.7")
-    assert block_of("testclient") == "testclient"
+    assert network_of("2001:db8:1:2::1") == network_of("2001:db8:1:2:ffff::9")
+    assert network_of("2001:db8:1:2::1") != network_of("2001:db8:1:3::1")
+    assert network_of("::ffff:198.51.100.7") == network_of("198.51.100.7")
+    assert network_of("testclient") == "testclient"
 
 
 async def test_ten_thousand_registrations_from_everywhere_do_not_fill_the_store(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from commonplace.access.caller import FULL, Caller, NotPermitted
+from commonplace.access.caller import FULL_SCOPES, Caller, NotPermitted
 from commonplace.dialects.agent_calls import AgentCalls
 from commonplace.dialects.being import context, history, patrol, recalling, running, sight, tools
 from commonplace.dialects.being.thinking import Thinking
@@ -78,8 +78,8 @@ def talk(call: Call, being: str, *, message: str) -> dict[str, Any]:
             hint="Set COMMONPLACE_LLM_KEY, or store a key with PUT /v1/llm-key.",
         )
     caller = Caller(
-        space=call.memory.name, user=call.caller.user, scopes=FULL, credential=f"being:{being}",
-        dialects=frozenset({NAME}), subject=being,
+        space=call.memory.name, user=call.caller.user, scopes=FULL_SCOPES,
+        credential=f"being:{being}", dialects=frozenset({NAME}), subject=being,
     )  # fmt: skip
     key = f"talk:{call.retry_key}" if call.retry_key else ""
     abilities = AgentCalls(setting, caller, NAME, key).abilities(TOOLS)

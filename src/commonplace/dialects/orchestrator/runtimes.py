@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 from weakref import WeakKeyDictionary
 
-from commonplace.access.caller import FULL, Caller
+from commonplace.access.caller import FULL_SCOPES, Caller
 from commonplace.dialects.agent_calls import AgentCalls
 from commonplace.dialects.contract import Setting
 from commonplace.dialects.orchestrator import workspaces
@@ -96,7 +96,7 @@ def calls_of(ask: Ask, setting: Setting) -> AgentCalls:
     """Return the caller of tools for an agent, in its workspace and conversation."""
     active, credential = ask.conversation_id, f"agent:{ask.agent.slug}"
     caller = Caller(
-        space=ask.space, user=ask.user, scopes=FULL, credential=credential,
+        space=ask.space, user=ask.user, scopes=FULL_SCOPES, credential=credential,
         dialects=frozenset({NAME}),
     )  # fmt: skip
     return AgentCalls(

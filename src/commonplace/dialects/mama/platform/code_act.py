@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from importlib.util import find_spec
 from typing import Any
 
-from commonplace.access.caller import READ_ONLY, Caller
+from commonplace.access.caller import READ_ONLY_SCOPES, Caller
 from commonplace.dialects.agent_calls import AgentCalls
 from commonplace.dialects.contract import Call, TooManyCalls
 from commonplace.dialects.mama.platform import configuration, paths, service
@@ -67,7 +67,7 @@ class Functions:
         self._memory = memory
         self._running = running
         caller = Caller(
-            space=service.OWNER_SPACE, user="local", scopes=READ_ONLY,
+            space=service.OWNER_SPACE, user="local", scopes=READ_ONLY_SCOPES,
             credential=f"agent:{AGENT}", dialects=frozenset({"mama"}),
         )  # fmt: skip
         self._calls = AgentCalls(running.setting, caller, "mama")
