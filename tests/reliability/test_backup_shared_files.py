@@ -39,12 +39,12 @@ WORKER = """
 import sys, time
 from pathlib import Path
 from commonplace.engine.library import Library
-from commonplace.platform.durable import executing
+from commonplace.platform.durable import running_workflows
 
 library, stop_in = Library(Path(sys.argv[1]), embedder=None), int(sys.argv[2])
 
 class Work:
-    def steps(self, space, identity):
+    def count_steps(self, space, identity):
         return 3
     def step(self, space, identity, index):
         print(f"step {identity} {index}", flush=True)
@@ -53,14 +53,14 @@ class Work:
         return True
     def end(self, space, identity):
         print(f"end {identity}", flush=True)
-    def failed(self, space, identity):
+    def mark_failed(self, space, identity):
         print(f"failed {identity}", flush=True)
     def unfinished(self, given_up):
         return iter([("default", "first", 0)] if stop_in < 0 else [])
     def tick(self):
         pass
 
-with executing(library, "workflow", Work()):
+with running_workflows(library, "workflow", Work()):
     sys.stdin.readline()
 """
 
@@ -277,15 +277,15 @@ def test_the_doctor_finds_what_is_wrong_beside_the_spaces(place: Commonplace) ->
 
 
 def test_workflows_go_on_where_the_backup_is_restored(place: Commonplace, quick_disk: Path) -> None:
-    from commonplace.platform.durable import ask
+    from commonplace.platform.durable import request_workflow
 
     data = place.library.path
-    ask(place.library, "default", "first")
+    request_workflow(place.library, "default", "first")
     with worker(data, stop_in=1) as said:
         assert [said() for _ in range(2)] == ["step first 0", "step first 1"]
         report = place.library.maintenance.backup(quick_disk / "copy")
     assert report.files == (WORKFLOWS, SYSTEM)
-    ask(place.library, "default", "never begun")
+    request_workflow(place.library, "default", "never begun")
     path = place.library.maintenance.backup(quick_disk / "later").path
     with Commonplace(quick_disk / "there", embedding="none") as there:
         there.library.maintenance.restore(path)

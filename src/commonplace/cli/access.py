@@ -78,7 +78,7 @@ class _Access:
         from commonplace.access.oauth import MacRows
         from commonplace.platform import sealed
 
-        rows, settings = MacRows(self.vault), sealed.every(self.store, self.vault)
+        rows, settings = MacRows(self.vault), sealed.all_sealed_settings(self.store, self.vault)
         return self.tokens.credentials, self.tokens.keys, self.accounts, rows, *settings
 
     def write_audit_entry(self, what: str, **details: Any) -> None:

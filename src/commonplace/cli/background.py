@@ -189,7 +189,7 @@ def _stored(data: Path | None) -> dict[str, Any]:
             _, count = memory.browse(limit=1)
             spaces.append({
                 "space": name, "memories": count, "bytes": opened.size(name),
-                "proposals": review.waiting(memory, 1)[1],
+                "proposals": review.pending_proposals(memory, 1)[1],
             })  # fmt: skip
     database = database_of(data)
     rows = {} if database is None else {"database": place(database)}

@@ -161,7 +161,9 @@ def model_access(data: Path | None, space: str, purpose: str = "Talking") -> Acc
     if has_system(data):
         with opened_access(data) as access:
             found = LlmKeys(access.store, access.vault).get(space)
-    found = llm.configured(found) if found is not None else llm.of_operator(os.environ)
+    found = (
+        llm.with_operator_settings(found) if found is not None else llm.operator_access(os.environ)
+    )
     if found is None:
         raise InvalidInput(
             f"{purpose} needs a key for a language model, but none is stored.",
@@ -202,5 +204,5 @@ def keep_key(
                 keys.forget(space)
             else:
                 keys.put(space, key, provider=provider, model=model)
-            about = keys.about(space)
+            about = keys.describe(space)
     tell(as_json, about, "key stored" if about["configured"] else "no key is stored")

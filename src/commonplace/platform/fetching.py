@@ -26,7 +26,7 @@ MOST_BYTES = 5 * 1024 * 1024
 MOST_SECONDS = 10.0
 CONNECT_SECONDS = 3.0  # time limit for the connection to each address of a host
 MOST_REDIRECTS = 3
-MOST_URL = 2_048
+MOST_URL_CHARS = 2_048
 
 Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 Resolver = Callable[[str, int], Awaitable[list[str]]]
@@ -93,7 +93,7 @@ def is_public(address: Address) -> bool:
 
 def parse_target(url: str) -> Target:
     """Parse an https URL; refuse a URL that different parsers could read in different ways."""
-    if not url or len(url) > MOST_URL or _UNSAFE.search(url):
+    if not url or len(url) > MOST_URL_CHARS or _UNSAFE.search(url):
         raise FetchRefused("The URL is empty, too long, or has characters that are not allowed.")
     if not url.startswith("https://"):
         raise FetchRefused("Only https addresses are fetched.")
@@ -111,10 +111,10 @@ def parse_target(url: str) -> Target:
     rest = parts.netloc[len(host) :]
     if rest and (port is None or rest != f":{port}" or not port):
         raise FetchRefused("The address has no valid port.")
-    return Target(url, host, port or 443, _literal(host.lower()))
+    return Target(url, host, port or 443, _parse_ip_address(host.lower()))
 
 
-def _literal(host: str) -> Address | None:
+def _parse_ip_address(host: str) -> Address | None:
     if host.startswith("["):
         try:
             return ipaddress.IPv6Address(host[1:-1])
@@ -137,7 +137,7 @@ async def resolve(host: str, port: int) -> list[str]:
     return list(dict.fromkeys(str(entry[4][0]) for entry in found))
 
 
-class _Pinned(httpcore.AsyncNetworkBackend):
+class _PinnedBackend(httpcore.AsyncNetworkBackend):
     """Connects to checked addresses only."""
 
     def __init__(self, addresses: Iterable[str]) -> None:
@@ -221,7 +221,7 @@ class Fetcher:
         ) as error:
             raise FetchRefused(f"The fetch failed ({type(error).__name__}).") from None
 
-    async def _addresses(self, target: Target) -> list[str]:
+    async def _checked_addresses(self, target: Target) -> list[str]:
         if target.address is not None:
             found: list[Address] = [target.address]
         else:
@@ -249,7 +249,7 @@ class Fetcher:
         content: bytes | None,
         most_bytes: int,
     ) -> Fetched:
-        pinned = _Pinned(await self._addresses(target))
+        pinned = _PinnedBackend(await self._checked_addresses(target))
         sent = {"User-Agent": "Commonplace", "Accept-Encoding": "identity", **headers}
         sent["Host"] = urlsplit(target.url).netloc
         async with (

@@ -62,8 +62,8 @@ def _list(memory: Commonplace, asked: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _recall_for_hook(memory: Commonplace, asked: Mapping[str, Any]) -> dict[str, Any]:
-    hooks.take_in(memory.library.path, memory.at)
-    found = session_context.recalled(
+    hooks.handle_spooled_events(memory.library.path, memory.at)
+    found = session_context.recall_context(
         memory, asked["prompt"], start=asked["start"], tokens=asked["tokens"]
     )
     return {"text": found}

@@ -263,7 +263,7 @@ def register(
             text = f"{each.name}: {each.description}" if each.description else each.name
             attrs = {"capability": each.as_dict(), "bridge_id": bridge_id[:200],
                      "bridge_name": neutral(bridge_name)[:NAME_CHARS]}  # fmt: skip
-            row = existing.get(ref) or lookup.find(call.memory, ref)
+            row = existing.get(ref) or lookup.find_memory(call.memory, ref)
             if row is None:
                 call.memory.remember(
                     text, kind=sight.CAPABILITY, title=each.name, ref=ref, trust="external",
@@ -352,7 +352,7 @@ def reject(call: Call, being_id: str, *, action_id: str) -> dict[str, Any]:
 
 def _decide(call: Call, being: str, identity: str, status: str) -> dict[str, Any]:
     with exclusive(call.memory, "decide on act"):
-        row = lookup.find_live(call.memory, identity)
+        row = lookup.find_live_memory(call.memory, identity)
         if row is None or not sight.is_own(being, row, sight.ACT):
             raise NotFound("No pending act has this id.")
         attrs = {**row.attrs, "status": status}

@@ -397,7 +397,7 @@ class _Patrol:
                 for each in self.fresh
                 if cluster in clusters_by_node[each] and each not in member_ids
             ]
-            live = filter(None, (lookup.find_live(self.memory, each) for each in fresh_ids))
+            live = filter(None, (lookup.find_live_memory(self.memory, each) for each in fresh_ids))
             nodes = self._sorted_for_model([*members, *live])[:SHOWN_OF_EACH]
             if len(nodes) < 2:
                 self._mark_dead(cluster, [node for node in nodes if node.state == "dying"])
@@ -476,7 +476,7 @@ class _Patrol:
         self.touched |= changed
 
     def _unchanged(self, node: Memory) -> bool:
-        current = lookup.find(self.memory, node.id)
+        current = lookup.find_memory(self.memory, node.id)
         return current is not None and current.version == node.version
 
     def _absorb(self, survivor: Memory, absorbed: Sequence[Memory], merge: Any) -> None:

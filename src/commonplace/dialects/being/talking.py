@@ -58,7 +58,7 @@ def reply(
     return agents.run(
         access, current["system_prompt"] + _HOW, "\n\n".join(filter(None, parts)), abilities,
         seconds=TURN_SECONDS,
-        spent=lambda spent: memory.events.record(SPENT, being, spent.as_dict()),
+        report_usage=lambda usage: memory.events.record(SPENT, being, usage.as_dict()),
     )  # fmt: skip
 
 

@@ -179,7 +179,7 @@ def put(memory: Commonplace, wing: str, room: str, content: str, **about: str) -
     if is_noise(content):
         raise InvalidInput("content too short or trivial to store")
     identity = drawer_id(wing, room, content)
-    there = lookup.find(memory, identity)
+    there = lookup.find_memory(memory, identity)
     if there is not None:
         if there.state not in LIVE_STATES:
             with _within_limit(memory):
@@ -209,7 +209,7 @@ def write_diary(memory: Commonplace, agent: str, entry: str, topic: str) -> str:
     wing = wing_of_agent(agent)
     identity = drawer_id(wing, DIARY, entry)
     about = {"hall": topic, "added_by": agent}
-    there = lookup.find(memory, identity)
+    there = lookup.find_memory(memory, identity)
     try:
         if there is None or there.state not in LIVE_STATES:
             if there is not None:  # a deleted entry gives its id to the new one
@@ -265,7 +265,7 @@ def _check_length(name: str, text: str, most: int) -> None:
 
 def delete(memory: Commonplace, identity: str) -> None:
     """Archive a drawer; 'commonplace recover' makes it live again."""
-    found = lookup.find(memory, identity)
+    found = lookup.find_memory(memory, identity)
     if found is None or (found.kind in OWN and found.state not in LIVE_STATES):
         raise NotFound("drawer not found")
     if found.kind not in OWN:
@@ -275,7 +275,7 @@ def delete(memory: Commonplace, identity: str) -> None:
 
 def identity_of(memory: Commonplace) -> str:
     """Return the identity text of the workspace, or an empty string if there is none."""
-    found = lookup.find_live(memory, IDENTITY_REF)
+    found = lookup.find_live_memory(memory, IDENTITY_REF)
     return found.text if found is not None else ""
 
 
@@ -283,7 +283,7 @@ def set_identity(memory: Commonplace, content: str) -> None:
     """Replace the identity text of the workspace."""
     _check_length("content", content, IDENTITY_CHARS)
     with exclusive(memory, "set identity"):
-        found = lookup.find(memory, IDENTITY_REF)
+        found = lookup.find_memory(memory, IDENTITY_REF)
         if found is None:
             memory.remember(
                 content, kind=IDENTITY, ref=IDENTITY_REF, importance=1.0, pinned=True,

@@ -62,7 +62,7 @@ def put(library: Library, runtime: Runtime | None) -> None:
 
 def configured(setting: Setting) -> Runtime | None:
     """Return a runtime with the operator's language model, or None without a model."""
-    access = llm.of_operator(setting.environ)
+    access = llm.operator_access(setting.environ)
     if access is None or setting.perform is None:
         return None
     return ModelRuntime(access, setting)
@@ -83,13 +83,13 @@ class ModelRuntime:
         return agents.run(
             self._access, ask.agent.system_prompt, ask.prompt, abilities,
             model=ask.agent.model, seconds=ask.seconds,
-            spent=lambda spent: self._record(ask, spent),
+            report_usage=lambda usage: self._record(ask, usage),
         )  # fmt: skip
 
-    def _record(self, ask: Ask, spent: llm.Spent) -> None:
+    def _record(self, ask: Ask, usage: llm.ModelUsage) -> None:
         """Record the cost of a run."""
         memory = Commonplace(space=ask.space, origin=ORIGIN, library=self._setting.library)
-        memory.events.record(SPENT, ask.agent.id, spent.as_dict())
+        memory.events.record(SPENT, ask.agent.id, usage.as_dict())
 
 
 def calls_of(ask: Ask, setting: Setting) -> AgentCalls:

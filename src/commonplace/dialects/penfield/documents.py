@@ -153,7 +153,7 @@ def chunks_of(call: Call, artifact: Artifact) -> list[Memory]:
         f"{CHUNK_REF}{identity_of(artifact)}:{at}"
         for at in range(artifact.attrs["document"]["chunks"])
     )
-    found = (lookup.find_live(call.memory, ref) for ref in refs)
+    found = (lookup.find_live_memory(call.memory, ref) for ref in refs)
     return [memory for memory in found if memory is not None]
 
 
