@@ -38,7 +38,7 @@ from commonplace.cli.terminal import (
     tell,
 )
 from commonplace.errors import CommonplaceError, InvalidInput, NotFound
-from commonplace.text.hidden import visible
+from commonplace.text.hidden import escape_hidden
 
 if TYPE_CHECKING:
     from commonplace.access.accounts import Accounts
@@ -261,13 +261,16 @@ def invite(
     if as_json:
         emit(result)
         return
-    say(f"{visible(account.name)} can use the space {space}. Send this, which is not shown again:")
+    say(
+        f"{escape_hidden(account.name)} can use the space {space}."
+        " Send this, which is not shown again:"
+    )
     say(f"  password  {password}", f"  token     {issued.token}")
     say(
         "To connect an agent, on the person's machine:",
         *_connect_lines(issued.token, "commonplace", url),
     )
-    say(f"To revoke the access: commonplace user remove {visible(account.name)}")
+    say(f"To revoke the access: commonplace user remove {escape_hidden(account.name)}")
     if url is None:
         note("Without --url the commands connect to a server on this machine.")
 
@@ -439,7 +442,7 @@ def rotate_key(
             tell(as_json, {"purpose": "master"}, text)
             note("The old key is kept, since older backups need it.")
             if access.vault.file is not None and options.database_of(data) is not None:
-                file = visible(str(access.vault.file))
+                file = escape_hidden(str(access.vault.file))
                 note(f"Copy {file} to the other servers of the database now: without the new key"
                      " they accept no token.")  # fmt: skip
             return
@@ -531,7 +534,7 @@ def add_user(
     with opened_access(data, create=True) as access:
         account = access.accounts.add(name, password, space or ["default"])
         access.write_audit_entry("user add", **account.as_dict())
-    text = f"{visible(account.name)} can log in and use {', '.join(account.spaces)}"
+    text = f"{escape_hidden(account.name)} can log in and use {', '.join(account.spaces)}"
     tell(as_json, account.as_dict(), text)
 
 
@@ -543,7 +546,7 @@ def list_users(data: Data = None, as_json: AsJson = False) -> None:
     if not found:
         note("There are no users. Add one: commonplace invite NAME.")
     for account in found:
-        text = f"{bold(visible(account.name)):<24}  {', '.join(account.spaces)}"
+        text = f"{bold(escape_hidden(account.name)):<24}  {', '.join(account.spaces)}"
         tell(as_json, account.as_dict(), text)
 
 
@@ -557,7 +560,7 @@ def remove_user(
     with opened_access(data) as access:
         ended = access.accounts.remove(name)
         access.write_audit_entry("user remove", name=name, ended=ended)
-    text = f"{visible(name)} was removed; revoked {counted(ended, 'token', 'tokens')}"
+    text = f"{escape_hidden(name)} was removed; revoked {counted(ended, 'token', 'tokens')}"
     tell(as_json, {"name": name, "ended": ended}, text)
 
 
@@ -574,7 +577,7 @@ def set_password(
     with opened_access(data) as access:
         account = access.accounts.change_password(name, password, sign_out=sign_out)
         access.write_audit_entry("user password", name=account.name, sign_out=sign_out)
-    tell(as_json, account.as_dict(), f"{visible(account.name)} has a new password")
+    tell(as_json, account.as_dict(), f"{escape_hidden(account.name)} has a new password")
 
 
 def _ask_password(from_stdin: bool) -> str:

@@ -166,11 +166,11 @@ def circuit_breaker(access: Access) -> Iterator[None]:
         yield
     except BaseException as error:
         if isinstance(error, ModelUnavailable) and not isinstance(error, ModelRefused):
-            breaker.failed()
+            breaker.record_failure()
         else:
-            breaker.undecided()
+            breaker.record_neither()
         raise
-    breaker.succeeded()
+    breaker.record_success()
 
 
 def ask(

@@ -76,9 +76,9 @@ def known_refs(space: OpenSpace, refs: Sequence[str]) -> set[str]:
 
 
 def _drafts_by_patterns(line: Memory) -> list[Draft]:
-    from commonplace.text.proposals import proposals  # its patterns are slow to compile
+    from commonplace.text.proposals import find_proposals  # its patterns are slow to compile
 
-    found = enumerate(proposals(line.text))
+    found = enumerate(find_proposals(line.text))
     return [_draft(line, stated, str(number)) for number, stated in found]
 
 

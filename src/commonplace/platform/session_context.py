@@ -106,7 +106,7 @@ def _block_of_items(items: Sequence[prose.Item], most: int, tokens: int | None =
     """Return the items that fit into the limit, as one block; empty if none fits."""
     room = most // 4 if tokens is None else tokens
     while items:
-        fitted = prose.fit(items, room)
+        fitted = prose.fit_items(items, room)
         if not fitted.items:
             return ""
         block = prose.envelope(fitted.items, left_out=fitted.left_out)

@@ -31,7 +31,7 @@ from commonplace.engine.model import Origin
 from commonplace.errors import CommonplaceError, InvalidInput, NotFound
 from commonplace.storage.ports import Store
 from commonplace.text import secrets
-from commonplace.text.hidden import visible
+from commonplace.text.hidden import escape_hidden
 
 RESPONSE_BYTES = 1_048_576
 IGNORED_META = "commonplace/ignored-arguments"
@@ -169,7 +169,7 @@ class _Payload:
 
     def with_masked_secrets(self) -> _Payload:
         """Return the payload with the secrets in the arguments masked."""
-        if not secrets.find(self.arguments):
+        if not secrets.find_secrets(self.arguments):
             return self
         given, _ = secrets.mask_values(json.loads(self.arguments))
         return replace(self, arguments=as_json(given))
@@ -597,7 +597,7 @@ def _with_visible_text(wire: Wire) -> Wire:
     """Escape hidden characters in an error result, since it may quote an argument."""
     if "content" not in wire:
         return wire
-    blocks = [{**block, "text": visible(block["text"])} for block in wire["content"]]
+    blocks = [{**block, "text": escape_hidden(block["text"])} for block in wire["content"]]
     return {**wire, "content": blocks}
 
 

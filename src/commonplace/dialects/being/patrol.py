@@ -606,7 +606,7 @@ class _Patrol:
             clusters.pop(cluster.id)
 
     def _most_similar(self, cluster: Cluster, candidates: Sequence[Cluster]) -> Cluster | None:
-        from commonplace.embedding.provider import calibrated, cosines
+        from commonplace.embedding.provider import calibrate, cosines
 
         embedder = self.memory.library.embedder
         if embedder is None or cluster.centroid is None:
@@ -619,7 +619,7 @@ class _Patrol:
             return None
         means = np.stack([np.frombuffer(each.centroid or b"", "<f4") for each in comparable])
         raw = cosines(embedder.id, mean[None, :], means)[0]
-        if calibrated(float(raw.max()), embedder.id, "latin") <= grouping.ALIKE:
+        if calibrate(float(raw.max()), embedder.id, "latin") <= grouping.ALIKE:
             return None
         return comparable[int(raw.argmax())]
 

@@ -14,7 +14,7 @@ from commonplace.engine.commonplace import Commonplace
 from commonplace.errors import InvalidInput
 from commonplace.platform import agents, llm
 from commonplace.storage.locking import Busy
-from commonplace.text.prose import neutral
+from commonplace.text.prose import neutralise
 
 NAME = "being"
 SPENT = "being.llm"
@@ -49,10 +49,10 @@ def reply(
     current = context.context(memory, being, mark=True)
     parts = [current["snapshot"], current.get("recent_nodes", "")]
     if senses := current.get("pending_senses"):
-        parts.append(f"<senses>\n{neutral(as_json(senses))}\n</senses>")
+        parts.append(f"<senses>\n{neutralise(as_json(senses))}\n</senses>")
     parts.append(recalling.related_pieces(memory, being, text))
     stored = memory.conversations.history(sight.tag(being), limit=KEPT_TURNS)
-    lines = [f"{line.speaker}: {neutral(line.memory.text[:LINE_CHARS])}" for line in stored]
+    lines = [f"{line.speaker}: {neutralise(line.memory.text[:LINE_CHARS])}" for line in stored]
     lines += [f"{each['role']}: {each['content']}" for each in unstored]
     parts += [*lines[-KEPT_TURNS:], f"user: {text}"]
     return agents.run(

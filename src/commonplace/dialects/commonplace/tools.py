@@ -248,7 +248,7 @@ def context(call: Call, *, about: str | None = None) -> ResultWithText:
     ]
     if not items:
         return ResultWithText(value, "Nothing is remembered yet.")
-    fitted = prose.fit(items, BRIEFING_TOKENS)
+    fitted = prose.fit_items(items, BRIEFING_TOKENS)
     return ResultWithText(value, prose.envelope(fitted.items, left_out=fitted.left_out))
 
 

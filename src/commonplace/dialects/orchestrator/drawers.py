@@ -24,7 +24,7 @@ from commonplace.errors import Conflict, InvalidInput, NotFound
 from commonplace.platform import lookup
 from commonplace.platform.exclusive import exclusive
 from commonplace.storage.database import now
-from commonplace.text.prose import neutral
+from commonplace.text.prose import neutralise
 from commonplace.text.snippets import opening
 
 if TYPE_CHECKING:
@@ -299,12 +299,12 @@ def set_identity(memory: Commonplace, content: str) -> None:
 def wake_up(memory: Commonplace) -> str:
     """Return the identity (L0) and the most important drawers (L1) as text for a model."""
     identity = identity_of(memory)
-    parts = [f"## Identity\n{neutral(cut(identity, L0_CHARS))}" if identity else ""]
+    parts = [f"## Identity\n{neutralise(cut(identity, L0_CHARS))}" if identity else ""]
     best, _ = memory.browse(kinds=OWN, order="importance", limit=L1_DRAWERS)
     by_room: dict[str, list[str]] = defaultdict(list)
     for drawer in best:
         snippet = " ".join(cut(drawer.text, L1_SNIPPET_CHARS).split())
-        by_room[str(drawer.attrs.get("room", ""))].append(f"- {neutral(snippet)}")
+        by_room[str(drawer.attrs.get("room", ""))].append(f"- {neutralise(snippet)}")
     parts.append(_fit_entries("## Essential memories", by_room, L1_CHARS))
     return "\n\n".join(part for part in parts if part)
 
@@ -312,7 +312,7 @@ def wake_up(memory: Commonplace) -> str:
 def _fit_entries(heading: str, by_room: Mapping[str, Sequence[str]], chars: int) -> str:
     text = heading
     for room, lines in by_room.items():
-        started = f"{text}\n[{neutral(room)}]"
+        started = f"{text}\n[{neutralise(room)}]"
         if len(started) + len(lines[0]) + 1 > chars:
             break
         text = started

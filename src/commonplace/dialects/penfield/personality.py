@@ -88,7 +88,7 @@ def briefing(call: Call) -> str:
 
 def _one_line(text: str) -> str:
     """Return an instruction on one line, without the marks of the briefing's sections."""
-    return " ".join(prose.neutral(text).split()).replace("===", "= = =")
+    return " ".join(prose.neutralise(text).split()).replace("===", "= = =")
 
 
 def awaken(call: Call) -> dict[str, Any]:
