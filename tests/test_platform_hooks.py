@@ -59,7 +59,7 @@ def test_the_fields_of_every_agent_are_read(event: dict[str, Any]) -> None:
     found = hooks.parse_event({**event, "cwd": "/here\0", "prompt": "half \ud800", "source": None})
     assert (found.name, found.session, found.transcript) == ("SessionStart", "s", "/t")
     assert (found.cwd, found.prompt, found.source) == ("/here", "half ?", "")
-    assert found.given["source"] is None
+    assert found.fields["source"] is None
 
 
 def test_a_session_starts_with_the_open_checkpoint_and_the_newest_decisions(

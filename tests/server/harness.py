@@ -616,7 +616,7 @@ class Running:
 
 @contextlib.contextmanager
 def running(
-    data: Path, prepare: Callable[[serving.AssembledServer], None] | None = None, **options: Any
+    data: Path, prepare: Callable[[serving.OpenServer], None] | None = None, **options: Any
 ) -> Iterator[Running]:
     """A server on loopback; without limits on rates unless some are given."""
     given = {"port": 0, "embedding": "none", "rate": 1e6, "burst": 1_000_000, **options}

@@ -26,7 +26,7 @@ from commonplace.access.caller import FULL_SCOPES
 from commonplace.access.credentials import SECOND, Grant, Unauthenticated
 from commonplace.engine.commonplace import Commonplace
 from commonplace.server.calls import ADMITTED
-from commonplace.server.request import INLINE_BYTES, own_names
+from commonplace.server.request import INLINE_BYTES, own_host_names
 from server.harness import MCP, Answer, Client, Running, message, running
 
 PASSWORD = "several words make a good one"
@@ -140,7 +140,7 @@ def test_people_sign_in_to_a_server_for_the_network_without_https(data: Path) ->
         token = server.token(space="anna")
     with running(data, host="0.0.0.0") as server:
         assert server.client().request("GET", BEINGS).status == 401
-        for name in own_names(server.settings):
+        for name in own_host_names(server.settings):
             place = f"{name}:{server.settings.port}"
             sent = {"host": place, "origin": f"http://{place}"}
             for fields in ({"name": "anna", "password": PASSWORD}, {"token": token}):

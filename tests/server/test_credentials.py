@@ -590,7 +590,7 @@ def test_when_the_file_cannot_be_asked_nobody_is_let_in(
     ],
 )
 def test_penfields_permissions_are_ours(permissions: list[str], scopes: set[Scope]) -> None:
-    assert JWT.scopes(permissions) == scopes
+    assert JWT.scopes_of(permissions) == scopes
 
 
 def test_a_new_master_key_leaves_every_token_good(tmp_path: Path) -> None:

@@ -83,7 +83,7 @@ def test_what_others_can_reach_does_not_start_without_a_credential(data: Path, k
                 Settings.load(given, data=data),
                 Settings.load({}, data=data, **{k: v for k, v in settings.items() if v}),
             ):
-                assert chosen.local != reachable, settings
+                assert chosen.is_local != reachable, settings
                 if reachable and known in ("none", "revoked", "expired"):
                     with pytest.raises(InvalidInput, match="is reachable from other machines"):
                         serving.check_exposure(chosen, tokens, accounts)
@@ -140,12 +140,12 @@ def test_what_is_advised_at_the_start_is_about_this_server(data: Path) -> None:
     usual = Settings.load({}, data=data)
     with pytest.MonkeyPatch.context() as environment:
         environment.setenv("COMMONPLACE_DATA", str(data))
-        assert usual.command("audit list") == "commonplace audit list"
+        assert usual.command_line("audit list") == "commonplace audit list"
         address = "postgresql://commonplace:hunter2@127.0.0.1:1/none"
         named = Settings.load({}, data=data, database=address)
-        assert named.command("token create") == "commonplace token create --database URL"
+        assert named.command_line("token create") == "commonplace token create --database URL"
         environment.setenv("COMMONPLACE_DATABASE", address)
-        assert named.command("token create") == "commonplace token create"
+        assert named.command_line("token create") == "commonplace token create"
 
 
 @pytest.mark.parametrize(

@@ -26,7 +26,7 @@ from hypothesis.stateful import (
     rule,
 )
 
-from commonplace.access.accounts import Accounts, Cost
+from commonplace.access.accounts import Accounts, ScryptCost
 from commonplace.access.caller import ALL_SCOPES, FULL_SCOPES, READ_ONLY_SCOPES
 from commonplace.access.credentials import Grant, IssuedCredential, Unauthenticated
 from commonplace.access.signed import Tokens, signed_token, space_of
@@ -245,7 +245,7 @@ def test_not_before_ends_undated_tokens_unless_their_key_is_newer(
     tokens.recognise(elsewhere)
     with pytest.raises(Conflict, match="rotate-key"):
         tokens.hmac["orchestrator"].issue("u", "w")
-    tokens.recognise(tokens.hmac["orchestrator"].issue("u", "w", dated=True).token)
+    tokens.recognise(tokens.hmac["orchestrator"].issue("u", "w", with_time=True).token)
     newer = tokens.keys.rotate(ORCHESTRATOR, overlap=3600)
     assert refusal(tokens, undated) == "not before"
     tokens.recognise(signed_token("u:w", newer.secret))
@@ -273,7 +273,7 @@ def test_a_token_that_was_issued_here_can_be_revoked_by_itself(tokens: Tokens) -
 def test_a_removed_user_does_not_come_back_with_an_old_token(
     tokens: Tokens, store: Store, clock: time_machine.Coordinates
 ) -> None:
-    accounts = Accounts(store, VAULT, tokens.credentials, cost=Cost(n=2))
+    accounts = Accounts(store, VAULT, tokens.credentials, cost=ScryptCost(n=2))
     accounts.add("ana", "a password", ["w"])
     tokens.keys.rotate(ORCHESTRATOR, secret=SHARED)
     undated, dated = by_hand(b"ana:w"), by_hand(f"ana:w:{SECOND}".encode())
@@ -539,7 +539,7 @@ class EveryToken(RuleBasedStateMachine):
         for opened in (*self.stores, *self.sides):
             self.stack.callback(opened.close)
         self.accounts = [
-            Accounts(store, vault, side.credentials, cost=Cost(n=2, r=1, p=1))
+            Accounts(store, vault, side.credentials, cost=ScryptCost(n=2, r=1, p=1))
             for store, vault, side in zip(self.stores, self.vaults, self.sides, strict=True)
         ]
         self.at = 0.0
@@ -637,7 +637,7 @@ class EveryToken(RuleBasedStateMachine):
         key = self.key(ORCHESTRATOR)
         floor = self.floor(user, space)
         try:
-            made = self.sides[side].hmac["orchestrator"].issue(user, space, dated=dated)
+            made = self.sides[side].hmac["orchestrator"].issue(user, space, with_time=dated)
         except NotFound:
             assert self.users[user] == "removed"
             return self.nothing()

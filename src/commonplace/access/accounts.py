@@ -44,7 +44,7 @@ MOST_SPACES = 1_000
 
 
 @dataclass(frozen=True, slots=True)
-class Cost:
+class ScryptCost:
     """scrypt's parameters, stored with every hash."""
 
     n: int = 2**15
@@ -89,12 +89,17 @@ class Accounts:
     """The accounts of a data directory."""
 
     def __init__(
-        self, store: Store, vault: Vault, credentials: Credentials, *, cost: Cost | None = None
+        self,
+        store: Store,
+        vault: Vault,
+        credentials: Credentials,
+        *,
+        cost: ScryptCost | None = None,
     ) -> None:
         self._store = store
         self._vault = vault
         self._credentials = credentials
-        self._cost = cost or Cost()
+        self._cost = cost or ScryptCost()
         self._hashing = threading.BoundedSemaphore(HASHES_AT_ONCE)
         self._unknown_salt = os.urandom(SALT_BYTES)
 
@@ -148,7 +153,7 @@ class Accounts:
             row = None
         salt, expected, cost = self._unknown_salt, bytes(HASH_BYTES), self._cost
         if row is not None:
-            salt, expected, cost = row.salt, row.hash, Cost(**json.loads(row.cost))
+            salt, expected, cost = row.salt, row.hash, ScryptCost(**json.loads(row.cost))
         with self._hashing:
             given = cost.hash(password, salt)
         if not hmac.compare_digest(given, expected) or row is None:

@@ -98,13 +98,17 @@ class BrowserSessions:
         rest = float(SESSION_SECONDS)
         if credential.expires_at is not None:
             rest = min(rest, (credential.expires_at - now()) / SECOND)
-        grant = credential.grant(name=SESSION_NAME, client=credential.id, family="", lifetime=rest)
+        grant = credential.as_grant(
+            name=SESSION_NAME, client=credential.id, family="", lifetime=rest
+        )
         return self.begin(grant, former)
 
     def begin_by_code(self, code: str, former: str = "") -> tuple[str, Credential]:
         """Begin a session with a one-time code, which the CLI creates on the server's machine."""
         credential = self._credentials.use_code(code)
-        grant = credential.grant(name=SESSION_NAME, client="", family="", lifetime=SESSION_SECONDS)
+        grant = credential.as_grant(
+            name=SESSION_NAME, client="", family="", lifetime=SESSION_SECONDS
+        )
         return self.begin(grant, former)
 
     def find(self, cookie: str) -> Credential:

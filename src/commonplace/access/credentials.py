@@ -142,7 +142,7 @@ class Credential(_Rights):
             expires_at=self.expires_at,
         )
 
-    def grant(self, **changes: Any) -> Grant:
+    def as_grant(self, **changes: Any) -> Grant:
         """Return a grant of the same rights, with some changes."""
         return Grant(**{each.name: getattr(self, each.name) for each in fields(_Rights)} | changes)
 
@@ -208,7 +208,7 @@ class Credentials:
     def create_in_transaction(self, rows: Rows, grant: Grant) -> IssuedCredential:
         """Like `create`, within the caller's own transaction."""
         self._check_grant_and_dialects(grant)
-        token = self.formats.of(grant.dialects, oauth=grant.oauth).new_token(grant.space)
+        token = self.formats.format_for(grant.dialects, oauth=grant.oauth).new_token(grant.space)
         sort = "oauth" if grant.oauth else "token"
         return IssuedCredential(token, self._insert(rows, grant, token, sort))
 
@@ -388,14 +388,14 @@ class Credentials:
             raise Unauthenticated("other resource")
         return known.caller
 
-    def find(self, token: str, *, repeated: bool = False) -> Credential:
+    def find(self, token: str, *, accept_repeated: bool = False) -> Credential:
         """Return the valid credential of a token; raise Unauthenticated like `recognise`.
 
-        With `repeated`, also accept a token that was revoked at most REPEAT_SECONDS ago.
+        With `accept_repeated`, also accept a token that was revoked at most REPEAT_SECONDS ago.
         """
-        return self._find_cached(token, repeated=repeated).credential
+        return self._find_cached(token, accept_repeated=accept_repeated).credential
 
-    def _find_cached(self, token: str, *, repeated: bool = False) -> _CachedCredential:
+    def _find_cached(self, token: str, *, accept_repeated: bool = False) -> _CachedCredential:
         if len(token) > TOKEN_CHARS or not token.isascii():
             raise Unauthenticated("malformed")
         digest = token_digest(token)
@@ -405,7 +405,7 @@ class Credentials:
         if known is None or known.credential.sort in (SESSION_SORT, CODE_SORT):
             raise Unauthenticated("unknown")
         revoked = known.credential.revoked_at if known.refusal == "revoked" else None
-        if not (repeated and revoked is not None and is_repeatable(revoked)):
+        if not (accept_repeated and revoked is not None and is_repeatable(revoked)):
             self._admit(known)
         return known
 

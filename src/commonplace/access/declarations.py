@@ -66,12 +66,12 @@ class JwtTokenFormat:
     lifetime: int
     """In seconds."""
 
-    def scopes(self, permissions: Iterable[str]) -> frozenset[Scope]:
+    def scopes_of(self, permissions: Iterable[str]) -> frozenset[Scope]:
         """Return the scopes that these permissions give together."""
         known = (self.permissions.get(each.lower(), frozenset()) for each in permissions)
         return frozenset[Scope]().union(*known)
 
-    def tenant(self, space: str) -> str:
+    def tenant_id(self, space: str) -> str:
         """Return the value of `tenant_id` for a space."""
         return f"{self.tenant_prefix}{space}"
 
@@ -163,7 +163,7 @@ class AllTokenFormats:
                 if not start or known != one.has_checksum:
                     raise ValueError(f"{name}: another token format begins with {one.prefix!r}")
 
-    def of(self, dialects: Collection[str] | None, *, oauth: bool) -> TokenFormat:
+    def format_for(self, dialects: Collection[str] | None, *, oauth: bool) -> TokenFormat:
         """Return the token format for these dialects: the format of a single dialect, or the
         default."""
         only = next(iter(dialects)) if dialects and len(dialects) == 1 else ""

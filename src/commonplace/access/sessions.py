@@ -45,7 +45,7 @@ class Sessions:
         A refresh token may be used again for REPEAT_SECONDS; a later use revokes the whole family.
         """
         try:
-            used = self._credentials.find(token, repeated=True)
+            used = self._credentials.find(token, accept_repeated=True)
             if used.resource != REFRESH:
                 raise Unauthenticated("not a refresh token")
             credential = self._credentials.get_valid(used.client)
@@ -67,11 +67,11 @@ class Sessions:
             access_token=self._jwt.issue(credential, family=family),
             refresh_token=refresh.token,
             expires_in=self._jwt.format.lifetime,
-            tenant=self._jwt.format.tenant(credential.space),
+            tenant=self._jwt.format.tenant_id(credential.space),
         )
 
     def _refresh_grant(self, credential: Credential, family: str) -> Grant:
-        return credential.grant(
+        return credential.as_grant(
             dialects=frozenset({self._dialect}), name="refresh token", subject="", resource=REFRESH,
             client=credential.id, family=family, lifetime=REFRESH_SECONDS, oauth=True,
         )  # fmt: skip

@@ -242,7 +242,7 @@ class HmacTokens(_SignedTokens):
     format: HmacTokenFormat
 
     def issue(
-        self, user: str, workspace: str, *, dated: bool = False, name: str = ""
+        self, user: str, workspace: str, *, with_time: bool = False, name: str = ""
     ) -> IssuedCredential:
         """Issue a token for a user in a workspace, stored so that it can be revoked."""
         for part, field_name in ((user, "user"), (workspace, "workspace")):
@@ -257,13 +257,13 @@ class HmacTokens(_SignedTokens):
         grant = Grant(user=user, space=space, dialects=frozenset({self._dialect}), name=name)
         with self._store.maintain() as rows:
             ended = not_before(rows, owner=user, space=space)
-            if not dated and key.created_at < ended:
+            if not with_time and key.created_at < ended:
                 raise Conflict(
                     "Tokens without a timestamp are no longer accepted for this user or space.",
                     hint="Create a newer key first: 'commonplace token rotate-key'.",
                 )
             payload = f"{user}:{workspace}"
-            if dated:
+            if with_time:
                 payload += f":{_first_second_after(ended)}"
             token = signed_token(payload, key.secret)
             return IssuedCredential(
@@ -295,25 +295,25 @@ class HmacTokens(_SignedTokens):
                 signer = key
         if signer is None:
             raise Unauthenticated("bad signature")
-        user, workspace, dated = _parse_payload(payload)
+        user, workspace, issued_at = _parse_payload(payload)
         space = space_of(workspace)
         with self._store.read() as rows:
             ended = not_before(rows, owner=user, space=space)
             gone = removed(rows, user)
         if gone:
             raise Unauthenticated("user removed")
-        if (signer.created_at if dated is None else dated * SECOND) < ended:
+        if (signer.created_at if issued_at is None else issued_at * SECOND) < ended:
             raise Unauthenticated("not before")
         known = self._credentials.find_signed(f"{payload}.{signature}")
         ends = None
-        if dated is not None and self.format.max_age:
-            ends = dated * SECOND + int(self.format.max_age * SECOND)
+        if issued_at is not None and self.format.max_age:
+            ends = issued_at * SECOND + int(self.format.max_age * SECOND)
         caller = Caller(
             space=space, user=user, scopes=FULL_SCOPES, expires_at=ends,
             credential=known.id if known else f"key:{signer.id}:{user}",
             dialects=frozenset({self._dialect}),
         )  # fmt: skip
-        return _VerifiedToken(version, caller, signer, dated, None, known.id if known else "")
+        return _VerifiedToken(version, caller, signer, issued_at, None, known.id if known else "")
 
 
 class JwtTokens(_SignedTokens):
@@ -338,7 +338,7 @@ class JwtTokens(_SignedTokens):
             "iss": self.issuer,
             "aud": self.format.audience,
             "sub": credential.user,
-            "tenant_id": self.format.tenant(credential.space),
+            "tenant_id": self.format.tenant_id(credential.space),
             "scopes": [scope for scope in SCOPES if scope in credential.scopes],
             "iat": issued,
             "exp": issued + (self.format.lifetime if lifetime is None else lifetime),
@@ -391,7 +391,7 @@ class JwtTokens(_SignedTokens):
             raise Unauthenticated(f"not a valid JWT: {type(error).__name__}") from None
         credential = self._credentials.get_valid(str(claims["key"]))
         if (
-            claims["tenant_id"] != self.format.tenant(credential.space)
+            claims["tenant_id"] != self.format.tenant_id(credential.space)
             or claims["sub"] != credential.user
         ):
             raise Unauthenticated("the token's claims name another tenant")
@@ -408,7 +408,7 @@ class JwtTokens(_SignedTokens):
             raise Unauthenticated("not before")
         caller = replace(
             credential.caller,
-            scopes=self.format.scopes(map(str, claims["scopes"])) & credential.scopes,
+            scopes=self.format.scopes_of(map(str, claims["scopes"])) & credential.scopes,
             dialects=frozenset({self._dialect}), family="", subject="",
             expires_at=min(ends * SECOND, credential.expires_at or ends * SECOND),
         )  # fmt: skip

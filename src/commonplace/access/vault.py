@@ -147,7 +147,7 @@ class Vault:
                 _write_keys(self.file, secrets)
                 with self._lock:
                     self._keys = [_Key(secret) for secret in secrets]
-            _store_check(rows, self)
+            _store_check_value(rows, self)
             for each in reseal:
                 each(rows)
 
@@ -181,7 +181,7 @@ def open_vault(store: Store, environ: Mapping[str, str] | None = None) -> Vault:
         vault = Vault(_read_keys(file), file=file)
     if check is None:
         with store.maintain() as rows:
-            check = stored.setting(rows, _CHECK_NAME) or _store_check(rows, vault)
+            check = stored.setting(rows, _CHECK_NAME) or _store_check_value(rows, vault)
     try:
         vault.open(check, *_CHECK)
     except SecretUnreadable:
@@ -198,7 +198,7 @@ def has_master_key(store: Store) -> bool:
         return stored.setting(rows, _CHECK_NAME) is not None
 
 
-def _store_check(rows: Rows, vault: Vault) -> bytes:
+def _store_check_value(rows: Rows, vault: Vault) -> bytes:
     """Store an encrypted check value, so that a wrong key is detected at the next start."""
     sealed = vault.seal(b"", *_CHECK)
     stored.put_setting(rows, _CHECK_NAME, sealed)

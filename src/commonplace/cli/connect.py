@@ -253,7 +253,7 @@ def _server(
             return Http(url)
         # The URL has no path, so the dialect determines it.
         base = f"{parts.scheme}://{parts.netloc}"
-    base = base or address_of_running(data) or options.settings_of(data).own_url
+    base = base or address_of_running(data) or options.settings_of(data).local_url
     chosen = registry.load(dialect)
     if chosen.subject is not None and not with_token:
         noun = chosen.subject.title.lower()

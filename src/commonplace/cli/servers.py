@@ -78,16 +78,16 @@ def serve(
 
 
 def _print_addresses(settings: Any) -> None:
-    from commonplace.server.request import own_names
+    from commonplace.server.request import own_host_names
     from commonplace.server.settings import PORT
 
-    base, names = settings.base_url, own_names(settings)
+    base, names = settings.base_url, own_host_names(settings)
     if settings.on_every_address and not settings.public_url:
         base = f"http://{names[0]}:{settings.port}"
     usual = base == f"http://127.0.0.1:{PORT}"
     how = "--transport http" if usual else f"--url {base}/mcp/commonplace"
     program = _command()
-    remember = settings.command('remember "…"', program)
+    remember = settings.command_line('remember "…"', program)
     lines = [
         f"Commonplace is listening on {base}   (Ctrl-C stops it)",
         "",
@@ -110,7 +110,7 @@ def _print_addresses(settings: Any) -> None:
     lines += [
         "",
         "Next:",
-        f"  {settings.command('start', program)}",
+        f"  {settings.command_line('start', program)}",
         "      sets up the agents of this machine; they need no running server",
         f"  {program} connect claude-code {how}",
         "      or another agent: connect --list",
@@ -118,7 +118,7 @@ def _print_addresses(settings: Any) -> None:
         "      and ask your agent; 'audit list' shows its calls",
     ]
     if not settings.is_local or settings.require_token:
-        made = settings.command("token create", program)
+        made = settings.command_line("token create", program)
         lines += [f"  {made}", "      for each client"]
     sys.stdout.write("\n".join(lines) + "\n")
     sys.stdout.flush()
@@ -147,7 +147,7 @@ def open_(
     from commonplace.engine import checks
 
     existing(data)
-    base = (url or address_of_running(data) or settings_of(data).own_url).rstrip("/")
+    base = (url or address_of_running(data) or settings_of(data).local_url).rstrip("/")
     _check_running(base)
     with opened_access(data, create=True) as access:
         grant = Grant(space=checks.space(space), scopes=ALL_SCOPES, name="one-time code")

@@ -239,7 +239,7 @@ class EnglishEncoder(_Encoder):
 
     def count_tokens(self, text: str) -> int:
         """Return the number of tokens of a text, including the two special ones."""
-        return len(self._load()[0].encode(_clean(text)).ids)
+        return len(self._load()[0].encode(_clean_text(text)).ids)
 
     def _open(self) -> tuple[Any, Any]:
         """Return the tokenizer and the session."""
@@ -257,7 +257,7 @@ def _english_tokens(tokenizer: Any, text: str, known_only: bool) -> Sequence[int
 
     With `known_only`, return none for a text that the model does not support.
     """
-    text = _clean(text)
+    text = _clean_text(text)
     most = _most_pieces(text) if known_only else 0.0
     if most is None:
         return ()
@@ -283,7 +283,7 @@ def _most_pieces(text: str) -> float | None:
     return MOST_PIECES_WITH_NAMES if may_be_names else MOST_PIECES
 
 
-def _clean(text: str) -> str:
+def _clean_text(text: str) -> str:
     """Return the text shortened and without lone surrogates, as the tokenizer requires."""
     text = text[:ENGLISH_CHARS]
     return text if text.isascii() else text.encode("utf-8", "replace").decode("utf-8")
@@ -324,10 +324,10 @@ class MultilingualEncoder(_Encoder):
             pieces, table, session = self._load()
             tokens = [pieces.encode(text) for text in texts]
             for batch in _batches_in_order(tokens):
-                vectors[batch] = _run_session(session, self._inputs(table, batch, tokens))
+                vectors[batch] = _run_session(session, self._graph_inputs(table, batch, tokens))
         return vectors
 
-    def _inputs(
+    def _graph_inputs(
         self, table: Any, batch: Sequence[int], tokens: Sequence[Sequence[int]]
     ) -> dict[str, Any]:
         """Return the inputs of the graph for a batch: the tokens of all its texts in one list."""

@@ -21,7 +21,7 @@ from typing import Any, Protocol
 
 from commonplace.engine.library import Library
 from commonplace.errors import CommonplaceError
-from commonplace.platform.loading import load
+from commonplace.platform.loading import import_modules
 from commonplace.storage.locking import LockLost
 from commonplace.storage.ports import Coordination, ProcessLock, WorkRequest
 
@@ -323,7 +323,7 @@ _registered_workflow: list[Any] = []
 def _launch(shared: Coordination, durable: Durable) -> None:
     """Start DBOS, which resumes unfinished workflows."""
     global _durable, _database_engine
-    load("dbos")
+    import_modules("dbos")
     from dbos import DBOS
     from dbos._serialization import Serializer
 

@@ -59,7 +59,7 @@ class FetchRefused(CommonplaceError):
 
 
 @dataclass(frozen=True, slots=True)
-class Target:
+class FetchTarget:
     """A well-formed URL; its host name is not resolved yet."""
 
     url: str
@@ -70,7 +70,7 @@ class Target:
 
 
 @dataclass(frozen=True, slots=True)
-class Fetched:
+class FetchResponse:
     """A response."""
 
     url: str
@@ -91,7 +91,7 @@ def is_public(address: Address) -> bool:
     return address.is_global and not address.is_multicast and not address.is_reserved
 
 
-def parse_target(url: str) -> Target:
+def parse_target(url: str) -> FetchTarget:
     """Parse an https URL; refuse a URL that different parsers could read in different ways."""
     if not url or len(url) > MOST_URL_CHARS or _UNSAFE.search(url):
         raise FetchRefused("The URL is empty, too long, or has characters that are not allowed.")
@@ -111,7 +111,7 @@ def parse_target(url: str) -> Target:
     rest = parts.netloc[len(host) :]
     if rest and (port is None or rest != f":{port}" or not port):
         raise FetchRefused("The address has no valid port.")
-    return Target(url, host, port or 443, _parse_ip_address(host.lower()))
+    return FetchTarget(url, host, port or 443, _parse_ip_address(host.lower()))
 
 
 def _parse_ip_address(host: str) -> Address | None:
@@ -191,7 +191,7 @@ class Fetcher:
         most_bytes: int = MOST_BYTES,
         seconds: float = MOST_SECONDS,
         redirects: int = MOST_REDIRECTS,
-    ) -> Fetched:
+    ) -> FetchResponse:
         """Fetch a URL and return its response; raise FetchRefused for every failure."""
         sent = dict(headers or {})
         try:
@@ -221,7 +221,7 @@ class Fetcher:
         ) as error:
             raise FetchRefused(f"The fetch failed ({type(error).__name__}).") from None
 
-    async def _checked_addresses(self, target: Target) -> list[str]:
+    async def _checked_addresses(self, target: FetchTarget) -> list[str]:
         if target.address is not None:
             found: list[Address] = [target.address]
         else:
@@ -243,12 +243,12 @@ class Fetcher:
 
     async def _fetch_once(
         self,
-        target: Target,
+        target: FetchTarget,
         method: str,
         headers: Mapping[str, str],
         content: bytes | None,
         most_bytes: int,
-    ) -> Fetched:
+    ) -> FetchResponse:
         pinned = _PinnedBackend(await self._checked_addresses(target))
         sent = {"User-Agent": "Commonplace", "Accept-Encoding": "identity", **headers}
         sent["Host"] = urlsplit(target.url).netloc
@@ -272,4 +272,4 @@ class Fetcher:
                     body += part
                     if len(body) > most_bytes:
                         raise FetchRefused(f"The response is larger than {most_bytes:,} bytes.")
-        return Fetched(target.url, answer.status, received, bytes(body))
+        return FetchResponse(target.url, answer.status, received, bytes(body))

@@ -53,7 +53,7 @@ class Event:
     """The reason why a session starts, or the sender of a prompt."""
     agent: str = ""
     """The id of the sub-agent that sent the event, if any."""
-    given: Mapping[str, Any] = field(default_factory=dict)
+    fields: Mapping[str, Any] = field(default_factory=dict)
     """The whole event, as the agent sent it."""
 
 
@@ -78,7 +78,7 @@ def parse_event(given: Mapping[str, Any]) -> Event:
         return found.replace("\0", "").encode("utf-8", "replace").decode()
 
     found = {name: text(names) for name, names in _FIELDS.items()}
-    return Event(**found, given=dict(given))
+    return Event(**found, fields=dict(given))
 
 
 def stores_nothing(given: Mapping[str, Any]) -> bool:
@@ -120,7 +120,7 @@ def handle_event(
         if event.name in TURN_END_EVENTS:
             capture.capture_again(here, event.transcript, event.cwd, event.session, project)
     if event.name in AFTER_COMPACTION:
-        summary = event.given.get("compact_summary", event.given.get("summary"))
+        summary = event.fields.get("compact_summary", event.fields.get("summary"))
         compaction.prune_checkpoint(here, event.session, str(summary or ""))
     if event.name in END_EVENTS and event.cwd:
         envelope = _hook_output(START_EVENTS[0], session_context.start_context(here))

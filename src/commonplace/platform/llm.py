@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 from commonplace import DISTRIBUTION
 from commonplace.embedding.breaker import CircuitBreaker
 from commonplace.errors import CommonplaceError, InvalidInput
-from commonplace.platform.loading import load
+from commonplace.platform.loading import import_modules
 
 if TYPE_CHECKING:
     from pydantic import BaseModel
@@ -253,7 +253,7 @@ class OpenModel:
                     or attempt >= self.tries_of_request
                     or time.monotonic() + wait >= self.deadline
                 ):
-                    raise _unavailable(error) from error
+                    raise _unavailable_error(error) from error
                 await asyncio.sleep(wait)
                 continue
             self.is_pending = False
@@ -313,7 +313,7 @@ def _with_retries(model: Model, opened: OpenModel) -> Model:
 def _model(access: Access) -> Model:
     """Return a provider's model; cached, since creating one is slow."""
     try:
-        load("pydantic_ai", f"pydantic_ai.models.{access.provider}")
+        import_modules("pydantic_ai", f"pydantic_ai.models.{access.provider}")
         if access.provider == "anthropic":
             from anthropic import AsyncAnthropic
             from pydantic_ai.models.anthropic import AnthropicModel, AnthropicModelSettings
@@ -432,7 +432,7 @@ def _retry_after(error: BaseException | None) -> float | None:
     return None
 
 
-def _unavailable(error: Exception) -> ModelUnavailable:
+def _unavailable_error(error: Exception) -> ModelUnavailable:
     """Return an error whose message contains no text that was sent or received."""
     status = getattr(error, "status_code", None)
     too_long = _is_too_long(error)

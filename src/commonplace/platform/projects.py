@@ -211,7 +211,7 @@ def _has_refs(common: str) -> bool:
 
 @lru_cache(maxsize=256)
 def _root_commit(common: str) -> str:
-    """The hash of the oldest commit without a parent; empty if there is none.
+    """Return the hash of the oldest commit without a parent; empty if there is none.
 
     All branches are searched, so that an orphan branch does not change the name.
     """

@@ -353,21 +353,21 @@ async def perform_if_permitted(
     dialect: Dialect,
     workers: Workers,
     quota: Quota | None,
-    who: AdmittedRequest,
+    admitted: AdmittedRequest,
     name: str,
-    given: Mapping[str, Any],
+    arguments: Mapping[str, Any],
 ) -> Wire:
     """Run a tool call if the caller may use the tool and is within the quota; return the result."""
-    decision = who.decision
+    decision = admitted.decision
     # `Door` may have decided already, but a decision is valid for one tool only.
     if decision is None or (decision.dialect, decision.name) != (dialect.name, name):
-        decision = await workers.decide(who.caller, dialect.name, name, tools_only=True)
+        decision = await workers.decide(admitted.caller, dialect.name, name, tools_only=True)
     operation = decision.operation
-    late = quota.count_tool_call(who.caller) if quota is not None and operation else None
+    late = quota.count_tool_call(admitted.caller) if quota is not None and operation else None
     if late is not None and operation is not None:
-        await workers.refuse(who, dialect, name, given, late)
+        await workers.refuse(admitted, dialect, name, arguments, late)
         return dialect.fail(operation.tool, late)
-    return await workers.perform(who, dialect, name, given, decision)
+    return await workers.perform(admitted, dialect, name, arguments, decision)
 
 
 def with_message_details(admitted: AdmittedRequest, meta: object, client: str) -> AdmittedRequest:

@@ -235,7 +235,7 @@ class Door:
         if dialect is None:  # a page or an unknown path has no call to audit
             return
         request.audited.append(request.id)
-        error = request.refused or _error_of(request.status)
+        error = request.refused or _error_of_status(request.status)
         calls, info = request.called_tools(), request.request_info()
         # `_identify_within_limit` limits how many of these errors an address can cause.
         if isinstance(error, Unauthenticated):
@@ -259,11 +259,11 @@ class Door:
                 None if request.rules.is_public else await self._caller_if_known(request)
             )
             if request.caller is None or request.is_for_subjects(request.caller):
-                request.answer_as_documented()
+                request.format_errors_as_documented()
             # The body has the names of the tools, for the audit entries of a known caller.
             if request.caller is not None:
                 await self._read_body(request, receive)
-            raise _too_many(wait)
+            raise _too_many_calls(wait)
         if request.rules.is_public:
             return with_time_limit(receive)
         request.body_limit(self._settings.body_bytes)
@@ -276,7 +276,7 @@ class Door:
                 raise Rejected(403, error.code, str(error)) from None
         request.caller = await self._as_subject(request, request.caller)
         if wait := self._take_from_rate(request.caller):
-            raise _too_many(wait)
+            raise _too_many_calls(wait)
         scope[ADMITTED] = await self._with_decision(request, request.caller, body)
         if request.rules.mcp and request.method == "POST":
             wrong = fault_of(request.message)
@@ -337,7 +337,7 @@ class Door:
                 self._addresses.check(scope["headers"])
                 request.address_allowed = True
                 if wait := self._rates.take(f"address {request.sender}"):
-                    raise _too_many(wait)
+                    raise _too_many_calls(wait)
                 request.caller = caller = await self._identify_within_limit(request)
                 ended = await stack.enter_async_context(
                     self._sockets.count_while_open(caller, scope.get(RECHECK))
@@ -384,7 +384,7 @@ class Door:
                         caller
                     )
                     if wait:
-                        raise _too_many(wait)
+                        raise _too_many_calls(wait)
                     text = (message.get("text") or "").encode(errors="replace")
                     await self._run_off_loop(check_nesting, text)
                     break
@@ -451,8 +451,8 @@ class Door:
             # Valid tokens are accepted even then: behind a proxy, all callers have one address.
             wait = self._failures.take(request.sender)
             if wait:
-                request.answer_as_documented()
-                raise _too_many(wait) from None
+                request.format_errors_as_documented()
+                raise _too_many_calls(wait) from None
             raise
 
     async def _identify(self, request: HttpRequest) -> Caller:
@@ -603,7 +603,7 @@ class Door:
 
     def _unauthenticated_response(self, request: HttpRequest, error: Unauthenticated) -> Response:
         """Return the 401 response, with a WWW-Authenticate challenge."""
-        request.answer_as_documented()
+        request.format_errors_as_documented()
         self._metrics.refused.labels("unauthorized").inc()
         dialect = request.rules.dialect
         tells_expiry = dialect is not None and dialect.tokens.tells_expiry
@@ -624,7 +624,7 @@ def _json_rpc_error(id: Any, code: int, message: str, **more: Any) -> dict[str, 
     return {"jsonrpc": "2.0", "id": id, "error": {"code": code, "message": message, **more}}
 
 
-def _too_many(wait: int) -> TooManyCalls:
+def _too_many_calls(wait: int) -> TooManyCalls:
     return TooManyCalls(f"Too many requests; wait {wait} s.", wait=wait)
 
 
@@ -644,7 +644,7 @@ async def _end_socket(request: HttpRequest, send: Send, error: CommonplaceError)
     await send({"type": "websocket.close", "code": code})
 
 
-def _error_of(status: int) -> Rejected:
+def _error_of_status(status: int) -> Rejected:
     """Return an error for the HTTP status of a response, for the audit."""
     code = "INTERNAL_ERROR" if status >= 500 else _CODES_OF_STATUS.get(status, "INVALID_INPUT")
     return Rejected(status, code, f"Answered with HTTP status {status}.")

@@ -42,7 +42,7 @@ MOST_IGNORED_ARGUMENTS = 20  # most unknown arguments named in the log and the r
 log = logging.getLogger(__name__)
 
 
-class Counter(Protocol):
+class CallCounter(Protocol):
     """A metric that counts calls by dialect, tool and outcome."""
 
     def labels(self, *values: str) -> Any:
@@ -61,7 +61,7 @@ class TookTooLong(CommonplaceError):
     code = "TIMEOUT"
 
 
-class Internal(CommonplaceError):
+class UnexpectedError(CommonplaceError):
     """An unexpected error; the log has the details under the request's id."""
 
     code = "INTERNAL_ERROR"
@@ -198,7 +198,7 @@ class Gate:
         library: Library,
         system: Store,
         dialects: Iterable[Dialect],
-        counter: Counter | None = None,
+        counter: CallCounter | None = None,
     ) -> None:
         self._memory = Commonplace(library=library)
         self._system = system
@@ -338,7 +338,7 @@ class Gate:
             outcome = self._failed_outcome(running, error)
         except Exception:
             log.exception("a tool failed", extra={"tool": name, "request": request_info.request})
-            fault = Internal(
+            fault = UnexpectedError(
                 "Something went wrong on our side.",
                 hint=f"See the log for request {request_info.request or 'without id'}.",
             )
@@ -451,7 +451,7 @@ class Gate:
 
     def _failed_outcome(self, running: _RunningCall, error: CommonplaceError) -> Outcome:
         dialect, tool = running.operation.dialect, running.operation.tool
-        wire = running.with_notes(_with_visible_text(dialect.fail(tool, error)))
+        wire = running.with_notes(_escape_hidden_text(dialect.fail(tool, error)))
         if running.is_stored:
             return Outcome(wire, error)
         try:
@@ -593,7 +593,7 @@ def _value_as_wire(tool: Tool, value: Any) -> Wire:
     return {"value": value}
 
 
-def _with_visible_text(wire: Wire) -> Wire:
+def _escape_hidden_text(wire: Wire) -> Wire:
     """Escape hidden characters in an error result, since it may quote an argument."""
     if "content" not in wire:
         return wire

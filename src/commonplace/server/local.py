@@ -64,7 +64,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HostedParts:
-    """What a local server gives access to."""
+    """The objects that a local server gives its clients access to."""
 
     library: Library
     system: Store
@@ -90,12 +90,12 @@ class _ServedDialect:
     workers: Workers
     refusals: Refusals
     sdk: list[Server[Any]] = field(default_factory=list)
-    """The protocol SDK's server, once a client has needed it."""
+    """The MCP SDK's server, once a client has needed it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Hello:
-    """What a client says of itself in its first line."""
+    """The greeting of a client: its first line, which says who it is and what it wants."""
 
     kind: str
     pid: int = 0
@@ -116,7 +116,7 @@ class Hello:
 
     @classmethod
     def read(cls, line: bytes) -> Hello:
-        """The greeting in a line; InvalidInput if the line is not a greeting."""
+        """Return the greeting in a line; raise InvalidInput if the line is not a greeting."""
         try:
             given = json.loads(line)
             if given.pop("commonplace") != connection.PROTOCOL:
@@ -129,12 +129,12 @@ class Hello:
             raise InvalidInput("This is not the greeting of a client.") from None
 
     def caller(self) -> Caller:
-        """Who calls: the person at this machine."""
+        """Return the caller: the person at this machine, with the rights that it asks for."""
         scopes = READ_ONLY_SCOPES if self.read_only else ALL_SCOPES
         return Caller(space=checks.space(self.space), user=self.user or "local", scopes=scopes)
 
     def find_project(self) -> Project | None:
-        """The project that the client names, or else that of its working directory."""
+        """Return the project that the client names, or else that of its working directory."""
         if self.everywhere:
             return None
         if self.cwd:
@@ -260,9 +260,10 @@ class LocalServer:
         try:
             hello = Hello.read(line)
             handle = {
-                "mcp": self._pipe, "status": self._status, "stop": self._stop,
-                "give way": self._give_way, "call": self._call, "embed": self._embed,
-                "command": self._command, "restart": self._restart,
+                "mcp": self._serve_mcp, "status": self._answer_status, "stop": self._answer_stop,
+                "give way": self._answer_give_way, "call": self._answer_call,
+                "embed": self._answer_embed, "command": self._answer_command,
+                "restart": self._answer_restart,
             }.get(hello.kind)  # fmt: skip
             if handle is None:
                 raise InvalidInput(f"Unknown kind of client: {hello.kind[:40]!r}.")
@@ -278,14 +279,14 @@ class LocalServer:
             "kind": self._hosted.kind,
         }  # fmt: skip
 
-    async def _stop(
+    async def _answer_stop(
         self, hello: Hello, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
     ) -> None:
         del hello, reader
         await _send_line(writer, {**self._own_identity(), "stops": True})
         self.asked_to_stop.set()
 
-    async def _give_way(
+    async def _answer_give_way(
         self, hello: Hello, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
     ) -> None:
         """Let another server take over, if this one was started in the background."""
@@ -295,17 +296,17 @@ class LocalServer:
         if stops:
             self.asked_to_stop.set()
 
-    async def _restart(
+    async def _answer_restart(
         self, hello: Hello, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
     ) -> None:
-        """Start anew, with the same command line and on the same port."""
+        """Restart the server, with the same command line and on the same port."""
         del hello, reader
         restart = self._hosted.restart
         await _send_line(writer, {**self._own_identity(), "restarts": restart is not None})
         if restart is not None:
             restart()
 
-    async def _status(
+    async def _answer_status(
         self, hello: Hello, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
     ) -> None:
         del hello, reader
@@ -319,10 +320,10 @@ class LocalServer:
         }  # fmt: skip
         await _send_line(writer, answer)
 
-    async def _call(
+    async def _answer_call(
         self, hello: Hello, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
     ) -> None:
-        """One call of a tool, answered in one line, for programs that make only one call."""
+        """Call a tool and answer in one line, for programs that make only one call."""
         self._pipes[writer] = (hello, reader)
         served, admitted = await self._admit(hello)
         outcome = await served.workers.perform_for_outcome(
@@ -330,10 +331,10 @@ class LocalServer:
         )
         await _send_line(writer, {**self._own_identity(), "result": outcome.wire})
 
-    async def _embed(
+    async def _answer_embed(
         self, hello: Hello, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
     ) -> None:
-        """Vectors of texts, for a command that has not loaded the model."""
+        """Return the vectors of texts, for a command that has not loaded the model."""
         del reader
         texts, embedder = hello.arguments.get("texts"), self._hosted.library.embedder
         if not isinstance(texts, list) or not all(isinstance(text, str) for text in texts):
@@ -344,7 +345,7 @@ class LocalServer:
             answer["vectors"] = b64encode(rows.astype("<f4").tobytes()).decode()
         await _send_line(writer, answer)
 
-    async def _command(
+    async def _answer_command(
         self, hello: Hello, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
     ) -> None:
         """Run a command for the command line, which then need not open the store.
@@ -363,7 +364,7 @@ class LocalServer:
         await _send_line(writer, answer)
 
     def _command_answer(self, hello: Hello) -> dict[str, Any] | None:
-        """The answer to a command; None if the command line must say what is wrong."""
+        """Return the answer to a command; None if the command line must say what is wrong."""
         from commonplace.server import commands
 
         library, project = self._hosted.library, hello.arguments.get("project")
@@ -376,7 +377,7 @@ class LocalServer:
         return commands.run_command(memory, hello.tool, hello.arguments.get("asked", {}))
 
     async def _admit(self, hello: Hello) -> tuple[_ServedDialect, AdmittedRequest]:
-        """The dialect that a client wants, and who it is."""
+        """Return the dialect that a client wants, and the caller with the data of the request."""
         served = await asyncio.to_thread(self._start_dialect, hello.dialect, hello.prefix)
         caller = await asyncio.to_thread(
             served.gate.caller_as_named_subject, served.dialect, hello.caller(), hello.subject
@@ -387,7 +388,7 @@ class LocalServer:
         )
         return served, AdmittedRequest(caller, info)
 
-    async def _pipe(
+    async def _serve_mcp(
         self, hello: Hello, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
     ) -> None:
         """Serve MCP on a connection until the client closes it."""
@@ -410,7 +411,7 @@ class LocalServer:
             await asyncio.to_thread(context.__exit__, None, None, None)
 
     def _start_dialect(self, name: str, prefix: str) -> _ServedDialect:
-        """The dialect with its background work started. Runs in a thread."""
+        """Return the dialect, with its background work started. Call this in a thread."""
         with self._building:
             known = self._served.get((name, prefix))
             if known is not None:
@@ -427,7 +428,7 @@ class LocalServer:
             return made
 
     def _load_sdk(self, served: _ServedDialect) -> Server[Any]:
-        """The protocol SDK's server of a dialect. Runs in a thread."""
+        """Return the MCP SDK's server of a dialect. Call this in a thread."""
         with self._building:
             if not served.sdk:
                 with without_garbage_collection():
@@ -483,7 +484,7 @@ def _open_listening_socket(place: connection.Place) -> tuple[socket.socket, byte
 
 
 def _is_same_user(peer: Any) -> bool:
-    """Whether a connection comes from a process of this user."""
+    """Return whether a connection comes from a process of this user."""
     if connection.LOOPBACK:
         return True  # the client must know the secret instead
     if sys.platform == "linux":

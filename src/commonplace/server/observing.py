@@ -71,10 +71,10 @@ def _extra_fields(record: logging.LogRecord) -> dict[str, Any]:
     return extras
 
 
-def set_up_logging(form: str, level: int = logging.INFO) -> None:
+def set_up_logging(log_format: str, level: int = logging.INFO) -> None:
     """Log everything to stderr."""
     handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(JsonLines() if form == "json" else TextLines())
+    handler.setFormatter(JsonLines() if log_format == "json" else TextLines())
     root = logging.getLogger()
     root.handlers[:] = [handler]
     root.setLevel(level)

@@ -20,7 +20,7 @@ def openapi_document(dialect: Dialect, rest: Rest, openapi: OpenApi) -> dict[str
     for route in openapi.routes or rest.routes:
         if route.method != "WEBSOCKET":
             for path in route.paths:
-                described = _operation(route, inputs.get(route.operation, {}), openapi, root)
+                described = _operation_object(route, inputs.get(route.operation, {}), openapi, root)
                 told[route.operation] += 1
                 if told[route.operation] > 1:  # OpenAPI ids must be unique
                     described["operationId"] += f"_{told[route.operation]}"
@@ -33,7 +33,7 @@ def openapi_document(dialect: Dialect, rest: Rest, openapi: OpenApi) -> dict[str
     }
 
 
-def _operation(route: Route, taken: Schema, openapi: OpenApi, root: str) -> dict[str, Any]:
+def _operation_object(route: Route, taken: Schema, openapi: OpenApi, root: str) -> dict[str, Any]:
     properties: Mapping[str, Schema] = taken.get("properties", {})
     required = set(taken.get("required", ()))
     in_path = re.findall(r"{(\w+)}", route.path)
@@ -63,11 +63,11 @@ def _operation(route: Route, taken: Schema, openapi: OpenApi, root: str) -> dict
         if needed:
             body["required"] = needed
         described["requestBody"] = {"required": bool(needed), "content": _json_content(body)}
-    described["responses"] = _responses(route, openapi)
+    described["responses"] = _responses_object(route, openapi)
     return described
 
 
-def _responses(route: Route, openapi: OpenApi) -> dict[str, Any]:
+def _responses_object(route: Route, openapi: OpenApi) -> dict[str, Any]:
     words = {**openapi.other_statuses, **openapi.statuses}
     responses: dict[str, Any] = {
         str(status): {"description": words[status], "content": _json_content(openapi.error)}

@@ -228,7 +228,7 @@ class Addresses:
 
     def __init__(self, settings: Settings) -> None:
         base = urlsplit(settings.base_url)
-        names = {HostPort(name, settings.port) for name in own_names(settings)}
+        names = {HostPort(name, settings.port) for name in own_host_names(settings)}
         origins = {("http", place) for place in names}
         if settings.public_url:
             place = HostPort(
@@ -285,7 +285,7 @@ class Addresses:
         return all(parse_host(host, self._default_port) in self._hosts for host in hosts)
 
 
-def own_names(settings: Settings) -> list[str]:
+def own_host_names(settings: Settings) -> list[str]:
     """Return the host names that are allowed by default: the address that the server listens on.
 
     If it listens on all addresses, these are the machine's network addresses, its host name and the
@@ -408,7 +408,7 @@ class HttpRequest:
                 found = [b"Bearer " + token.encode("latin-1", "replace")]
         return found
 
-    def answer_as_documented(self) -> None:
+    def format_errors_as_documented(self) -> None:
         """Format errors to an unknown caller as the dialect that documents this path does."""
         if self.rules.subject_dialect is not None:
             self.rules = replace(self.rules, dialect=self.rules.subject_dialect)

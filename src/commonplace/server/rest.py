@@ -54,7 +54,10 @@ def routes_of(
     if dialect.rest.openapi is not None:
         described = JSONResponse(openapi_document(dialect, dialect.rest, dialect.rest.openapi))
         made.append(StarletteRoute(dialect.rest.openapi.path, lambda _: described))
-    return [*made, *(StarletteRoute(path, _Path(adapter, rows)) for path, rows in by_path.items())]
+    return [
+        *made,
+        *(StarletteRoute(path, _PathApplication(adapter, rows)) for path, rows in by_path.items()),
+    ]
 
 
 class _Adapter:
@@ -96,7 +99,7 @@ class _Adapter:
         try:
             if left is not None and left.error is not None:
                 raise left.error
-            response = _response(await self._answer(exchange))
+            response = _starlette_response(await self._answer(exchange))
         except Rejected as error:
             response = refusal_response(error.status, error.code, error.message, self.dialect)
         except HTTPException as error:  # raised by Starlette for a malformed form
@@ -108,7 +111,7 @@ class _Adapter:
                 needed = f'Bearer error="insufficient_scope", scope="{exchange.scope}"'
                 headers = {"www-authenticate": needed, **reply.headers}
                 reply = Reply(reply.body, reply.status, headers, reply.media_type)
-            response = _response(reply)
+            response = _starlette_response(reply)
         if left is not None:
             response.headers.update(left.headers())
         return response
@@ -125,7 +128,7 @@ class _Adapter:
         return shown if isinstance(shown, Reply) else Reply(shown, route.status)
 
 
-class _Path:
+class _PathApplication:
     """An ASGI application for one path: chooses the route by the method."""
 
     def __init__(self, adapter: _Adapter, routes: Mapping[str, Route]) -> None:
@@ -285,7 +288,7 @@ def _convert(text: str, kind: Any) -> Any:
     return text
 
 
-def _response(reply: Reply) -> Response:
+def _starlette_response(reply: Reply) -> Response:
     headers = dict(reply.headers)
     if isinstance(reply.body, AsyncIterator):
         return StreamingResponse(reply.body, reply.status, headers, reply.media_type)

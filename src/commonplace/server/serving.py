@@ -127,7 +127,7 @@ class StoppableServer(uvicorn.Server):
 
 
 @dataclass(frozen=True, slots=True)
-class AssembledServer:
+class OpenServer:
     """A server with open files and an open port, ready to run."""
 
     settings: Settings
@@ -137,7 +137,7 @@ class AssembledServer:
 
 
 @contextlib.contextmanager
-def open_server(settings: Settings, restart: Restart | None = None) -> Iterator[AssembledServer]:
+def open_server(settings: Settings, restart: Restart | None = None) -> Iterator[OpenServer]:
     """Open the parts of a server, and close them at the end of the block."""
     with contextlib.ExitStack() as stack:
         # These checks come first, so that a refused start creates no data directory.
@@ -165,7 +165,7 @@ def open_server(settings: Settings, restart: Restart | None = None) -> Iterator[
         parts = http.ApplicationParts(settings, library, system, tokens, accounts, vault, restart)
         with without_garbage_collection():
             app = http.build_application(parts)
-        yield AssembledServer(settings, parts, app, listening)
+        yield OpenServer(settings, parts, app, listening)
 
 
 def serve(settings: Settings, ready: Callable[[Settings], None] | None = None) -> None:
@@ -216,7 +216,7 @@ def lock_local_socket(settings: Settings) -> tuple[connection.Place, int] | None
 
 
 def _local_server(
-    made: AssembledServer,
+    made: OpenServer,
     claimed: tuple[connection.Place, int] | None,
     kind: str,
     restart: Restart | None = None,
@@ -226,7 +226,7 @@ def _local_server(
     hosted = HostedParts(
         library=made.parts.library, system=made.parts.system, vault=lambda: made.parts.vault,
         store_settings=store_settings(made.settings), running=frozenset(registry.names()),
-        kind=kind, http=made.settings.own_url, restart=restart,
+        kind=kind, http=made.settings.local_url, restart=restart,
     )  # fmt: skip
     return LocalServer(*claimed, hosted)
 
@@ -288,7 +288,7 @@ def check_exposure(
     where = settings.public_url or f"{settings.host}:{settings.port}"
     raise InvalidInput(
         f"{where} is reachable from other machines, but no credential is configured.",
-        hint=f"Create one first ('{settings.command('token create')}'), or stay on 127.0.0.1"
+        hint=f"Create one first ('{settings.command_line('token create')}'), or stay on 127.0.0.1"
         " without public_url and proxies.",
         field="host",
     )

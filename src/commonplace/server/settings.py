@@ -138,7 +138,7 @@ class Settings:
         """Whether the server listens on every address of this machine."""
         return self.host in ("0.0.0.0", "::")  # noqa: S104
 
-    def command(self, words: str, program: str = "commonplace") -> str:
+    def command_line(self, words: str, program: str = "commonplace") -> str:
         """Return a command line for this data directory, to be shown to a person."""
         found = f"{program} {words}"
         if self.data != _default_data_directory():
@@ -157,7 +157,7 @@ class Settings:
         return f"http://{host}:{self.port}"
 
     @property
-    def own_url(self) -> str:
+    def local_url(self) -> str:
         """The URL for programs on the server's machine."""
         if not self.on_every_address or self.public_url:
             return self.base_url
@@ -195,7 +195,7 @@ def _is_ip(text: str) -> bool:
 
 @lru_cache(1_024)
 def is_loopback(host: str) -> bool:
-    """Whether an address is a loopback address."""
+    """Return whether an address is a loopback address."""
     if host == "localhost":
         return True
     import ipaddress

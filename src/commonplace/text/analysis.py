@@ -410,7 +410,7 @@ def _stored_run_tokens(run: str, seen: set[str]) -> list[str]:
     return tokens
 
 
-def _is_run(chunk: str) -> bool:
+def _is_unspaced_run(chunk: str) -> bool:
     return chunk[0] >= _FIRST_UNSPACED and _unspaced_pattern().match(chunk) is not None
 
 
@@ -477,7 +477,7 @@ def _tokens(text: str, leaving: _LeftOut) -> list[str]:
     for chunk in chunks:
         if chunk[0] < _FIRST_UNSPACED:
             tokens += read(chunk)
-        elif _is_run(chunk):
+        elif _is_unspaced_run(chunk):
             tokens += _query_run_tokens(chunk) if asked else _stored_run_tokens(chunk, seen)
         elif _is_emoji(chunk):
             tokens.append(chunk)
@@ -510,7 +510,7 @@ def token_spans(text: str) -> Iterator[tuple[int, int, tuple[str, ...]]]:
     read = _chunk_reader(*_detect_languages(text, first), "nothing")
     for start, stop in chunks:
         chunk = text[start:stop]
-        if _is_run(chunk):
+        if _is_unspaced_run(chunk):
             yield from _run_spans(start, chunk)
         elif _is_emoji(chunk):
             yield start, stop, (chunk,)

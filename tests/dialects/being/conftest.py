@@ -25,7 +25,7 @@ from commonplace.dialects.being.dialect import DIALECT
 from commonplace.dialects.contract import RequestInfo, Setting
 from commonplace.engine.library import Library
 from commonplace.server.gate import Gate, Outcome
-from commonplace.server.serving import AssembledServer, open_server, uvicorn_config
+from commonplace.server.serving import OpenServer, open_server, uvicorn_config
 from commonplace.server.settings import Settings
 from commonplace.storage.system import open_system
 from conftest import WordVectors, wait_until
@@ -132,7 +132,7 @@ class Served:
     """A whole server on loopback."""
 
     base: str
-    made: AssembledServer
+    made: OpenServer
 
     def token(self, being: str = "", space: str = "default", read_only: bool = False) -> str:
         grant = Grant(

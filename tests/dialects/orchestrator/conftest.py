@@ -21,7 +21,7 @@ from commonplace.dialects import registry
 from commonplace.dialects.contract import RequestInfo
 from commonplace.engine.library import Library
 from commonplace.server.gate import Gate
-from commonplace.server.serving import AssembledServer, open_server, uvicorn_config
+from commonplace.server.serving import OpenServer, open_server, uvicorn_config
 from commonplace.server.settings import Settings
 from commonplace.storage.system import open_system
 from conftest import WordVectors
@@ -126,7 +126,7 @@ def workspace(tmp_path: Path) -> Iterator[Workspace]:
 class Server:
     """A real server on a port of its own."""
 
-    made: AssembledServer
+    made: OpenServer
     url: str
 
     def token(self, user: str = "anna", workspace: str = "acme", **options: Any) -> str:

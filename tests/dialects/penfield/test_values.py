@@ -237,16 +237,16 @@ def test_references_are_read_from_a_description(
 def test_a_minute_lets_so_many_pass_and_says_when_the_next_begins() -> None:
     clock = [120.0]
     minutes = Quota(2, lambda: clock[0])
-    assert minutes.take("a").headers() == {
+    assert minutes.count_request("a").headers() == {
         "x-ratelimit-limit": "2", "x-ratelimit-remaining": "1", "x-ratelimit-reset": "180",
     }  # fmt: skip
-    assert minutes.take("a").remaining == 0
+    assert minutes.count_request("a").remaining == 0
     clock[0] = 150.0
-    refused = minutes.take("a")
+    refused = minutes.count_request("a")
     assert (refused.wait, refused.headers()["retry-after"]) == (30, "30")
-    assert minutes.take("b").wait == 0
+    assert minutes.count_request("b").wait == 0
     clock[0] = 180.0
-    assert minutes.take("a").wait == 0
+    assert minutes.count_request("a").wait == 0
 
 
 @pytest.mark.parametrize(

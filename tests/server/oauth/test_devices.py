@@ -18,7 +18,7 @@ from commonplace.access.oauth.devices import (
     SLOW_DOWN_SECONDS,
     DeviceRequest,
     Devices,
-    normal_user_code,
+    normalise_user_code,
 )
 from commonplace.access.oauth.errors import OAuthError
 from commonplace.access.oauth.resources import DEVICE_CODE
@@ -467,7 +467,7 @@ async def test_the_pages_take_nothing_from_elsewhere(world: World) -> None:
     ],
 )  # fmt: skip
 def test_a_code_is_read_however_it_is_typed(typed: str, shown: str) -> None:
-    assert normal_user_code(typed) == shown
+    assert normalise_user_code(typed) == shown
 
 
 async def test_what_is_no_code_is_said(world: World) -> None:

@@ -12,7 +12,7 @@ import pytest
 from commonplace.access.oauth.clients import (
     MOST_CACHED_DOCUMENTS,
     ClientDocuments,
-    check_document,
+    parse_client_document,
     seconds_to_cache,
 )
 from commonplace.access.oauth.errors import OAuthError
@@ -56,17 +56,17 @@ BAD: dict[str, dict[str, Any]] = {
 def test_a_document_that_is_not_right_is_refused(name: str) -> None:
     document = {k: v for k, v in {**GOOD, **BAD[name]}.items() if v is not None}
     with pytest.raises(OAuthError):
-        check_document(URL, document)
+        parse_client_document(URL, document)
 
 
 @pytest.mark.parametrize("document", [None, [], "x", 1])
 def test_a_document_that_is_no_object_is_refused(document: object) -> None:
     with pytest.raises(OAuthError):
-        check_document(URL, document)
+        parse_client_document(URL, document)
 
 
 def test_a_good_document_is_a_client_without_a_secret() -> None:
-    client = check_document(URL, {**GOOD, "logo_uri": "https://x.example/logo.png"})
+    client = parse_client_document(URL, {**GOOD, "logo_uri": "https://x.example/logo.png"})
     assert (client.id, client.name, client.host) == (URL, "Client", "client.example")
     assert client.secret is None
     assert client.may_refresh

@@ -12,7 +12,7 @@ import time_machine
 from starlette.types import Message
 
 from commonplace.access.oauth import MacRows
-from commonplace.access.oauth.clients import Clients, check_registration
+from commonplace.access.oauth.clients import Clients, parse_registration
 from commonplace.access.oauth.errors import OAuthError
 from commonplace.access.rates import network_of
 from commonplace.storage.oauth import count_clients
@@ -159,7 +159,7 @@ async def register_from(world: World, address: str) -> int:
 
 async def test_however_fast_they_come_there_are_never_more_than_the_cap(world: World) -> None:
     clients = Clients(world.store, MacRows(world.vault), most=50)
-    described = check_registration(GOOD)
+    described = parse_registration(GOOD)
 
     def register() -> bool:
         try:
@@ -176,7 +176,7 @@ async def test_however_fast_they_come_there_are_never_more_than_the_cap(world: W
 
 async def test_registrations_that_nobody_allowed_are_forgotten(world: World) -> None:
     clients = Clients(world.store, MacRows(world.vault), most=5)
-    described = check_registration(GOOD)
+    described = parse_registration(GOOD)
     with time_machine.travel("2027-01-01T00:00:00Z", tick=False) as clock:
         used = clients.register(described).client
         with world.store.maintain() as connection:

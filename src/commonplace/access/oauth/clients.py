@@ -31,7 +31,7 @@ from commonplace.access.oauth.resources import (
     USUAL_GRANT_TYPES,
 )
 from commonplace.access.oauth.rows import MacRows
-from commonplace.platform.fetching import Fetched, Fetcher, FetchRefused, parse_target
+from commonplace.platform.fetching import Fetcher, FetchRefused, FetchResponse, parse_target
 from commonplace.storage import oauth as stored
 from commonplace.storage.database import now
 from commonplace.storage.ports import Rows, Store
@@ -130,7 +130,7 @@ def is_document_url(client_id: str) -> bool:
 # Client metadata
 
 
-def check_registration(body: Mapping[str, Any]) -> Client:
+def parse_registration(body: Mapping[str, Any]) -> Client:
     """Return the client of a registration request, without an id."""
     grants = _grant_types(body)
     uris = _redirect_uris(body.get("redirect_uris"), grants)
@@ -141,7 +141,7 @@ def check_registration(body: Mapping[str, Any]) -> Client:
     return Client("", _client_name(body.get("client_name"), uris), uris, method, grants)
 
 
-def check_document(url: str, document: object) -> Client:
+def parse_client_document(url: str, document: object) -> Client:
     """Return the client that a metadata document describes."""
     if not isinstance(document, dict):
         raise _bad_metadata("The document is not a JSON object.")
@@ -337,7 +337,7 @@ class ClientDocuments:
                 redirects=0,
             )
             found, seconds = (
-                check_document(url, _parsed_document(answer)),
+                parse_client_document(url, _json_document(answer)),
                 seconds_to_cache(answer.headers),
             )
         except FetchRefused as error:
@@ -352,7 +352,7 @@ class ClientDocuments:
         return found
 
 
-def _parsed_document(answer: Fetched) -> object:
+def _json_document(answer: FetchResponse) -> object:
     kind = answer.headers.get("content-type", "").partition(";")[0].strip().lower()
     if answer.status != 200 or not _JSON.fullmatch(kind):
         raise _bad_metadata("The client's URL does not return a JSON document.")

@@ -75,7 +75,7 @@ class DeviceRequest:
     scopes: tuple[str, ...]
 
 
-def normal_user_code(typed: str) -> str:
+def normalise_user_code(typed: str) -> str:
     """Return a typed user code in the form XXXX-XXXX; empty if it is not valid."""
     letters = "".join(sign for sign in typed.upper() if sign in CODE_ALPHABET)
     others = {sign for sign in typed.upper() if sign not in CODE_ALPHABET} - {" ", "-"}
@@ -128,7 +128,7 @@ class Devices:
 
     def _unused_code(self, rows: Rows) -> str:
         while True:
-            code = normal_user_code(
+            code = normalise_user_code(
                 "".join(secrets.choice(CODE_ALPHABET) for _ in range(CODE_LENGTH))
             )
             if stored.device_of_code(rows, token_digest(code)) is None:

@@ -15,7 +15,7 @@ from starlette.routing import Route
 
 from commonplace.access.accounts import Account
 from commonplace.access.oauth import forms, pages
-from commonplace.access.oauth.devices import normal_user_code
+from commonplace.access.oauth.devices import normalise_user_code
 from commonplace.access.oauth.errors import OAuthError, PageError
 from commonplace.access.oauth.logins import LOGIN_SECONDS
 from commonplace.access.oauth.resources import PROTECTED_RESOURCE
@@ -294,7 +294,7 @@ class _ConsentPages:
 
     async def _deny(self, post: _Post) -> Response:
         answer = {"error": "access_denied", "error_description": "The person did not allow it."}
-        target = self._oauth.redirect_with((await self._request_of_form(post)).asked, answer)
+        target = self._oauth.redirect_url((await self._request_of_form(post)).asked, answer)
         return await self._log_out(post, _redirect_to(target))
 
     async def _switch_account(self, post: _Post) -> Response:
@@ -360,10 +360,10 @@ class _DevicePages(_ConsentPages):
             raise PageError.of(error) from None
         typed, cookie = parameters.get("user_code", ""), self._login_cookie(http)
         account = await self._oauth.account_of(cookie)
-        if account is None or not normal_user_code(typed):
+        if account is None or not normalise_user_code(typed):
             return self._code_page(cookie, typed)
         return self._consent_page(
-            await self._check_request(normal_user_code(typed), http), cookie, account
+            await self._check_request(normalise_user_code(typed), http), cookie, account
         )
 
     async def _check_request(self, query: str, http: HttpRequest) -> Request:
@@ -373,7 +373,7 @@ class _DevicePages(_ConsentPages):
 
     async def _find_device(self, post: _Post) -> Response:
         typed = post.form.get("code", "")
-        code = normal_user_code(typed)
+        code = normalise_user_code(typed)
         if not code:
             return self._code_page(post.cookie, typed, _MALFORMED_CODE, 400)
         try:
@@ -428,7 +428,7 @@ def _with_error_pages(oauth: OAuth, endpoint: Endpoint) -> Endpoint:
         try:
             return await endpoint(request)
         except RedirectedError as error:
-            return _redirect_to(oauth.redirect_with(error.asked, error.body()))
+            return _redirect_to(oauth.redirect_url(error.asked, error.body()))
         except OAuthError as error:
             refused = error
         except Exception as error:

@@ -158,6 +158,6 @@ def _quoted(value: str) -> str:
     return "".join(character for character in plain if character.isprintable())
 
 
-def is_subject(name: str) -> bool:
+def is_valid_subject(name: str) -> bool:
     """Return whether a text is a valid subject id."""
     return _SUBJECT.fullmatch(name) is not None

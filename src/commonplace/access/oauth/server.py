@@ -21,8 +21,8 @@ from commonplace.access.oauth.clients import (
     ClientDocuments,
     Clients,
     NewClient,
-    check_registration,
     is_document_url,
+    parse_registration,
 )
 from commonplace.access.oauth.devices import DeviceCodes, DeviceRequest, Devices
 from commonplace.access.oauth.errors import (
@@ -39,7 +39,7 @@ from commonplace.access.oauth.resources import (
     GRANT_TYPES,
     Audience,
     Resources,
-    is_subject,
+    is_valid_subject,
 )
 from commonplace.access.oauth.rows import MacRows
 from commonplace.access.oauth.signing_in import SignIn
@@ -232,7 +232,7 @@ class OAuth(SignIn):
         subject = request.audience.subject or subject.strip()
         if not resource.subject:
             subject = ""
-        elif not is_subject(subject):
+        elif not is_valid_subject(subject):
             shown = f"its id, as 'commonplace {resource.subject} list' shows it."
             raise invalid_request(f"Say which {resource.subject}: {shown}")
         elif self._has_subject and not await self.run_in_thread(
@@ -261,7 +261,7 @@ class OAuth(SignIn):
                     raise PageError("expired_token", "The device's request has ended.")
                 return ""
             code = await self.run_in_thread(self.families.begin, consent)
-        return self.redirect_with(request.asked, {"code": code})
+        return self.redirect_url(request.asked, {"code": code})
 
     async def deny_device(self, request: Request, user: str, address: str) -> None:
         """Deny a device request."""
@@ -271,7 +271,7 @@ class OAuth(SignIn):
         ):  # fmt: skip
             await self.run_in_thread(self.devices.deny, request.asked.query)
 
-    def redirect_with(self, asked: ClientRequest, answer: Mapping[str, str]) -> str:
+    def redirect_url(self, asked: ClientRequest, answer: Mapping[str, str]) -> str:
         """Return the redirect URI with the response, the client's state and this server's
         issuer."""
         assert asked.redirect is not None
@@ -397,7 +397,7 @@ class OAuth(SignIn):
 
     async def register(self, body: Mapping[str, Any], address: str) -> NewClient:
         """Register a new client."""
-        described = check_registration(body)
+        described = parse_registration(body)
         self.check_rate("register", address)
         async with self.audit_entry("register", address=address, name=described.name):
             return await self.run_in_thread(self.clients.register, described)
