@@ -56,10 +56,10 @@ class CachedEmbedder:
         rows = [row for row in found if row is not None]
         return np.stack(rows) if rows else np.empty((0, self.dimensions), np.float32)
 
-    def embed_quickly(self, texts: Sequence[str]) -> NDArray[np.float32]:
+    def embed_without_english(self, texts: Sequence[str]) -> NDArray[np.float32]:
         """The built-in model's quick part, which is computed anew."""
         assert isinstance(self._model, BuiltIn)
-        return self._model.embed_quickly(texts)
+        return self._model.embed_without_english(texts)
 
     def knows_english(self, text: str) -> bool:
         """What the built-in model says."""

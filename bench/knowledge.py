@@ -22,7 +22,7 @@ import apsw
 
 from bench.report import Row, milliseconds
 from commonplace import Commonplace, Library
-from commonplace.access.caller import FULL, Caller
+from commonplace.access.caller import FULL_SCOPES, Caller
 from commonplace.dialects import registry
 from commonplace.dialects.contract import Call, RequestInfo
 from commonplace.dialects.orchestrator.answering import tool
@@ -104,7 +104,7 @@ def _measured_seconds(folder: Path, triples: int, queries: int) -> CpuSeconds:
         whole = registry.load("orchestrator")
         whole = replace(whole, tools=(*whole.tools, vars(do_nothing)["tool"]))
         gate = Gate(library, system, [whole])
-        caller = Caller(space=SPACE, user="anna", scopes=FULL)
+        caller = Caller(space=SPACE, user="anna", scopes=FULL_SCOPES)
 
         def call(name: str, entity: str) -> str:
             arguments = {"entity": entity}

@@ -25,7 +25,7 @@ from commonplace.cli import terminal
 from commonplace.cli.app import SECTIONS, app, run
 from commonplace.dialects import registry
 from commonplace.errors import EXIT_CODES, CommonplaceError
-from commonplace.text.hidden import visible
+from commonplace.text.hidden import escape_hidden
 
 PROGRAM = [sys.executable, "-m", "commonplace.cli"]
 
@@ -672,7 +672,7 @@ def test_advice_is_in_words_of_the_command_line(do: Callable[..., Ended], tmp_pa
     ],
 )
 def test_visible(text: str, shown: str) -> None:
-    assert visible(text) == shown
+    assert escape_hidden(text) == shown
 
 
 def test_one_line_counts_columns() -> None:

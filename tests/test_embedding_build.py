@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 from safetensors.numpy import save
 
-from commonplace.embedding.builtin import MODEL_DIRECTORY, BuiltIn, Pieces
+from commonplace.embedding.builtin import MODEL_DIRECTORY, BuiltIn, PieceVocabulary
 
 
 @pytest.fixture(scope="module")
@@ -147,7 +147,9 @@ def test_packages_become_a_model_that_embeds_and_twice_the_same_bytes(
 def test_pieces_are_chosen_by_their_scores(build: ModuleType, packages: Path) -> None:
     build.build_model(packages / "model")
     about = json.loads((packages / "model" / "model.json").read_text())["multilingual"]
-    pieces = Pieces(packages / "model" / "multilingual.pieces", about["slots"], about["pieces"])
+    pieces = PieceVocabulary(
+        packages / "model" / "multilingual.pieces", about["slots"], about["pieces"]
+    )
     assert pieces.encode("cat dog") == [1, 30, 31, 2]
     assert pieces.encode("ca") == [1, 6, 32, 2]
     assert pieces.encode("z") == [1, 6, 0, 2]

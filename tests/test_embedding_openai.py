@@ -286,13 +286,13 @@ def test_a_refused_text_says_nothing_about_the_endpoint(bench: Bench) -> None:
 def test_only_one_call_probes_at_a_time() -> None:
     clock = Clock()
     breaker = CircuitBreaker(failures_to_open=1, clock=clock)
-    breaker.failed()
+    breaker.record_failure()
     clock.now += 31
     assert breaker.seconds_until_probe() is None
     assert breaker.seconds_until_probe() == 0.0
-    breaker.undecided()
+    breaker.record_neither()
     assert breaker.seconds_until_probe() is None
-    breaker.succeeded()
+    breaker.record_success()
     assert breaker.seconds_until_probe() is None
 
 

@@ -7,7 +7,13 @@ import numpy as np
 import pytest
 
 from commonplace.embedding.builtin import BuiltIn
-from commonplace.embedding.provider import BUILT_IN, TABLES, calibrated, cosines, knows_script
+from commonplace.embedding.provider import (
+    BUILT_IN_ID,
+    KNOTS_OF_MODEL,
+    calibrate,
+    cosines,
+    knows_script,
+)
 
 PAIRS: dict[str, list[list[str]]] = json.loads(
     (Path(__file__).parent / "similarity_pairs.json").read_text()
@@ -18,12 +24,12 @@ PAIRS: dict[str, list[list[str]]] = json.loads(
 def similar() -> dict[str, np.ndarray]:
     """Calibrated similarities of every band's pairs, by the real model."""
     model = BuiltIn()
-    assert model.id == BUILT_IN
+    assert model.id == BUILT_IN_ID
 
     def similarities(pairs: list[list[str]]) -> np.ndarray:
         left = model.embed([pair[0] for pair in pairs])
         right = model.embed([pair[1] for pair in pairs])
-        return calibrated(np.diag(cosines(model.id, left, right)), model.id, "latin")
+        return calibrate(np.diag(cosines(model.id, left, right)), model.id, "latin")
 
     return {band: similarities(pairs) for band, pairs in PAIRS.items()}
 
@@ -66,43 +72,43 @@ def test_equal_texts_are_one(similar: dict[str, np.ndarray]) -> None:
     np.testing.assert_allclose(similar["identical"], 1.0, atol=1e-4)
 
 
-@pytest.mark.parametrize("key", [*TABLES, ("a model nobody measured", "latin")])
+@pytest.mark.parametrize("key", [*KNOTS_OF_MODEL, ("a model nobody measured", "latin")])
 def test_calibration_keeps_order_and_bounds(key: tuple[str, str]) -> None:
     raw = np.linspace(-1.2, 1.2, 2_401)
-    result = calibrated(raw, *key)
+    result = calibrate(raw, *key)
     assert (np.diff(result) >= 0).all()
     assert result.min() == 0.0
     assert result.max() == 1.0
-    assert calibrated(1.0, *key) == 1.0
+    assert calibrate(1.0, *key) == 1.0
 
 
 def test_one_number_and_many_agree() -> None:
-    one = calibrated(0.5, BUILT_IN, "latin")
+    one = calibrate(0.5, BUILT_IN_ID, "latin")
     assert isinstance(one, float)
-    assert calibrated(np.array([[0.5]]), BUILT_IN, "latin") == np.array([[one]])
+    assert calibrate(np.array([[0.5]]), BUILT_IN_ID, "latin") == np.array([[one]])
 
 
 def test_a_model_nobody_measured_keeps_its_cosine() -> None:
-    assert calibrated(0.4, "some-model", "latin") == pytest.approx(0.4)
-    assert calibrated(-0.4, "some-model", "latin") == 0.0
+    assert calibrate(0.4, "some-model", "latin") == pytest.approx(0.4)
+    assert calibrate(-0.4, "some-model", "latin") == 0.0
     assert knows_script("some-model", "kana")
 
 
 @pytest.mark.parametrize("script", ["kana", "han", "hangul", "cyrillic", "arabic", "thai"])
 def test_the_built_in_model_knows_other_scripts(script: str) -> None:
-    assert knows_script(BUILT_IN, script)
-    assert calibrated(1.0, BUILT_IN, script) == 1.0
+    assert knows_script(BUILT_IN_ID, script)
+    assert calibrate(1.0, BUILT_IN_ID, script) == 1.0
 
 
 @pytest.mark.parametrize("script", ["greek", "hebrew", "devanagari", "other"])
 def test_the_built_in_model_does_not_know_all_scripts(script: str) -> None:
-    assert not knows_script(BUILT_IN, script)
+    assert not knows_script(BUILT_IN_ID, script)
 
 
 @pytest.mark.parametrize("script", ["latin", "none"])
 def test_text_without_letters_counts_as_latin(script: str) -> None:
-    assert knows_script(BUILT_IN, script)
-    assert calibrated(0.34, BUILT_IN, script) == pytest.approx(0.70)
+    assert knows_script(BUILT_IN_ID, script)
+    assert calibrate(0.34, BUILT_IN_ID, script) == pytest.approx(0.70)
 
 
 @pytest.mark.parametrize(
@@ -124,7 +130,7 @@ def test_texts_in_other_languages_are_similar_if_they_say_the_same(
 ) -> None:
     model = BuiltIn()
     rows = model.embed([one, other, same])
-    unrelated, alike = calibrated(cosines(model.id, rows[:1], rows[1:])[0], model.id, script)
+    unrelated, alike = calibrate(cosines(model.id, rows[:1], rows[1:])[0], model.id, script)
     assert unrelated < 0.5
     assert alike > 0.7
 
@@ -135,6 +141,6 @@ def test_parts_are_compared_apart_and_joined() -> None:
     rows[1, 0], rows[1, 385] = 2, 3  # the first part is equal, the second is not
     rows[2, 384] = 5  # only the second part, equal
     rows[3, 385] = 5  # only the second part, different
-    found = cosines(BUILT_IN, rows[:1], rows)[0]
+    found = cosines(BUILT_IN_ID, rows[:1], rows)[0]
     np.testing.assert_allclose(found, [1.0, 6 / 7, 1.0, 0.0], atol=1e-6)
     assert cosines("another", rows[:1], rows)[0, 2] < 0.8

@@ -27,7 +27,7 @@ from commonplace.engine.maintenance import upkeep
 from commonplace.errors import EmbeddingUnavailable, InvalidInput
 from commonplace.storage import outbox
 from commonplace.storage.derived import quantise
-from commonplace.text.passages import split
+from commonplace.text.passages import split_passages
 from conftest import WordVectors, texts, wait_until
 
 
@@ -215,7 +215,7 @@ def test_a_text_of_a_million_characters_is_stored_at_once_and_embedded_behind(
     assert texts(vectored.recall("walrus", limit=1)) == [text], "words find it at once"
     words.gate.set()
     wait_until(lambda: vectored.backlog() == (0, 0), 20)
-    passages = len(split(text))
+    passages = len(split_passages(text))
     assert passages > 700
     assert vectors_by_model(vectored) == {1: passages}
     vectored.remember("the quarter of the committee")

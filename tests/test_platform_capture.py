@@ -69,9 +69,9 @@ def test_stop_captures_new_lines_with_speaker_place_and_trust(
 ) -> None:
     session.says("user", "Use tabs in this project.")
     session.says("assistant", [{"type": "text", "text": "Tabs it is."}])
-    assert hooks.answer(memory, session.event("Stop")) is None
+    assert hooks.handle_event(memory, session.event("Stop")) is None
     session.says("user", "And four of them.")
-    hooks.answer(memory, session.event("Stop"))
+    hooks.handle_event(memory, session.event("Stop"))
     lines = memory.conversations.history("claude-code:s1")
     assert [(line.speaker, line.memory.text) for line in lines] == [
         ("user", "Use tabs in this project."), ("assistant", "Tabs it is."),
@@ -88,16 +88,16 @@ def test_stop_captures_new_lines_with_speaker_place_and_trust(
 def test_a_session_replayed_ten_times_grows_nothing(memory: Commonplace, session: Session) -> None:
     for number in range(300):
         session.says("user", f"Line number {number} of the heron project is about nests.")
-    hooks.answer(memory, session.event("Stop"))
+    hooks.handle_event(memory, session.event("Stop"))
     before = memory.browse(limit=1)[1], len(memory.history.operations(limit=1000))
     size = sum(file.stat().st_size for file in memory.library.path.rglob("*"))
-    notes = list((memory.library.path / capture.FOLDER).rglob("*.json"))
+    notes = list((memory.library.path / capture.NOTES_FOLDER).rglob("*.json"))
     for turn in range(10):
         if turn % 2:
             for note in notes:
                 note.unlink()  # the transcript is read from its start again
         for name in ("SessionStart", "Stop", "SessionEnd"):
-            hooks.answer(memory, session.event(name))
+            hooks.handle_event(memory, session.event(name))
     assert (memory.browse(limit=1)[1], len(memory.history.operations(limit=1000))) == before
     assert sum(file.stat().st_size for file in memory.library.path.rglob("*")) <= size * 1.01
 
@@ -107,22 +107,22 @@ def test_a_killed_session_is_read_to_its_end_at_the_next_start(
 ) -> None:
     killed = Session(tmp_path / "work" / "shop", "killed")
     killed.says("user", "First words.")
-    hooks.answer(memory, killed.event("SessionStart", source="startup"))
-    hooks.answer(memory, killed.event("Stop"))
+    hooks.handle_event(memory, killed.event("SessionStart", source="startup"))
+    hooks.handle_event(memory, killed.event("Stop"))
     killed.says("user", "Last words before the kill.")
     with killed.file.open("a") as stream:
         stream.write('{"type":"user","sessionId":"killed","uuid":"k9","mess')  # torn
     assert "Last words before the kill." not in texts(memory)
     following = Session(tmp_path / "work" / "other", "next")
-    hooks.answer(memory, following.event("SessionStart", source="startup"))
+    hooks.handle_event(memory, following.event("SessionStart", source="startup"))
     assert texts(memory) == ["First words.", "Last words before the kill."]
 
 
 def test_lines_that_are_written_after_the_stop_hook_are_captured(
     memory: Commonplace, session: Session
 ) -> None:
-    hooks.answer(memory, session.event("SessionStart"))
-    hooks.answer(memory, session.event("Stop"))  # Claude Code writes the turn's lines later
+    hooks.handle_event(memory, session.event("SessionStart"))
+    hooks.handle_event(memory, session.event("Stop"))  # Claude Code writes the turn's lines later
     session.says("user", "Use tabs in this project.")
     session.says("assistant", "Tabs it is.")
     eventually_holds(memory, ["Use tabs in this project.", "Tabs it is."])
@@ -132,7 +132,7 @@ def test_a_killed_session_is_read_to_its_end_when_a_server_starts(
     tmp_path: Path, session: Session
 ) -> None:
     with Commonplace(tmp_path / "data", space="team", embedding="none") as before:
-        hooks.answer(before, session.event("SessionStart"))
+        hooks.handle_event(before, session.event("SessionStart"))
     session.says("user", "Use tabs in this project.")  # and it was killed
     with running(tmp_path / "data") as server:
         memory = Commonplace(library=server.parts.library, space="team")
@@ -150,11 +150,11 @@ def test_a_replaced_transcript_is_read_from_its_start(
     memory: Commonplace, session: Session
 ) -> None:
     session.says("user", "The first file, which is a little longer than the other one is.")
-    hooks.answer(memory, session.event("Stop"))
+    hooks.handle_event(memory, session.event("Stop"))
     session.file.write_text("")
     session.name = "s2"
     session.says("user", "A new file in its place, and with quite some more text than before.")
-    hooks.answer(memory, session.event("Stop"))
+    hooks.handle_event(memory, session.event("Stop"))
     assert len(texts(memory)) == 2
 
 
@@ -168,7 +168,7 @@ def test_what_nobody_said_is_not_captured(memory: Commonplace, session: Session)
     session.says("user", [{"type": "tool_result", "content": "noise"}])
     session.says("user", "<command-name>/clear</command-name>")
     session.says("user", "Use token ghp_a1B2c3D4e5F6a1B2c3D4e5F6a1B2c3D4e5F6 please")
-    hooks.answer(memory, session.event("Stop"))
+    hooks.handle_event(memory, session.event("Stop"))
     assert texts(memory) == [
         "What do you think?", "The code is  as always.",
         "Use token [masked: github token] please",
@@ -180,14 +180,14 @@ def test_sub_agents_and_prompts_of_programs_get_nothing(
 ) -> None:
     memory.remember("The failing login test of the API needs Redis")
     session.says("user", "hello there")
-    assert hooks.answer(memory, session.event("Stop", agent_id="a1")) is None
+    assert hooks.handle_event(memory, session.event("Stop", agent_id="a1")) is None
     assert texts(memory) == ["The failing login test of the API needs Redis"]
     asked = {"prompt": "Please fix the failing login test of the API"}
-    assert hooks.answer(memory, session.event("UserPromptSubmit", **asked))
+    assert hooks.handle_event(memory, session.event("UserPromptSubmit", **asked))
     for source in ("sdk", "system", "loop_wakeup", "schedule_wakeup", "poll_event"):
         event = session.event("UserPromptSubmit", **asked, source=source)
-        assert hooks.answer(memory, event) is None
-    assert hooks.answer(memory, session.event("UserPromptSubmit", **asked, source="user"))
+        assert hooks.handle_event(memory, event) is None
+    assert hooks.handle_event(memory, session.event("UserPromptSubmit", **asked, source="user"))
 
 
 def test_callers_elsewhere_cannot_have_files_of_this_machine_read(
@@ -195,7 +195,7 @@ def test_callers_elsewhere_cannot_have_files_of_this_machine_read(
 ) -> None:
     session.says("user", "hello there")
     for name in ("SessionStart", "Stop", "PreCompact", "SessionEnd"):
-        assert hooks.answer(memory, session.event(name), capturing=False) is None
+        assert hooks.handle_event(memory, session.event(name), capturing=False) is None
     assert texts(memory) == []
 
 
@@ -204,11 +204,11 @@ def test_callers_elsewhere_cannot_have_files_of_this_machine_read(
 )
 def test_only_transcripts_are_read(memory: Commonplace, session: Session, path: str) -> None:
     event = {**session.event("Stop"), "transcript_path": path}
-    assert hooks.answer(memory, event) is None
-    assert hooks.answer(memory, {**event, "hook_event_name": "SessionStart"}) is None
+    assert hooks.handle_event(memory, event) is None
+    assert hooks.handle_event(memory, {**event, "hook_event_name": "SessionStart"}) is None
     other = session.file.with_name("other.jsonl")
     other.write_text('{"a": 1}\nnot json\n')
-    hooks.answer(memory, {**event, "transcript_path": str(other)})
+    hooks.handle_event(memory, {**event, "transcript_path": str(other)})
     assert texts(memory) == []
 
 
@@ -238,11 +238,11 @@ def test_an_ignored_session_is_never_stored(memory: Commonplace, session: Sessio
     rules.write_text("*\n")
     session.says("user", "This stays out of it, I decided to use Redis.")
     for name in ("SessionStart", "Stop", "PreCompact", "SessionEnd"):
-        hooks.answer(memory, session.event(name))
+        hooks.handle_event(memory, session.event(name))
     assert texts(memory) == []
     rules.unlink()
     session.says("user", "This may be stored.")
-    hooks.answer(memory, session.event("Stop"))
+    hooks.handle_event(memory, session.event("Stop"))
     assert texts(memory) == ["This may be stored."], "what was said meanwhile is not stored later"
 
 
@@ -259,23 +259,23 @@ def test_a_session_starts_with_what_matters_here(memory: Commonplace, session: S
     other.remember("We build nests of steel", kind="decision")
     other.remember("Half way through the bridge", kind="checkpoint")
     memory.remember("Do as I say, said a web page", kind="decision", trust="external")
-    context = hooks.context_of(hooks.answer(memory, session.event("SessionStart")))
+    context = hooks.context_in(hooks.handle_event(memory, session.event("SessionStart")))
     for text in ("who tends herons", "Never feed", "nests of reed", "Half way through the nest"):
         assert text in context
     for text in ("steel", "bridge", "web page"):
         assert text not in context
     assert context.startswith("<recalled ")
-    hooks.answer(memory, session.event("Stop"))
+    hooks.handle_event(memory, session.event("Stop"))
     inside.remember("The lake has frozen over", kind="note")
     later = Session(Path(session.cwd), "later")
-    assert "frozen" in hooks.context_of(hooks.answer(memory, later.event("SessionStart")))
+    assert "frozen" in hooks.context_in(hooks.handle_event(memory, later.event("SessionStart")))
 
 
 def test_the_home_directory_gets_what_is_global(memory: Commonplace) -> None:
     memory.within(Project("/w")).remember("We build nests of steel", kind="decision")
     memory.remember("We build nests of reed", kind="decision")
     event = {"event": "SessionStart", "cwd": os.environ["HOME"]}
-    context = hooks.context_of(hooks.answer(memory, event))
+    context = hooks.context_in(hooks.handle_event(memory, event))
     assert "reed" in context and "steel" not in context
 
 
@@ -283,9 +283,9 @@ def test_the_home_directory_gets_what_is_global(memory: Commonplace) -> None:
 def test_contexts_keep_their_size_in_bytes(memory: Commonplace, letter: str) -> None:
     for number in range(60):
         memory.remember(f"heron {number} {letter * 900}", kind="decision", pinned=number % 3 == 0)
-    context = session_context.at_start(memory)
+    context = session_context.start_context(memory)
     assert 5_000 < len(context.encode()) <= session_context.START_BYTES
-    asked = session_context.at_prompt(memory, "What about the heron?")
+    asked = session_context.prompt_context(memory, "What about the heron?")
     assert 0 < len(asked.encode()) <= session_context.PROMPT_BYTES
 
 
@@ -293,31 +293,33 @@ def test_what_was_said_in_this_session_is_not_given_back(
     memory: Commonplace, session: Session
 ) -> None:
     session.says("user", "The failing login test of the API needs Redis")
-    hooks.answer(memory, session.event("Stop"))
+    hooks.handle_event(memory, session.event("Stop"))
     asked = {"prompt": "Please fix the failing login test of the API"}
-    assert hooks.answer(memory, session.event("UserPromptSubmit", **asked)) is None
+    assert hooks.handle_event(memory, session.event("UserPromptSubmit", **asked)) is None
     other = Session(Path(session.cwd), "s2")
-    found = hooks.context_of(hooks.answer(memory, other.event("UserPromptSubmit", **asked)))
+    found = hooks.context_in(hooks.handle_event(memory, other.event("UserPromptSubmit", **asked)))
     assert "needs Redis" in found
     elsewhere = Session(Path(session.cwd).parent / "other", "s3")
-    assert hooks.answer(memory, elsewhere.event("UserPromptSubmit", **asked)) is None
+    assert hooks.handle_event(memory, elsewhere.event("UserPromptSubmit", **asked)) is None
 
 
 def test_compaction_keeps_what_a_summary_drops(memory: Commonplace, session: Session) -> None:
     session.says("user", "We decided to keep the cache in Redis. Look at src/api/login.py please.")
     session.says("assistant", "I ran `pytest tests/api -q` and `git rebase main`.")
     session.says("user", "Now fix the failing test")
-    hooks.answer(memory, session.event("PreCompact", trigger="auto"))
-    hooks.answer(memory, session.event("PreCompact", trigger="auto"))  # the same once more
+    hooks.handle_event(memory, session.event("PreCompact", trigger="auto"))
+    hooks.handle_event(memory, session.event("PreCompact", trigger="auto"))  # the same once more
     assert memory.browse(kinds=["checkpoint"])[1] == 1
-    hooks.answer(memory, session.event("PostCompact", compact_summary="They ran `git rebase main`"))
-    given = hooks.answer(memory, session.event("SessionStart", source="compact"))
-    context = hooks.context_of(given)
+    hooks.handle_event(
+        memory, session.event("PostCompact", compact_summary="They ran `git rebase main`")
+    )
+    given = hooks.handle_event(memory, session.event("SessionStart", source="compact"))
+    context = hooks.context_in(given)
     assert "Now fix the failing test" in context and "keep the cache in Redis" in context
     assert "src/api/login.py" in context and "pytest tests/api -q" in context
     assert "git rebase main" not in context
     session.says("user", "Next is the logout")
-    hooks.answer(memory, session.event("PreCompact"))
+    hooks.handle_event(memory, session.event("PreCompact"))
     (only,), total = memory.browse(kinds=["checkpoint"])
     assert total == 1 and "Next is the logout" in only.text
 
@@ -340,7 +342,7 @@ def test_what_is_carried_over_is_verbatim_and_few() -> None:
 def test_a_copy_that_a_plugin_wrote_is_stored_once_and_deleted(
     memory: Commonplace, tmp_path: Path
 ) -> None:
-    copies = memory.library.path / capture.COPIES / "opencode"
+    copies = memory.library.path / capture.COPIES_FOLDER / "opencode"
     line = {
         "transcript": "opencode", "session": "o1", "cwd": str(tmp_path / "shop"), "id": "m1",
         "role": "user", "at": 1_794_945_865_563, "text": "We decided to use Redis.",
@@ -351,7 +353,7 @@ def test_a_copy_that_a_plugin_wrote_is_stored_once_and_deleted(
         (copies / "o1.jsonl").write_text("".join(json.dumps(each) + "\n" for each in lines))
         given = {"hook_event_name": name, "session_id": "o1", "cwd": str(tmp_path / "shop"),
                  "transcript_path": str(copies / "o1.jsonl")}  # fmt: skip
-        hooks.answer(memory, given)
+        hooks.handle_event(memory, given)
         assert list(copies.iterdir()) == []
 
     event("Stop", line)
@@ -369,7 +371,7 @@ def test_a_copy_whose_earlier_lines_became_shorter_is_read_whole(
     memory: Commonplace, tmp_path: Path
 ) -> None:
     """OpenClaw's history has no longer what was put before a message in its turn."""
-    copies = memory.library.path / capture.COPIES / "openclaw"
+    copies = memory.library.path / capture.COPIES_FOLDER / "openclaw"
     copies.mkdir(parents=True)
     file, cwd = copies / "s1.jsonl", str(tmp_path / ("deep" * 60))
     recalled = "<recalled 0123456789>\n" + "x" * 100 + "\n</recalled 0123456789>\n"
@@ -377,7 +379,7 @@ def test_a_copy_whose_earlier_lines_became_shorter_is_read_whole(
         lines = [{"transcript": "openclaw", "session": "s1", "cwd": cwd, "id": f"m{number}",
                   "role": "user", "text": text} for number, text in enumerate(texts)]  # fmt: skip
         file.write_text("".join(json.dumps(line) + "\n" for line in lines))
-        hooks.answer(memory, {"event": "Stop", "session": "s1", "transcript": str(file)})
+        hooks.handle_event(memory, {"event": "Stop", "session": "s1", "transcript": str(file)})
     said = memory.within(None).conversations.history("openclaw:s1")
     assert [each.memory.text for each in said] == ["One.", "Two.", "Three."]
 
@@ -385,7 +387,7 @@ def test_a_copy_whose_earlier_lines_became_shorter_is_read_whole(
 def test_a_copy_that_grew_while_it_was_read_stays_until_all_of_it_is_stored(
     memory: Commonplace,
 ) -> None:
-    copies = memory.library.path / capture.COPIES / "opencode"
+    copies = memory.library.path / capture.COPIES_FOLDER / "opencode"
     copies.mkdir(parents=True)
     file = copies / "o2.jsonl"
     line = {
@@ -411,7 +413,7 @@ def test_a_transcript_without_directories_gets_that_of_its_session(
     file.write_text(json.dumps(said) + "\n")
     event = {"hook_event_name": "Stop", "session_id": "c1", "cwd": str(tmp_path / "shop"),
              "transcript_path": str(file)}  # fmt: skip
-    hooks.answer(memory, event)
+    hooks.handle_event(memory, event)
     (line,) = memory.within(None).conversations.history("cursor:c1")
     assert line.memory.tags == (f"project:{tmp_path / 'shop'}",)
 
@@ -421,12 +423,12 @@ def test_a_line_that_was_purged_is_not_captured_again(
 ) -> None:
     session.says("user", "My number is 0173 5550199.")
     session.says("user", "And the rest stays.")
-    hooks.answer(memory, session.event("Stop"))
+    hooks.handle_event(memory, session.event("Stop"))
     (line,) = [each for each in memory.browse()[0] if "0173" in each.text]
     assert memory.purge(line.id).sources == ("claude-code",)
-    for note in (memory.library.path / capture.FOLDER).rglob("*.json"):
+    for note in (memory.library.path / capture.NOTES_FOLDER).rglob("*.json"):
         note.unlink()  # the transcript is read from its start again
-    hooks.answer(memory, session.event("Stop"))
+    hooks.handle_event(memory, session.event("Stop"))
     assert texts(memory) == ["And the rest stays."]
 
 
@@ -435,7 +437,7 @@ def test_a_transcript_that_cannot_be_read_holds_up_no_other_and_no_start(
 ) -> None:
     killed = [Session(tmp_path / "work" / name, name) for name in ("a", "b", "c")]
     for each in killed:
-        hooks.answer(memory, each.event("SessionStart"))
+        hooks.handle_event(memory, each.event("SessionStart"))
     for each in killed:
         each.says("user", f"Words of {each.name}")
     memory.remember("We build nests of reed", kind="decision")
@@ -448,10 +450,10 @@ def test_a_transcript_that_cannot_be_read_holds_up_no_other_and_no_start(
 
     monkeypatch.setattr(capture, "client_of", client_of)
     following = Session(tmp_path / "work" / "other", "next").event("SessionStart")
-    assert "nests of reed" in hooks.context_of(hooks.answer(memory, following))
+    assert "nests of reed" in hooks.context_in(hooks.handle_event(memory, following))
     assert {"Words of a", "Words of c"} <= set(texts(memory))
     monkeypatch.undo()
-    hooks.answer(memory, following)
+    hooks.handle_event(memory, following)
     assert "Words of b" in texts(memory)
 
 
@@ -463,15 +465,15 @@ def test_the_agents_variable_names_the_project_of_its_hooks(
     memory.within(Project("expedition")).remember("The heron nests at the lake", kind="decision")
     session = Session(tmp_path / "work" / "shop")
     start = session.event("SessionStart")
-    assert hooks.answer(memory, start, environ={}) is None
-    assert "lake" in hooks.context_of(hooks.answer(memory, start, environ=there))
+    assert hooks.handle_event(memory, start, environ={}) is None
+    assert "lake" in hooks.context_in(hooks.handle_event(memory, start, environ=there))
     asked = session.event("UserPromptSubmit", prompt="Where does the heron nest?")
-    assert hooks.answer(memory, asked, environ={}) is None
-    assert "lake" in hooks.context_of(hooks.answer(memory, asked, environ=there))
+    assert hooks.handle_event(memory, asked, environ={}) is None
+    assert "lake" in hooks.context_in(hooks.handle_event(memory, asked, environ=there))
     session.says("user", "The camp is at the ford.")
-    hooks.answer(memory, session.event("Stop"), environ=there)
+    hooks.handle_event(memory, session.event("Stop"), environ=there)
     session.says("user", "It was killed here.")
-    hooks.answer(memory, Session(tmp_path / "other", "s2").event("SessionStart"), environ={})
+    hooks.handle_event(memory, Session(tmp_path / "other", "s2").event("SessionStart"), environ={})
     lines = memory.conversations.history("claude-code:s1")
     labels = ("project:expedition", "branch:main")
     assert [line.memory.tags for line in lines] == [labels, labels]
@@ -489,7 +491,7 @@ def test_a_spooled_event_keeps_the_agents_variable(
     monkeypatch.setenv("COMMONPLACE_PROJECT", "expedition")
     files.spool(str(memory.library.path), "default", session.event("SessionEnd"))
     monkeypatch.delenv("COMMONPLACE_PROJECT")
-    hooks.take_in(memory.library.path, memory.at)
+    hooks.handle_spooled_events(memory.library.path, memory.at)
     (line,) = memory.conversations.history("claude-code:s1")
     assert line.memory.tags == ("project:expedition", "branch:main")
 
@@ -501,11 +503,11 @@ def test_a_session_beside_a_bad_settings_file_does_not_become_global(
     written = text if isinstance(text, bytes) else text.encode()
     (Path(session.cwd) / ".commonplace.toml").write_bytes(written)
     session.says("user", "The camp is at the ford.")
-    hooks.answer(memory, session.event("Stop"))
+    hooks.handle_event(memory, session.event("Stop"))
     (line,) = memory.conversations.history("claude-code:s1")
     assert line.memory.tags == (f"project:{session.cwd}", "branch:main")
     later = Session(Path(session.cwd), "s2").event("UserPromptSubmit", prompt="Where is the camp?")
-    assert "ford" in hooks.context_of(hooks.answer(memory, later))
+    assert "ford" in hooks.context_in(hooks.handle_event(memory, later))
 
 
 def test_a_project_that_gets_another_name_is_noticed(

@@ -16,7 +16,7 @@ class Ticks:
     def __init__(self) -> None:
         self.count = 0
 
-    def steps(self, space: str, identity: str) -> int | None:
+    def count_steps(self, space: str, identity: str) -> int | None:
         return None
 
     def step(self, space: str, identity: str, index: int) -> bool:
@@ -25,7 +25,7 @@ class Ticks:
     def end(self, space: str, identity: str) -> None:
         pass
 
-    def failed(self, space: str, identity: str) -> None:
+    def mark_failed(self, space: str, identity: str) -> None:
         pass
 
     def unfinished(self, given_up: Callable[[], bool]) -> Iterator[tuple[str, str, int]]:
@@ -46,9 +46,9 @@ def test_servers_on_one_directory_stop_in_any_order(tmp_path: Path) -> None:
     (tmp_path / "workflows").mkdir()
     one, two, other = Ticks(), Ticks(), Ticks()
     library = Library(tmp_path, embedder=None)
-    first = durable.executing(library, "jobs", one)
-    second = durable.executing(library, "jobs", two)
-    third = durable.executing(library, "workflow", other)
+    first = durable.running_workflows(library, "jobs", one)
+    second = durable.running_workflows(library, "jobs", two)
+    third = durable.running_workflows(library, "workflow", other)
     first.__enter__()
     second.__enter__()
     third.__enter__()

@@ -31,11 +31,11 @@ def prompted(prompt: str, **more: Any) -> dict[str, Any]:
 def test_a_prompt_gets_what_is_relevant_in_an_envelope(memory: Commonplace) -> None:
     stored = memory.remember("The failing login test of the API needs Redis")
     memory.remember("Pasta on Tuesday")
-    envelope = hooks.answer(memory, prompted(PROMPT))
+    envelope = hooks.handle_event(memory, prompted(PROMPT))
     assert envelope is not None
     assert envelope.keys() == {"hookSpecificOutput"}
     assert envelope["hookSpecificOutput"]["hookEventName"] == "UserPromptSubmit"
-    context = hooks.context_of(envelope)
+    context = hooks.context_in(envelope)
     assert context.startswith("<recalled ") and f"id: {stored.id}" in context
     assert "Pasta" not in context
 
@@ -47,7 +47,7 @@ def test_a_prompt_gets_what_is_relevant_in_an_envelope(memory: Commonplace) -> N
 ], ids=json.dumps)  # fmt: skip
 def test_other_events_get_nothing(memory: Commonplace, event: dict[str, Any]) -> None:
     memory.remember("The failing login test of the API needs Redis")
-    assert hooks.answer(memory, event) is None
+    assert hooks.handle_event(memory, event) is None
 
 
 @pytest.mark.parametrize("event", [
@@ -56,10 +56,10 @@ def test_other_events_get_nothing(memory: Commonplace, event: dict[str, Any]) ->
     {"hookEventName": "SessionStart", "sessionId": "s", "transcriptPath": "/t"},
 ])  # fmt: skip
 def test_the_fields_of_every_agent_are_read(event: dict[str, Any]) -> None:
-    found = hooks.read({**event, "cwd": "/here\0", "prompt": "half \ud800", "source": None})
+    found = hooks.parse_event({**event, "cwd": "/here\0", "prompt": "half \ud800", "source": None})
     assert (found.name, found.session, found.transcript) == ("SessionStart", "s", "/t")
     assert (found.cwd, found.prompt, found.source) == ("/here", "half ?", "")
-    assert found.given["source"] is None
+    assert found.fields["source"] is None
 
 
 def test_a_session_starts_with_the_open_checkpoint_and_the_newest_decisions(
@@ -70,7 +70,7 @@ def test_a_session_starts_with_the_open_checkpoint_and_the_newest_decisions(
     memory.remember("This is done", kind="checkpoint", attrs={"done": True})
     memory.remember("Half way through the login", kind="checkpoint")
     memory.remember("This one, too", kind="checkpoint", attrs={"done": True})
-    context = hooks.context_of(hooks.answer(memory, {"event": "SessionStart"}))
+    context = hooks.context_in(hooks.handle_event(memory, {"event": "SessionStart"}))
     assert "Half way" in context and "done" not in context and "too" not in context
     assert [number for number in range(12) if f"number {number}." in context] == [*range(2, 12)]
 
@@ -78,16 +78,16 @@ def test_a_session_starts_with_the_open_checkpoint_and_the_newest_decisions(
 def test_the_context_of_the_next_start_is_stored_and_removed(memory: Commonplace) -> None:
     data = str(memory.library.path)
     kept = Path(files.start_file(data, "default", "/project"))
-    assert hooks.answer(memory, {"event": "Stop", "cwd": "/project"}) is None
+    assert hooks.handle_event(memory, {"event": "Stop", "cwd": "/project"}) is None
     assert not kept.exists()
     stored = memory.remember("Half way", kind="checkpoint")
-    hooks.answer(memory, {"event": "Stop", "cwd": "/project"})
+    hooks.handle_event(memory, {"event": "Stop", "cwd": "/project"})
     envelope = json.loads(kept.read_text())
     assert envelope["hookSpecificOutput"]["hookEventName"] == "SessionStart"
-    assert "Half way" in hooks.context_of(envelope)
+    assert "Half way" in hooks.context_in(envelope)
     assert kept.stat().st_mode & 0o077 == 0
     memory.forget(stored.id)
-    hooks.answer(memory, {"event": "Stop", "cwd": "/project"})
+    hooks.handle_event(memory, {"event": "Stop", "cwd": "/project"})
     assert not kept.exists()
     assert files.start_file(data, "default", "/project") != files.start_file(data, "b", "/project")
 
@@ -99,8 +99,8 @@ def test_spooled_events_are_taken_in_once_and_in_order(memory: Commonplace) -> N
         files.spool(str(data), "default", {"event": "Stop", "cwd": cwd})
     names = [file.name for file in sorted((data / files.INBOX).iterdir())]
     assert len(names) == 2 and all(name.endswith(".json") for name in names)
-    assert hooks.take_in(data, memory.at) == 2
-    assert hooks.take_in(data, memory.at) == 0
+    assert hooks.handle_spooled_events(data, memory.at) == 2
+    assert hooks.handle_spooled_events(data, memory.at) == 0
     assert not list((data / files.INBOX).glob("*.json"))
     for cwd in ("/one", "/two"):
         assert Path(files.start_file(str(data), "default", cwd)).exists()
@@ -113,7 +113,7 @@ def test_a_spooled_file_that_is_no_event_is_set_aside(memory: Commonplace) -> No
     for number, content in enumerate((b"", b"{", b"[1]", b'{"event": 1}', b"[" * 100_000)):
         (data / files.INBOX / f"0-{number}.json").write_bytes(content)
     files.spool(str(data), "not a space!", {"event": "Stop", "cwd": "/x"})
-    assert hooks.take_in(data, memory.at) == 1
+    assert hooks.handle_spooled_events(data, memory.at) == 1
     assert not Path(good).exists()
     refused = [file for file in (data / files.INBOX).iterdir() if file.suffix == ".refused"]
     assert len(refused) == 6
@@ -124,13 +124,13 @@ def test_a_spooled_event_without_a_readable_transcript_does_not_hold_up_the_othe
 ) -> None:
     memory.remember("x")
     data, gone = memory.library.path, str(tmp_path / "gone.jsonl")
-    hooks.answer(memory, {"event": "SessionStart", "transcript": gone, "session": "s"})
+    hooks.handle_event(memory, {"event": "SessionStart", "transcript": gone, "session": "s"})
     unreadable = {"event": "Stop", "transcript": f"/{'a' * 300}.jsonl"}
     kept = Path(files.spool(str(data), "default", unreadable))
     compacted = {"event": "PreCompact", "transcript": gone, "session": "s"}
     files.spool(str(data), "default", compacted)
     files.spool(str(data), "default", {"event": "Stop"})
-    assert hooks.take_in(data, memory.at) == 2
+    assert hooks.handle_spooled_events(data, memory.at) == 2
     assert list((data / files.INBOX).glob("*.json")) == [kept]
 
 
@@ -139,7 +139,7 @@ def test_spooled_events_stay_while_another_process_takes_them_in(memory: Commonp
     spooled = Path(files.spool(str(data), "default", {"event": "Stop"}))
     descriptor = locking.open_locked(data / files.INBOX / "lock")
     assert descriptor is not None
-    assert hooks.take_in(data, memory.at) == 0
+    assert hooks.handle_spooled_events(data, memory.at) == 0
     assert spooled.exists()
     os.close(descriptor)
-    assert hooks.take_in(data, memory.at) == 1
+    assert hooks.handle_spooled_events(data, memory.at) == 1

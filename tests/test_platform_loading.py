@@ -7,17 +7,17 @@ import sys
 
 PROGRAM = """
 import gc, sys
-from commonplace.platform.loading import load
+from commonplace.platform.loading import import_modules
 scans = []
 gc.callbacks.append(lambda phase, info: scans.append(phase))
-load("commonplace.errors", "pydantic_ai")
+import_modules("commonplace.errors", "pydantic_ai")
 assert "pydantic_ai" in sys.modules and gc.isenabled() and scans == []
 frozen, left = gc.get_freeze_count(), len(gc.get_objects())
 assert frozen > 50_000 > left, (frozen, left)
-load("pydantic_ai")
+import_modules("pydantic_ai")
 assert gc.get_freeze_count() == frozen
 try:
-    load("no_such_library")
+    import_modules("no_such_library")
 except ImportError:
     assert gc.isenabled()
 """

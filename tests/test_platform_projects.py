@@ -15,7 +15,7 @@ import pytest
 from commonplace import Commonplace, Draft, Filters, InvalidInput, Line, Project
 from commonplace.engine.content.projects import NAME_CHARS
 from commonplace.platform import projects
-from commonplace.platform.projects import normalised, project_of
+from commonplace.platform.projects import normalise_remote, project_of
 
 _GIT = {
     **os.environ, "GIT_CONFIG_GLOBAL": os.devnull, "GIT_CONFIG_NOSYSTEM": "1",
@@ -207,7 +207,7 @@ def test_a_settings_file_without_a_name_changes_nothing(matrix: dict[str, Path])
     ],
 )
 def test_a_remote_has_one_name_in_all_its_forms(url: str, name: str) -> None:
-    assert normalised(url) == name
+    assert normalise_remote(url) == name
 
 
 def test_a_long_path_is_shortened_and_stays_distinct(home: Path) -> None:

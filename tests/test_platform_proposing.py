@@ -36,7 +36,7 @@ def access(model: ModelServer) -> llm.Access:
 
 
 def waiting(memory: Commonplace) -> list[str]:
-    return sorted(each.text for each in review.waiting(memory.within(None))[0])
+    return sorted(each.text for each in review.pending_proposals(memory.within(None))[0])
 
 
 def found(*chosen: tuple[int, str]) -> dict[str, object]:
@@ -47,7 +47,7 @@ def test_stored_conversations_are_proposed_from_once(memory: Commonplace) -> Non
     assert review.propose_from_stored(memory) == 1
     assert waiting(memory) == ["We decided to use Redis."]
     assert review.propose_from_stored(memory) == 0
-    (proposal,), _ = review.waiting(memory)
+    (proposal,), _ = review.pending_proposals(memory)
     assert proposal.tags == ("project:shop",)
     review.reject(memory, proposal.id)
     assert review.propose_from_stored(memory) == 0, "a decision stays"
@@ -56,7 +56,7 @@ def test_stored_conversations_are_proposed_from_once(memory: Commonplace) -> Non
 def test_more_lines_than_a_batch_are_all_looked_at(
     memory: Commonplace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(review, "BATCH", 2)
+    monkeypatch.setattr(review, "BATCH_MESSAGES", 2)
     lines = [Line(speaker="user", text=f"We decided to use port {n}.") for n in range(5)]
     memory.conversations.add("more", *lines)
     assert review.propose_from_stored(memory) == 6

@@ -26,13 +26,13 @@ def say(memory: Commonplace, *texts: str, speaker: str = "user") -> int:
 
 
 def waiting(memory: Commonplace) -> list[str]:
-    return sorted(each.text for each in review.waiting(memory)[0])
+    return sorted(each.text for each in review.pending_proposals(memory)[0])
 
 
 def test_only_what_the_user_states_is_proposed_with_its_line(memory: Commonplace) -> None:
     assert say(memory, "Thanks. We decided to use Redis.", "What is Redis?") == 1
     assert say(memory, "We decided to use Redis.", speaker="assistant") == 0
-    (proposal,), total = review.waiting(memory)
+    (proposal,), total = review.pending_proposals(memory)
     assert (total, proposal.text, proposal.trust) == (1, "We decided to use Redis.", "inferred")
     assert proposal.attrs["line"] == "Thanks. We decided to use Redis."
     assert proposal.tags == ("project:shop",)
@@ -42,7 +42,7 @@ def test_only_what_the_user_states_is_proposed_with_its_line(memory: Commonplace
 
 def test_an_acceptance_stores_it_and_undo_brings_the_proposal_back(memory: Commonplace) -> None:
     say(memory, "We decided to use Redis.", "Never push on Fridays.")
-    (proposal,) = [each for each in review.waiting(memory)[0] if "Redis" in each.text]
+    (proposal,) = [each for each in review.pending_proposals(memory)[0] if "Redis" in each.text]
     stored = review.accept(memory, proposal.id)
     assert (stored.kind, stored.trust, stored.tags) == ("decision", "stated", ("project:shop",))
     (link,) = memory.links.of(stored.id)
@@ -56,7 +56,7 @@ def test_an_acceptance_stores_it_and_undo_brings_the_proposal_back(memory: Commo
 
 def test_a_rejection_and_an_edit_can_be_undone(memory: Commonplace) -> None:
     say(memory, "Never push on Fridays.")
-    (proposal,) = review.waiting(memory)[0]
+    (proposal,) = review.pending_proposals(memory)[0]
     review.edit(memory, proposal.id, "Never push on Sundays.")
     assert waiting(memory) == ["Never push on Sundays."]
     memory.undo()
@@ -74,7 +74,7 @@ def test_everything_can_be_accepted_at_once_and_undone_at_once(memory: Commonpla
     assert review.accept_all(memory) == 230
     assert waiting(memory) == [] and memory.browse(kinds=["decision"])[1] == 230
     memory.undo()
-    assert review.waiting(memory)[1] == 230 and memory.browse(kinds=["decision"])[1] == 0
+    assert review.pending_proposals(memory)[1] == 230 and memory.browse(kinds=["decision"])[1] == 0
 
 
 def test_a_library_can_accept_everything_as_soon_as_it_is_proposed(tmp_path: Path) -> None:
@@ -103,7 +103,7 @@ def test_the_command_lists_accepts_edits_and_rejects(
     memory: Commonplace, capsys: pytest.CaptureFixture[str]
 ) -> None:
     say(memory, "We decided to use Redis.", "Never push on Fridays.", "I prefer tabs.")
-    ids = {each.text: each.id for each in review.waiting(memory)[0]}
+    ids = {each.text: each.id for each in review.pending_proposals(memory)[0]}
     data = ["--data", str(memory.library.path), "--embedding", "none"]
 
     def do(*args: str) -> tuple[int, str, str]:
@@ -126,11 +126,13 @@ def test_the_command_lists_accepts_edits_and_rejects(
     assert "accepted 2" in do("review", "--auto-accept")[1]
     assert "there are no pending proposals" in do("review")[2]
     assert do("undo")[0] == 0
-    left, right = (each.id for each in review.waiting(memory)[0])
+    left, right = (each.id for each in review.pending_proposals(memory)[0])
     assert do("review", "reject", right)[0] == 0
     code, out, err = do("review", "accept", left, right)
     assert (code, out) == (2, "") and "already rejected" in err
-    assert [each.id for each in review.waiting(memory)[0]] == [left], "nothing was accepted"
+    assert [each.id for each in review.pending_proposals(memory)[0]] == [left], (
+        "nothing was accepted"
+    )
     assert "Omit it" in do("review", "accept", left, "--auto-accept")[2]
     for wrong in (["burn", "x"], ["accept"], ["edit", "abcd"], ["reject", "abcd", "--text", "x"]):
         assert do("review", *wrong)[0] == 2

@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from commonplace.text.dates import TIME_WORD, moment, period, periods_named
+from commonplace.text.dates import TIME_WORD, find_periods, parse_moment, parse_period
 
 NOW = datetime(2026, 11, 17, 15, 30, tzinfo=UTC)  # a Tuesday
 
@@ -56,7 +56,7 @@ PERIODS = {
 
 @pytest.mark.parametrize("phrase", PERIODS)
 def test_a_phrase_names_a_period(phrase: str) -> None:
-    found = period(phrase, NOW)
+    found = parse_period(phrase, NOW)
     expected = tuple(datetime.fromisoformat(each).replace(tzinfo=UTC) for each in PERIODS[phrase])
     assert found == expected
 
@@ -74,8 +74,8 @@ def test_a_phrase_names_a_period(phrase: str) -> None:
     ],
 )
 def test_what_counts_back_from_now_is_a_moment(phrase: str, first: str, last: str) -> None:
-    assert moment(phrase, NOW, 0) == datetime.fromisoformat(first).replace(tzinfo=UTC)
-    assert moment(phrase, NOW, 1) == datetime.fromisoformat(last).replace(tzinfo=UTC)
+    assert parse_moment(phrase, NOW, 0) == datetime.fromisoformat(first).replace(tzinfo=UTC)
+    assert parse_moment(phrase, NOW, 1) == datetime.fromisoformat(last).replace(tzinfo=UTC)
 
 
 @pytest.mark.parametrize(
@@ -83,36 +83,36 @@ def test_what_counts_back_from_now_is_a_moment(phrase: str, first: str, last: st
     ["", "soon", "2026-13-01", "2026-02-30", "may be", "5", "99999d", "week", "9999 years"],
 )
 def test_other_phrases_name_none(phrase: str) -> None:
-    assert period(phrase, NOW) is None
+    assert parse_period(phrase, NOW) is None
 
 
 def test_a_month_ago_is_the_last_day_of_a_shorter_month() -> None:
-    start = period("1 month", datetime(2026, 3, 31, tzinfo=UTC))
+    start = parse_period("1 month", datetime(2026, 3, 31, tzinfo=UTC))
     assert start is not None and start[0] == datetime(2026, 2, 28, tzinfo=UTC)
 
 
 def test_periods_are_found_in_a_sentence() -> None:
     text = "What did we say last Tuesday, and in April 2025?"
-    found = periods_named(text, NOW)
+    found = find_periods(text, NOW)
     assert [each[0].date().isoformat() for each, _ in found] == ["2026-11-10", "2025-04-01"]
     assert [text[start:end] for _, (start, end) in found] == ["last Tuesday", "April 2025"]
 
 
 @pytest.mark.parametrize("phrase", [each for each in PERIODS if " " in each or "-" in each])
 def test_every_text_that_names_a_period_has_a_word_of_time(phrase: str) -> None:
-    if periods_named(phrase, NOW):
+    if find_periods(phrase, NOW):
         assert TIME_WORD.search(phrase)
 
 
 @pytest.mark.parametrize("text", ["since April 3rd", "after 3 April", "since April", "after 2025"])
 def test_what_is_since_a_time_lasts_until_now(text: str) -> None:
-    ((period, _),) = periods_named(text, NOW)
+    ((period, _),) = find_periods(text, NOW)
     assert period[0] < period[1] == NOW
 
 
 def test_letters_that_grow_in_lower_case_do_not_move_the_words() -> None:
     text = "İİİ in April"
-    ((_, (start, end)),) = periods_named(text, NOW)
+    ((_, (start, end)),) = find_periods(text, NOW)
     assert text[start:end] == "in April"
 
 
@@ -127,4 +127,4 @@ def test_letters_that_grow_in_lower_case_do_not_move_the_words() -> None:
     ],
 )
 def test_ordinary_words_are_no_periods(text: str) -> None:
-    assert periods_named(text, NOW) == []
+    assert find_periods(text, NOW) == []

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from commonplace.text.passages import Span, split
-from commonplace.text.wordpieces import spent_before
+from commonplace.text.passages import Span, split_passages
+from commonplace.text.wordpieces import wordpieces_before
 
 ENGLISH = (
     "Yesterday Melanie told me that her daughter painted a sunset over the lake. "
@@ -28,61 +28,61 @@ def pieces(text: str, spans: list[Span]) -> list[str]:
 
 @pytest.mark.parametrize("text", ["", "x", "A short memory.", "猫が好き", " \n "])
 def test_a_short_text_is_one_passage(text: str) -> None:
-    assert split(text) == [Span(0, len(text))]
+    assert split_passages(text) == [Span(0, len(text))]
 
 
 def test_a_text_is_split_only_above_the_budget() -> None:
     below, at, above = ("会" * n for n in (239, 240, 241))
-    assert len(split(below)) == 1
-    assert len(split(at)) == 1
-    assert len(split(above)) == 2
+    assert len(split_passages(below)) == 1
+    assert len(split_passages(at)) == 1
+    assert len(split_passages(above)) == 2
 
 
 def test_a_paragraph_border_is_preferred_and_shares_nothing() -> None:
     first = ENGLISH * 4
     text = first + "\n\n" + ENGLISH * 4
-    assert split(text)[0] == Span(0, len(first) + 2)
-    assert split(text)[1].start == len(first) + 2
+    assert split_passages(text)[0] == Span(0, len(first) + 2)
+    assert split_passages(text)[1].start == len(first) + 2
 
 
 def test_a_sentence_border_is_preferred_to_a_word_border() -> None:
-    passages = pieces(ENGLISH * 20, split(ENGLISH * 20))
+    passages = pieces(ENGLISH * 20, split_passages(ENGLISH * 20))
     assert len(passages) > 2
     assert all(passage.rstrip().endswith(".") for passage in passages)
 
 
 def test_japanese_is_cut_after_a_sentence() -> None:
     text = "会議は来週の火曜日の午後三時からです。" * 40
-    assert all(passage.endswith("。") for passage in pieces(text, split(text)))
+    assert all(passage.endswith("。") for passage in pieces(text, split_passages(text)))
 
 
 def test_words_stay_whole_where_there_is_no_sentence() -> None:
     text = "lantern " * 1_000
-    assert {word for passage in pieces(text, split(text)) for word in passage.split()} == {
+    assert {word for passage in pieces(text, split_passages(text)) for word in passage.split()} == {
         "lantern"
     }
 
 
 def tokens(text: str) -> int:
-    return ceil(spent_before(text)[-1] - 1e-6)
+    return ceil(wordpieces_before(text)[-1] - 1e-6)
 
 
 def test_neighbours_share_some_words_but_not_many() -> None:
     text = "the old cabin by the lake and " * 300
-    spans = split(text, budget=100, overlap=10)
+    spans = split_passages(text, budget=100, overlap=10)
     shared = [tokens(text[b.start : a.stop]) for a, b in pairwise(spans)]
     assert min(shared) >= 5
     assert max(shared) <= 11
 
 
 def test_without_overlap_passages_only_touch() -> None:
-    spans = split("the old cabin by the lake " * 300, overlap=0)
+    spans = split_passages("the old cabin by the lake " * 300, overlap=0)
     assert all(a.stop == b.start for a, b in pairwise(spans))
 
 
 def test_an_unbroken_run_is_cut_but_never_inside_an_emoji() -> None:
     family = "👨‍👩‍👧‍👦"
-    for passage in pieces(family * 300, split(family * 300)):
+    for passage in pieces(family * 300, split_passages(family * 300)):
         assert passage == family * (len(passage) // len(family))
 
 
@@ -93,14 +93,14 @@ def test_an_unbroken_run_is_cut_but_never_inside_an_emoji() -> None:
 def test_a_million_characters_take_less_than_a_second(unit: str) -> None:
     text = (unit * (1_000_000 // len(unit) + 1))[:1_000_000]
     began = time.process_time()
-    spans = split(text)
+    spans = split_passages(text)
     assert time.process_time() - began < 1
     assert spans[-1].stop == 1_000_000
 
 
 @given(st.one_of(ANY_TEXT, LONG_TEXT), st.integers(1, 60), st.integers(0, 80))
 def test_passages_cover_the_text_and_move_on(text: str, budget: int, overlap: int) -> None:
-    spans = split(text, budget=budget, overlap=overlap)
+    spans = split_passages(text, budget=budget, overlap=overlap)
     assert spans[0].start == 0
     assert spans[-1].stop == len(text)
     for a, b in pairwise(spans):
@@ -110,4 +110,4 @@ def test_passages_cover_the_text_and_move_on(text: str, budget: int, overlap: in
 @given(LONG_TEXT, st.integers(20, 60))
 def test_passages_stay_within_the_budget(text: str, budget: int) -> None:
     # A word that had to be cut counts a little more as two.
-    assert all(tokens(p) <= budget + 2 for p in pieces(text, split(text, budget=budget)))
+    assert all(tokens(p) <= budget + 2 for p in pieces(text, split_passages(text, budget=budget)))

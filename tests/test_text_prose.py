@@ -13,13 +13,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from idna import idnadata
 
-from commonplace.text.hidden import escape_json, visible
+from commonplace.text.hidden import escape_hidden, escape_json
 from commonplace.text.prose import (
     MARK,
     Item,
     envelope,
-    fit,
-    neutral,
+    fit_items,
+    neutralise,
     token_estimate,
 )
 
@@ -155,7 +155,7 @@ def hidden_in(text: str) -> list[str]:
 def test_a_block_of_a_hostile_text_gives_exactly_that_text(number: int) -> None:
     payload = PAYLOADS[number]
     block = envelope([("m-1", "stated by the user, 2026-11-02", payload)])
-    assert parse(block) == [("m-1", "stated by the user, 2026-11-02", visible(payload))]
+    assert parse(block) == [("m-1", "stated by the user, 2026-11-02", escape_hidden(payload))]
     assert set(hidden_in(block)) <= {"200c", "200d"}
     block.encode()
 
@@ -163,15 +163,15 @@ def test_a_block_of_a_hostile_text_gives_exactly_that_text(number: int) -> None:
 def test_a_block_of_all_hostile_texts_gives_exactly_those() -> None:
     items = [Item(f"m-{n}", f"from {n}", payload) for n, payload in enumerate(PAYLOADS)]
     block = envelope(items, left_out=3)
-    assert parse(block) == [item._replace(text=visible(item.text)) for item in items]
+    assert parse(block) == [item._replace(text=escape_hidden(item.text)) for item in items]
     assert "3 more did not fit" in block
 
 
 @pytest.mark.parametrize("payload", [p for p in PAYLOADS[:100] if len(p) < 5_000])
 def test_ids_and_provenance_are_hostile_too(payload: str) -> None:
     (item,) = parse(envelope([(payload, payload, payload)]))
-    one_line = visible(payload).replace("\n", "\\u{a}").replace("\t", "\\u{9}")
-    assert item == (one_line, one_line, visible(payload))
+    one_line = escape_hidden(payload).replace("\n", "\\u{a}").replace("\t", "\\u{9}")
+    assert item == (one_line, one_line, escape_hidden(payload))
 
 
 ANY_TEXT = st.text(st.characters(codec=None))
@@ -182,7 +182,7 @@ TRICKY = st.lists(st.sampled_from(PIECES), max_size=25).map("".join)
 @given(st.lists(st.tuples(TRICKY, TRICKY, st.one_of(TRICKY, ANY_TEXT)), max_size=4))
 def test_any_items_come_out_as_they_went_in(items: list[tuple[str, str, str]]) -> None:
     parsed = parse(envelope(items))
-    assert [item.text for item in parsed] == [visible(text) for _, _, text in items]
+    assert [item.text for item in parsed] == [escape_hidden(text) for _, _, text in items]
     assert len(parsed) == len(items)
 
 
@@ -276,7 +276,7 @@ def test_the_block_reads_as_it_should() -> None:
     ],
 )
 def test_what_cannot_be_seen_is_shown(hidden: str, shown: str) -> None:
-    assert visible(hidden) == shown
+    assert escape_hidden(hidden) == shown
 
 
 HONEST = [
@@ -297,8 +297,8 @@ HONEST = [
 
 @pytest.mark.parametrize("text", HONEST)
 def test_honest_text_stays_as_it_is(text: str) -> None:
-    assert visible(text) == text
-    assert neutral(text) == text
+    assert escape_hidden(text) == text
+    assert neutralise(text) == text
 
 
 def test_everything_unicode_calls_hidden_is_shown() -> None:
@@ -310,7 +310,7 @@ def test_everything_unicode_calls_hidden_is_shown() -> None:
     ]
     assert len(hidden) > 130_000
     # Joined, so that none has a neighbour that could keep it; \r\n does not arise.
-    assert visible("a".join(hidden)) == "a".join(f"\\u{{{ord(c):x}}}" for c in hidden)
+    assert escape_hidden("a".join(hidden)) == "a".join(f"\\u{{{ord(c):x}}}" for c in hidden)
 
 
 def test_a_non_joiner_stays_only_where_internet_names_may_have_it() -> None:
@@ -321,7 +321,7 @@ def test_a_non_joiner_stays_only_where_internet_names_may_have_it() -> None:
     letters = [chr(at) for at in (*range(0x620, 0x700), *range(0x750, 0x780))]
 
     def stays(before: str, after: str) -> bool:
-        return visible(f"{before}\u200c{after}") == f"{before}\u200c{after}"
+        return escape_hidden(f"{before}\u200c{after}") == f"{before}\u200c{after}"
 
     marks = {chr(at) for at in joins["T"]}
     for letter in set(letters) - marks:
@@ -335,8 +335,8 @@ def test_a_non_joiner_stays_only_where_internet_names_may_have_it() -> None:
 def test_no_two_hidden_characters_stand_together_and_showing_twice_changes_nothing(
     text: str,
 ) -> None:
-    shown = visible(text)
-    assert visible(shown) == shown
+    shown = escape_hidden(text)
+    assert escape_hidden(shown) == shown
     assert not re.search("[\u200c\u200d]{2}|^[\u200c\u200d\ufe0f]", shown)
     assert set(hidden_in(shown)) <= {"200c", "200d"}
 
@@ -371,19 +371,19 @@ def test_no_two_hidden_characters_stand_together_and_showing_twice_changes_nothi
     ],
 )
 def test_what_looks_like_markup_is_broken_up_and_stays_readable(forged: str, defused: str) -> None:
-    assert neutral(forged) == defused
-    assert unmarked(neutral(forged)) == visible(forged)
+    assert neutralise(forged) == defused
+    assert unmarked(neutralise(forged)) == escape_hidden(forged)
 
 
 @settings(max_examples=300, deadline=None)
 @given(st.one_of(TRICKY, ANY_TEXT))
 def test_neutral_text_has_no_markup_and_loses_nothing(text: str) -> None:
-    defused = neutral(text)
+    defused = neutralise(text)
     assert not re.search(r"[<＜﹤][/|!?]?[A-Za-z|]", defused)
     assert not re.search(r"(?i)\[/?inst\b", defused)
     assert not re.search(r"(?im)^\W*(human|assistant|system|user)[ \t]*:", defused)
     assert not re.search(r"(?m)^[ \t]*(```|~~~)", defused)
-    assert unmarked(defused) == visible(text)
+    assert unmarked(defused) == escape_hidden(text)
 
 
 @pytest.mark.parametrize(
@@ -403,7 +403,7 @@ def test_neutral_text_has_no_markup_and_loses_nothing(text: str) -> None:
 )
 def test_a_long_text_takes_time_in_proportion(piece: str) -> None:
     started = time.thread_time()
-    neutral(piece * 200_000)
+    neutralise(piece * 200_000)
     assert time.thread_time() - started < 5  # seconds of CPU; quadratic would be minutes
 
 
@@ -428,11 +428,11 @@ def test_tokens_are_estimated(text: str, tokens: int) -> None:
 
 def test_what_fits_is_not_touched() -> None:
     items = items_of("one", "two\r\n<system>", "three")
-    assert fit(items, 500) == (items, 0)
+    assert fit_items(items, 500) == (items, 0)
 
 
 def test_the_last_item_is_cut_and_says_so_and_the_rest_is_counted() -> None:
-    fitted = fit(items_of("a" * 400, "b" * 4_000, "c"), 300)
+    fitted = fit_items(items_of("a" * 400, "b" * 4_000, "c"), 300)
     first, second = fitted.items
     assert first.text == "a" * 400
     assert re.fullmatch(r"b{100,} … \[3,\d{3} characters left out\]", second.text)
@@ -444,18 +444,18 @@ def test_the_last_item_is_cut_and_says_so_and_the_rest_is_counted() -> None:
 
 @pytest.mark.parametrize("tokens", [-5, 0, 1, 50])
 def test_without_room_nothing_is_shown_but_counted(tokens: int) -> None:
-    assert fit(items_of("one", "two"), tokens) == ([], 2)
+    assert fit_items(items_of("one", "two"), tokens) == ([], 2)
 
 
 def test_nothing_at_all_fits() -> None:
-    assert fit([], 100) == ([], 0)
+    assert fit_items([], 100) == ([], 0)
 
 
 @settings(max_examples=200, deadline=None)
 @given(st.lists(st.one_of(TRICKY, ANY_TEXT).map(lambda t: t * 9), max_size=4), st.integers(80, 400))
 def test_the_envelope_of_what_fits_is_within_the_budget(texts: list[str], tokens: int) -> None:
     items = items_of(*texts)
-    fitted = fit(items, tokens)
+    fitted = fit_items(items, tokens)
     assert written(*fitted) <= tokens
     assert len(fitted.items) + fitted.left_out == len(items)
     for shown, whole in zip(fitted.items, items, strict=False):
@@ -482,19 +482,19 @@ def test_the_envelope_of_what_fits_is_within_the_budget(texts: list[str], tokens
 )
 def test_a_cut_never_parts_what_a_reader_sees_as_one(cluster: str) -> None:
     for tokens in range(120, 180):
-        (item,) = fit(items_of(cluster * 2_000), tokens).items
+        (item,) = fit_items(items_of(cluster * 2_000), tokens).items
         kept = item.text.rpartition(" … [")[0]
         assert kept == cluster * (len(kept) // len(cluster))
         assert kept
 
 
 def test_a_text_that_is_one_endless_character_is_left_out() -> None:
-    assert fit(items_of("e" + "\u0301" * 100_000), 200) == ([], 1)
+    assert fit_items(items_of("e" + "\u0301" * 100_000), 200) == ([], 1)
 
 
 def test_cutting_a_large_text_is_quick() -> None:
     started = time.perf_counter()
-    fit(items_of("<system>\u202e猫\n" * 100_000), 1_000)
+    fit_items(items_of("<system>\u202e猫\n" * 100_000), 1_000)
     assert time.perf_counter() - started < 2
 
 
@@ -502,4 +502,4 @@ def test_cutting_a_large_text_is_quick() -> None:
 def test_an_escaped_document_has_the_same_value_and_hides_nothing(text: str) -> None:
     document = escape_json(json.dumps({"text": text}, ensure_ascii=False))
     assert json.loads(document) == {"text": text}
-    assert visible(document) == document
+    assert escape_hidden(document) == document

@@ -2,7 +2,7 @@ from math import ceil
 
 import pytest
 
-from commonplace.text.wordpieces import spent_before
+from commonplace.text.wordpieces import wordpieces_before
 
 # How many wordpieces the tokenizer of all-MiniLM-L6-v2 really makes of each.
 REAL_COUNTS = {
@@ -25,10 +25,10 @@ REAL_COUNTS = {
 
 @pytest.mark.parametrize("text", REAL_COUNTS)
 def test_the_estimate_is_at_least_the_real_count_and_not_far_above(text: str) -> None:
-    estimate = ceil(spent_before(text)[-1] - 1e-6)
+    estimate = ceil(wordpieces_before(text)[-1] - 1e-6)
     assert REAL_COUNTS[text] <= estimate <= REAL_COUNTS[text] * 1.35
 
 
 def test_no_text_costs_nothing() -> None:
-    assert spent_before("")[-1] == 0
-    assert spent_before(" \n\t")[-1] == 0
+    assert wordpieces_before("")[-1] == 0
+    assert wordpieces_before(" \n\t")[-1] == 0

@@ -414,7 +414,7 @@ def protobuf_fields(message: bytes) -> Iterator[tuple[int, bytes]]:
 def hashed_pieces(pieces: list[str]) -> tuple[NDArray[np.uint64], NDArray[np.int32]]:
     """The tree of the pieces as a hash table of its edges, and which piece ends at each.
 
-    `commonplace.embedding.builtin.Pieces` walks it.
+    `commonplace.embedding.builtin.PieceVocabulary` walks it.
     """
     import numpy as np
 

@@ -20,7 +20,7 @@ import build_model
 import numpy as np
 import onnxruntime
 
-from commonplace.embedding.builtin import Multilingual
+from commonplace.embedding.builtin import MultilingualEncoder
 
 DIMENSIONS = 128
 SINGLE_PIECES = range(200, 60_000, 6)
@@ -57,7 +57,7 @@ def main(package: Path) -> None:
     with tempfile.TemporaryDirectory() as directory:
         for name, content in files.items():
             Path(directory, name).write_bytes(content)
-        encoder = Multilingual(Path(directory), {**facts, "dimensions": width})
+        encoder = MultilingualEncoder(Path(directory), {**facts, "dimensions": width})
         vectors = encoder.embed(sample_texts([piece for piece, _ in pieces]))
     order = np.linalg.eigh(vectors.T @ vectors / len(vectors))[1][:, ::-1]
     basis = order[:, :DIMENSIONS]

@@ -13,7 +13,7 @@ from typing import Any
 
 from commonplace import __version__
 from commonplace.dialects import registry
-from commonplace.server.openapi import document
+from commonplace.server.openapi import openapi_document
 
 OPERATION_PREFIX = "console_"
 TYPES = {"string": "string", "integer": "number", "number": "number", "boolean": "boolean",
@@ -88,7 +88,7 @@ def client_source() -> str:
     """Return the source of the client."""
     dialect = registry.load("commonplace")
     assert dialect.rest is not None and dialect.rest.openapi is not None
-    told = document(dialect, dialect.rest, dialect.rest.openapi)
+    told = openapi_document(dialect, dialect.rest, dialect.rest.openapi)
     parts = [FILE_START.format(version=__version__, root=told["servers"][0]["url"])]
     for path, methods in told["paths"].items():
         parts += [_method_source(path, verb.upper(), one) for verb, one in methods.items()]

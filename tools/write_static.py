@@ -25,10 +25,10 @@ from commonplace.client import static_answers
 from commonplace.dialects import registry
 from commonplace.dialects.contract import Dialect, RequestInfo
 from commonplace.engine.library import Library
-from commonplace.server.calls import Admitted, Workers
+from commonplace.server.calls import AdmittedRequest, Workers
 from commonplace.server.gate import Gate
 from commonplace.server.pipes import Pipes
-from commonplace.server.protocol import build
+from commonplace.server.protocol import build_server
 from commonplace.server.refusals import Refusals
 
 MODERN = "2026-07-28"
@@ -45,11 +45,16 @@ async def send_requests(gate: Gate, dialect: Dialect, *requests: Mapping[str, An
     outgoing, from_server = anyio.create_memory_object_stream[Any](0)
     workers = Workers(gate, 30)
     pipes = Pipes(
-        incoming, outgoing, dialect, Refusals(gate, workers), Admitted(Caller(), RequestInfo()), 30
+        incoming,
+        outgoing,
+        dialect,
+        Refusals(gate, workers),
+        AdmittedRequest(Caller(), RequestInfo()),
+        30,
     )
     found: list[Any] = []
     async with anyio.create_task_group() as group:
-        group.start_soon(pipes.serve, build(dialect, workers))
+        group.start_soon(pipes.serve, build_server(dialect, workers))
         for number, request in enumerate(requests):
             whole = {"jsonrpc": "2.0", "id": number, **request}
             message = types.jsonrpc_message_adapter.validate_python(whole, by_name=False)

@@ -21,7 +21,7 @@ from commonplace.access.oauth.rows import MacRows
 from commonplace.access.signed import Tokens
 from commonplace.access.vault import open_vault
 from commonplace.cli.app import run
-from commonplace.dialects.registry import token_forms
+from commonplace.dialects.registry import token_formats
 from commonplace.engine.history import audit
 from commonplace.storage.system import open_system
 from postgres_engine import ON_POSTGRES
@@ -68,7 +68,7 @@ def do(
 @contextmanager
 def opened(data: Path) -> Iterator[Tokens]:
     with closing(open_system(data)) as store:
-        tokens = Tokens(store, open_vault(store), token_forms(), environ={})
+        tokens = Tokens(store, open_vault(store), token_formats(), environ={})
         yield tokens
         tokens.close()
 
@@ -79,7 +79,7 @@ def refused(data: Path, token: str) -> str:
     return error.value.reason
 
 
-@pytest.mark.parametrize("dialect", token_forms().dialects)
+@pytest.mark.parametrize("dialect", token_formats().dialects)
 def test_a_token_is_printed_once_and_works(
     do: Callable[..., Ended], data: Path, dialect: str
 ) -> None:
@@ -321,7 +321,7 @@ def test_users_come_and_go(do: Callable[..., Ended], data: Path) -> None:
     assert changed.code == 0
     with closing(open_system(data)) as store:
         vault = open_vault(store)
-        tokens = Tokens(store, vault, token_forms(), environ={})
+        tokens = Tokens(store, vault, token_formats(), environ={})
         accounts = Accounts(store, vault, tokens.credentials)
         assert accounts.verify("ana", PASSWORD) is None
         assert accounts.verify("ana", "another password") is not None
@@ -449,7 +449,7 @@ def test_an_invitation_is_an_account_and_a_token_and_can_be_taken_back(
         assert tokens.recognise(told["token"]).user == "anna"
     with closing(open_system(data)) as store:
         vault = open_vault(store)
-        tokens = Tokens(store, vault, token_forms(), environ={})
+        tokens = Tokens(store, vault, token_formats(), environ={})
         found = Accounts(store, vault, tokens.credentials).verify("anna", told["password"])
         tokens.close()
     assert found is not None

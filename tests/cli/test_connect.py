@@ -25,7 +25,7 @@ from commonplace.cli.clients import CLIENTS, Format
 from commonplace.dialects import registry
 from commonplace.dialects.being import beings
 from commonplace.engine.commonplace import Commonplace
-from commonplace.text.hidden import visible
+from commonplace.text.hidden import escape_hidden
 from server.harness import Running, running
 
 SERVER = str(Path(__file__).parent / "small_mcp_server.py")
@@ -1303,4 +1303,4 @@ def test_the_page_has_every_client_and_option(do: Callable[..., Ended]) -> None:
         assert f"`{name}`" in page
     for option in re.findall(r"(--[a-z-]+)", do("--help").out):
         assert option in page or option in ("--json", "--help"), option
-    assert visible(page) == page
+    assert escape_hidden(page) == page

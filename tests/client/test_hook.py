@@ -35,7 +35,7 @@ def data(tmp_path: Path) -> Path:
     place = tmp_path / "data"
     with Commonplace(place, embedding="none") as memory:
         memory.remember("Half way", kind="checkpoint")
-        hooks.answer(memory, {"event": "Stop", "cwd": str(tmp_path)})
+        hooks.handle_event(memory, {"event": "Stop", "cwd": str(tmp_path)})
     return place
 
 
@@ -94,7 +94,7 @@ def test_without_a_server_a_session_starts_with_the_prepared_context(
     event = {"hook_event_name": "SessionStart", "cwd": str(tmp_path)}
     done = ran(data, json.dumps(event).encode())
     assert (done.returncode, done.stderr) == (0, b"")
-    assert "Half way" in hooks.context_of(json.loads(done.stdout))
+    assert "Half way" in hooks.context_in(json.loads(done.stdout))
 
 
 @pytest.mark.parametrize("connected", [True, False])
@@ -211,16 +211,16 @@ def test_without_a_server_a_context_keeps_its_size_in_bytes(tmp_path: Path, lett
     with Commonplace(data, embedding="none") as memory:
         for number in range(60):
             memory.remember(f"{number} {letter * 900}", kind="decision")
-        hooks.answer(memory, {"event": "Stop", "cwd": str(tmp_path)})
+        hooks.handle_event(memory, {"event": "Stop", "cwd": str(tmp_path)})
     shown = hook._from_files(str(data), "default", {"event": "SessionStart", "cwd": str(tmp_path)})
-    assert letter in hooks.context_of(json.loads(shown))
+    assert letter in hooks.context_in(json.loads(shown))
     assert 5_000 < len(shown.encode()) <= 10_000
 
 
 def test_the_output_is_utf_8_whatever_the_terminal_has(data: Path, tmp_path: Path) -> None:
     with Commonplace(data, embedding="none") as memory:
         memory.remember("鷺 nests here", kind="decision")
-        hooks.answer(memory, {"event": "Stop", "cwd": str(tmp_path)})
+        hooks.handle_event(memory, {"event": "Stop", "cwd": str(tmp_path)})
     event = {"hook_event_name": "SessionStart", "cwd": str(tmp_path)}
     environment = {**os.environ, "COMMONPLACE_DATA": str(data), "PYTHONIOENCODING": "latin-1"}
     with Agent(data) as agent:  # a server runs
@@ -228,4 +228,4 @@ def test_the_output_is_utf_8_whatever_the_terminal_has(data: Path, tmp_path: Pat
         done = subprocess.run(PROGRAM, input=json.dumps(event).encode(), capture_output=True,
                               timeout=60, env=environment)  # fmt: skip
     assert done.stderr == b""
-    assert "鷺 nests here" in hooks.context_of(json.loads(done.stdout))
+    assert "鷺 nests here" in hooks.context_in(json.loads(done.stdout))

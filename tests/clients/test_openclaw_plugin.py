@@ -56,7 +56,7 @@ def test_a_session_of_openclaw_is_given_what_matters_and_captured(tmp_path: Path
     work.mkdir()
     with Commonplace(data, embedding="none") as memory:
         memory.remember("Half way through the move", kind="checkpoint")
-        hooks.answer(memory, {"event": "Stop", "cwd": str(work)})
+        hooks.handle_event(memory, {"event": "Stop", "cwd": str(work)})
     person = {"sessionId": "s1", "sessionKey": "agent:main:main", "workspaceDir": str(work),
               "trigger": "user"}  # fmt: skip
     timer = {**person, "trigger": "heartbeat"}
@@ -94,7 +94,7 @@ def test_a_session_of_openclaw_is_given_what_matters_and_captured(tmp_path: Path
 
         until = time.monotonic() + 60  # the hook may have started a server, which takes it in
         while lines() != wanted and time.monotonic() < until:
-            hooks.take_in(data, lambda _: memory)
+            hooks.handle_spooled_events(data, lambda _: memory)
             time.sleep(0.1)
         assert lines() == wanted
         found = memory.browse(limit=100)[0]
@@ -179,7 +179,7 @@ def stored(data: Path, conversation: str, count: int) -> list[str]:
         memory = opened.within(None)
         until = time.monotonic() + 60  # the hook may have started a server, which takes them in
         while True:
-            hooks.take_in(data, lambda _: memory)
+            hooks.handle_spooled_events(data, lambda _: memory)
             try:
                 found = memory.conversations.history(conversation)
             except NotFound:

@@ -49,7 +49,7 @@ def test_a_session_of_opencode_is_given_what_matters_and_captured(tmp_path: Path
     work.mkdir()
     with Commonplace(data, embedding="none") as memory:
         memory.remember("Half way through the move", kind="checkpoint")
-        hooks.answer(memory, {"event": "Stop", "cwd": str(work)})
+        hooks.handle_event(memory, {"event": "Stop", "cwd": str(work)})
     plugin = tmp_path / "commonplace.mjs"
     command = [*HOOK, "--data", str(data)]
     plugin.write_text(agent_plugins.texts("opencode", command)["commonplace.js"])
@@ -91,7 +91,7 @@ def test_a_session_of_opencode_is_given_what_matters_and_captured(tmp_path: Path
 
         until = time.monotonic() + 60  # the hook may have started a server, which takes it in
         while (lines() != wanted or copy.exists()) and time.monotonic() < until:
-            hooks.take_in(data, lambda _: memory)
+            hooks.handle_spooled_events(data, lambda _: memory)
             time.sleep(0.1)
         assert lines() == wanted
         found = memory.browse(limit=100)[0]

@@ -42,7 +42,7 @@ def test_a_graph_comes_over_and_goes_back(tmp_path: Path) -> None:
     with Commonplace(tmp_path / "data", embedding="none") as memory:
         report = registry.run(memory, file, "server-memory", origin=storing.import_origin())
         assert (report.added, report.links) == (2, 1)
-        texts = {one.title: one.text for one in lookup.every(memory)}
+        texts = {one.title: one.text for one in lookup.all_memories(memory)}
         assert texts == {"Ana": "Runs\nÜnïcode 🙂", "Acme": "Makes anvils"}
         ((_, text),) = exporting.files("server-memory", exporting.chosen(memory))
     exported = tmp_path / "exported"

@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 from commonplace.dialects import registry
-from commonplace.server.openapi import document
+from commonplace.server.openapi import openapi_document
 
 from . import programs
 from .conftest import Reachable
@@ -53,7 +53,9 @@ def test_every_route_has_a_method() -> None:
     dialect = registry.load("commonplace")
     assert dialect.rest is not None and dialect.rest.openapi is not None
     text = write_client.client_source()
-    for path, methods in document(dialect, dialect.rest, dialect.rest.openapi)["paths"].items():
+    for path, methods in openapi_document(dialect, dialect.rest, dialect.rest.openapi)[
+        "paths"
+    ].items():
         start = path.split("{")[0]
         for verb in methods:
             assert f'this.request("{verb.upper()}", `{start}' in text, (verb, path)

@@ -46,7 +46,7 @@ def memory(tmp_path: Path) -> Iterator[Commonplace]:
                 created_at=WHEN,
                 kind="decision" if number % 4 == 1 else "note",
             )
-        ids = [one.id for one in lookup.every(opened, order="oldest")]
+        ids = [one.id for one in lookup.all_memories(opened, order="oldest")]
         opened.links.add(ids[0], ids[1], "supports")
         opened.links.add(ids[0], ids[2], "supports")
         opened.links.add(ids[2], ids[0], "part_of")
@@ -60,7 +60,7 @@ Content = tuple[set[tuple[str, ...]], set[tuple[str, str, str]]]
 
 
 def contents(memory: Commonplace) -> Content:
-    kept = [one for one in lookup.every(memory) if one.kind != "message"]
+    kept = [one for one in lookup.all_memories(memory) if one.kind != "message"]
     texts = {one.id: one.text for one in kept}
     notes = {
         (
@@ -165,7 +165,7 @@ def test_a_vault_keeps_its_properties_and_folders(tmp_path: Path) -> None:
     data, out = tmp_path / "data", tmp_path / "out"
     assert run_command(["import", str(vault), "--data", str(data)]) == 0
     with Commonplace(data, embedding="none") as memory:
-        home = next(one for one in lookup.every(memory) if one.title == "Home")
+        home = next(one for one in lookup.all_memories(memory) if one.title == "Home")
         memory.revise(home.id, importance=0.9, pinned=True, source="https://example.org")
     assert run_command(["export", "--to", "obsidian", str(out), "--data", str(data)]) == 0
     written = (out / "Home.md").read_text()
@@ -176,7 +176,7 @@ def test_a_vault_keeps_its_properties_and_folders(tmp_path: Path) -> None:
     with Commonplace(tmp_path / "other", embedding="none") as after:
         registry.run(after, out, "obsidian", origin=storing.import_origin())
         with Commonplace(data, embedding="none") as before:
-            for one in lookup.every(before):
+            for one in lookup.all_memories(before):
                 again = after.get(one.id)
                 for name in ("attrs", "ref", "source", "importance", "pinned", "title", "text"):
                     assert getattr(again, name) == getattr(one, name), name
@@ -202,7 +202,7 @@ def test_properties_that_cannot_be_read_are_told_and_kept(
         assert "tags is not a list" in told and "date is not a date" in told
         assert "note: " in told and "skipped" not in told  # the note itself is imported
     with Commonplace(tmp_path / "data", embedding="none") as memory:
-        (one,) = lookup.every(memory)
+        (one,) = lookup.all_memories(memory)
         assert one.tags == () and one.text == "Text."
         assert one.attrs["properties"] == {"tags": "[broken", "date": "2026-02-31"}
 
@@ -242,5 +242,5 @@ def test_json_lines_with_links_keep_their_trust_and_come_from_standard_input(
         Commonplace(tmp_path / "other", embedding="none") as after,
     ):
         assert contents(after) == contents(before)
-        trust = {one.text: one.trust for one in lookup.every(after)}
+        trust = {one.text: one.trust for one in lookup.all_memories(after)}
         assert trust["From a page"] == "external" and trust["Plain."] == "stated"

@@ -35,12 +35,12 @@ def imported(memory: Commonplace, path: Path, name: str | None = None) -> storin
 
 
 def contents(memory: Commonplace) -> list[tuple[str, ...]]:
-    found = lookup.every(memory, order="oldest")
+    found = lookup.all_memories(memory, order="oldest")
     return sorted((one.text, one.title, *one.tags, str(one.occurred_at)) for one in found)
 
 
 def by_text(memory: Commonplace, text: str) -> Memory:
-    (found,) = [one for one in lookup.every(memory) if one.text == text]
+    (found,) = [one for one in lookup.all_memories(memory) if one.text == text]
     return found
 
 
@@ -149,7 +149,7 @@ def test_links_and_observations_of_a_graph_are_kept(tmp_path: Path, memory: Comm
 
 def test_a_vault_gives_tags_dates_and_links(tmp_path: Path, memory: Commonplace) -> None:
     imported(memory, SAMPLES["obsidian"][0](tmp_path / "vault"))
-    (garden,) = [one for one in lookup.every(memory) if one.title == "Garden"]
+    (garden,) = [one for one in lookup.all_memories(memory) if one.title == "Garden"]
     assert set(garden.tags) == {"plants", "green", "summer"}
     assert str(garden.created_at.date()) == "2026-03-01"
     (link,) = memory.links.of(garden.id)
@@ -160,7 +160,7 @@ def test_basic_memorys_observations_and_relations_are_kept(
     tmp_path: Path, memory: Commonplace
 ) -> None:
     imported(memory, SAMPLES["basic-memory"][0](tmp_path / "notes"))
-    (coffee,) = [one for one in lookup.every(memory) if one.title == "Coffee"]
+    (coffee,) = [one for one in lookup.all_memories(memory) if one.title == "Coffee"]
     observed = coffee.attrs["observations"]
     assert observed == [{"category": "method", "text": "Pour over is best #brew"}]
     assert set(coffee.tags) == {"drinks", "brew", "method"}
@@ -170,7 +170,7 @@ def test_basic_memorys_observations_and_relations_are_kept(
 def test_instructions_are_split_by_heading(tmp_path: Path, memory: Commonplace) -> None:
     path = SAMPLES["claude-md"][0](tmp_path)
     imported(memory, path)
-    titles = {one.title: one.text for one in lookup.every(memory)}
+    titles = {one.title: one.text for one in lookup.all_memories(memory)}
     assert titles["Build > Tests"] == "```\n# not a heading\npytest\n```"
     assert set(titles) == {"CLAUDE.md", "Build", "Build > Tests", "Style"}
     path.write_text(path.read_text().replace("Tabs.", "Spaces."))
@@ -210,7 +210,7 @@ def test_an_odd_text_keeps_no_other_from_being_imported(memory: Commonplace, odd
     run = storing.Import(memory, "mem0", origin=storing.import_origin())
     report = run.run(iter(items))
     assert report.found == 4 and report.added + report.skipped == 4
-    texts = {one.text for one in lookup.every(memory)}
+    texts = {one.text for one in lookup.all_memories(memory)}
     assert {"before", "after"} <= texts
     assert report.skipped == (2 if len(odd) > 1_000_000 or not odd.strip() else 0)
     assert len(memory.links.of()) == 1

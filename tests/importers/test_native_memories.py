@@ -116,7 +116,7 @@ def test_one_look_is_one_undo_and_a_forgotten_file_stays_forgotten(
     (one,) = [one for one in native.guarded(memory) if one.text == "Use tabs.\n"]
     memory.forget(one.id)
     assert native.look(memory, usual(home)).unchanged == 4
-    assert lookup.find_live(memory, one.id) is None
+    assert lookup.find_live_memory(memory, one.id) is None
 
 
 def test_a_file_with_a_masked_secret_is_not_written_back_masked(

@@ -161,13 +161,13 @@ def test_a_request_is_there_exactly_if_its_unit_is(libraries: tuple[Library, Lib
     memory = Commonplace(space="team", library=one)
     with pytest.raises(RuntimeError), memory.unit("a call"):
         memory.remember("asked")
-        durable.ask(one, "team", "job~one")
+        durable.request_workflow(one, "team", "job~one")
         raise RuntimeError
     assert two.coordination.requests() == []
     with memory.unit("a call"):
         memory.remember("asked")
-        durable.ask(one, "team", "job~one")
-        durable.ask(one, "team", "job~one")
+        durable.request_workflow(one, "team", "job~one")
+        durable.request_workflow(one, "team", "job~one")
         assert two.coordination.requests() == [], "it is stored with the call"
     (request,) = two.coordination.requests()
     assert request[:3] == ("team", "job~one", 0) and request.age >= 0
@@ -223,7 +223,7 @@ def _ask(team: Commonplace, slow: float) -> None:
     with team.unit("a call"):
         team.remember(f"slow {slow}")
         team.remember("asked")
-        durable.ask(team.library, "team", "job~one")
+        durable.request_workflow(team.library, "team", "job~one")
 
 
 def _steps(team: Commonplace) -> list[str]:
@@ -271,7 +271,7 @@ def test_a_server_that_was_stopped_past_its_time_is_fenced(
     two.process.kill()
     team.remember("asked again")
     with team.unit("another call"):
-        durable.ask(team.library, "team", "job~one", 1)
+        durable.request_workflow(team.library, "team", "job~one", 1)
     one.wait_for("end")  # it takes the lock again, and works as before
     assert _steps(team) == done
 

@@ -95,7 +95,7 @@ def test_tokens_are_replaced_by_a_restore_only_where_that_was_asked_for(
     """A restore must not let in again whom a newer revocation keeps out."""
     maintenance = team.library.maintenance
     with closing(team.library.open_system()) as store:
-        tokens = Tokens(store, open_vault(store), registry.token_forms())
+        tokens = Tokens(store, open_vault(store), registry.token_formats())
         credentials = tokens.credentials
         made = credentials.create(Grant(space="team")).credential.id
         maintenance.backup(tmp_path / "backup")

@@ -30,7 +30,7 @@ class Work:
         self._library = library
         self._name = name
 
-    def steps(self, space: str, identity: str) -> int | None:
+    def count_steps(self, space: str, identity: str) -> int | None:
         return STEPS if self._library.exists(space) else None
 
     def step(self, space: str, identity: str, index: int) -> bool:
@@ -56,7 +56,7 @@ class Work:
     def end(self, space: str, identity: str) -> None:
         say("end")
 
-    def failed(self, space: str, identity: str) -> None:
+    def mark_failed(self, space: str, identity: str) -> None:
         say("failed")
 
     def unfinished(self, given_up: Callable[[], bool]) -> Iterator[tuple[str, str, int]]:
@@ -72,7 +72,7 @@ class Work:
 if __name__ == "__main__":
     address, data, name = sys.argv[1:]
     library = Library(data, embedder=None, database=address)
-    with durable.executing(library, "job", Work(library, name)):
+    with durable.running_workflows(library, "job", Work(library, name)):
         say("ready")
         sys.stdin.read()
     library.close()

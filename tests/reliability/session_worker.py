@@ -21,7 +21,7 @@ from commonplace.platform import capture, hooks
 
 def main(data: str, work: str, first: str, count: str, seed: str, mutant: str = "") -> None:
     chance = random.Random(f"{seed}-{first}")
-    store, write_note = capture._store, capture._write_note
+    store, write_note = capture._store_records, capture._write_note
 
     def perhaps_die(one_in: int) -> None:
         if chance.randrange(min(one_in, 12) if mutant else one_in) == 0:
@@ -31,7 +31,7 @@ def main(data: str, work: str, first: str, count: str, seed: str, mutant: str = 
         perhaps_die(90)
         if mutant == "note first":  # how far it has read is written before the lines are stored
             file = Path(work, f"{records[0].session}.jsonl")
-            ahead = (file.stat().st_size, capture._beginning(file))
+            ahead = (file.stat().st_size, capture._beginning_digest(file))
             write_note(memory, capture.Note(str(file), "", records[0].session, *ahead))
             perhaps_die(3)
         added = store(memory, records, project)
@@ -42,9 +42,9 @@ def main(data: str, work: str, first: str, count: str, seed: str, mutant: str = 
         write_note(memory, note)
         perhaps_die(120)
 
-    capture._store, capture._write_note = stored, written
+    capture._store_records, capture._write_note = stored, written
     if mutant == "no note":  # a session is not noted at its start
-        capture.note_start = lambda *_: None
+        capture.create_note = lambda *_: None
     with Commonplace(data, embedding="none") as memory:
         for number in range(int(first), int(first) + int(count)):
             Path(work, "at").write_text(str(number))
@@ -63,7 +63,7 @@ def _session(
     file, cwd = work / f"{name}.jsonl", str(work / f"project{dice.randrange(3)}")
 
     def event(kind: str, **more: Any) -> None:
-        hooks.answer(memory, {"hook_event_name": kind, "session_id": name, "cwd": cwd,
+        hooks.handle_event(memory, {"hook_event_name": kind, "session_id": name, "cwd": cwd,
                               "transcript_path": str(file), **more})  # fmt: skip
 
     def write(text: str) -> None:

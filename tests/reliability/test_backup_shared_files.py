@@ -17,7 +17,7 @@ import pytest
 from commonplace import Commonplace
 from commonplace.access.credentials import Credentials, Grant
 from commonplace.access.vault import open_vault
-from commonplace.dialects.registry import token_forms
+from commonplace.dialects.registry import token_formats
 from commonplace.engine.binding import lease
 from commonplace.engine.history import audit
 from commonplace.errors import Conflict, NotFound, StorageCorrupt, StorageUnavailable
@@ -39,12 +39,12 @@ WORKER = """
 import sys, time
 from pathlib import Path
 from commonplace.engine.library import Library
-from commonplace.platform.durable import executing
+from commonplace.platform.durable import running_workflows
 
 library, stop_in = Library(Path(sys.argv[1]), embedder=None), int(sys.argv[2])
 
 class Work:
-    def steps(self, space, identity):
+    def count_steps(self, space, identity):
         return 3
     def step(self, space, identity, index):
         print(f"step {identity} {index}", flush=True)
@@ -53,14 +53,14 @@ class Work:
         return True
     def end(self, space, identity):
         print(f"end {identity}", flush=True)
-    def failed(self, space, identity):
+    def mark_failed(self, space, identity):
         print(f"failed {identity}", flush=True)
     def unfinished(self, given_up):
         return iter([("default", "first", 0)] if stop_in < 0 else [])
     def tick(self):
         pass
 
-with executing(library, "workflow", Work()):
+with running_workflows(library, "workflow", Work()):
     sys.stdin.readline()
 """
 
@@ -98,7 +98,7 @@ def test_a_whole_backup_runs_on_another_machine(quick_disk: Path) -> None:
     with Commonplace(here, embedding="none", space="team") as memory:
         memory.remember("Known to the team.")
         store = open_system(here)
-        known = Credentials(store, open_vault(store), token_forms())
+        known = Credentials(store, open_vault(store), token_formats())
         token = known.create(Grant(name="laptop", user="ann", space="team")).token
         known.close()
         store.close()
@@ -114,7 +114,7 @@ def test_a_whole_backup_runs_on_another_machine(quick_disk: Path) -> None:
         assert restored.files == (SYSTEM,) and restored.replaced == {}
         assert memory.browse()[1] == 1
         store = open_system(there)
-        known = Credentials(store, open_vault(store), token_forms())
+        known = Credentials(store, open_vault(store), token_formats())
         assert known.recognise(token).user == "ann"
         known.close()
         store.close()
@@ -277,15 +277,15 @@ def test_the_doctor_finds_what_is_wrong_beside_the_spaces(place: Commonplace) ->
 
 
 def test_workflows_go_on_where_the_backup_is_restored(place: Commonplace, quick_disk: Path) -> None:
-    from commonplace.platform.durable import ask
+    from commonplace.platform.durable import request_workflow
 
     data = place.library.path
-    ask(place.library, "default", "first")
+    request_workflow(place.library, "default", "first")
     with worker(data, stop_in=1) as said:
         assert [said() for _ in range(2)] == ["step first 0", "step first 1"]
         report = place.library.maintenance.backup(quick_disk / "copy")
     assert report.files == (WORKFLOWS, SYSTEM)
-    ask(place.library, "default", "never begun")
+    request_workflow(place.library, "default", "never begun")
     path = place.library.maintenance.backup(quick_disk / "later").path
     with Commonplace(quick_disk / "there", embedding="none") as there:
         there.library.maintenance.restore(path)

@@ -59,8 +59,8 @@ def _lost_and_double(data: Path, work: Path) -> tuple[set[str], set[str]]:
             if line.endswith(b"\n"):
                 said[json.loads(line)["message"]["content"]] += 1
     with Commonplace(data, embedding="none") as memory:
-        hooks.take_in(data, memory.at)
-        hooks.answer(memory, {"event": "SessionStart", "cwd": str(work), "session": "last"})
+        hooks.handle_spooled_events(data, memory.at)
+        hooks.handle_event(memory, {"event": "SessionStart", "cwd": str(work), "session": "last"})
         stored: Counter[str] = Counter()
         offset, total = 0, 1
         while offset < total:

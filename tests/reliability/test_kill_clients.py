@@ -32,7 +32,7 @@ DIES_BEFORE_ANSWERING = """
 import os
 if "COMMONPLACE_BACKGROUND" in os.environ:
     from commonplace.server import calls
-    outcome = calls.Workers.outcome
+    outcome = calls.Workers.perform_for_outcome
     async def dying(self, admitted, dialect, name, arguments, decision=None):
         done = await outcome(self, admitted, dialect, name, arguments, decision)
         mark = os.path.join(os.environ["TEST_MARKS"], str(arguments.get("text")))
@@ -40,7 +40,7 @@ if "COMMONPLACE_BACKGROUND" in os.environ:
             open(mark, "w").close()
             os._exit(9)
         return done
-    calls.Workers.outcome = dying
+    calls.Workers.perform_for_outcome = dying
 """
 WITHOUT_KEYS = """
 from commonplace.client import pipe

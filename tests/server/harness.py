@@ -33,19 +33,19 @@ from starlette.routing import Route
 from starlette.types import ASGIApp
 
 import postgres_engine
-from commonplace.access.caller import EVERYTHING, Caller
+from commonplace.access.caller import ALL_SCOPES, Caller
 from commonplace.access.credentials import Grant
 from commonplace.dialects import registry
 from commonplace.dialects.contract import Dialect, RequestInfo
 from commonplace.engine.history import audit
 from commonplace.server import serving
-from commonplace.server.calls import Admitted, Workers
+from commonplace.server.calls import AdmittedRequest, Workers
 from commonplace.server.door import Door
 from commonplace.server.gate import Gate
-from commonplace.server.http import Parts
-from commonplace.server.observing import JsonLines, TextLines, quieten
-from commonplace.server.pipes import Pipes, lines
-from commonplace.server.protocol import build
+from commonplace.server.http import ApplicationParts
+from commonplace.server.observing import JsonLines, TextLines, quieten_libraries
+from commonplace.server.pipes import Pipes, open_lines
+from commonplace.server.protocol import build_server
 from commonplace.server.refusals import Refusals
 from commonplace.server.settings import Settings
 
@@ -506,10 +506,10 @@ class Stdio:
 
         async def run() -> None:
             workers = Workers(gate, seconds)
-            local = Admitted(caller, RequestInfo(session="stdio-test"))
-            server = build(dialect, workers)
+            local = AdmittedRequest(caller, RequestInfo(session="stdio-test"))
+            server = build_server(dialect, workers)
             async with (
-                lines(incoming) as heard,
+                open_lines(incoming) as heard,
                 stdio_server(heard, anyio.wrap_file(outgoing)) as pair,
             ):
                 pipes = Pipes(*pair, dialect, Refusals(gate, workers), local, seconds)
@@ -543,7 +543,7 @@ class Running:
     """A server in a thread."""
 
     settings: Settings
-    parts: Parts
+    parts: ApplicationParts
     door: Door
     loop: asyncio.AbstractEventLoop
     log: Log
@@ -575,7 +575,7 @@ class Running:
         self._clients.append(client)
         return client
 
-    def token(self, space: str = "default", scopes: Any = EVERYTHING, **grant: Any) -> str:
+    def token(self, space: str = "default", scopes: Any = ALL_SCOPES, **grant: Any) -> str:
         """A new token."""
         scopes = frozenset(scopes)
         made = self.parts.tokens.credentials.create(Grant(space=space, scopes=scopes, **grant))
@@ -616,19 +616,19 @@ class Running:
 
 @contextlib.contextmanager
 def running(
-    data: Path, prepare: Callable[[serving.Assembled], None] | None = None, **options: Any
+    data: Path, prepare: Callable[[serving.OpenServer], None] | None = None, **options: Any
 ) -> Iterator[Running]:
     """A server on loopback; without limits on rates unless some are given."""
     given = {"port": 0, "embedding": "none", "rate": 1e6, "burst": 1_000_000, **options}
     with (
         capture() as log,
         pytest.MonkeyPatch.context() as environment,
-        serving.assembled(_unhurried(environment, Settings.load({}, data=data, **given))) as made,
+        serving.open_server(_unhurried(environment, Settings.load({}, data=data, **given))) as made,
     ):
         assert isinstance(made.app, Door)
         if prepare is not None:
             prepare(made)
-        server = serving.Stopping(made.app)
+        server = serving.StoppableServer(made.app)
         loop = asyncio.new_event_loop()
 
         def serve() -> None:
@@ -666,7 +666,7 @@ def capture() -> Iterator[Log]:
     root = logging.getLogger()
     level, others = root.level, {other: other.level for other in root.handlers}
     root.setLevel(logging.INFO)
-    quieten()
+    quieten_libraries()
     for other in others:
         other.setLevel(max(other.level, logging.WARNING))
     root.addHandler(log)

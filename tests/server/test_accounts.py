@@ -10,15 +10,15 @@ from pathlib import Path
 
 import pytest
 
-from commonplace.access.accounts import Accounts, Cost
+from commonplace.access.accounts import Accounts, ScryptCost
 from commonplace.access.credentials import Credentials, Grant, Unauthenticated
 from commonplace.access.vault import Vault
-from commonplace.dialects.registry import token_forms
+from commonplace.dialects.registry import token_formats
 from commonplace.errors import Conflict, InvalidInput, NotFound, StorageCorrupt
 from commonplace.storage.sqlite import Store
 from commonplace.storage.system import open_system
 
-CHEAP = Cost(n=16)
+CHEAP = ScryptCost(n=16)
 PASSWORD = "correct horse"
 VAULT = Vault([bytes(range(32))])
 
@@ -32,7 +32,7 @@ def store(tmp_path: Path) -> Iterator[Store]:
 
 @pytest.fixture
 def credentials(store: Store) -> Iterator[Credentials]:
-    opened = Credentials(store, VAULT, token_forms())
+    opened = Credentials(store, VAULT, token_formats())
     yield opened
     opened.close()
 
@@ -92,7 +92,7 @@ def test_no_password_is_stored(accounts: Accounts, store: Store) -> None:
 def test_an_unknown_user_costs_as_much_as_a_known_one(
     store: Store, credentials: Credentials
 ) -> None:
-    accounts = Accounts(store, VAULT, credentials, cost=Cost(n=2**13))
+    accounts = Accounts(store, VAULT, credentials, cost=ScryptCost(n=2**13))
     accounts.add("ana", PASSWORD, ["default"])
     accounts.add("gone", PASSWORD, ["default"])
     accounts.remove("gone")
@@ -114,7 +114,7 @@ def test_a_dearer_cost_is_taken_on_at_the_next_login(
     accounts: Accounts, store: Store, credentials: Credentials
 ) -> None:
     accounts.add("ana", PASSWORD, ["default"])
-    dearer = Accounts(store, VAULT, credentials, cost=Cost(n=64))
+    dearer = Accounts(store, VAULT, credentials, cost=ScryptCost(n=64))
     assert dearer.verify("ana", "wrong password") is None
     assert dearer.verify("ana", PASSWORD) is not None
     with store.read() as connection:

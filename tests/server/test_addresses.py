@@ -252,4 +252,4 @@ def test_a_proxy_is_known_on_a_socket_for_both_kinds_of_addresses(
     address: str, told: str, comes_from: str
 ) -> None:
     scope = {"client": (address, 1), "headers": [(b"x-forwarded-for", told.encode())]}
-    assert request.peer(scope, ("10.0.0.5", "fd00::5")) == comes_from
+    assert request.client_address(scope, ("10.0.0.5", "fd00::5")) == comes_from

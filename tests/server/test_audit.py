@@ -440,7 +440,7 @@ def test_a_server_goes_on_to_remove_entries_after_the_spaces_could_not_be_listed
         return listed(library)
 
     monkeypatch.setattr(Library, "spaces", failing_once)
-    monkeypatch.setattr(http, "CUT_SECONDS", 0.05)
+    monkeypatch.setattr(http, "PRUNE_AUDIT_SECONDS", 0.05)
     with running(data, audit_days=30) as server:
         wait_until(lambda: server.verdict().removed == 2)
         wait_until(lambda: audit.verify(server.parts.system).removed == 2)

@@ -17,16 +17,16 @@ from starlette.routing import Route
 
 from commonplace.access.browser import (
     COOKIE,
-    FORM_FIELDS,
+    MOST_FORM_FIELDS,
     SESSION_SECONDS,
     BrowserSessions,
     csrf_token,
 )
-from commonplace.access.caller import FULL
+from commonplace.access.caller import FULL_SCOPES
 from commonplace.access.credentials import SECOND, Grant, Unauthenticated
 from commonplace.engine.commonplace import Commonplace
 from commonplace.server.calls import ADMITTED
-from commonplace.server.request import INLINE_BYTES, own_names
+from commonplace.server.request import INLINE_BYTES, own_host_names
 from server.harness import MCP, Answer, Client, Running, message, running
 
 PASSWORD = "several words make a good one"
@@ -98,7 +98,7 @@ def test_the_cookie_lets_its_account_in(server: Running) -> None:
     assert (call.caller, call.success) == ("anna", True)
     stored = server.parts.tokens.credentials.get(call.credential)
     assert (stored.sort, stored.user, stored.space, stored.scopes) == (
-        "session", "anna", "anna", FULL,
+        "session", "anna", "anna", FULL_SCOPES,
     )  # fmt: skip
 
 
@@ -140,7 +140,7 @@ def test_people_sign_in_to_a_server_for_the_network_without_https(data: Path) ->
         token = server.token(space="anna")
     with running(data, host="0.0.0.0") as server:
         assert server.client().request("GET", BEINGS).status == 401
-        for name in own_names(server.settings):
+        for name in own_host_names(server.settings):
             place = f"{name}:{server.settings.port}"
             sent = {"host": place, "origin": f"http://{place}"}
             for fields in ({"name": "anna", "password": PASSWORD}, {"token": token}):
@@ -201,8 +201,8 @@ def test_a_form_carries_the_csrf_token_in_a_field(anna: Client) -> None:
 @pytest.mark.parametrize(
     ("more", "status"),
     [
-        ({f"f{n}": "x" for n in range(FORM_FIELDS - 1)}, 204),
-        ({f"f{n}": "x" for n in range(FORM_FIELDS)}, 403),
+        ({f"f{n}": "x" for n in range(MOST_FORM_FIELDS - 1)}, 204),
+        ({f"f{n}": "x" for n in range(MOST_FORM_FIELDS)}, 403),
         ({"x": "y" * (INLINE_BYTES - 78)}, 204),
         ({"x": "y" * (INLINE_BYTES - 77)}, 413),
     ],

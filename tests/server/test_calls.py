@@ -9,18 +9,18 @@ from typing import Any
 
 import pytest
 
-from commonplace.access.caller import EVERYTHING, Caller
+from commonplace.access.caller import ALL_SCOPES, Caller
 from commonplace.client.static_answers import StaticAnswers
 from commonplace.dialects import registry
 from commonplace.dialects.contract import RequestInfo
 from commonplace.engine.commonplace import Commonplace
 from commonplace.engine.library import Library
 from commonplace.server import calls
-from commonplace.server.calls import JSON_BODY, UNREADABLE, Admitted, Workers
+from commonplace.server.calls import JSON_BODY, UNREADABLE, AdmittedRequest, Workers
 from commonplace.server.gate import Gate
-from commonplace.server.protocol import build
+from commonplace.server.protocol import build_server
 from commonplace.server.refusals import Refusals
-from commonplace.server.session import Session
+from commonplace.server.session import LocalSession
 from server.harness import Running
 
 HELLO = {
@@ -44,11 +44,11 @@ CALL = {
     ],
 )  # fmt: skip
 def test_lines_that_the_sdk_reads_otherwise_are_left_to_it(line: bytes) -> None:
-    assert calls.parsed(line) is UNREADABLE
+    assert calls.parse_line(line) is UNREADABLE
 
 
 def test_usual_lines_are_parsed() -> None:
-    assert calls.parsed(b'{"text": "\\u00e9", "of": [1, 2.5, null]}\n') == {
+    assert calls.parse_line(b'{"text": "\\u00e9", "of": [1, 2.5, null]}\n') == {
         "text": "é", "of": [1, 2.5, None],
     }  # fmt: skip
 
@@ -83,16 +83,16 @@ class Wire:
 
     def load(self) -> Any:
         self.loaded += 1
-        return build(self.dialect, self.workers)
+        return build_server(self.dialect, self.workers)
 
     async def converse(self, messages: list[Any], *, direct: bool = True) -> list[Any]:
         """The answers to messages, each sent when the one before was answered."""
         listening: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
 
         async def connected(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-            session = Session(
+            session = LocalSession(
                 self.dialect, self.workers, self.refusals,
-                Admitted(Caller(space="default", scopes=EVERYTHING), RequestInfo()),
+                AdmittedRequest(Caller(space="default", scopes=ALL_SCOPES), RequestInfo()),
                 static=StaticAnswers.load("commonplace" if direct else "none", "", False),
                 load=self.load, writer=writer, seconds=30,
             )  # fmt: skip
@@ -200,7 +200,7 @@ def test_over_http_the_sdk_and_we_give_the_same_answers(
         return found
 
     ours = answers()
-    monkeypatch.setattr(calls, "TRACED", True)  # so that the SDK handles all of them
+    monkeypatch.setattr(calls, "IS_TRACED", True)  # so that the SDK handles all of them
     assert ours == answers()
 
 
@@ -217,6 +217,6 @@ VERSION = (b"mcp-protocol-version", b"2025-11-25")
 )  # fmt: skip
 def test_unusual_headers_are_left_to_the_sdk(headers: list[tuple[bytes, bytes]]) -> None:
     scope = {JSON_BODY: CALL, "headers": headers}
-    assert calls.usual_over_http(scope) is None
-    assert calls.usual_over_http({**scope, "headers": [BOTH, VERSION]}) is not None
-    assert calls.usual_over_http({"headers": [BOTH, VERSION]}) is None
+    assert calls.usual_call_of_request(scope) is None
+    assert calls.usual_call_of_request({**scope, "headers": [BOTH, VERSION]}) is not None
+    assert calls.usual_call_of_request({"headers": [BOTH, VERSION]}) is None

@@ -58,7 +58,7 @@ def alive(opened: ClientConnection) -> bool:
 def test_a_bridge_outlives_the_time_for_the_head_of_a_request(
     server: Running, being: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(connections, "HEAD_SECONDS", 0.2)
+    monkeypatch.setattr(connections, "HEADER_SECONDS", 0.2)
     with bridge(server, being) as opened:
         for _ in range(4):
             time.sleep(0.3)
@@ -91,14 +91,14 @@ def test_half_sent_requests_do_not_keep_others_out(data: Path) -> None:
             stack.enter_context(half_sent(port))
         begun = time.monotonic()
         assert asked(port) == b"HTTP/1.1 200 OK"
-        assert time.monotonic() - begun < 5 < connections.HEAD_SECONDS
+        assert time.monotonic() - begun < 5 < connections.HEADER_SECONDS
 
 
 def test_the_soft_limit_of_open_files_is_raised_to_the_hard_one() -> None:
     raised = (
         "import resource as r; r.setrlimit(r.RLIMIT_NOFILE, (64, 500));"
         "from commonplace.server import connections as c; c.raise_file_limit();"
-        "print(*r.getrlimit(r.RLIMIT_NOFILE), *c.limits())"
+        "print(*r.getrlimit(r.RLIMIT_NOFILE), *c.connection_limits())"
     )
     done = subprocess.run([sys.executable, "-c", raised], capture_output=True, text=True)
     assert done.stdout.split() == ["500", "500", "250", "125"], done.stderr
@@ -129,12 +129,12 @@ def test_an_address_has_so_many_connections_and_the_one_that_waits_longest_gives
     counted = Connections(10, 3)
     first, second, third = made(counted, "192.0.2.1", 3)
     for waiting in (second, first, third):
-        counted.wait(waiting)
+        counted.mark_idle(waiting)
     made(counted, "192.0.2.2", 3)
     assert not any(one.aborted for one in (first, second, third))
     made(counted, "192.0.2.1", 1)
     assert second.aborted and not first.aborted and not third.aborted
-    counted.serve(first)
+    counted.mark_busy(first)
     made(counted, "192.0.2.1", 1)
     assert third.aborted and not first.aborted
     assert not counted.add(Fake(("192.0.2.1", 9)))  # all others are served
@@ -147,7 +147,7 @@ def test_the_server_has_so_many_connections_of_all_addresses() -> None:
     one, *_ = made(counted, "192.0.2.1", 2)
     made(counted, "192.0.2.2", 2)
     assert not counted.add(Fake(("192.0.2.3", 1)))
-    counted.wait(one)
+    counted.mark_idle(one)
     assert counted.add(Fake(("192.0.2.3", 1))) and one.aborted
     assert not counted.add(Fake(("192.0.2.3", 2)))
 
@@ -164,7 +164,7 @@ def test_a_network_of_ipv6_is_one_address_and_a_proxy_is_none() -> None:
 def test_who_has_all_their_connections_in_use_is_told(
     data: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(connections, "ADDRESS_CONNECTIONS", 3)
+    monkeypatch.setattr(connections, "MOST_ADDRESS_CONNECTIONS", 3)
     with contextlib.ExitStack() as stack, running(data) as few:
         host = f"host: 127.0.0.1:{few.port}\r\n"
         head = f"GET /mcp HTTP/1.1\r\n{host}accept: text/event-stream\r\n\r\n"
@@ -183,7 +183,7 @@ def test_who_has_all_their_connections_in_use_is_told(
 def test_a_refused_websocket_that_does_not_close_gives_way(
     data: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(connections, "ADDRESS_CONNECTIONS", 3)
+    monkeypatch.setattr(connections, "MOST_ADDRESS_CONNECTIONS", 3)
     with contextlib.ExitStack() as stack, running(data, require_token=True) as few:
         head = (
             f"GET /v1/beings/x/bridge/ws HTTP/1.1\r\nhost: 127.0.0.1:{few.port}\r\n"
@@ -222,12 +222,13 @@ def test_the_pages_on_the_server_name_every_setting_and_limit() -> None:
     told = set(re.findall(r"`(\w+)`", (docs / "settings.md").read_text()))
     assert {each.name for each in fields(Settings)} - told == {"data"}
     for limit in (
-        f"{connections.MOST_CONNECTIONS:,}, {connections.ADDRESS_CONNECTIONS} of one address",
-        f"{serving.HEADER_BYTES // 1024} KiB, in {connections.HEAD_SECONDS:g} s",
+        f"{connections.MOST_CONNECTIONS:,}, {connections.MOST_ADDRESS_CONNECTIONS} of one address",
+        f"{serving.HEADER_BYTES // 1024} KiB, in {connections.HEADER_SECONDS:g} s",
         f"in {request.BODY_SECONDS:g} s",
-        f"{request.TOTAL_BYTES >> 20} MiB, {request.ADDRESS_BYTES >> 20} MiB of one address",
-        f"{request.DEPTH} levels, {request.CONTAINERS:,} arrays and objects",
-        f"{connections.STREAMS}, {connections.CREDENTIAL_STREAMS} of one credential",
+        f"{request.MOST_BUFFERED_BYTES >> 20} MiB,"
+        f" {request.MOST_ADDRESS_BYTES >> 20} MiB of one address",
+        f"{request.MOST_DEPTH} levels, {request.MOST_CONTAINERS:,} arrays and objects",
+        f"{connections.MOST_STREAMS}, {connections.MOST_CREDENTIAL_STREAMS} of one credential",
         f"message on a WebSocket | {serving.WEBSOCKET_BYTES // 1024} KiB",
         f"calls in one message | {calls.MOST_CALLS} |",
         f"{door.FAILURES_A_MINUTE} a minute",

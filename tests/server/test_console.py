@@ -13,7 +13,7 @@ import pytest
 import time_machine
 
 from commonplace import Commonplace, Line
-from commonplace.access.caller import EVERYTHING, FULL, SCOPES
+from commonplace.access.caller import ALL_SCOPES, FULL_SCOPES, SCOPES
 from commonplace.access.credentials import CODE_SECONDS, Grant
 from commonplace.engine.model import Origin
 from server.harness import Client, Running, cli
@@ -192,7 +192,7 @@ def test_a_purge_needs_its_word_and_leaves_nothing(server: Running, ada: Person)
     one = ada.memory.remember("a secret that must go")
     ada.post("/memories/purge", {"ids": [one.id]}, 400)
     ada.post("/memories/purge", {"ids": [one.id], "confirm": "yes"}, 400)
-    member = Person(server, ada.memory.name, scopes=FULL)
+    member = Person(server, ada.memory.name, scopes=FULL_SCOPES)
     member.post("/memories/purge", {"ids": [one.id], "confirm": "purge"}, 403)
     assert ada.memory.get(one.id)
     told = ada.post("/memories/purge", {"ids": [one.id], "confirm": "purge"})
@@ -207,7 +207,7 @@ def test_what_a_person_adds_is_stated_and_trust_is_raised_by_an_operator(
     told = ada.post("/memories", {"text": "I like tea.", "kind": "preference"}, 201)
     assert ada.memory.get(told["ids"][0]).trust == "stated"
     guess = ada.memory.remember("She may like tea.", trust="inferred")
-    member = Person(server, ada.memory.name, scopes=FULL)
+    member = Person(server, ada.memory.name, scopes=FULL_SCOPES)
     member.post(f"/memories/{guess.id}/trust", {"trust": "stated"}, 403)
     ada.post(f"/memories/{guess.id}/trust", {"trust": "stated"})
     assert ada.memory.get(guess.id).trust == "stated"
@@ -298,12 +298,12 @@ def _sign_in(server: Running, code: str) -> Any:
 
 def test_a_code_opens_one_session_of_its_space(server: Running) -> None:
     credentials = server.parts.tokens.credentials
-    code = credentials.create_code(Grant(space="other", scopes=EVERYTHING))
+    code = credentials.create_code(Grant(space="other", scopes=ALL_SCOPES))
     first, second = _sign_in(server, code), _sign_in(server, code)
     assert (first.status, second.status) == (200, 401)
     assert (first.json["space"], first.json["scopes"]) == ("other", list(SCOPES))
     # It is accepted for nothing else.
-    fresh = credentials.create_code(Grant(space="other", scopes=EVERYTHING))
+    fresh = credentials.create_code(Grant(space="other", scopes=ALL_SCOPES))
     assert server.client(fresh).request("GET", f"{ROOT}/me").status == 401
     cookie = {"cookie": f"commonplace_session={fresh}"}
     told = server.client().request("GET", f"{ROOT}/me", headers=cookie).json
@@ -388,7 +388,7 @@ def test_a_token_allows_no_more_than_its_maker_may(server: Running, ada: Person)
     made = narrow.post("/tokens", {"scope": "admin"}, 201)["credential"]
     assert (made["scope"], made["dialects"]) == ("admin", ["commonplace", "server"])
     narrow.post("/tokens", {"dialects": ["being"]}, 403)
-    Person(server, ada.memory.name, scopes=FULL).post("/tokens", {}, 403)
+    Person(server, ada.memory.name, scopes=FULL_SCOPES).post("/tokens", {}, 403)
     before = len(ada.get("/tokens")["tokens"])
     for wrong in ({"days": 0}, {"days": 3_661}, {"name": "n" * 101}, {"scope": "all"},
                   {"dialects": ["klingon"]}, {"space": "other"}):  # fmt: skip

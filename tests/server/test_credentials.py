@@ -17,17 +17,17 @@ from pathlib import Path
 import pytest
 import time_machine
 
-from commonplace.access.caller import EVERYTHING, FULL, READ_ONLY, Scope
+from commonplace.access.caller import ALL_SCOPES, FULL_SCOPES, READ_ONLY_SCOPES, Scope
 from commonplace.access.credentials import (
     Credentials,
     Grant,
-    Issued,
+    IssuedCredential,
     Unauthenticated,
     token_digest,
 )
 from commonplace.access.vault import Vault, open_vault
 from commonplace.dialects.penfield.dialect import JWT
-from commonplace.dialects.registry import token_forms
+from commonplace.dialects.registry import token_formats
 from commonplace.errors import (
     Conflict,
     InvalidInput,
@@ -40,7 +40,7 @@ from commonplace.storage.sqlite import Store
 from commonplace.storage.system import NAME, SYSTEM_MIGRATIONS, open_system
 
 START = datetime(2026, 6, 1, 12, tzinfo=UTC)
-FORMS = token_forms()
+FORMATS = token_formats()
 VAULT = Vault([bytes(range(32))])
 NEVER = "11111111-1111-4111-8111-111111111111"
 
@@ -54,7 +54,7 @@ def store(tmp_path: Path) -> Iterator[Store]:
 
 @pytest.fixture
 def credentials(store: Store) -> Iterator[Credentials]:
-    opened = Credentials(store, VAULT, token_forms())
+    opened = Credentials(store, VAULT, token_formats())
     yield opened
     opened.close()
 
@@ -89,13 +89,18 @@ def test_a_token_looks_as_its_contract_says_and_tells_who_calls(
     credentials: Credentials, dialects: frozenset[str] | None, oauth: bool, form: str
 ) -> None:
     grant = Grant(
-        user="ana", space="team.a", scopes=READ_ONLY, dialects=dialects, subject="b1", oauth=oauth
+        user="ana",
+        space="team.a",
+        scopes=READ_ONLY_SCOPES,
+        dialects=dialects,
+        subject="b1",
+        oauth=oauth,
     )
     issued = credentials.create(grant)
     assert re.fullmatch(form, issued.token)
     caller = credentials.recognise(issued.token)
     assert (caller.user, caller.space, caller.subject) == ("ana", "team.a", "b1")
-    assert caller.scopes == READ_ONLY and caller.dialects == dialects
+    assert caller.scopes == READ_ONLY_SCOPES and caller.dialects == dialects
     assert caller.credential == issued.credential.id
     assert credentials.find(issued.token) == issued.credential
 
@@ -135,7 +140,7 @@ def test_all_ways_to_be_refused_look_the_same(credentials: Credentials) -> None:
         expired = credentials.create(Grant(lifetime=60)).token
         revoked = credentials.create(Grant())
         credentials.revoke(revoked.credential.id)
-        unknown = FORMS.dialects["being"].oauth.make("default")
+        unknown = FORMATS.dialects["being"].oauth.new_token("default")
         clock.shift(60)
         assert refusal(credentials, expired) == "expired"
         assert refusal(credentials, revoked.token) == "revoked"
@@ -158,14 +163,14 @@ def test_tokens_without_an_end_outlive_a_jump_of_the_clock(
 ) -> None:
     with time_machine.travel(START) as clock:
         token = credentials.create(Grant()).token
-        credentials.end_before("default")
+        credentials.invalidate_created_before("default")
         after = credentials.create(Grant()).token
         clock.shift(jump)
         assert refusal(credentials, token) == "not before"
         credentials.recognise(after)
         # Made while the clock is wrong, and not from before the moment that was set.
         credentials.recognise(credentials.create(Grant()).token)
-        credentials.flush()
+        credentials.store_last_use()
 
 
 def test_a_revoked_token_is_refused_at_once_by_everything_that_knew_it(
@@ -173,7 +178,7 @@ def test_a_revoked_token_is_refused_at_once_by_everything_that_knew_it(
 ) -> None:
     issued = credentials.create(Grant())
     with closing(open_system(store.path.parent)) as other_store:
-        other = Credentials(other_store, VAULT, token_forms())
+        other = Credentials(other_store, VAULT, token_formats())
         assert other.recognise(issued.token) == credentials.recognise(issued.token)
         credentials.revoke(issued.credential.id)
         assert refusal(credentials, issued.token) == "revoked"
@@ -186,10 +191,10 @@ import sys, time
 from pathlib import Path
 from commonplace.storage.system import open_system
 from commonplace.access.credentials import Credentials, Unauthenticated
-from commonplace.dialects.registry import token_forms
+from commonplace.dialects.registry import token_formats
 from commonplace.access.vault import open_vault
 store = open_system(Path(sys.argv[1]))
-credentials = Credentials(store, open_vault(store, {}), token_forms())
+credentials = Credentials(store, open_vault(store, {}), token_formats())
 credentials.recognise(sys.argv[2])
 print("in", flush=True)
 while True:
@@ -205,7 +210,7 @@ while True:
 def test_every_process_refuses_a_revoked_token_within_five_seconds(tmp_path: Path) -> None:
     data = tmp_path / "data"
     with closing(open_system(data)) as store:
-        credentials = Credentials(store, open_vault(store, {}), token_forms())
+        credentials = Credentials(store, open_vault(store, {}), token_formats())
         issued = credentials.create(Grant())
         processes = [
             subprocess.Popen(
@@ -226,16 +231,16 @@ def test_every_process_refuses_a_revoked_token_within_five_seconds(tmp_path: Pat
 
 
 def test_a_token_made_by_another_process_is_known_at_once(credentials: Credentials) -> None:
-    missing = FORMS.dialects["commonplace"].personal.make("default")
+    missing = FORMATS.dialects["commonplace"].personal.new_token("default")
     assert refusal(credentials, missing) == "unknown"
     code = (
         "import sys; from pathlib import Path\n"
         "from commonplace.storage.system import open_system\n"
         "from commonplace.access.credentials import Credentials, Grant\n"
         "from commonplace.access.vault import Vault\n"
-        "from commonplace.dialects.registry import token_forms\n"
+        "from commonplace.dialects.registry import token_formats\n"
         "store = open_system(Path(sys.argv[1]))\n"
-        "credentials = Credentials(store, Vault([bytes(range(32))]), token_forms())\n"
+        "credentials = Credentials(store, Vault([bytes(range(32))]), token_formats())\n"
         "print(credentials.create(Grant()).token)\n"
     )
     path = str(credentials._store.path.parent)
@@ -249,18 +254,18 @@ def test_not_before_ends_what_is_older_in_that_space_only(credentials: Credentia
         clock.shift(10)
         newer = credentials.create(Grant())
         clock.shift(10)
-        held = credentials.end_before("default", int((START.timestamp() + 5) * 1e6))
+        held = credentials.invalidate_created_before("default", int((START.timestamp() + 5) * 1e6))
         assert refusal(credentials, old.token) == "not before"
         credentials.recognise(newer.token)
         credentials.recognise(elsewhere.token)
-        assert credentials.end_before("default", 1) == held  # it never moves back
+        assert credentials.invalidate_created_before("default", 1) == held  # it never moves back
         assert refusal(credentials, old.token) == "not before"
-        credentials.end_before("default")
+        credentials.invalidate_created_before("default")
         assert refusal(credentials, newer.token) == "not before"
         with pytest.raises(InvalidInput, match="future"):
-            credentials.end_before("default", int((START.timestamp() + 999) * 1e6))
+            credentials.invalidate_created_before("default", int((START.timestamp() + 999) * 1e6))
         with pytest.raises(InvalidInput):
-            credentials.end_before("../x")
+            credentials.invalidate_created_before("../x")
 
 
 def test_a_token_for_another_address_is_refused(credentials: Credentials) -> None:
@@ -345,7 +350,7 @@ def test_many_can_be_ended_together(credentials: Credentials) -> None:
 def test_a_token_is_part_of_the_transaction_that_makes_it(
     store: Store, credentials: Credentials
 ) -> None:
-    made = list[Issued]()
+    made = list[IssuedCredential]()
     with pytest.raises(RuntimeError), store.maintain() as connection:
         made.append(credentials.create_in_transaction(connection, Grant()))
         raise RuntimeError
@@ -370,7 +375,7 @@ CHANGES = [
 def test_a_row_that_somebody_changed_is_not_believed(
     store: Store, credentials: Credentials, change: str
 ) -> None:
-    grant = Grant(scopes=READ_ONLY, dialects=only("being"), subject="b", lifetime=3600)
+    grant = Grant(scopes=READ_ONLY_SCOPES, dialects=only("being"), subject="b", lifetime=3600)
     issued = credentials.create(grant)
     if "revoked" in change:
         credentials.revoke(issued.credential.id)
@@ -382,8 +387,8 @@ def test_a_row_that_somebody_changed_is_not_believed(
 
 
 def test_a_row_that_somebody_adds_is_not_believed(store: Store, credentials: Credentials) -> None:
-    forger = Credentials(store, Vault([bytes(range(64, 96))]), token_forms())
-    issued = forger.create(Grant(scopes=EVERYTHING))
+    forger = Credentials(store, Vault([bytes(range(64, 96))]), token_formats())
+    issued = forger.create(Grant(scopes=ALL_SCOPES))
     assert refusal(credentials, issued.token) == "damaged"
     forger.close()
 
@@ -400,18 +405,18 @@ def test_use_is_written_down_at_most_once_a_minute(store: Store, credentials: Cr
         for _ in range(100):
             credentials.recognise(issued.token)
         assert watch.version() == before  # looking writes nothing
-        assert credentials.flush() == 1
+        assert credentials.store_last_use() == 1
         first = used()
         assert first == int(START.timestamp() * 1e6)
         clock.shift(59)
         credentials.recognise(issued.token)
-        assert credentials.flush() == 0 and used() == first
+        assert credentials.store_last_use() == 0 and used() == first
         clock.shift(1)
         credentials.recognise(issued.token)
-        assert credentials.flush() == 1 and used() == first + 60_000_000
+        assert credentials.store_last_use() == 1 and used() == first + 60_000_000
         clock.shift(-3600)
         credentials.recognise(issued.token)
-        credentials.flush()
+        credentials.store_last_use()
         assert used() == first + 60_000_000
     watch.close()
 
@@ -428,8 +433,8 @@ def test_what_was_used_is_kept_when_it_cannot_be_written_yet(
     with monkeypatch.context() as patched:
         patched.setattr(store, "maintain", refuse)
         with pytest.raises(StorageUnavailable):
-            credentials.flush()
-    assert credentials.flush() == 1
+            credentials.store_last_use()
+    assert credentials.store_last_use() == 1
     assert credentials.get(issued.credential.id).last_used > 0
 
 
@@ -449,12 +454,12 @@ def test_knowing_a_token_again_is_cheap(credentials: Credentials) -> None:
 def test_what_is_kept_in_memory_is_bounded(
     credentials: Credentials, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("commonplace.access.credentials.CACHED", 10)
+    monkeypatch.setattr("commonplace.access.credentials.MOST_CACHED", 10)
     tokens = [credentials.create(Grant()) for _ in range(25)]
     for issued in tokens:
         credentials.recognise(issued.token)
-        credentials.alive(issued.credential.id)
-        refusal(credentials, FORMS.dialects["being"].personal.make(""))
+        credentials.get_valid(issued.credential.id)
+        refusal(credentials, FORMATS.dialects["being"].personal.new_token(""))
     assert len(credentials._known) <= 10 and len(credentials._ids) <= 10
 
 
@@ -485,15 +490,15 @@ def traces(token: str) -> list[bytes]:
 def test_a_thief_of_every_file_finds_no_token(tmp_path: Path) -> None:
     data = tmp_path / "data"
     with closing(open_system(data)) as store:
-        credentials = Credentials(store, open_vault(store, {}), token_forms())
-        kinds = [None, *(only(name) for name in FORMS.dialects)]
+        credentials = Credentials(store, open_vault(store, {}), token_formats())
+        kinds = [None, *(only(name) for name in FORMATS.dialects)]
         tokens = [
             credentials.create(Grant(dialects=kinds[n % len(kinds)], oauth=n % 3 == 0))
             for n in range(100)
         ]
         for issued in tokens:
             credentials.recognise(issued.token)
-        credentials.flush()
+        credentials.store_last_use()
         for issued in tokens[::2]:
             credentials.revoke(issued.credential.id)
         (data / "copies").mkdir()
@@ -543,7 +548,7 @@ def test_threads_that_make_use_and_end_tokens_never_see_an_ended_one(
         while not stop.wait(0.001):  # else these two would keep the others from their turns
             try:
                 credentials.recognise(steady.token)
-                credentials.flush()
+                credentials.store_last_use()
             except Exception as error:
                 wrong.append(repr(error))
 
@@ -576,23 +581,23 @@ def test_when_the_file_cannot_be_asked_nobody_is_let_in(
 @pytest.mark.parametrize(
     ("permissions", "scopes"),
     [
-        (["read"], READ_ONLY),
+        (["read"], READ_ONLY_SCOPES),
         (["read", "write"], {"read", "write"}),
         (["READ", "RELATIONSHIPS_DELETE"], {"read", "delete"}),
-        (["read", "write", "delete"], FULL),
-        (["admin"], EVERYTHING),
+        (["read", "write", "delete"], FULL_SCOPES),
+        (["admin"], ALL_SCOPES),
         (["profile", "offline_access", "openid", ""], frozenset()),
     ],
 )
 def test_penfields_permissions_are_ours(permissions: list[str], scopes: set[Scope]) -> None:
-    assert JWT.scopes(permissions) == scopes
+    assert JWT.scopes_of(permissions) == scopes
 
 
 def test_a_new_master_key_leaves_every_token_good(tmp_path: Path) -> None:
     with closing(open_system(tmp_path / "data")) as store:
         vault = open_vault(store, {})
-        credentials = Credentials(store, vault, token_forms())
-        other = Credentials(store, open_vault(store, {}), token_forms())
+        credentials = Credentials(store, vault, token_formats())
+        other = Credentials(store, open_vault(store, {}), token_formats())
         issued = credentials.create(Grant())
         other.recognise(issued.token)
         vault.rotate(store, [credentials.reseal_rows])
@@ -603,7 +608,7 @@ def test_a_new_master_key_leaves_every_token_good(tmp_path: Path) -> None:
         lines = (tmp_path / "data" / "master.key").read_text().splitlines()
         keys = [line for line in lines if not line.startswith("#")]
         assert len(keys) == 2
-        alone = Credentials(store, Vault([base64.b64decode(keys[0])]), token_forms())
+        alone = Credentials(store, Vault([base64.b64decode(keys[0])]), token_formats())
         alone.recognise(issued.token)
         for each in (credentials, other, alone):
             each.close()
@@ -623,6 +628,6 @@ def test_a_file_with_the_older_column_names_is_migrated(
     before = Store(older / store.path.name, NAME, steps=SYSTEM_MIGRATIONS[:2])
     with closing(before), before.maintain() as connection:
         connection.execute(f"INSERT INTO credentials ({columns}) VALUES ({marks})", row)
-    with closing(open_system(older)) as after, closing(Credentials(after, VAULT, FORMS)) as found:
+    with closing(open_system(older)) as after, closing(Credentials(after, VAULT, FORMATS)) as found:
         assert found.recognise(issued.token).user == "anna"
         assert [one.id for one in found.listing(user="anna")] == [issued.credential.id]

@@ -210,11 +210,11 @@ def test_the_check_of_the_depth_stops_at_the_first_level_too_deep(
                 seen += 1
                 yield mark
 
-    marks = request._MARKS
-    monkeypatch.setattr(request, "_MARKS", Counting())
+    marks = request._STRINGS_AND_BRACKETS
+    monkeypatch.setattr(request, "_STRINGS_AND_BRACKETS", Counting())
     with pytest.raises(Rejected, match="levels deep"):
         request.check_nesting(b"[" * MOST)
-    assert seen == request.DEPTH + 1
+    assert seen == request.MOST_DEPTH + 1
 
 
 # How much of the bodies is held in memory.
@@ -223,8 +223,8 @@ def test_the_check_of_the_depth_stops_at_the_first_level_too_deep(
 def test_bodies_have_a_share_of_memory_in_total_and_by_address(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(request, "ADDRESS_BYTES", 100)
-    monkeypatch.setattr(request, "TOTAL_BYTES", 150)
+    monkeypatch.setattr(request, "MOST_ADDRESS_BYTES", 100)
+    monkeypatch.setattr(request, "MOST_BUFFERED_BYTES", 150)
     buffers = request.Buffers()
     assert buffers.take("a", 99) and buffers.take("a", 1) and not buffers.take("a", 1)
     assert buffers.take("b", 49) and buffers.take("b", 1) and not buffers.take("b", 1)
@@ -241,10 +241,10 @@ def test_a_body_that_memory_has_no_room_for_is_refused_and_the_room_given_back(
     written = json.dumps(message("recall", {"query": "room"})).encode()
     client = server.client(server.token("room"))
     for room, status in ((len(written) - 1, 503), (len(written), 200), (len(written), 200)):
-        monkeypatch.setattr(request, "ADDRESS_BYTES", room)
+        monkeypatch.setattr(request, "MOST_ADDRESS_BYTES", room)
         answer = client.request("POST", MCP, written)
         assert answer.status == status
-    monkeypatch.setattr(request, "ADDRESS_BYTES", len(written) - 1)
+    monkeypatch.setattr(request, "MOST_ADDRESS_BYTES", len(written) - 1)
     refused = client.request("POST", MCP, written)
     assert refused.json["error"]["code"] == "BUSY" and refused.header("retry-after")
     assert [call.tool for call in server.calls("room")][:1] == [f"POST {MCP}"]
@@ -256,7 +256,7 @@ def test_of_two_bodies_that_have_no_room_together_the_first_is_read(
 ) -> None:
     token = server.token("room")
     written = json.dumps(message("recall", {"query": "room"})).encode()
-    monkeypatch.setattr(request, "ADDRESS_BYTES", len(written) * 3 // 2)
+    monkeypatch.setattr(request, "MOST_ADDRESS_BYTES", len(written) * 3 // 2)
     with socket.create_connection(("127.0.0.1", server.port), 20) as first:
         accepts = b"accept: application/json, text/event-stream\r\n\r\n"
         begun = head(server, MCP, token, len(written)).removesuffix(b"\r\n") + accepts
@@ -276,7 +276,7 @@ def test_of_two_bodies_that_have_no_room_together_the_first_is_read(
 def test_a_body_without_room_is_refused_in_the_format_of_its_contract(
     server: Running, monkeypatch: pytest.MonkeyPatch, dialect: str, path: str
 ) -> None:
-    monkeypatch.setattr(request, "TOTAL_BYTES", 1)
+    monkeypatch.setattr(request, "MOST_BUFFERED_BYTES", 1)
     answer = server.client(server.token("room")).request("POST", path, {"name": "Mia"})
     refuse = registry.load(dialect).refuse
     assert refuse is not None and answer.status == 503

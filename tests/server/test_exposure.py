@@ -21,7 +21,7 @@ from commonplace.access.accounts import Accounts
 from commonplace.access.credentials import Grant
 from commonplace.access.signed import Tokens
 from commonplace.access.vault import open_vault
-from commonplace.dialects.registry import token_forms
+from commonplace.dialects.registry import token_formats
 from commonplace.errors import CommonplaceError, InvalidInput, StorageUnavailable
 from commonplace.server import door, serving
 from commonplace.server.settings import Settings, is_loopback
@@ -33,7 +33,7 @@ ROUTES: dict[str, dict[str, Any]] = matrix("routes")
 
 def credential(data: Path, *, revoked: bool = False, **grant: Any) -> None:
     with closing(open_system(data)) as system:
-        tokens = Tokens(system, open_vault(system), token_forms())
+        tokens = Tokens(system, open_vault(system), token_formats())
         made = tokens.credentials.create(Grant(**grant))
         if revoked:
             tokens.credentials.revoke(made.credential.id)
@@ -72,7 +72,7 @@ def test_what_others_can_reach_does_not_start_without_a_credential(data: Path, k
         time.sleep(0.02)
     with closing(open_system(data)) as system:
         vault = open_vault(system)
-        tokens = Tokens(system, vault, token_forms())
+        tokens = Tokens(system, vault, token_formats())
         accounts = Accounts(system, vault, tokens.credentials)
         if known == "account":
             accounts.add("ann", "correct horse battery", ["default"])
@@ -83,7 +83,7 @@ def test_what_others_can_reach_does_not_start_without_a_credential(data: Path, k
                 Settings.load(given, data=data),
                 Settings.load({}, data=data, **{k: v for k, v in settings.items() if v}),
             ):
-                assert chosen.local != reachable, settings
+                assert chosen.is_local != reachable, settings
                 if reachable and known in ("none", "revoked", "expired"):
                     with pytest.raises(InvalidInput, match="is reachable from other machines"):
                         serving.check_exposure(chosen, tokens, accounts)
@@ -140,12 +140,12 @@ def test_what_is_advised_at_the_start_is_about_this_server(data: Path) -> None:
     usual = Settings.load({}, data=data)
     with pytest.MonkeyPatch.context() as environment:
         environment.setenv("COMMONPLACE_DATA", str(data))
-        assert usual.command("audit list") == "commonplace audit list"
+        assert usual.command_line("audit list") == "commonplace audit list"
         address = "postgresql://commonplace:hunter2@127.0.0.1:1/none"
         named = Settings.load({}, data=data, database=address)
-        assert named.command("token create") == "commonplace token create --database URL"
+        assert named.command_line("token create") == "commonplace token create --database URL"
         environment.setenv("COMMONPLACE_DATABASE", address)
-        assert named.command("token create") == "commonplace token create"
+        assert named.command_line("token create") == "commonplace token create"
 
 
 @pytest.mark.parametrize(
@@ -186,7 +186,7 @@ def test_a_setting_that_cannot_be_is_refused_at_the_start(
 ) -> None:
     credential(data)
     with pytest.raises(CommonplaceError, match=says):  # noqa: SIM117
-        with serving.assembled(
+        with serving.open_server(
             Settings.load({}, data=data, embedding="none", **{"port": 0, **settings})
         ):
             pass

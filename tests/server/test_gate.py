@@ -18,7 +18,7 @@ from commonplace.access.signed import Tokens
 from commonplace.access.vault import open_vault
 from commonplace.dialects import registry
 from commonplace.dialects.contract import RequestInfo
-from commonplace.dialects.registry import token_forms
+from commonplace.dialects.registry import token_formats
 from commonplace.engine.history import audit
 from commonplace.engine.library import Library
 from commonplace.errors import NotFound
@@ -127,7 +127,7 @@ def test_the_token_that_a_refusal_advises_is_let_through(
         made = cli(*advised[1].split(), "--space", "default", "--expires", "1h", "--json",
                    "--data", str(data))  # fmt: skip
         with closing(open_system(data)) as system:
-            tokens = Tokens(system, open_vault(system), token_forms())
+            tokens = Tokens(system, open_vault(system), token_formats())
             found = tokens.credentials.get(json.loads(made.stdout)["id"]).caller
             tokens.close()
         assert tool.scope in found.scopes and dialect in (found.dialects or ())
@@ -137,11 +137,11 @@ def test_who_may_see_a_tool_may_use_it(gate: Gate) -> None:
     dialect = registry.load("commonplace")
     for scope in ("read", "write", "delete", "admin"):
         caller = Caller(scopes=frozenset({scope}))  # type: ignore[arg-type]
-        seen = {tool.name for tool in gate.visible(caller, dialect)}
+        seen = {tool.name for tool in gate.visible_tools(caller, dialect)}
         shown = [tool for tool in dialect.tools if not tool.hidden]
         assert seen == {tool.name for tool in shown if tool.scope == scope}
     elsewhere = Caller(dialects=frozenset({"mama"}))
-    assert gate.visible(elsewhere, dialect) == []
+    assert gate.visible_tools(elsewhere, dialect) == []
 
 
 def test_a_call_ends_or_is_given_up_but_never_both() -> None:

@@ -13,7 +13,7 @@ from commonplace.dialects import registry
 from commonplace.dialects.being import beings
 from commonplace.dialects.contract import as_json, json_text
 from commonplace.engine.commonplace import Commonplace
-from commonplace.text.hidden import escape_json, visible
+from commonplace.text.hidden import escape_hidden, escape_json
 from server.harness import Running, matrix
 
 HIDDEN = (
@@ -114,7 +114,7 @@ def test_a_failure_that_repeats_an_argument_shows_its_hidden_characters(
         result = client.call(tool.name, arguments, path=path).json.get("result", {})
         if result.get("isError"):
             failed += 1
-            assert [visible(block) for block in blocks(result)] == blocks(result), tool.name
+            assert [escape_hidden(block) for block in blocks(result)] == blocks(result), tool.name
     assert failed
 
 

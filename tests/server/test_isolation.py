@@ -29,7 +29,7 @@ from urllib.parse import quote, urlencode
 
 import pytest
 
-from commonplace.access.caller import FULL
+from commonplace.access.caller import FULL_SCOPES
 from commonplace.dialects import registry
 from commonplace.dialects.being import beings, notes, patrol, records, scenes, sight
 from commonplace.dialects.being.routes import REST
@@ -226,7 +226,7 @@ def spaces(server: Running) -> Iterator[Spaces]:
     own["being"] = beings.create(mine, "Bob's").id
     friend = records.RELATIONSHIPS.put(mine, own["being"], "Ben", "A friend.", "stated")
     own["relationship"] = friend.id
-    as_being = server.token("bob", FULL, dialects=frozenset({"being"}))
+    as_being = server.token("bob", FULL_SCOPES, dialects=frozenset({"being"}))
     assert as_being.startswith("brt_")
     Commonplace(library=library, space="newcomer").remember("a newcomer's own")
     newcomer = server.token("newcomer", user="newcomer")
@@ -471,7 +471,9 @@ def test_nothing_of_an_owners_other_being_is_seen_changed_or_guessed(
     hers = live(memory, CANARY)
     hers.pop("being's name")  # one owner's beings write to each other
     mine = beings.create(memory, "Mine").id
-    owner = trier(server, server.token(space, FULL, subject=mine, dialects=frozenset({"being"})))
+    owner = trier(
+        server, server.token(space, FULL_SCOPES, subject=mine, dialects=frozenset({"being"}))
+    )
     row = ROWS["being"][tool]
     before = rows_of(memory, hers["being"])
     for parameter in row["ids"]:

@@ -13,11 +13,11 @@ from typing import Any
 
 import pytest
 
-from commonplace.access.rates import MOST_BUCKETS, Rates
+from commonplace.access.rates import MOST_BUCKETS, RateLimiter
 from commonplace.dialects.rest import Rejected
 from commonplace.server import connections, door, gate, request
 from commonplace.server.calls import MOST_CALLS
-from commonplace.server.request import CONTAINERS, DEPTH, check_nesting
+from commonplace.server.request import MOST_CONTAINERS, MOST_DEPTH, check_nesting
 from server import harness
 from server.harness import HELD, Running, cli, lab, message, registered, running, wait_until
 
@@ -60,7 +60,9 @@ def nested(levels: int) -> bytes:
     return b'{"jsonrpc":"2.0","id":1,"method":"ping","x":' + inner.encode() + b"}"
 
 
-@pytest.mark.parametrize(("levels", "ok"), [(DEPTH - 1, True), (DEPTH, True), (DEPTH + 1, False)])
+@pytest.mark.parametrize(
+    ("levels", "ok"), [(MOST_DEPTH - 1, True), (MOST_DEPTH, True), (MOST_DEPTH + 1, False)]
+)
 def test_json_has_a_depth(limited: Running, levels: int, ok: bool) -> None:
     answer = limited.client().request("POST", "/mcp", nested(levels))
     assert (b"TOO_DEEP" not in answer.body) == ok
@@ -83,19 +85,19 @@ def test_json_has_a_depth(limited: Running, levels: int, ok: bool) -> None:
     ],
 )
 def test_depth_counts_brackets_outside_strings(text: str, levels: int) -> None:
-    deep = DEPTH - levels  # what is around it
+    deep = MOST_DEPTH - levels  # what is around it
     check_nesting(b"[" * deep + text.encode())
     if levels and not text.startswith("]"):
         with pytest.raises(Rejected, match="levels deep"):
             check_nesting(b"[" * (deep + 1) + text.encode())
 
 
-@pytest.mark.parametrize("count", [CONTAINERS - 1, CONTAINERS, CONTAINERS + 1])
+@pytest.mark.parametrize("count", [MOST_CONTAINERS - 1, MOST_CONTAINERS, MOST_CONTAINERS + 1])
 @pytest.mark.parametrize("kind", ["[]", "{}", '"[["', '{"[":1}'])
 def test_json_has_so_many_arrays_and_objects(count: int, kind: str) -> None:
     inner = count - 1 if kind[0] != '"' else 10 * count
     body = b"[" + ",".join([kind] * inner).encode() + b"]"
-    if count <= CONTAINERS or kind[0] == '"':
+    if count <= MOST_CONTAINERS or kind[0] == '"':
         check_nesting(body)
         return
     with pytest.raises(Rejected, match="arrays and objects"):
@@ -258,10 +260,10 @@ def test_a_slow_body_is_not_waited_for_where_anybody_may_send_one(
         assert connection.recv(100)[:12] in (b"HTTP/1.1 400", b"HTTP/1.1 408")
 
 
-@pytest.mark.parametrize("levels", [DEPTH - 1, DEPTH, DEPTH + 1])
+@pytest.mark.parametrize("levels", [MOST_DEPTH - 1, MOST_DEPTH, MOST_DEPTH + 1])
 def test_json_has_a_depth_where_anybody_may_send_it(limited: Running, levels: int) -> None:
     answer = limited.client().request("POST", "/api/v2/auth/refresh", nested(levels))
-    assert (b"levels deep" in answer.body) == (levels > DEPTH)
+    assert (b"levels deep" in answer.body) == (levels > MOST_DEPTH)
 
 
 @pytest.mark.parametrize("served", [0, 2])
@@ -270,7 +272,7 @@ def test_a_slow_head_is_not_waited_for(
 ) -> None:
     begins = [b"G" if served else b""]  # an idle connection may stay open
     begins += [b"GET /hea", b"GET /health HTTP/1.1\r\nx-slow: "]
-    monkeypatch.setattr(connections, "HEAD_SECONDS", 0.2)
+    monkeypatch.setattr(connections, "HEADER_SECONDS", 0.2)
     whole = f"GET /health HTTP/1.1\r\nhost: localhost:{limited.port}\r\n\r\n".encode()
 
     def answered(connection: socket.socket) -> None:
@@ -416,20 +418,20 @@ def test_wrong_tokens_are_slowed_down_and_right_ones_are_not(data: Path) -> None
 
 def test_buckets_hold_a_burst_and_are_refilled() -> None:
     now = 0.0
-    rates = Rates(2.0, 4, clock=lambda: now)
+    rates = RateLimiter(2.0, 4, clock=lambda: now)
     assert [rates.take("a") for _ in range(5)] == [0, 0, 0, 0, 1]
     assert rates.take("b") == 0
     now = 0.49
     assert rates.take("a") == 1
     now = 0.5
-    assert (rates.wait("a"), rates.take("a"), rates.take("a")) == (0, 0, 1)
+    assert (rates.seconds_to_wait("a"), rates.take("a"), rates.take("a")) == (0, 0, 1)
     now = 1_000.0
     assert [rates.take("a") for _ in range(5)] == [0, 0, 0, 0, 1]
-    assert Rates(0.1, 1, clock=lambda: now).wait("new") == 0
+    assert RateLimiter(0.1, 1, clock=lambda: now).seconds_to_wait("new") == 0
 
 
 def test_there_are_only_so_many_buckets() -> None:
-    rates = Rates(1.0, 1, clock=lambda: 0.0)
+    rates = RateLimiter(1.0, 1, clock=lambda: 0.0)
     for number in range(MOST_BUCKETS + 10):
         rates.take(str(number))
     assert len(rates._buckets) == MOST_BUCKETS

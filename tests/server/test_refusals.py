@@ -37,7 +37,7 @@ ROUTES: dict[str, dict[str, Any]] = matrix("routes")
 def short_seconds() -> Iterator[None]:
     """A flood is told of when its second is over; these are over sooner."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(refusals, "SECONDS", 0.05)
+        patch.setattr(refusals, "FLUSH_SECONDS", 0.05)
         yield
 
 
@@ -384,7 +384,7 @@ def told_of(server: Running, refused: int) -> dict[str, int]:
 def test_wrong_tokens_beyond_their_rate_have_few_rows_that_tell_of_all(
     data: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(refusals, "SECONDS", 1.0)
+    monkeypatch.setattr(refusals, "FLUSH_SECONDS", 1.0)
     with running(data) as server:
         client = server.client("cpt_wrong")
         for _ in range(door.FAILURES_A_MINUTE + 25):
@@ -397,7 +397,7 @@ def test_wrong_tokens_beyond_their_rate_have_few_rows_that_tell_of_all(
 def test_what_a_flood_has_not_told_yet_is_told_at_the_end(
     data: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(refusals, "SECONDS", 1_000.0)
+    monkeypatch.setattr(refusals, "FLUSH_SECONDS", 1_000.0)
     with running(data, rate=0.01, burst=1) as server:
         client = server.client("cpt_wrong")
         for _ in range(10):
@@ -411,7 +411,7 @@ def test_what_a_flood_has_not_told_yet_is_told_at_the_end(
 def test_names_that_somebody_invents_do_not_make_rows(
     data: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(refusals, "SECONDS", 1.0)
+    monkeypatch.setattr(refusals, "FLUSH_SECONDS", 1.0)
     with running(data) as server:
         client = server.client("cpt_wrong")
         for _ in range(door.FAILURES_A_MINUTE):

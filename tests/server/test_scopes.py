@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from commonplace.access.caller import EVERYTHING, Caller, Scope
+from commonplace.access.caller import ALL_SCOPES, Caller, Scope
 from commonplace.dialects import registry
 from commonplace.dialects.being import beings, records
 from commonplace.dialects.being.routes import NO_ACTION, NO_TOOL, REST
@@ -51,7 +51,7 @@ CREDENTIALS: dict[str, frozenset[Scope]] = {
     "delete": frozenset({"delete"}),
     "admin": frozenset({"admin"}),
     "full": frozenset({"read", "write", "delete"}),
-    "everything": EVERYTHING,
+    "everything": ALL_SCOPES,
 }
 FORBIDDEN = -32003
 BETWEEN = ("2025-03-26", "2025-06-18")
@@ -127,7 +127,7 @@ def mcp_operations() -> list[tuple[str, str]]:
 @pytest.mark.parametrize("name", [n for n in registry.names() if registry.load(n).operations])
 def test_what_routes_do_is_no_tool(server: Running, name: str) -> None:
     """An operation of REST has its own way in; a client cannot call it past that."""
-    dialect, caller = registry.load(name), Caller(space="of-routes", scopes=EVERYTHING)
+    dialect, caller = registry.load(name), Caller(space="of-routes", scopes=ALL_SCOPES)
     with contextlib.closing(server.stdio(caller, name)) as pipes:
         for operation in dialect.operations:
             if dialect.tool(operation.name) is None:
@@ -385,7 +385,7 @@ def test_the_same_name_twice_does_not_start(server: Running) -> None:
 
 
 def test_a_credential_for_one_dialect_is_none_for_another(server: Running) -> None:
-    token = server.token("elsewhere", EVERYTHING, dialects=frozenset({"mama"}))
+    token = server.token("elsewhere", ALL_SCOPES, dialects=frozenset({"mama"}))
     client = server.client(token)
     assert client.listed() == []
     assert client.call("recall", {"query": "x"}).status == 403

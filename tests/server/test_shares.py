@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 
 from commonplace.dialects.contract import Dialect, Tool
-from commonplace.server.calls import OUTSIDE_WORKERS, WORKERS
+from commonplace.server.calls import OUTSIDE_THREADS, THREADS
 from server.harness import Running, lab, registered, running, wait_until
 
 MANY = 70
-SHARES = {"local": WORKERS * 3 // 8, "outside": OUTSIDE_WORKERS * 3 // 8}
+SHARES = {"local": THREADS * 3 // 8, "outside": OUTSIDE_THREADS * 3 // 8}
 
 
 class Gatekeeper:

@@ -26,12 +26,12 @@ from hypothesis.stateful import (
     rule,
 )
 
-from commonplace.access.accounts import Accounts, Cost
-from commonplace.access.caller import EVERYTHING, FULL, READ_ONLY
-from commonplace.access.credentials import Grant, Issued, Unauthenticated
-from commonplace.access.signed import Tokens, sign, space_of
+from commonplace.access.accounts import Accounts, ScryptCost
+from commonplace.access.caller import ALL_SCOPES, FULL_SCOPES, READ_ONLY_SCOPES
+from commonplace.access.credentials import Grant, IssuedCredential, Unauthenticated
+from commonplace.access.signed import Tokens, signed_token, space_of
 from commonplace.access.vault import SecretUnreadable, Vault, open_vault
-from commonplace.dialects.registry import token_forms
+from commonplace.dialects.registry import token_formats
 from commonplace.errors import Conflict, InvalidInput, NotFound
 from commonplace.storage.sqlite import Store
 from commonplace.storage.system import open_system
@@ -60,7 +60,7 @@ def store(tmp_path: Path) -> Iterator[Store]:
 
 @pytest.fixture
 def tokens(store: Store, clock: time_machine.Coordinates) -> Iterator[Tokens]:
-    opened = Tokens(store, VAULT, token_forms(), environ={})
+    opened = Tokens(store, VAULT, token_formats(), environ={})
     yield opened
     opened.close()
 
@@ -87,7 +87,7 @@ def test_the_seeds_own_form_is_accepted(tokens: Tokens) -> None:
     tokens.keys.rotate(ORCHESTRATOR, secret=SHARED)
     caller = tokens.recognise(by_hand(b"user-1:workspace-1"))
     assert (caller.user, caller.space) == ("user-1", "workspace-1")
-    assert caller.scopes == FULL and caller.dialects == {"orchestrator"}
+    assert caller.scopes == FULL_SCOPES and caller.dialects == {"orchestrator"}
     assert caller.credential.startswith("key:") and caller.credential.endswith(":user-1")
     dated = tokens.recognise(by_hand(f"user-1:workspace-1:{SECOND}".encode()))
     assert caller.expires_at is None and dated.expires_at == (SECOND + 300) * 1_000_000
@@ -153,7 +153,7 @@ def test_the_age_can_be_set_and_zero_is_no_end(
     store: Store, clock: time_machine.Coordinates
 ) -> None:
     short, endless = (
-        Tokens(store, VAULT, token_forms(), environ={}, max_age=age) for age in (10, 0)
+        Tokens(store, VAULT, token_formats(), environ={}, max_age=age) for age in (10, 0)
     )
     short.keys.rotate(ORCHESTRATOR, secret=SHARED)
     token = by_hand(f"u:w:{SECOND}".encode())
@@ -194,7 +194,7 @@ def test_rotation_ends_the_former_key_at_once_or_after_a_while(
     tokens.keys.rotate(ORCHESTRATOR)
     assert refusal(tokens, second) == "bad signature"
     clock.shift(-50)  # the clock does not bring back what was ended at once
-    assert tokens.keys.live(ORCHESTRATOR)
+    assert tokens.keys.live_keys(ORCHESTRATOR)
 
 
 def test_signing_keys_are_checked(tokens: Tokens) -> None:
@@ -237,7 +237,7 @@ def test_not_before_ends_undated_tokens_unless_their_key_is_newer(
     for token in (undated, elsewhere, early):
         tokens.recognise(token)
     clock.shift(10)
-    tokens.credentials.end_before("w")
+    tokens.credentials.invalidate_created_before("w")
     clock.shift(10)
     assert refusal(tokens, undated) == "not before"
     assert refusal(tokens, early) == "not before"
@@ -245,10 +245,10 @@ def test_not_before_ends_undated_tokens_unless_their_key_is_newer(
     tokens.recognise(elsewhere)
     with pytest.raises(Conflict, match="rotate-key"):
         tokens.hmac["orchestrator"].issue("u", "w")
-    tokens.recognise(tokens.hmac["orchestrator"].issue("u", "w", dated=True).token)
+    tokens.recognise(tokens.hmac["orchestrator"].issue("u", "w", with_time=True).token)
     newer = tokens.keys.rotate(ORCHESTRATOR, overlap=3600)
     assert refusal(tokens, undated) == "not before"
-    tokens.recognise(sign("u:w", newer.secret))
+    tokens.recognise(signed_token("u:w", newer.secret))
     tokens.recognise(elsewhere)
 
 
@@ -273,7 +273,7 @@ def test_a_token_that_was_issued_here_can_be_revoked_by_itself(tokens: Tokens) -
 def test_a_removed_user_does_not_come_back_with_an_old_token(
     tokens: Tokens, store: Store, clock: time_machine.Coordinates
 ) -> None:
-    accounts = Accounts(store, VAULT, tokens.credentials, cost=Cost(n=2))
+    accounts = Accounts(store, VAULT, tokens.credentials, cost=ScryptCost(n=2))
     accounts.add("ana", "a password", ["w"])
     tokens.keys.rotate(ORCHESTRATOR, secret=SHARED)
     undated, dated = by_hand(b"ana:w"), by_hand(f"ana:w:{SECOND}".encode())
@@ -299,14 +299,14 @@ def test_parts_that_would_be_read_otherwise_are_not_signed(
 
 
 @pytest.fixture
-def key(tokens: Tokens) -> Issued:
+def key(tokens: Tokens) -> IssuedCredential:
     return tokens.credentials.create(
         Grant(user="ana", space="team", dialects=frozenset({"penfield"}))
     )
 
 
-def forged(tokens: Tokens, issued: Issued, /, algorithm: str = "HS256", secret: Any = None,
-           kid: Any = None, **changes: Any) -> str:  # fmt: skip
+def forged(tokens: Tokens, issued: IssuedCredential, /, algorithm: str = "HS256",
+           secret: Any = None, kid: Any = None, **changes: Any) -> str:  # fmt: skip
     """A token with our own key, but for what is changed; None leaves a claim out."""
     signing = tokens.keys.newest(PENFIELD)
     claims = {
@@ -323,7 +323,9 @@ def forged(tokens: Tokens, issued: Issued, /, algorithm: str = "HS256", secret: 
     )
 
 
-def test_an_access_token_has_the_claims_of_its_contract(tokens: Tokens, key: Issued) -> None:
+def test_an_access_token_has_the_claims_of_its_contract(
+    tokens: Tokens, key: IssuedCredential
+) -> None:
     token = tokens.jwt["penfield"].issue(key.credential)
     assert jwt.get_unverified_header(token) == {
         "alg": "HS256",
@@ -335,13 +337,13 @@ def test_an_access_token_has_the_claims_of_its_contract(tokens: Tokens, key: Iss
     assert claims["scopes"] == ["read", "write", "delete"]
     assert (claims["iat"], claims["exp"]) == (SECOND, SECOND + 259_200)
     caller = tokens.recognise(token)
-    assert (caller.user, caller.space, caller.scopes) == ("ana", "team", FULL)
+    assert (caller.user, caller.space, caller.scopes) == ("ana", "team", FULL_SCOPES)
     assert caller.dialects == {"penfield"} and caller.credential == key.credential.id
     assert tokens.jwt["penfield"].issue(key.credential) != token
 
 
-def test_what_is_forged_without_harm_is_accepted(tokens: Tokens, key: Issued) -> None:
-    assert tokens.recognise(forged(tokens, key)).scopes == READ_ONLY
+def test_what_is_forged_without_harm_is_accepted(tokens: Tokens, key: IssuedCredential) -> None:
+    assert tokens.recognise(forged(tokens, key)).scopes == READ_ONLY_SCOPES
 
 
 @pytest.mark.parametrize(
@@ -357,19 +359,21 @@ def test_what_is_forged_without_harm_is_accepted(tokens: Tokens, key: Issued) ->
     ids=str,
 )  # fmt: skip
 def test_a_claim_that_is_wrong_or_missing_is_refused(
-    tokens: Tokens, key: Issued, changes: dict[str, Any]
+    tokens: Tokens, key: IssuedCredential, changes: dict[str, Any]
 ) -> None:
     assert refusal(tokens, forged(tokens, key, **changes))
 
 
 def test_a_token_cannot_say_that_it_may_do_more_than_its_key(tokens: Tokens) -> None:
     weak = tokens.credentials.create(
-        Grant(user="ana", space="team", scopes=READ_ONLY, dialects=frozenset({"penfield"}))
+        Grant(user="ana", space="team", scopes=READ_ONLY_SCOPES, dialects=frozenset({"penfield"}))
     )
-    assert tokens.recognise(forged(tokens, weak, scopes=["admin", "write"])).scopes == READ_ONLY
+    assert (
+        tokens.recognise(forged(tokens, weak, scopes=["admin", "write"])).scopes == READ_ONLY_SCOPES
+    )
 
 
-def test_the_algorithm_is_not_the_tokens_choice(tokens: Tokens, key: Issued) -> None:
+def test_the_algorithm_is_not_the_tokens_choice(tokens: Tokens, key: IssuedCredential) -> None:
     signing = tokens.keys.newest(PENFIELD)
     assert refusal(tokens, forged(tokens, key, algorithm="HS384")) == "wrong algorithm"
     assert refusal(tokens, forged(tokens, key, algorithm="HS512")) == "wrong algorithm"
@@ -386,14 +390,14 @@ def test_the_algorithm_is_not_the_tokens_choice(tokens: Tokens, key: Issued) -> 
 
 
 def test_an_access_token_ends_with_a_leeway_of_a_minute(
-    tokens: Tokens, key: Issued, clock: time_machine.Coordinates
+    tokens: Tokens, key: IssuedCredential, clock: time_machine.Coordinates
 ) -> None:
     token = tokens.jwt["penfield"].issue(key.credential, lifetime=3600)
     clock.shift(3659)
     tokens.recognise(token)
     clock.shift(1)
     assert refusal(tokens, token) == "expired"
-    fresh = Tokens(tokens.credentials._store, VAULT, token_forms(), environ={})
+    fresh = Tokens(tokens.credentials._store, VAULT, token_formats(), environ={})
     assert refusal(fresh, token) == "expired"
     clock.move_to(START - timedelta(seconds=60))
     tokens.recognise(token)
@@ -404,7 +408,7 @@ def test_an_access_token_ends_with_a_leeway_of_a_minute(
     fresh.close()
 
 
-def test_an_access_token_ends_with_its_api_key(tokens: Tokens, key: Issued) -> None:
+def test_an_access_token_ends_with_its_api_key(tokens: Tokens, key: IssuedCredential) -> None:
     token = tokens.jwt["penfield"].issue(key.credential)
     tokens.recognise(token)
     tokens.credentials.revoke(key.credential.id)
@@ -422,7 +426,7 @@ def test_an_access_token_does_not_outlive_its_api_key(
 
 
 def test_access_tokens_end_by_rotation_and_not_before(
-    tokens: Tokens, key: Issued, clock: time_machine.Coordinates
+    tokens: Tokens, key: IssuedCredential, clock: time_machine.Coordinates
 ) -> None:
     token = tokens.jwt["penfield"].issue(key.credential)
     tokens.keys.rotate(ORCHESTRATOR)
@@ -430,7 +434,7 @@ def test_access_tokens_end_by_rotation_and_not_before(
     tokens.keys.rotate(PENFIELD)
     assert refusal(tokens, token) == "unknown key"
     clock.shift(timedelta(microseconds=500_000))
-    tokens.credentials.end_before("team")
+    tokens.credentials.invalidate_created_before("team")
     renewed = tokens.credentials.create(
         Grant(user="ana", space="team", dialects=frozenset({"penfield"}))
     )
@@ -455,10 +459,10 @@ def test_access_tokens_end_by_rotation_and_not_before(
 def test_tokens_of_the_environment(
     store: Store, environ: dict[str, str], accepted: list[str], refused: list[str]
 ) -> None:
-    tokens = Tokens(store, VAULT, token_forms(), environ=environ)
+    tokens = Tokens(store, VAULT, token_formats(), environ=environ)
     for token in accepted:
         caller = tokens.recognise(token)
-        assert caller.scopes == EVERYTHING and caller.dialects == {"mama"}
+        assert caller.scopes == ALL_SCOPES and caller.dialects == {"mama"}
     for token in (*refused, "\ud800", "é"):
         refusal(tokens, token)
     tokens.close()
@@ -466,10 +470,10 @@ def test_tokens_of_the_environment(
 
 def test_beings_token_of_the_environment_names_its_user(store: Store) -> None:
     tokens = Tokens(
-        store, VAULT, token_forms(), environ={"BEING_API_TOKEN": "b", "BEING_API_USER_ID": "ana"}
+        store, VAULT, token_formats(), environ={"BEING_API_TOKEN": "b", "BEING_API_USER_ID": "ana"}
     )
     caller = tokens.recognise("b")
-    assert (caller.user, caller.scopes, caller.dialects) == ("ana", FULL, {"being"})
+    assert (caller.user, caller.scopes, caller.dialects) == ("ana", FULL_SCOPES, {"being"})
     tokens.close()
 
 
@@ -529,13 +533,13 @@ class EveryToken(RuleBasedStateMachine):
         self.stores = [open_system(data) for _ in range(2)]
         self.vaults = [open_vault(store, {}) for store in self.stores]
         self.sides = [
-            Tokens(store, vault, token_forms(), environ={})
+            Tokens(store, vault, token_formats(), environ={})
             for store, vault in zip(self.stores, self.vaults, strict=True)
         ]
         for opened in (*self.stores, *self.sides):
             self.stack.callback(opened.close)
         self.accounts = [
-            Accounts(store, vault, side.credentials, cost=Cost(n=2, r=1, p=1))
+            Accounts(store, vault, side.credentials, cost=ScryptCost(n=2, r=1, p=1))
             for store, vault, side in zip(self.stores, self.vaults, self.sides, strict=True)
         ]
         self.at = 0.0
@@ -623,7 +627,7 @@ class EveryToken(RuleBasedStateMachine):
         payload = f"{user}:{space}" + (f":{SECOND + int(self.at)}" if dated else "")
         made = self.at if dated else float("inf")  # nothing tells when, if it is not noted
         sort = "dated" if dated else "undated"
-        return self.keep(Modelled(sort, sign(payload, secret), user, space, made, key=key))
+        return self.keep(Modelled(sort, signed_token(payload, secret), user, space, made, key=key))
 
     @rule(
         target=issued, side=st.integers(0, 1), user=st.sampled_from(USERS),
@@ -633,7 +637,7 @@ class EveryToken(RuleBasedStateMachine):
         key = self.key(ORCHESTRATOR)
         floor = self.floor(user, space)
         try:
-            made = self.sides[side].hmac["orchestrator"].issue(user, space, dated=dated)
+            made = self.sides[side].hmac["orchestrator"].issue(user, space, with_time=dated)
         except NotFound:
             assert self.users[user] == "removed"
             return self.nothing()
@@ -697,7 +701,7 @@ class EveryToken(RuleBasedStateMachine):
 
     @rule(side=st.integers(0, 1), space=st.sampled_from(SPACES))
     def end_before(self, side: int, space: str) -> None:
-        self.sides[side].credentials.end_before(space)
+        self.sides[side].credentials.invalidate_created_before(space)
         self.ended["space", space] = max(self.at, self.ended.get(("space", space), -1e18))
 
     @rule(side=st.integers(0, 1), user=st.sampled_from(USERS))
@@ -736,7 +740,7 @@ class EveryToken(RuleBasedStateMachine):
 
     @rule(side=st.integers(0, 1))
     def flush(self, side: int) -> None:
-        self.sides[side].credentials.flush()
+        self.sides[side].credentials.store_last_use()
 
     @invariant()
     def both_sides_let_in_whom_the_model_lets_in(self) -> None:

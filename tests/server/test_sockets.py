@@ -143,8 +143,8 @@ def test_a_credential_and_the_server_have_so_many_open(
     opened = kind(server)
     for streams in (server.door._streams, server.door._sockets):
         wait_until(lambda s=streams: not s._open)  # type: ignore[misc]
-    monkeypatch.setattr(connections, "CREDENTIAL_STREAMS", 2)
-    monkeypatch.setattr(connections, "STREAMS", 3)
+    monkeypatch.setattr(connections, "MOST_CREDENTIAL_STREAMS", 2)
+    monkeypatch.setattr(connections, "MOST_STREAMS", 3)
     with opened(True) as first, opened(True) as second:
         assert (first, second) == ("", "")
         with opened(True) as third:
@@ -172,12 +172,16 @@ def test_messages_on_a_websocket_have_a_rate(data: Path) -> None:
         assert [call.error.partition(":")[0] for call in refused] == ["RATE_LIMITED"] * 3
 
 
-@pytest.mark.parametrize("levels", [request.DEPTH - 1, request.DEPTH, request.DEPTH + 1])
+@pytest.mark.parametrize(
+    "levels", [request.MOST_DEPTH - 1, request.MOST_DEPTH, request.MOST_DEPTH + 1]
+)
 def test_messages_on_a_websocket_have_a_depth(server: Running, levels: int) -> None:
     deep = '{"x":' + "[" * (levels - 1) + "]" * (levels - 1) + "}"
     with Bridges(server, "depth").bridge() as socket:
         told = ask(socket, deep)
-        assert told.startswith("JSON may be at most 64 levels deep") == (levels > request.DEPTH)
+        assert told.startswith("JSON may be at most 64 levels deep") == (
+            levels > request.MOST_DEPTH
+        )
         assert ask(socket) == "Unknown message type."
 
 

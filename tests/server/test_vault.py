@@ -233,7 +233,7 @@ def test_rotation_seals_anew_and_a_running_vault_follows(store: Store) -> None:
     assert there.open(resealed[0], *AAD) == b"secret"  # by a key that it had not seen
     assert there.open(sealed, *AAD) == b"secret"
     assert open_vault(store, {}).open(resealed[0], *AAD) == b"secret"
-    first = vaults._read(key_file(store))[0]
+    first = vaults._read_keys(key_file(store))[0]
     assert Vault([first]).open(resealed[0], *AAD) == b"secret"
     assert stat.S_IMODE(key_file(store).stat().st_mode) == 0o600
 

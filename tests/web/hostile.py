@@ -82,7 +82,7 @@ def _captured(memory: Commonplace) -> None:
         attrs = {"kind": short, "source": said.id, "line": f"{text} and more"}
         tags = [f"project:{short}"]
         memory.remember_many([
-            Draft(text=text, kind=review.KIND, state=review.WAITING, tags=tags, attrs=attrs)
+            Draft(text=text, kind=review.KIND, state=review.PENDING_STATE, tags=tags, attrs=attrs)
         ])  # fmt: skip
         memory.remember(f"{text[:300]} {KEY} {text[:300]}", tags=tags)
         storing.Import(memory, short, origin=storing.import_origin()).run(

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import pytest
 from playwright.sync_api import Browser, expect
 
-from commonplace.access.caller import EVERYTHING, FULL
+from commonplace.access.caller import ALL_SCOPES, FULL_SCOPES
 from commonplace.access.credentials import Grant
 from commonplace.engine.binding import lease
 from conftest import wait_until
@@ -73,13 +73,13 @@ def test_an_allowed_app_is_shown_with_its_last_use_and_revoked(
     window: Opened, server: Running
 ) -> None:
     grant = Grant(
-        scopes=FULL, dialects=frozenset({"commonplace"}), client="a tidy app", family="f-1",
+        scopes=FULL_SCOPES, dialects=frozenset({"commonplace"}), client="a tidy app", family="f-1",
         oauth=True, lifetime=3_600,
     )  # fmt: skip
     tokens = [server.parts.tokens.credentials.create(grant).token for _ in range(2)]
     client = server.client(tokens[0])
     client.call("recall", {"query": "anything"})
-    server.parts.tokens.credentials.flush()
+    server.parts.tokens.credentials.store_last_use()
     page = window.open("/viewer/agents")
     apps = page.locator("section", has=page.get_by_role("heading", name="Allowed apps"))
     expect(apps.locator(".rows > li")).to_have_count(1)
@@ -115,7 +115,7 @@ def test_a_being_is_shown_and_talked_to(window: Opened, server: Running, model: 
     model.reply = lambda said: (
         f"Noted. {SHORT}" if said[-1]["role"] == "tool" else [("update_memory", noted)]
     )
-    narrow = server.client(server.token("default", scopes=FULL))
+    narrow = server.client(server.token("default", scopes=FULL_SCOPES))
     assert narrow.request("POST", f"{root}/talk", {"message": "Hello"}).status == 403
     page = window.open("/viewer/agents")
     page.locator("summary", has_text="Aria").click()
@@ -211,7 +211,7 @@ def test_sample_memories_are_shown_in_a_space_of_their_own_and_removed(
 
 
 def test_the_demo_needs_the_right_to_manage(browser: Browser, server: Running) -> None:
-    for scopes, offered in ((EVERYTHING, 1), (FULL, 0)):
+    for scopes, offered in ((ALL_SCOPES, 1), (FULL_SCOPES, 0)):
         token = server.token("tidy", scopes=scopes)
         with opened(browser, server.port) as window:
             window.context.request.post(

@@ -83,7 +83,7 @@ def test_the_inbox_is_worked_off_by_keyboard(window: Opened, memory: Commonplace
         expect(page.locator(".inbox > li .actions button").first).to_be_focused()
     page.keyboard.press("Enter")
     expect(page.locator("h1")).to_be_focused()
-    assert review.waiting(memory)[1] == 0
+    assert review.pending_proposals(memory)[1] == 0
 
 
 def test_a_reader_sees_proposals_and_decides_nothing(window: Opened, server: Running) -> None:

@@ -10,7 +10,7 @@ import httpx
 import pytest
 from playwright.sync_api import Browser, ViewportSize, expect
 
-from commonplace.access.caller import EVERYTHING, FULL
+from commonplace.access.caller import ALL_SCOPES, FULL_SCOPES
 from dialects.orchestrator.fake_model import FakeModel
 from server.harness import Running, running
 from web.conftest import DESKTOP, PHONE, Opened, accessible, directory, opened
@@ -285,7 +285,9 @@ def test_only_the_operator_is_offered_these_rooms_and_the_chat(
     model.reply = lambda _: "Hello."
     with running(tmp_path, require_token=True) as server:
         callers: list[tuple[str, Any, bool]] = [
-            ("default", EVERYTHING, True), ("default", FULL, False), ("other", EVERYTHING, False),
+            ("default", ALL_SCOPES, True),
+            ("default", FULL_SCOPES, False),
+            ("other", ALL_SCOPES, False),
         ]  # fmt: skip
         for space, scopes, is_operator in callers:
             token = server.token(space, scopes=scopes)
@@ -321,7 +323,7 @@ def test_another_site_cannot_chat_with_the_cookie(browser: Browser, tmp_path: Pa
     from websockets.sync.client import connect
 
     with running(tmp_path, require_token=True) as server:
-        client = server.signed_in(server.client(), token=server.token(scopes=EVERYTHING))
+        client = server.signed_in(server.client(), token=server.token(scopes=ALL_SCOPES))
         address = f"ws://127.0.0.1:{server.port}/ws"
         cookie = client.headers["cookie"]
         ours = {"Cookie": cookie, "Origin": client.headers["origin"]}

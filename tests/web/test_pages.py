@@ -9,7 +9,7 @@ from playwright.sync_api import Browser, Page, expect
 
 import postgres_engine
 from commonplace import Commonplace
-from commonplace.access.caller import READ_ONLY
+from commonplace.access.caller import READ_ONLY_SCOPES
 from commonplace.engine.model import Origin
 from server.harness import Running
 from web.conftest import PHONE, Opened, opened
@@ -292,7 +292,7 @@ def test_time_goes_back_compares_and_undoes(
 def test_who_may_only_read_is_offered_nothing_else(
     window: Opened, server: Running, birds: list[str]
 ) -> None:
-    token = server.token("default", READ_ONLY)
+    token = server.token("default", READ_ONLY_SCOPES)
     origin = window.address
     window.context.request.post(
         f"{origin}/sign-in", data={"token": token}, headers={"origin": origin}

@@ -10,7 +10,7 @@ from threading import Thread
 from playwright.sync_api import Browser, expect
 
 from commonplace import Commonplace
-from commonplace.access.caller import EVERYTHING
+from commonplace.access.caller import ALL_SCOPES
 from commonplace.access.credentials import Grant
 from server.harness import Running, running
 from web.conftest import PHONE, Opened, opened
@@ -106,7 +106,7 @@ def test_a_server_that_comes_back_is_found(browser: Browser, tmp_path: Path) -> 
 
 def test_elsewhere_one_signs_in_with_a_token_once(browser: Browser, tmp_path: Path) -> None:
     with running(tmp_path, require_token=True) as server:
-        token = server.token(scopes=EVERYTHING, user="ada")
+        token = server.token(scopes=ALL_SCOPES, user="ada")
         with opened(browser, server.port) as window:
             page = window.open("/viewer/memories")
             expect(page.locator("h1")).to_have_text("Sign in")
@@ -140,7 +140,7 @@ def test_the_whole_can_be_used_by_keyboard(window: Opened) -> None:
 def test_a_one_time_code_signs_in_and_leaves_the_address(browser: Browser, tmp_path: Path) -> None:
     with running(tmp_path, require_token=True) as server:
         credentials = server.parts.tokens.credentials
-        code = credentials.create_code(Grant(space="birds", scopes=EVERYTHING))
+        code = credentials.create_code(Grant(space="birds", scopes=ALL_SCOPES))
         with opened(browser, server.port) as window:
             page = window.open(f"/viewer/memories#code={code}")
             expect(page.locator("h1")).to_have_text("Memories")
@@ -176,7 +176,7 @@ def test_a_page_of_another_site_can_neither_frame_nor_change_anything(
         running(tmp_path, require_token=True) as server,
     ):
         Thread(target=other.serve_forever, daemon=True).start()
-        code = server.parts.tokens.credentials.create_code(Grant(scopes=EVERYTHING))
+        code = server.parts.tokens.credentials.create_code(Grant(scopes=ALL_SCOPES))
         with opened(browser, server.port) as window:
             page = window.open(f"/viewer#code={code}")
             expect(page.locator(".person")).to_contain_text("local")

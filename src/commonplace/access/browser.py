@@ -34,13 +34,13 @@ from commonplace.storage.database import now
 COOKIE = "commonplace_session"
 SIGN_OUT = "/sign-out"
 SESSION_SECONDS = 12 * 3_600
-NAME = "browser session"
+SESSION_NAME = "browser session"
 SAFE_METHODS = ("GET", "HEAD", "OPTIONS")
 CSRF_HEADER = "x-csrf-token"
 CSRF_FIELD = "csrf_token"
-FORM = "application/x-www-form-urlencoded"
-FORM_FIELDS = 1_000
-_VALUE = re.compile(r"cps_[A-Za-z0-9_-]{43}")
+FORM_TYPE = "application/x-www-form-urlencoded"
+MOST_FORM_FIELDS = 1_000
+_COOKIE_VALUE = re.compile(r"cps_[A-Za-z0-9_-]{43}")
 
 Headers = Sequence[tuple[bytes, bytes]]
 log = logging.getLogger(__name__)
@@ -63,7 +63,7 @@ def _new_cookie() -> str:
 
 
 class BrowserSessions:
-    """The browser sessions of a server. Calls that read or write storage block."""
+    """The browser sessions of a server. Methods that read or write the storage are blocking."""
 
     def __init__(self, tokens: Tokens, origin: str) -> None:
         self._tokens = tokens
@@ -84,12 +84,12 @@ class BrowserSessions:
         A token from an environment variable is accepted, too.
         """
         cookie = _new_cookie()
-        if (found := self._tokens.session_of_configured(token, cookie)) is not None:
+        if (found := self._tokens.session_of_environment_token(token, cookie)) is not None:
             self.end(former)
             caller, mark = found
             grant = Grant(
                 user=caller.user, space=caller.space, scopes=caller.scopes,
-                dialects=caller.dialects, name=NAME, client=mark, lifetime=SESSION_SECONDS,
+                dialects=caller.dialects, name=SESSION_NAME, client=mark, lifetime=SESSION_SECONDS,
             )  # fmt: skip
             return cookie, self._credentials.create_session(grant, cookie)
         credential = self._credentials.find(token)
@@ -98,13 +98,17 @@ class BrowserSessions:
         rest = float(SESSION_SECONDS)
         if credential.expires_at is not None:
             rest = min(rest, (credential.expires_at - now()) / SECOND)
-        grant = credential.grant(name=NAME, client=credential.id, family="", lifetime=rest)
+        grant = credential.as_grant(
+            name=SESSION_NAME, client=credential.id, family="", lifetime=rest
+        )
         return self.begin(grant, former)
 
     def begin_by_code(self, code: str, former: str = "") -> tuple[str, Credential]:
         """Begin a session with a one-time code, which the CLI creates on the server's machine."""
         credential = self._credentials.use_code(code)
-        grant = credential.grant(name=NAME, client="", family="", lifetime=SESSION_SECONDS)
+        grant = credential.as_grant(
+            name=SESSION_NAME, client="", family="", lifetime=SESSION_SECONDS
+        )
         return self.begin(grant, former)
 
     def find(self, cookie: str) -> Credential:
@@ -112,10 +116,10 @@ class BrowserSessions:
         credential = self._credentials.find_session(cookie)
         # A `client` with a space in it identifies an environment token; credential ids have none.
         if " " in credential.client:
-            if not self._tokens.is_configured(credential.client, cookie):
+            if not self._tokens.is_environment_token_set(credential.client, cookie):
                 raise Unauthenticated("the token is no longer set in the environment")
         elif credential.client:
-            self._credentials.alive(credential.client)
+            self._credentials.get_valid(credential.client)
         return credential
 
     def end(self, cookie: str) -> None:
@@ -123,13 +127,13 @@ class BrowserSessions:
         with contextlib.suppress(Unauthenticated):
             self._credentials.revoke(self.find(cookie).id)
 
-    def given(self, headers: Headers) -> str:
+    def cookie_of(self, headers: Headers) -> str:
         """Return the session cookie of a request; empty if there is no valid one, or several."""
         sent = b";".join(value for name, value in headers if name == b"cookie").decode("latin-1")
         pairs = (pair.strip().partition("=") for pair in sent.split(";"))
         values = {value for name, _, value in pairs if name == self.cookie.name}
         value = values.pop() if len(values) == 1 else ""
-        return value if _VALUE.fullmatch(value) else ""
+        return value if _COOKIE_VALUE.fullmatch(value) else ""
 
     def check_origin(self, headers: Headers) -> None:
         """Refuse a request unless its Origin and Sec-Fetch-Site headers name this server."""
@@ -152,9 +156,9 @@ class BrowserSessions:
         found = dict(headers)
         given = found.get(CSRF_HEADER.encode(), b"")
         kind = found.get(b"content-type", b"").decode("latin-1").partition(";")[0].strip().lower()
-        if not given and kind == FORM:
+        if not given and kind == FORM_TYPE:
             with contextlib.suppress(ValueError):  # too many fields
-                fields = parse_qs(body.decode("latin-1"), max_num_fields=FORM_FIELDS)
+                fields = parse_qs(body.decode("latin-1"), max_num_fields=MOST_FORM_FIELDS)
                 given = "".join(fields.get(CSRF_FIELD, [])).encode("latin-1", "replace")
         if not hmac.compare_digest(csrf_token(cookie).encode(), given):
             raise CsrfRefused(
@@ -165,57 +169,57 @@ class BrowserSessions:
 
 
 Endpoint = Callable[[Request], Awaitable[Response]]
-Address = Callable[[Request], str]
-Begin = Callable[[str, str], tuple[str, Credential]]
+AddressOf = Callable[[Request], str]
+BeginSession = Callable[[str, str], tuple[str, Credential]]
 """A function that begins a session with a secret, and ends the session of a former cookie."""
 
 
-def routes(sign_in: SignIn, sessions: BrowserSessions, address: Address) -> list[Route]:
+def routes(sign_in: SignIn, sessions: BrowserSessions, address: AddressOf) -> list[Route]:
     """Return the routes to sign in, to show the signed-in user, and to sign out.
 
     `SIGN_OUT` relies on `Door` to call `check_change` for the cookie's session.
     """
     signing = _SignInEndpoints(sign_in, sessions, address)
     return [
-        Route("/session", _answered(signing.show), methods=["GET"]),
-        Route("/sign-in", _answered(signing.sign_in), methods=["POST"]),
-        Route(SIGN_OUT, _answered(signing.sign_out), methods=["POST"]),
+        Route("/session", _with_error_responses(signing.show), methods=["GET"]),
+        Route("/sign-in", _with_error_responses(signing.sign_in), methods=["POST"]),
+        Route(SIGN_OUT, _with_error_responses(signing.sign_out), methods=["POST"]),
     ]
 
 
 class _SignInEndpoints:
-    def __init__(self, sign_in: SignIn, sessions: BrowserSessions, address: Address) -> None:
+    def __init__(self, sign_in: SignIn, sessions: BrowserSessions, address: AddressOf) -> None:
         self._sign_in = sign_in
         self._sessions = sessions
         self._address = address
 
     async def show(self, request: Request) -> Response:
         """Return the signed-in user, and the CSRF token for changes."""
-        cookie = self._sessions.given(request.headers.raw)
+        cookie = self._sessions.cookie_of(request.headers.raw)
         try:
-            credential = await self._sign_in.in_thread(self._sessions.find, cookie)
+            credential = await self._sign_in.run_in_thread(self._sessions.find, cookie)
         except Unauthenticated:
             return JSONResponse({"signed_in": False})
-        return JSONResponse(_shown(cookie, credential))
+        return JSONResponse(_session_as_json(cookie, credential))
 
     async def sign_in(self, request: Request) -> Response:
         """Begin a session with a name and password, an API token, or a one-time code."""
         self._sessions.check_origin(request.headers.raw)
-        self._sign_in.take("page", self._address(request), request.url.path)
-        given = await _fields(request)
-        former = self._sessions.given(request.headers.raw)
-        begin: Begin | None = None
+        self._sign_in.check_rate("page", self._address(request), request.url.path)
+        given = await _read_fields(request)
+        former = self._sessions.cookie_of(request.headers.raw)
+        begin: BeginSession | None = None
         if "token" in given:
             begin, secret = self._sessions.begin_by_token, given["token"]
         elif "code" in given:
             begin, secret = self._sessions.begin_by_code, given["code"]
         if begin is not None:
-            cookie, credential = await self._by_secret(begin, secret, former, request)
+            cookie, credential = await self._begin_by_secret(begin, secret, former, request)
         else:
-            cookie, credential = await self._by_password(given, former, request)
-        return self._sessions.cookie.set(JSONResponse(_shown(cookie, credential)), cookie)
+            cookie, credential = await self._begin_by_password(given, former, request)
+        return self._sessions.cookie.set(JSONResponse(_session_as_json(cookie, credential)), cookie)
 
-    async def _by_password(
+    async def _begin_by_password(
         self, given: dict[str, str], former: str, request: Request
     ) -> tuple[str, Credential]:
         name, password = given.get("name", ""), given.get("password", "")
@@ -225,33 +229,33 @@ class _SignInEndpoints:
         space = given.get("space", account.spaces[0])
         if space not in account.spaces:
             raise invalid_request("Choose one of your spaces.")
-        grant = Grant(user=account.name, space=space, name=NAME, lifetime=SESSION_SECONDS)
-        return await self._sign_in.in_thread(self._sessions.begin, grant, former)
+        grant = Grant(user=account.name, space=space, name=SESSION_NAME, lifetime=SESSION_SECONDS)
+        return await self._sign_in.run_in_thread(self._sessions.begin, grant, former)
 
-    async def _by_secret(
-        self, begin: Begin, secret: str, former: str, request: Request
+    async def _begin_by_secret(
+        self, begin: BeginSession, secret: str, former: str, request: Request
     ) -> tuple[str, Credential]:
-        async with self._sign_in.audited("sign in", address=self._address(request)) as failed:
+        async with self._sign_in.audit_entry("sign in", address=self._address(request)) as failed:
             try:
-                return await self._sign_in.in_thread(begin, secret, former)
+                return await self._sign_in.run_in_thread(begin, secret, former)
             except Unauthenticated as error:
                 failed(error.reason)
                 raise
 
     async def sign_out(self, request: Request) -> Response:
         """End the browser's session."""
-        cookie = self._sessions.given(request.headers.raw)
+        cookie = self._sessions.cookie_of(request.headers.raw)
         with contextlib.suppress(Unauthenticated):
-            session = await self._sign_in.in_thread(self._sessions.find, cookie)
+            session = await self._sign_in.run_in_thread(self._sessions.find, cookie)
             told = {"user": session.user, "address": self._address(request)}
-            async with self._sign_in.audited("sign out", **told):
-                await self._sign_in.in_thread(self._sessions.end, cookie)
+            async with self._sign_in.audit_entry("sign out", **told):
+                await self._sign_in.run_in_thread(self._sessions.end, cookie)
         return self._sessions.cookie.delete(Response(status_code=204))
 
 
-async def _fields(request: Request) -> dict[str, str]:
+async def _read_fields(request: Request) -> dict[str, str]:
     """Return the fields of a form or of a JSON object."""
-    if request.headers.get("content-type", "").partition(";")[0].strip().lower() == FORM:
+    if request.headers.get("content-type", "").partition(";")[0].strip().lower() == FORM_TYPE:
         return await forms.read_form(request)
     body = await forms.read_json(request)
     if not all(isinstance(value, str) for value in body.values()):
@@ -259,7 +263,7 @@ async def _fields(request: Request) -> dict[str, str]:
     return body
 
 
-def _shown(cookie: str, credential: Credential) -> dict[str, Any]:
+def _session_as_json(cookie: str, credential: Credential) -> dict[str, Any]:
     assert credential.expires_at is not None
     return {
         "signed_in": True,
@@ -271,7 +275,7 @@ def _shown(cookie: str, credential: Credential) -> dict[str, Any]:
     }
 
 
-def _answered(endpoint: Endpoint) -> Endpoint:
+def _with_error_responses(endpoint: Endpoint) -> Endpoint:
     """Wrap an endpoint: answer its errors in the server's usual format."""
 
     async def answer(request: Request) -> Response:

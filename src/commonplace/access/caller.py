@@ -10,9 +10,9 @@ from commonplace.errors import CommonplaceError
 
 Scope = Literal["read", "write", "delete", "admin"]
 SCOPES: tuple[Scope, ...] = ("read", "write", "delete", "admin")
-FULL: frozenset[Scope] = frozenset({"read", "write", "delete"})
-READ_ONLY: frozenset[Scope] = frozenset({"read"})
-EVERYTHING: frozenset[Scope] = frozenset(SCOPES)
+FULL_SCOPES: frozenset[Scope] = frozenset({"read", "write", "delete"})
+READ_ONLY_SCOPES: frozenset[Scope] = frozenset({"read"})
+ALL_SCOPES: frozenset[Scope] = frozenset(SCOPES)
 
 request_id: ContextVar[str] = ContextVar("request_id", default="")
 """The id of the request being served, for the log and the audit."""
@@ -31,7 +31,7 @@ class Caller:
 
     space: str = "default"
     user: str = "local"
-    scopes: frozenset[Scope] = EVERYTHING
+    scopes: frozenset[Scope] = ALL_SCOPES
     credential: str = ""
     """The credential's id; empty for the local user."""
     family: str = ""

@@ -16,8 +16,15 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any
 
-from commonplace.access.caller import EVERYTHING, FULL, READ_ONLY, SCOPES, Caller, Scope
-from commonplace.access.declarations import Forms
+from commonplace.access.caller import (
+    ALL_SCOPES,
+    FULL_SCOPES,
+    READ_ONLY_SCOPES,
+    SCOPES,
+    Caller,
+    Scope,
+)
+from commonplace.access.declarations import AllTokenFormats
 from commonplace.engine import checks
 from commonplace.engine.model import iso, moment
 from commonplace.errors import (
@@ -39,23 +46,23 @@ if TYPE_CHECKING:
 
 SECOND = 1_000_000
 TOKEN_CHARS = 4_096
-CACHED = 10_000
-USED_SECONDS = 60
-ENDED_DAYS = 30
+MOST_CACHED = 10_000
+STORE_USE_SECONDS = 60
+KEEP_ENDED_DAYS = 30
 REPEAT_SECONDS = 60
 """How long a used refresh token is accepted again, since some clients refresh in parallel."""
 LIFETIME_SECONDS = 100 * 366 * 86_400
 USER_CHARS = 200
-SESSION = "session"
+SESSION_SORT = "session"
 """The `sort` of browser sessions, whose tokens are accepted as cookies only."""
-CODE = "code"
+CODE_SORT = "code"
 """The `sort` of one-time codes, which begin one browser session."""
 CODE_SECONDS = 60
 
 SCOPE_NAMES: dict[str, frozenset[Scope]] = {
-    "full": FULL,
-    "read-only": READ_ONLY,
-    "admin": EVERYTHING,
+    "full": FULL_SCOPES,
+    "read-only": READ_ONLY_SCOPES,
+    "admin": ALL_SCOPES,
 }
 
 
@@ -86,7 +93,7 @@ class _Rights:
 
     user: str = "local"
     space: str = "default"
-    scopes: frozenset[Scope] = FULL
+    scopes: frozenset[Scope] = FULL_SCOPES
     dialects: frozenset[str] | None = None
     """The dialects that the credential is valid for; None for all."""
     name: str = ""
@@ -135,7 +142,7 @@ class Credential(_Rights):
             expires_at=self.expires_at,
         )
 
-    def grant(self, **changes: Any) -> Grant:
+    def as_grant(self, **changes: Any) -> Grant:
         """Return a grant of the same rights, with some changes."""
         return Grant(**{each.name: getattr(self, each.name) for each in fields(_Rights)} | changes)
 
@@ -160,7 +167,7 @@ class Credential(_Rights):
 
 
 @dataclass(frozen=True, slots=True)
-class Issued:
+class IssuedCredential:
     """A new credential with its token; the token itself is not stored."""
 
     token: str = field(repr=False)
@@ -181,10 +188,10 @@ class _CachedCredential:
 class Credentials:
     """The credentials of a data directory. Threads may share it; processes may share the file."""
 
-    def __init__(self, store: Store, vault: Vault, forms: Forms) -> None:
+    def __init__(self, store: Store, vault: Vault, formats: AllTokenFormats) -> None:
         self._store = store
         self._vault = vault
-        self.forms = forms
+        self.formats = formats
         self.watch = store.watch()
         self._known: dict[bytes, _CachedCredential] = {}
         self._ids: dict[str, bytes] = {}
@@ -193,21 +200,21 @@ class Credentials:
 
     # Creation
 
-    def create(self, grant: Grant) -> Issued:
+    def create(self, grant: Grant) -> IssuedCredential:
         """Create a credential and commit it; its token cannot be shown again."""
         with self._store.maintain() as rows:
             return self.create_in_transaction(rows, grant)
 
-    def create_in_transaction(self, rows: Rows, grant: Grant) -> Issued:
+    def create_in_transaction(self, rows: Rows, grant: Grant) -> IssuedCredential:
         """Like `create`, within the caller's own transaction."""
-        self._check(grant)
-        token = self.forms.of(grant.dialects, oauth=grant.oauth).make(grant.space)
+        self._check_grant_and_dialects(grant)
+        token = self.formats.format_for(grant.dialects, oauth=grant.oauth).new_token(grant.space)
         sort = "oauth" if grant.oauth else "token"
-        return Issued(token, self._insert(rows, grant, token, sort))
+        return IssuedCredential(token, self._insert(rows, grant, token, sort))
 
-    def _check(self, grant: Grant) -> None:
+    def _check_grant_and_dialects(self, grant: Grant) -> None:
         check_grant(grant)
-        known = self.forms.dialects
+        known = self.formats.dialects
         if grant.dialects is not None and not (grant.dialects and grant.dialects <= known.keys()):
             raise InvalidInput(
                 f"Unknown dialect: {', '.join(sorted(grant.dialects - known.keys()))}.",
@@ -217,7 +224,7 @@ class Credentials:
 
     def record_in_transaction(self, rows: Rows, grant: Grant, token: str) -> Credential:
         """Store the digest of a signed token, so that it can be listed and revoked."""
-        self._check(grant)
+        self._check_grant_and_dialects(grant)
         row = stored.by_digest(rows, token_digest(token))
         if row is None:
             return self._insert(rows, grant, token, "signed")
@@ -233,14 +240,14 @@ class Credentials:
         """Store a browser session, whose token is the value of its cookie."""
         check_grant(grant)
         with self._store.maintain() as rows:
-            return self._insert(rows, grant, cookie, SESSION)
+            return self._insert(rows, grant, cookie, SESSION_SORT)
 
     def create_code(self, grant: Grant) -> str:
         """Store a code that begins one browser session with this grant, within CODE_SECONDS."""
         check_grant(grant)
         code = f"cpc_{secrets.token_urlsafe(32)}"
         with self._store.maintain() as rows:
-            self._insert(rows, replace(grant, lifetime=CODE_SECONDS), code, CODE)
+            self._insert(rows, replace(grant, lifetime=CODE_SECONDS), code, CODE_SORT)
         return code
 
     def use_code(self, code: str) -> Credential:
@@ -248,7 +255,7 @@ class Credentials:
         valid."""
         with self._store.maintain() as rows:
             row = stored.by_digest(rows, token_digest(code))
-            if row is None or row.sort != CODE or not self._mac_matches(row):
+            if row is None or row.sort != CODE_SORT or not self._mac_matches(row):
                 raise Unauthenticated("unknown")
             if row.revoked_at is not None or is_removed(rows, row.owner):
                 raise Unauthenticated("revoked")
@@ -302,32 +309,32 @@ class Credentials:
     def get(self, identity: str) -> Credential:
         """Return the credential with an id or a unique prefix of an id."""
         with self._store.read() as rows:
-            return _credential(_row(rows, identity))
+            return _credential(_row_by_id(rows, identity))
 
     # Revocation
 
     def revoke(self, identity: str) -> Credential:
         """Revoke a credential and the rest of its family; all processes refuse them at once."""
         with self._store.maintain() as rows:
-            row = _row(rows, identity)
+            row = _row_by_id(rows, identity)
             if row.family:
                 self.revoke_all_in_transaction(rows, family=row.family)
             return _credential(self._revoke(rows, row))
 
-    def replace(self, identity: str, grant: Grant) -> Issued:
+    def replace(self, identity: str, grant: Grant) -> IssuedCredential:
         """Replace a refresh token: create its successor and end the other tokens of the family.
 
         For REPEAT_SECONDS the token can be replaced again; afterwards raise Unauthenticated.
         """
         with self._store.maintain() as rows:
-            row = _row(rows, identity)
+            row = _row_by_id(rows, identity)
             others = stored.select(rows, revoked=False, family=row.family)
             if row.revoked_at is None:
                 self._revoke(rows, row)
                 for other in others:
                     if other.id != row.id:
-                        self._revoke(rows, other, not_repeatable(now()))
-            elif not others or not repeatable(row.revoked_at):
+                        self._revoke(rows, other, time_not_repeatable(now()))
+            elif not others or not is_repeatable(row.revoked_at):
                 raise Unauthenticated("revoked")
             return self.create_in_transaction(rows, grant)
 
@@ -354,13 +361,15 @@ class Credentials:
         stored.set_revoked(rows, row.id, at, self._mac(row))
         return row
 
-    def end_before(self, space: str, at: int | None = None) -> int:
+    def invalidate_created_before(self, space: str, at: int | None = None) -> int:
         """Invalidate all tokens of a space created before a time; return the stored time."""
         checks.space(space)
         with self._store.maintain() as rows:
-            return end_before_in_transaction(rows, "space", space, now() if at is None else at)
+            return invalidate_created_before_in_transaction(
+                rows, "space", space, now() if at is None else at
+            )
 
-    def prune(self, days: float = ENDED_DAYS) -> int:
+    def prune(self, days: float = KEEP_ENDED_DAYS) -> int:
         """Delete opaque tokens that ended more than `days` ago; return their number."""
         before = now() - int(days * 86_400 * SECOND)
         with self._store.maintain() as rows:
@@ -373,48 +382,52 @@ class Credentials:
 
         With `resource`, refuse a token for another URL too.
         """
-        known = self._find(token)
+        known = self._find_cached(token)
         bound = known.credential.resource
         if bound and resource is not None and bound.rstrip("/") != resource.rstrip("/"):
             raise Unauthenticated("other resource")
         return known.caller
 
-    def find(self, token: str, *, repeated: bool = False) -> Credential:
+    def find(self, token: str, *, accept_repeated: bool = False) -> Credential:
         """Return the valid credential of a token; raise Unauthenticated like `recognise`.
 
-        With `repeated`, also accept a token that was revoked at most REPEAT_SECONDS ago.
+        With `accept_repeated`, also accept a token that was revoked at most REPEAT_SECONDS ago.
         """
-        return self._find(token, repeated=repeated).credential
+        return self._find_cached(token, accept_repeated=accept_repeated).credential
 
-    def _find(self, token: str, *, repeated: bool = False) -> _CachedCredential:
+    def _find_cached(self, token: str, *, accept_repeated: bool = False) -> _CachedCredential:
         if len(token) > TOKEN_CHARS or not token.isascii():
             raise Unauthenticated("malformed")
         digest = token_digest(token)
-        if digest not in self._known and not self.forms.well_formed(token):
+        if digest not in self._known and not self.formats.is_well_formed(token):
             raise Unauthenticated("malformed")
-        known = self._by_digest(digest)
-        if known is None or known.credential.sort in (SESSION, CODE):
+        known = self._find_by_digest(digest)
+        if known is None or known.credential.sort in (SESSION_SORT, CODE_SORT):
             raise Unauthenticated("unknown")
         revoked = known.credential.revoked_at if known.refusal == "revoked" else None
-        if not (repeated and revoked is not None and repeatable(revoked)):
+        if not (accept_repeated and revoked is not None and is_repeatable(revoked)):
             self._admit(known)
         return known
 
     def find_session(self, cookie: str) -> Credential:
         """Return the valid browser session of a cookie; raise Unauthenticated like `recognise`."""
-        known = self._by_digest(token_digest(cookie)) if cookie else None
-        if known is None or known.credential.sort != SESSION:
+        known = self._find_by_digest(token_digest(cookie)) if cookie else None
+        if known is None or known.credential.sort != SESSION_SORT:
             raise Unauthenticated("unknown")
         self._admit(known)
         return known.credential
 
-    def ended(self, token: str) -> Credential | None:
+    def find_even_if_ended(self, token: str) -> Credential | None:
         """Return the credential of a token, even if it is revoked or expired; None if it is
         unknown."""
-        known = self._by_digest(token_digest(token)) if self.forms.well_formed(token) else None
+        known = (
+            self._find_by_digest(token_digest(token))
+            if self.formats.is_well_formed(token)
+            else None
+        )
         return None if known is None else known.credential
 
-    def alive(self, identity: str, version: tuple[int, int] | None = None) -> Credential:
+    def get_valid(self, identity: str, version: tuple[int, int] | None = None) -> Credential:
         """Return the valid credential of an id, or raise Unauthenticated.
 
         `version` is the current result of `watch.version()`, if it is already known.
@@ -426,16 +439,16 @@ class Credentials:
             if row is None:
                 raise Unauthenticated("unknown")
             digest = row.digest
-            if len(self._ids) >= CACHED:
+            if len(self._ids) >= MOST_CACHED:
                 self._ids = {}
             self._ids[identity] = digest  # the digest of an id never changes, so it can be cached
-        known = self._by_digest(digest, version)
+        known = self._find_by_digest(digest, version)
         if known is None:
             raise Unauthenticated("unknown")
         self._admit(known)
         return known.credential
 
-    def family_alive(self, family: str) -> bool:
+    def is_family_valid(self, family: str) -> bool:
         """Return whether the family still has a valid credential."""
         with self._store.read() as rows:
             found = stored.select(rows, revoked=False, family=family) if family else []
@@ -445,7 +458,7 @@ class Credentials:
     def find_signed(self, token: str) -> Credential | None:
         """Return the stored credential of a signed token, or None; raise Unauthenticated if it has
         ended."""
-        known = self._by_digest(token_digest(token))
+        known = self._find_by_digest(token_digest(token))
         if known is None:
             return None
         self._admit(known)
@@ -459,10 +472,10 @@ class Credentials:
         credential, at = known.credential, now()
         if credential.expires_at is not None and at >= credential.expires_at:
             raise Expired
-        if at - credential.last_used >= USED_SECONDS * SECOND:
+        if at - credential.last_used >= STORE_USE_SECONDS * SECOND:
             self._used.setdefault(credential.id, at)
 
-    def _by_digest(
+    def _find_by_digest(
         self, digest: bytes, version: tuple[int, int] | None = None
     ) -> _CachedCredential | None:
         """Return the credential of a digest, from the cache unless system.db has changed."""
@@ -489,12 +502,12 @@ class Credentials:
         elif credential.created_at < ended:
             refusal = "not before"
         known = _CachedCredential(version, credential, credential.caller, refusal)
-        if len(self._known) >= CACHED:
+        if len(self._known) >= MOST_CACHED:
             self._known = {}
         self._known[digest] = known
         return known
 
-    def flush(self) -> int:
+    def store_last_use(self) -> int:
         """Store the times of last use of credentials; return their number."""
         with self._flushing:
             used, self._used = self._used, {}
@@ -513,7 +526,7 @@ class Credentials:
         try:
             # Closing must succeed even with a full disk or an unreachable database.
             with contextlib.suppress(StorageFull, StorageUnavailable):
-                self.flush()
+                self.store_last_use()
         finally:
             self.watch.close()
 
@@ -552,12 +565,12 @@ def token_digest(token: str) -> bytes:
     return hashlib.sha256(token.encode()).digest()
 
 
-def repeatable(used_at: int) -> bool:
+def is_repeatable(used_at: int) -> bool:
     """Return whether a refresh token used at this time may still be used again."""
     return 0 <= now() - used_at <= REPEAT_SECONDS * SECOND
 
 
-def not_repeatable(at: int) -> int:
+def time_not_repeatable(at: int) -> int:
     """Return a time of use so early that a replaced refresh token cannot be used again."""
     return at - REPEAT_SECONDS * SECOND - 1
 
@@ -570,7 +583,7 @@ def scope_name(scopes: frozenset[Scope]) -> str:
     return " ".join(scope for scope in SCOPES if scope in scopes)
 
 
-def end_before_in_transaction(rows: Rows, subject: str, name: str, at: int) -> int:
+def invalidate_created_before_in_transaction(rows: Rows, subject: str, name: str, at: int) -> int:
     """Invalidate all tokens of a user or space created before a time; the time never decreases."""
     if at > now() + SECOND:
         raise InvalidInput("The time is in the future.", hint="Use 'now', or a time in the past.")
@@ -583,7 +596,7 @@ def check_grant(grant: Grant) -> None:
     checks.text(grant.user, "user", max_chars=USER_CHARS)
     for name, most in (("name", 200), ("subject", 200), ("resource", 2_000), ("client", 500)):
         checks.optional_text(getattr(grant, name), name, max_chars=most)
-    if not grant.scopes or not grant.scopes <= EVERYTHING:
+    if not grant.scopes or not grant.scopes <= ALL_SCOPES:
         raise InvalidInput(
             "A credential needs scopes.",
             hint=f"The scopes are: {', '.join(SCOPES)}.",
@@ -597,7 +610,7 @@ def check_grant(grant: Grant) -> None:
         )
 
 
-def _row(rows: Rows, identity: str) -> CredentialRow:
+def _row_by_id(rows: Rows, identity: str) -> CredentialRow:
     """Return the row with an id or a unique prefix of an id."""
     if len(identity) < 4 or not all(sign in "0123456789abcdef-" for sign in identity):
         raise InvalidInput(

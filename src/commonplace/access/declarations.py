@@ -9,26 +9,26 @@ import secrets
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 
-from commonplace.access.caller import EVERYTHING, READ_ONLY, Scope
+from commonplace.access.caller import ALL_SCOPES, READ_ONLY_SCOPES, Scope
 
-OFFLINE = "offline_access"
+OFFLINE_ACCESS = "offline_access"
 """The scope that requests a refresh token; most dialects issue refresh tokens without it."""
 CHECKSUM_CHARS = 6
 
 
 @dataclass(frozen=True, slots=True)
-class TokenForm:
+class TokenFormat:
     """The format of a token: its prefix, and whether it ends with a checksum."""
 
     prefix: str
     """The prefix, in which `{space}` is replaced. Formats with the same part up to the first
     underscore must all have a checksum, or none."""
-    checked: bool = True
+    has_checksum: bool = True
 
-    def make(self, space: str) -> str:
+    def new_token(self, space: str) -> str:
         """Return a new token."""
         token = self.prefix.format(space=space) + secrets.token_urlsafe(32)
-        return token + checksum(token) if self.checked else token
+        return token + checksum(token) if self.has_checksum else token
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,11 +38,11 @@ class EnvironmentToken:
     variables: tuple[str, ...]
     user_variable: str = ""
     """The variable with the user name; the token is ignored unless both are set."""
-    scopes: frozenset[Scope] = EVERYTHING
+    scopes: frozenset[Scope] = ALL_SCOPES
 
 
 @dataclass(frozen=True, slots=True)
-class HmacForm:
+class HmacTokenFormat:
     """The format of signed tokens, issued here or by another system that shares the key.
 
     `base64url(user:workspace)` or `base64url(user:workspace:unix_seconds)`, a dot, and the
@@ -54,7 +54,7 @@ class HmacForm:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class JwtForm:
+class JwtTokenFormat:
     """The format of JWTs, signed with HS256, that clients get in exchange for an API key."""
 
     audience: str
@@ -66,27 +66,27 @@ class JwtForm:
     lifetime: int
     """In seconds."""
 
-    def scopes(self, permissions: Iterable[str]) -> frozenset[Scope]:
+    def scopes_of(self, permissions: Iterable[str]) -> frozenset[Scope]:
         """Return the scopes that these permissions give together."""
         known = (self.permissions.get(each.lower(), frozenset()) for each in permissions)
         return frozenset[Scope]().union(*known)
 
-    def tenant(self, space: str) -> str:
+    def tenant_id(self, space: str) -> str:
         """Return the value of `tenant_id` for a space."""
         return f"{self.tenant_prefix}{space}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TokenForms:
+class TokenFormats:
     """The token formats of a dialect: for personal tokens, OAuth tokens and signed tokens."""
 
-    personal: TokenForm = TokenForm("cpt_")
-    oauth: TokenForm = TokenForm("cpo_")
+    personal: TokenFormat = TokenFormat("cpt_")
+    oauth: TokenFormat = TokenFormat("cpo_")
     refresh: str = "cpr_"
     """The prefix of refresh tokens."""
-    signed: HmacForm | None = None
+    signed: HmacTokenFormat | None = None
     """Signed tokens; `token create` issues one if its format has room for the requested rights."""
-    jwt: JwtForm | None = None
+    jwt: JwtTokenFormat | None = None
     """Access tokens that a client gets in exchange for an API key."""
     environment: EnvironmentToken | None = None
     in_websocket_query: bool = False
@@ -97,7 +97,7 @@ class TokenForms:
     """The realm in the challenge of a REST request without a valid token."""
 
 
-OURS = TokenForms()
+DEFAULT_TOKEN_FORMATS = TokenFormats()
 """The default token formats of a dialect."""
 
 
@@ -105,15 +105,19 @@ OURS = TokenForms()
 class Permission:
     """An OAuth scope: its description on the consent page, and the scopes that it gives."""
 
-    words: str
+    description: str
     scopes: frozenset[Scope]
 
 
-READ = Permission("Search and read everything in the space", READ_ONLY)
-WRITE = Permission("Store new memories, and change existing ones", frozenset({"write"}))
-DELETE = Permission("Delete memories", frozenset({"delete"}))
-ADMIN = Permission("Manage agents, workflows and settings", frozenset({"admin"}))
-MEMORY: Mapping[str, Permission] = {"read": READ, "write": WRITE, "delete": DELETE}
+READ_PERMISSION = Permission("Search and read everything in the space", READ_ONLY_SCOPES)
+WRITE_PERMISSION = Permission("Store new memories, and change existing ones", frozenset({"write"}))
+DELETE_PERMISSION = Permission("Delete memories", frozenset({"delete"}))
+ADMIN_PERMISSION = Permission("Manage agents, workflows and settings", frozenset({"admin"}))
+DEFAULT_PERMISSIONS: Mapping[str, Permission] = {
+    "read": READ_PERMISSION,
+    "write": WRITE_PERMISSION,
+    "delete": DELETE_PERMISSION,
+}
 """The default permissions of a dialect."""
 
 
@@ -124,15 +128,15 @@ class Resource:
     dialect: str = ""
     """Set when the dialects are collected."""
     title: str = ""
-    permissions: Mapping[str, Permission] = field(default_factory=lambda: dict(MEMORY))
+    permissions: Mapping[str, Permission] = field(default_factory=lambda: dict(DEFAULT_PERMISSIONS))
     subject: str = ""
     """The noun for a subject, such as `being`, if a token is limited to one subject;
     `commonplace NOUN list` lists them."""
-    below: bool = False
+    includes_below: bool = False
     """Whether the resource includes every path below its own."""
     ignored: frozenset[str] = frozenset()
     """Scopes that clients request but that give no rights on this server."""
-    offline: bool = False
+    needs_offline_access: bool = False
     """Whether a refresh token is issued only to clients that request `offline_access`."""
     devices: bool = False
     """Whether this is the default resource for devices."""
@@ -141,45 +145,46 @@ class Resource:
     access_seconds: int = 3_600
     """How long its access tokens live."""
 
-    def refreshes(self, scopes: Collection[str]) -> bool:
+    def gives_refresh_token(self, scopes: Collection[str]) -> bool:
         """Return whether a client with these scopes gets a refresh token."""
-        return not self.offline or OFFLINE in scopes
+        return not self.needs_offline_access or OFFLINE_ACCESS in scopes
 
 
-class Forms:
+class AllTokenFormats:
     """The token formats of all dialects, by the dialect's name."""
 
-    def __init__(self, forms: Mapping[str, TokenForms]) -> None:
-        self.dialects = dict(forms)
-        self._checked: dict[str, bool] = {}
-        for name, each in forms.items():
-            for form in (each.personal, each.oauth):
-                start = _first_part(form.prefix)
-                if not start or self._checked.setdefault(start, form.checked) != form.checked:
-                    raise ValueError(f"{name}: another token form begins with {form.prefix!r}")
+    def __init__(self, formats: Mapping[str, TokenFormats]) -> None:
+        self.dialects = dict(formats)
+        self._has_checksum: dict[str, bool] = {}
+        for name, each in formats.items():
+            for one in (each.personal, each.oauth):
+                start = _prefix_to_underscore(one.prefix)
+                known = self._has_checksum.setdefault(start, one.has_checksum)
+                if not start or known != one.has_checksum:
+                    raise ValueError(f"{name}: another token format begins with {one.prefix!r}")
 
-    def of(self, dialects: Collection[str] | None, *, oauth: bool) -> TokenForm:
+    def format_for(self, dialects: Collection[str] | None, *, oauth: bool) -> TokenFormat:
         """Return the token format for these dialects: the format of a single dialect, or the
         default."""
         only = next(iter(dialects)) if dialects and len(dialects) == 1 else ""
-        forms = self.dialects.get(only, OURS)
-        return forms.oauth if oauth else forms.personal
+        formats = self.dialects.get(only, DEFAULT_TOKEN_FORMATS)
+        return formats.oauth if oauth else formats.personal
 
     def has_known_prefix(self, token: str) -> bool:
         """Return whether a token begins with the prefix of one of these formats."""
-        return _first_part(token) in self._checked
+        return _prefix_to_underscore(token) in self._has_checksum
 
-    def well_formed(self, token: str) -> bool:
+    def is_well_formed(self, token: str) -> bool:
         """Return whether a token has one of these formats, and its checksum is right."""
-        checked = self._checked.get(_first_part(token))
-        if checked is None:
+        has_checksum = self._has_checksum.get(_prefix_to_underscore(token))
+        if has_checksum is None:
             return False
-        return not checked or hmac.compare_digest(
+        return not has_checksum or hmac.compare_digest(
             checksum(token[:-CHECKSUM_CHARS]), token[-CHECKSUM_CHARS:]
         )
 
 
-def _first_part(token: str) -> str:
+def _prefix_to_underscore(token: str) -> str:
     return token[: token.find("_") + 1]
 
 

@@ -12,7 +12,7 @@ from functools import lru_cache
 MOST_BUCKETS = 50_000
 
 
-class Rates:
+class RateLimiter:
     """Token buckets: a burst, refilled at a steady rate. Use them on the event loop only."""
 
     def __init__(
@@ -34,7 +34,7 @@ class Rates:
             self._buckets.popitem(last=False)  # remove the least recently used bucket
         return 0
 
-    def wait(self, who: str) -> int:
+    def seconds_to_wait(self, who: str) -> int:
         """Return the seconds until one more request is allowed, without taking from the bucket."""
         level, _ = self._level(who)
         return 0 if level >= 1 else max(1, math.ceil((1 - level) / self._rate))
@@ -46,7 +46,7 @@ class Rates:
 
 
 @lru_cache(maxsize=1_000)
-def block_of(address: str) -> str:
+def network_of(address: str) -> str:
     """Return the network that shares a rate limit: an IPv4 address, or the /64 of an IPv6
     address."""
     try:

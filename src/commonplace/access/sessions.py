@@ -3,7 +3,13 @@
 from __future__ import annotations
 
 from commonplace.access.caller import Caller, Session, TokenExpired
-from commonplace.access.credentials import Credential, Expired, Grant, Issued, Unauthenticated
+from commonplace.access.credentials import (
+    Credential,
+    Expired,
+    Grant,
+    IssuedCredential,
+    Unauthenticated,
+)
 from commonplace.access.signed import Tokens
 from commonplace.storage.database import new_id
 
@@ -39,15 +45,15 @@ class Sessions:
         A refresh token may be used again for REPEAT_SECONDS; a later use revokes the whole family.
         """
         try:
-            used = self._credentials.find(token, repeated=True)
+            used = self._credentials.find(token, accept_repeated=True)
             if used.resource != REFRESH:
                 raise Unauthenticated("not a refresh token")
-            credential = self._credentials.alive(used.client)
+            credential = self._credentials.get_valid(used.client)
             refresh = self._credentials.replace(
                 used.id, self._refresh_grant(credential, used.family)
             )
         except Unauthenticated as refused:
-            ended = self._credentials.ended(token)
+            ended = self._credentials.find_even_if_ended(token)
             if ended is not None and ended.resource == REFRESH and ended.family:
                 self._credentials.revoke_all(family=ended.family)
                 if isinstance(refused, Expired):
@@ -55,17 +61,17 @@ class Sessions:
             raise
         return credential.caller, self._session(credential, refresh)
 
-    def _session(self, credential: Credential, refresh: Issued) -> Session:
+    def _session(self, credential: Credential, refresh: IssuedCredential) -> Session:
         family = refresh.credential.family
         return Session(
             access_token=self._jwt.issue(credential, family=family),
             refresh_token=refresh.token,
-            expires_in=self._jwt.form.lifetime,
-            tenant=self._jwt.form.tenant(credential.space),
+            expires_in=self._jwt.format.lifetime,
+            tenant=self._jwt.format.tenant_id(credential.space),
         )
 
     def _refresh_grant(self, credential: Credential, family: str) -> Grant:
-        return credential.grant(
+        return credential.as_grant(
             dialects=frozenset({self._dialect}), name="refresh token", subject="", resource=REFRESH,
             client=credential.id, family=family, lifetime=REFRESH_SECONDS, oauth=True,
         )  # fmt: skip

@@ -27,14 +27,14 @@ from commonplace.storage.directories import replace_file
 from commonplace.storage.ports import Rows, Store
 from commonplace.storage.tables import digest
 
-VARIABLE = "COMMONPLACE_MASTER_KEY"
+KEY_VARIABLE = "COMMONPLACE_MASTER_KEY"
 KEY_BYTES = 32
 _FILE = "master.key"
 _FILE_BYTES = 10_000
-_FORM = b"\x01"  # format of sealed data: format, key id, nonce, ciphertext with tag
+_FORMAT = b"\x01"  # format of sealed data: format, key id, nonce, ciphertext with tag
 _ID_BYTES = 8
 _NONCE_BYTES = 12
-_HEAD_BYTES = len(_FORM) + _ID_BYTES
+_HEAD_BYTES = len(_FORMAT) + _ID_BYTES
 _HEADING = (
     "# The master key of this directory, the newest first. Keep a copy of it apart from backups\n"
     "# of the data: without it, stored secrets cannot be read. An older line can be removed when\n"
@@ -91,20 +91,20 @@ class Vault:
         """Encrypt a value with the master key, bound to the associated data."""
         key = self._keys[0]
         nonce = os.urandom(_NONCE_BYTES)
-        return _FORM + key.id + nonce + key.cipher.encrypt(nonce, value, _bound(aad))
+        return _FORMAT + key.id + nonce + key.cipher.encrypt(nonce, value, _encoded_data(aad))
 
     def open(self, sealed: bytes, *aad: str) -> bytes:
         """Decrypt a value with the same associated data; raise SecretUnreadable if that fails."""
-        key = self._key(sealed[len(_FORM) : _HEAD_BYTES]) if sealed[:1] == _FORM else None
+        key = self._key(sealed[len(_FORMAT) : _HEAD_BYTES]) if sealed[:1] == _FORMAT else None
         if key is None:
-            raise _unreadable("it was encrypted with another master key, or is incomplete")
+            raise _secret_unreadable("it was encrypted with another master key, or is incomplete")
         nonce, rest = sealed[_HEAD_BYTES:][:_NONCE_BYTES], sealed[_HEAD_BYTES + _NONCE_BYTES :]
         if len(nonce) != _NONCE_BYTES:
-            raise _unreadable("it is incomplete")
+            raise _secret_unreadable("it is incomplete")
         try:
-            return key.cipher.decrypt(nonce, rest, _bound(aad))
+            return key.cipher.decrypt(nonce, rest, _encoded_data(aad))
         except InvalidTag:
-            raise _unreadable("it was changed, or belongs to another row") from None
+            raise _secret_unreadable("it was changed, or belongs to another row") from None
 
     def mac(self, *values: Any) -> bytes:
         """Return a MAC of values under the master key."""
@@ -126,7 +126,7 @@ class Vault:
                 return key
         if self.file is not None:
             with self._lock:
-                self._keys = [_Key(secret) for secret in _read(self.file)]
+                self._keys = [_Key(secret) for secret in _read_keys(self.file)]
         return next((key for key in self._keys if key.id == identity), None)
 
     def rotate(self, store: Store, reseal: Iterable[Callable[[Rows], None]]) -> None:
@@ -137,30 +137,31 @@ class Vault:
         """
         if self.file is None and len(self._keys) < 2:
             raise InvalidInput(
-                f"{VARIABLE} holds only one key; a rotation needs the new key and the old key.",
+                f"{KEY_VARIABLE} holds only one key; a rotation needs the new key and the old key.",
                 hint="Set it to the new key, a comma, and the old one, and try again.",
             )
         with store.maintain() as rows:  # this lock also excludes other processes
             if self.file is not None:
-                secrets = [os.urandom(KEY_BYTES), *_read(self.file)]
-                _write(self.file, secrets)  # the key must be on disk before it encrypts anything
+                secrets = [os.urandom(KEY_BYTES), *_read_keys(self.file)]
+                # The key must be on disk before it encrypts anything.
+                _write_keys(self.file, secrets)
                 with self._lock:
                     self._keys = [_Key(secret) for secret in secrets]
-            _store_check(rows, self)
+            _store_check_value(rows, self)
             for each in reseal:
                 each(rows)
 
 
-def _bound(aad: Sequence[str]) -> bytes:
+def _encoded_data(aad: Sequence[str]) -> bytes:
     if not aad:
         raise ValueError("a secret needs associated data")
     return digest("commonplace", *aad)
 
 
-def _unreadable(why: str) -> SecretUnreadable:
+def _secret_unreadable(why: str) -> SecretUnreadable:
     return SecretUnreadable(
         f"A stored secret cannot be read: {why}.",
-        hint=f"Start with the master key that sealed it ({VARIABLE} or {_FILE}),"
+        hint=f"Start with the master key that sealed it ({KEY_VARIABLE} or {_FILE}),"
         " or store the secret again.",
     )
 
@@ -168,71 +169,71 @@ def _unreadable(why: str) -> SecretUnreadable:
 def open_vault(store: Store, environ: Mapping[str, str] | None = None) -> Vault:
     """Open the vault of a data directory. Refuse a master key that cannot decrypt the stored
     secrets."""
-    given = (os.environ if environ is None else environ).get(VARIABLE, "")
+    given = (os.environ if environ is None else environ).get(KEY_VARIABLE, "")
     file = store.path.with_name(_FILE)
     with store.read() as rows:
         check = stored.setting(rows, _CHECK_NAME)
     if given:
-        vault = Vault(_parse(given.split(","), VARIABLE))
+        vault = Vault(_parse_keys(given.split(","), KEY_VARIABLE))
     else:
         if check is None and not file.exists():
-            _write(file, [os.urandom(KEY_BYTES)], only_new=True)
-        vault = Vault(_read(file), file=file)
+            _write_keys(file, [os.urandom(KEY_BYTES)], only_new=True)
+        vault = Vault(_read_keys(file), file=file)
     if check is None:
         with store.maintain() as rows:
-            check = stored.setting(rows, _CHECK_NAME) or _store_check(rows, vault)
+            check = stored.setting(rows, _CHECK_NAME) or _store_check_value(rows, vault)
     try:
         vault.open(check, *_CHECK)
     except SecretUnreadable:
         raise MasterKeyRefused(
             "This is not the master key of the data directory.",
-            hint=f"Start with the former master key ({VARIABLE}, or {file}).",
+            hint=f"Start with the former master key ({KEY_VARIABLE}, or {file}).",
         ) from None
     return vault
 
 
-def in_use(store: Store) -> bool:
+def has_master_key(store: Store) -> bool:
     """Return whether the database has the check value of a master key."""
     with store.read() as rows:
         return stored.setting(rows, _CHECK_NAME) is not None
 
 
-def _store_check(rows: Rows, vault: Vault) -> bytes:
+def _store_check_value(rows: Rows, vault: Vault) -> bytes:
     """Store an encrypted check value, so that a wrong key is detected at the next start."""
     sealed = vault.seal(b"", *_CHECK)
     stored.put_setting(rows, _CHECK_NAME, sealed)
     return sealed
 
 
-def _write(file: Path, secrets: Sequence[bytes], *, only_new: bool = False) -> None:
+def _write_keys(file: Path, secrets: Sequence[bytes], *, only_new: bool = False) -> None:
     lines = "".join(base64.b64encode(secret).decode() + "\n" for secret in secrets)
     with replace_file(file, only_new=only_new) as stream:
         stream.write((_HEADING + lines).encode())
 
 
-def _read(file: Path) -> list[bytes]:
+def _read_keys(file: Path) -> list[bytes]:
     """Read the master keys in a file; raise MasterKeyRefused if it is unreadable or not private."""
     try:
         with file.open("rb") as stream:
             found = os.fstat(stream.fileno())
             if not stat.S_ISREG(found.st_mode):
                 raise MasterKeyRefused(f"{file} is not a file.", hint="Put the master key there.")
-            _check_rights(file, found)
+            _check_permissions(file, found)
             content = stream.read(_FILE_BYTES).decode("ascii", "replace")
     except FileNotFoundError:
         raise MasterKeyRefused(
             f"{file} is missing, but stored secrets are encrypted with it.",
-            hint=f"Restore it from your copy, or set {VARIABLE}.",
+            hint=f"Restore it from your copy, or set {KEY_VARIABLE}.",
         ) from None
     except OSError as error:
         raise MasterKeyRefused(
             f"{file} cannot be read: {error.strerror}.", hint="Check its permissions and its owner."
         ) from error
     lines = [line.strip() for line in content.splitlines()]
-    return _parse([line for line in lines if line and not line.startswith("#")], str(file))
+    return _parse_keys([line for line in lines if line and not line.startswith("#")], str(file))
 
 
-def _check_rights(file: Path, found: os.stat_result) -> None:
+def _check_permissions(file: Path, found: os.stat_result) -> None:
     if os.name != "posix":
         return
     if found.st_mode & 0o077:
@@ -248,8 +249,8 @@ def _check_rights(file: Path, found: os.stat_result) -> None:
         )
 
 
-def _parse(texts: Iterable[str], where: str) -> list[bytes]:
-    keys = [_decoded(text.strip()) for text in texts]
+def _parse_keys(texts: Iterable[str], where: str) -> list[bytes]:
+    keys = [_decode_key(text.strip()) for text in texts]
     if not keys or any(len(key) != KEY_BYTES for key in keys):
         raise MasterKeyRefused(
             f"{where} does not hold a master key.",
@@ -264,7 +265,7 @@ def _parse(texts: Iterable[str], where: str) -> list[bytes]:
     return keys
 
 
-def _decoded(text: str) -> bytes:
+def _decode_key(text: str) -> bytes:
     try:
         if len(text) == 2 * KEY_BYTES:
             return bytes.fromhex(text)

@@ -38,7 +38,7 @@ from commonplace.cli.terminal import (
     tell,
 )
 from commonplace.errors import CommonplaceError, InvalidInput, NotFound
-from commonplace.text.hidden import visible
+from commonplace.text.hidden import escape_hidden
 
 if TYPE_CHECKING:
     from commonplace.access.accounts import Accounts
@@ -78,7 +78,7 @@ class _Access:
         from commonplace.access.oauth import MacRows
         from commonplace.platform import sealed
 
-        rows, settings = MacRows(self.vault), sealed.every(self.store, self.vault)
+        rows, settings = MacRows(self.vault), sealed.all_sealed_settings(self.store, self.vault)
         return self.tokens.credentials, self.tokens.keys, self.accounts, rows, *settings
 
     def write_audit_entry(self, what: str, **details: Any) -> None:
@@ -113,7 +113,7 @@ def opened_access(data: Path | None, *, create: bool = False) -> Iterator[_Acces
     store = open_system(data)
     try:
         vault = open_vault(store)
-        tokens = Tokens(store, vault, registry.token_forms())
+        tokens = Tokens(store, vault, registry.token_formats())
         try:
             yield _Access(store, vault, tokens, Accounts(store, vault, tokens.credentials))
         finally:
@@ -180,8 +180,8 @@ def create_token(
     check_grant(grant)  # check before a file is created
     _check_user(data, space, user)
     with opened_access(data, create=True) as access:
-        forms = [access.tokens.credentials.forms.dialects[name] for name in set(dialect)]
-        signed = access.tokens.hmac.get(dialect[0]) if len(forms) == 1 else None
+        formats = [access.tokens.credentials.formats.dialects[name] for name in set(dialect)]
+        signed = access.tokens.hmac.get(dialect[0]) if len(formats) == 1 else None
         if signed and scope == "full" and lifetime is None and not subject:
             issued = signed.issue(user, space, name=name)
         else:
@@ -234,12 +234,12 @@ def invite(
     """
     import secrets
 
-    from commonplace.access.accounts import check_new
+    from commonplace.access.accounts import check_new_account
     from commonplace.access.credentials import Grant
     from commonplace.cli.connect import valid_url
 
     scopes, password = _scopes_of(scope), secrets.token_urlsafe(12)
-    check_new(name, password, [space])  # check before a file is created
+    check_new_account(name, password, [space])  # check before a file is created
     if url is not None:
         valid_url(url)
     with opened_access(data, create=True) as access:
@@ -261,13 +261,16 @@ def invite(
     if as_json:
         emit(result)
         return
-    say(f"{visible(account.name)} can use the space {space}. Send this, which is not shown again:")
+    say(
+        f"{escape_hidden(account.name)} can use the space {space}."
+        " Send this, which is not shown again:"
+    )
     say(f"  password  {password}", f"  token     {issued.token}")
     say(
         "To connect an agent, on the person's machine:",
         *_connect_lines(issued.token, "commonplace", url),
     )
-    say(f"To revoke the access: commonplace user remove {visible(account.name)}")
+    say(f"To revoke the access: commonplace user remove {escape_hidden(account.name)}")
     if url is None:
         note("Without --url the commands connect to a server on this machine.")
 
@@ -424,12 +427,13 @@ def rotate_key(
     as_json: AsJson = False,
 ) -> None:
     """Replace a signing key. Tokens of the old key become invalid at once, or after --overlap."""
-    from commonplace.access.signed import check_key
+    from commonplace.access.signed import check_new_key
     from commonplace.dialects import registry
 
     seconds = 0.0 if overlap == "0" else span(overlap, "overlap")
     secret = sys.stdin.readline().strip().encode() if key_stdin and not master else None
-    check_key(registry.token_forms(), purpose, secret, seconds)  # check before a file is created
+    # Check before a file is created.
+    check_new_key(registry.token_formats(), purpose, secret, seconds)
     with opened_access(data, create=True) as access:
         if master:
             _rotate_master_key(access)
@@ -438,7 +442,7 @@ def rotate_key(
             tell(as_json, {"purpose": "master"}, text)
             note("The old key is kept, since older backups need it.")
             if access.vault.file is not None and options.database_of(data) is not None:
-                file = visible(str(access.vault.file))
+                file = escape_hidden(str(access.vault.file))
                 note(f"Copy {file} to the other servers of the database now: without the new key"
                      " they accept no token.")  # fmt: skip
             return
@@ -474,10 +478,10 @@ def by_state(data: Path) -> tuple[set[str], set[str]]:
 
 def damaged(data: Path) -> list[str]:
     """Return tokens, keys, accounts and OAuth connections with damaged rows."""
-    from commonplace.access.vault import in_use
+    from commonplace.access.vault import has_master_key
 
     with closing(open_system(data)) as store:
-        if not in_use(store):  # a check must not create a master key
+        if not has_master_key(store):  # a check must not create a master key
             return []
     with opened_access(data) as access, access.store.read() as connection:
         return [each for owner in access.sealed() for each in owner.damaged_rows(connection)]
@@ -504,7 +508,7 @@ def end_before(
         if not access.tokens.credentials.listing(space=space):
             with options.memory(data, space):  # raises NotFound if there is no such space
                 pass
-        held = access.tokens.credentials.end_before(space, when)
+        held = access.tokens.credentials.invalidate_created_before(space, when)
         access.write_audit_entry("token not-before", space=space, at=iso(moment(held)))
     text = (
         f"tokens of {space} created before {local(moment(held), seconds=True)} are no longer valid"
@@ -523,14 +527,14 @@ def add_user(
     as_json: AsJson = False,
 ) -> None:
     """Add a user. Without --space, the user gets the space `default`."""
-    from commonplace.access.accounts import check_new
+    from commonplace.access.accounts import check_new_account
 
     password = _ask_password(password_stdin)
-    check_new(name, password, space or ["default"])  # check before a file is created
+    check_new_account(name, password, space or ["default"])  # check before a file is created
     with opened_access(data, create=True) as access:
         account = access.accounts.add(name, password, space or ["default"])
         access.write_audit_entry("user add", **account.as_dict())
-    text = f"{visible(account.name)} can log in and use {', '.join(account.spaces)}"
+    text = f"{escape_hidden(account.name)} can log in and use {', '.join(account.spaces)}"
     tell(as_json, account.as_dict(), text)
 
 
@@ -542,7 +546,7 @@ def list_users(data: Data = None, as_json: AsJson = False) -> None:
     if not found:
         note("There are no users. Add one: commonplace invite NAME.")
     for account in found:
-        text = f"{bold(visible(account.name)):<24}  {', '.join(account.spaces)}"
+        text = f"{bold(escape_hidden(account.name)):<24}  {', '.join(account.spaces)}"
         tell(as_json, account.as_dict(), text)
 
 
@@ -556,7 +560,7 @@ def remove_user(
     with opened_access(data) as access:
         ended = access.accounts.remove(name)
         access.write_audit_entry("user remove", name=name, ended=ended)
-    text = f"{visible(name)} was removed; revoked {counted(ended, 'token', 'tokens')}"
+    text = f"{escape_hidden(name)} was removed; revoked {counted(ended, 'token', 'tokens')}"
     tell(as_json, {"name": name, "ended": ended}, text)
 
 
@@ -573,7 +577,7 @@ def set_password(
     with opened_access(data) as access:
         account = access.accounts.change_password(name, password, sign_out=sign_out)
         access.write_audit_entry("user password", name=account.name, sign_out=sign_out)
-    tell(as_json, account.as_dict(), f"{visible(account.name)} has a new password")
+    tell(as_json, account.as_dict(), f"{escape_hidden(account.name)} has a new password")
 
 
 def _ask_password(from_stdin: bool) -> str:

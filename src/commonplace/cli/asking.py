@@ -39,7 +39,7 @@ def answer(
     from commonplace.server import commands
 
     with options.memory(data, space, embedding, project=project) as memory:
-        return commands.answer(memory, command, asked)
+        return commands.run_command(memory, command, asked)
 
 
 def _from_server(

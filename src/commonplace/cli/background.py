@@ -15,7 +15,7 @@ import typer
 from commonplace.cli.options import AsJson, Data, database_of, existing, library
 from commonplace.cli.terminal import counted, emit, local, note, say
 from commonplace.errors import NotFound, StorageUnavailable
-from commonplace.text.hidden import visible
+from commonplace.text.hidden import escape_hidden
 
 if TYPE_CHECKING:
     from commonplace.client.connection import Place
@@ -189,7 +189,7 @@ def _stored(data: Path | None) -> dict[str, Any]:
             _, count = memory.browse(limit=1)
             spaces.append({
                 "space": name, "memories": count, "bytes": opened.size(name),
-                "proposals": review.waiting(memory, 1)[1],
+                "proposals": review.pending_proposals(memory, 1)[1],
             })  # fmt: skip
     database = database_of(data)
     rows = {} if database is None else {"database": server_and_database(database)}
@@ -212,12 +212,12 @@ def _show(answer: dict[str, Any] | None, stored: dict[str, Any]) -> None:
             line = (
                 f"client   process {each['pid']}: {each['dialect']}, space {each['space']}{where}"
             )
-            say(visible(line))
+            say(escape_hidden(line))
         if not answer["clients"]:
             say("client   none")
-    say(visible(f"data     {stored['data']}"))
+    say(escape_hidden(f"data     {stored['data']}"))
     if "database" in stored:
-        say(visible(f"rows     {stored['database']}"))
+        say(escape_hidden(f"rows     {stored['database']}"))
     for each in stored["spaces"]:
         size = f"{each['bytes'] / 1e6:.1f} MB"
         held = counted(each["memories"], "memory", "memories")
@@ -230,7 +230,7 @@ def _show(answer: dict[str, Any] | None, stored: dict[str, Any]) -> None:
     at, _, where = (stored["last_backup"] or "").partition(" ")
     with suppress(ValueError):  # the file may hold anything
         at = local(datetime.fromisoformat(at))
-    say(visible(f"backup   {f'{at}  {where}'.strip() or 'none yet'}"))
+    say(escape_hidden(f"backup   {f'{at}  {where}'.strip() or 'none yet'}"))
 
 
 COMMANDS = (status, stop, restart)

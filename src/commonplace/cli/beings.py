@@ -22,7 +22,7 @@ from commonplace.cli.options import (
 )
 from commonplace.cli.terminal import bold, counted, dim, emit, note, one_line, say, tell
 from commonplace.errors import InvalidInput
-from commonplace.text.hidden import visible
+from commonplace.text.hidden import escape_hidden
 
 if TYPE_CHECKING:
     from commonplace.platform.llm import Access
@@ -91,7 +91,7 @@ def delete_being(
     with memory(data, space) as opened:
         found = sight.find_named(opened, identity)
         beings.delete(opened, found.id)
-    text = f"{visible(found.title)} was deleted; memories shared by beings are kept"
+    text = f"{escape_hidden(found.title)} was deleted; memories shared by beings are kept"
     tell(as_json, beings.to_dict(found), text)
 
 
@@ -128,7 +128,7 @@ def talk(
                 if as_json:
                     emit({"said": text, "answer": answer})
                 else:
-                    say(f"{bold(visible(found.title))}: {visible(answer)}")
+                    say(f"{bold(escape_hidden(found.title))}: {escape_hidden(answer)}")
         finally:
             report = conversation.end()
     if report is not None and not as_json:
@@ -140,7 +140,7 @@ def _typed_lines(name: str) -> Iterator[str]:
     """Yield the lines of standard input up to an empty line."""
     asking = sys.stdin.isatty()
     if asking:
-        note(f"You are talking with {visible(name)}. An empty line ends the conversation.")
+        note(f"You are talking with {escape_hidden(name)}. An empty line ends the conversation.")
     while True:
         if asking:
             sys.stderr.write("> ")
@@ -161,7 +161,9 @@ def model_access(data: Path | None, space: str, purpose: str = "Talking") -> Acc
     if has_system(data):
         with opened_access(data) as access:
             found = LlmKeys(access.store, access.vault).get(space)
-    found = llm.configured(found) if found is not None else llm.of_operator(os.environ)
+    found = (
+        llm.with_operator_settings(found) if found is not None else llm.operator_access(os.environ)
+    )
     if found is None:
         raise InvalidInput(
             f"{purpose} needs a key for a language model, but none is stored.",
@@ -202,5 +204,5 @@ def keep_key(
                 keys.forget(space)
             else:
                 keys.put(space, key, provider=provider, model=model)
-            about = keys.about(space)
+            about = keys.describe(space)
     tell(as_json, about, "key stored" if about["configured"] else "no key is stored")

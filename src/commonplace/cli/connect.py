@@ -21,7 +21,7 @@ from commonplace.cli.options import DIALECTS, AsJson, Data, argument, option
 from commonplace.cli.settings_files import Settings
 from commonplace.cli.terminal import bold, columns, dim, emit, note, one_line, paragraph, say
 from commonplace.errors import CommonplaceError, InvalidInput, NotFound
-from commonplace.text.hidden import visible
+from commonplace.text.hidden import escape_hidden
 
 UNHEALTHY = 6
 SERVER = "http://127.0.0.1:3847"
@@ -253,7 +253,7 @@ def _server(
             return Http(url)
         # The URL has no path, so the dialect determines it.
         base = f"{parts.scheme}://{parts.netloc}"
-    base = base or address_of_running(data) or options.settings_of(data).own_url
+    base = base or address_of_running(data) or options.settings_of(data).local_url
     chosen = registry.load(dialect)
     if chosen.subject is not None and not with_token:
         noun = chosen.subject.title.lower()
@@ -366,7 +366,7 @@ class _Change:
 def _apply(
     change: _Change, backups: Path, yes: bool, dry_run: bool, again: str, as_json: bool
 ) -> None:
-    shown = visible(str(change.settings.path))
+    shown = escape_hidden(str(change.settings.path))
     if not as_json:
         _show(change, shown)
     if change.action == "none" or dry_run or not (yes or _confirmed(as_json)):
@@ -382,15 +382,15 @@ def _apply(
         return
     say(f"{'removed from' if change.action == 'remove' else 'written to'} {shown}")
     if backup is not None:
-        say(dim(f"backup: {visible(str(backup))}"))
+        say(dim(f"backup: {escape_hidden(str(backup))}"))
     if change.entry is not None:
-        say(*paragraph(change.client.then), f"Check it: {visible(again)} --check")
+        say(*paragraph(change.client.then), f"Check it: {escape_hidden(again)} --check")
 
 
 def _show(change: _Change, shown: str) -> None:
     if change.action != "none":
         diff = f"{change.diff}\n"  # the last line of a file may end with a carriage return
-        say(visible(diff)[:-1])
+        say(escape_hidden(diff)[:-1])
         if change.new is None:
             note(f"{shown} has no other content and is deleted")
     elif change.entry is None:
@@ -426,8 +426,8 @@ def _list(name: str | None, project: Path | None, entry: str, as_json: bool) -> 
             f"connected ({row['transport']})" if row["connected"]
             else "not connected" if row["exists"] else "not installed"
         )  # fmt: skip
-        say(f"{bold(client.name):<{24 if bold('') else 16}} {visible(row['path'])}")
-        say(f"{'':16} {visible(' '.join(state.split()))}")
+        say(f"{bold(client.name):<{24 if bold('') else 16}} {escape_hidden(row['path'])}")
+        say(f"{'':16} {escape_hidden(' '.join(state.split()))}")
 
 
 def _row(client: Client, project: Path | None, name: str) -> dict[str, Any]:
@@ -479,22 +479,23 @@ def _check(
             | {"switched_off": off, **asdict(found)}
         )
     else:
-        say(visible(what))
+        say(escape_hidden(what))
         if found.ok:
-            say(f"{bold('it answers')}: {visible(found.server) or 'a server without a name'}, MCP"
-                f" {found.protocol}, {found.tools} tools, {found.seconds:.1f} s")  # fmt: skip
+            title = escape_hidden(found.server) or "a server without a name"
+            say(f"{bold('it answers')}: {title}, MCP {found.protocol}, {found.tools} tools,"
+                f" {found.seconds:.1f} s")  # fmt: skip
             if found.called:
                 say(one_line(f"{found.called}: {_answered(found.answer)}", columns()))
         else:
-            say(f"{bold('it does not work')}: {visible(found.error)}")
+            say(f"{bold('it does not work')}: {escape_hidden(found.error)}")
             for line in found.stderr:
-                say(dim(f"  {visible(line)}"))
+                say(dim(f"  {escape_hidden(line)}"))
             if isinstance(server, Http) and found.status in (401, 403):
                 note(*paragraph(_token_advice(server)))
             elif isinstance(server, Http) and found.status is None:
                 note("no server answers there; start one with 'commonplace serve'")
         if off:
-            note(f"the entry is disabled in {visible(str(settings.path))}")
+            note(f"the entry is disabled in {escape_hidden(str(settings.path))}")
     if not found.ok:
         raise typer.Exit(UNHEALTHY)
 

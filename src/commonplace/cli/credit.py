@@ -8,7 +8,7 @@ import typer
 
 from commonplace.cli.options import AsJson, Data, Space, memory, option
 from commonplace.cli.terminal import note, tell
-from commonplace.text.hidden import visible
+from commonplace.text.hidden import escape_hidden
 
 credit = typer.Typer(help="Rate an agent's last turn and the memories that it used.")
 Session = Annotated[str | None, option("--session", "The session (default: the newest).")]
@@ -38,7 +38,7 @@ def _judge(signal: str, data: Data, space: Space, session: Session, as_json: boo
         judged = apply_outcome_to_turn(opened, signal, session)
     for one in judged:
         name = one.memory.ref or one.memory.id
-        text = visible(f"{name}  {one.before:.3f} → {one.after:.3f}")
+        text = escape_hidden(f"{name}  {one.before:.3f} → {one.after:.3f}")
         tell(
             as_json,
             {"id": name, "before": round(one.before, 4), "after": round(one.after, 4)},

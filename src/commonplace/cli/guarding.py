@@ -12,7 +12,7 @@ from commonplace.cli import options
 from commonplace.cli.options import AsJson, Data, Space, argument, option
 from commonplace.cli.terminal import counted, emit, note, say
 from commonplace.errors import NotFound
-from commonplace.text.hidden import visible
+from commonplace.text.hidden import escape_hidden
 
 if TYPE_CHECKING:
     from commonplace.importers.native_memories import Guarded
@@ -66,9 +66,9 @@ def look(
 def _show(report: Guarded) -> None:
     for what in ("added", "changed", "gone"):
         for path in getattr(report, what):
-            say(f"{what}: {visible(path)}")
+            say(f"{what}: {escape_hidden(path)}")
     for problem in report.skipped:
-        note(f"skipped: {visible(problem)}")
+        note(f"skipped: {escape_hidden(problem)}")
     if not any((report.added, report.changed, report.gone, report.skipped, report.unchanged)):
         say("no memory files of agents were found")
         return
@@ -122,7 +122,7 @@ def list_(data: Data = None, space: Space = "default", as_json: AsJson = False) 
             else:
                 many = counted(versions, "version", "versions")
                 state = f"gone since {gone}" if gone else many
-                say(f"{one.id[:8]}  {visible(path)}  ({state})")
+                say(f"{one.id[:8]}  {escape_hidden(path)}  ({state})")
 
 
 @guard.command("bring-back")
@@ -147,4 +147,4 @@ def bring_back(
     with options.memory(data, space) as memory:
         when = options.moment(at, "until", "--at")
         written = native_memories.bring_back(memory, path, as_of=when, overwrite=overwrite)
-    emit({"file": str(written)}) if as_json else say(f"written: {visible(str(written))}")
+    emit({"file": str(written)}) if as_json else say(f"written: {escape_hidden(str(written))}")

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from commonplace.cli import options, terminal
 from commonplace.cli.options import AsJson, Data, Embedding, Space, argument, option
 from commonplace.cli.terminal import bold, counted, dim, emit, local, one_line, say
-from commonplace.text.hidden import visible
+from commonplace.text.hidden import escape_hidden
 
 if TYPE_CHECKING:
     from commonplace.engine.history.changes import Change
@@ -63,7 +63,7 @@ def undo(
         emit(undone.as_dict())
         return
     what = f"{target.name} of {local(target.at, seconds=True)}" if target else undone.undoes
-    say(visible(f"undone: {what}"))
+    say(escape_hidden(f"undone: {what}"))
     if summary := in_words(made):
         say(dim(one_line(f"now: {summary}", terminal.columns())))
 

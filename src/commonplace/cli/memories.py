@@ -39,7 +39,7 @@ from commonplace.cli.terminal import (
 )
 from commonplace.dialects import registry
 from commonplace.errors import InvalidInput, NotFound
-from commonplace.text.hidden import visible
+from commonplace.text.hidden import escape_hidden
 
 if TYPE_CHECKING:
     from commonplace.engine.commonplace import Commonplace
@@ -240,7 +240,7 @@ def _explain(answer: Mapping[str, Any]) -> None:
     if left := answer.get("total", shown) - shown:
         note(f"{left} more; see them with --limit.")
     if degraded := answer.get("degraded"):
-        note(f"searched by words only: {visible(degraded)}")
+        note(f"searched by words only: {escape_hidden(degraded)}")
     elif waiting := answer.get("waiting"):
         have = "memory has" if waiting == 1 else "memories have"
         note(f"{waiting:,} {have} no embedding yet, found by words only")
@@ -436,7 +436,7 @@ def purge(
                  f" delete them: {', '.join(proof.copies)}")  # fmt: skip
         _tell_left(proof)
     if other:
-        note(f"this is not deleted, and holds the text too: {', '.join(map(visible, other))}")
+        note(f"this is not deleted, and holds the text too: {', '.join(map(escape_hidden, other))}")
 
 
 def _tell_left(proof: Proof) -> None:
@@ -446,13 +446,13 @@ def _tell_left(proof: Proof) -> None:
         note(f"copies in {copies} of the data directory are removed too")
     if proof.held:
         note("this still holds it, or a piece of it; delete it yourself:"
-             f" {', '.join(map(visible, proof.held))}")  # fmt: skip
+             f" {', '.join(map(escape_hidden, proof.held))}")  # fmt: skip
         if any(name.startswith("audit.") for name in proof.held):
             note("audit entries form a chain, so only the oldest can be deleted: 'commonplace audit"
                  " cut'")  # fmt: skip
     if proof.sources:
-        note(f"some came from {', '.join(map(visible, proof.sources))}, whose own files still hold"
-             " them; delete them there too. They are not imported again")  # fmt: skip
+        note(f"some came from {', '.join(map(escape_hidden, proof.sources))}, whose own files still"
+             " hold them; delete them there too. They are not imported again")  # fmt: skip
 
 
 def _holding(space: OpenSpace, text: str, *, told: bool) -> list[str]:
@@ -463,7 +463,7 @@ def _holding(space: OpenSpace, text: str, *, told: bool) -> list[str]:
     for each in found if told else ():
         where = each.id[:8] if each.what == "memory" else f"{each.what} {each.id}"
         former = "  (a former version)" if each.former else ""
-        note(f"{visible(where)}{former}  {visible(each.excerpt)}")
+        note(f"{escape_hidden(where)}{former}  {escape_hidden(each.excerpt)}")
     named = dict.fromkeys(each.id for each in found if each.what == "memory")
     if not named:
         other = dict.fromkeys(f"{each.what} {each.id}" for each in found)
@@ -538,7 +538,7 @@ def _show_found(
     from commonplace.text.snippets import snippet
 
     if "conversation" in result:
-        say(bold(visible(f"{result['conversation']} / {result['session'] or 'no session'}")))
+        say(bold(escape_hidden(f"{result['conversation']} / {result['session'] or 'no session'}")))
     memory = result["memory"]
     room = terminal.columns() - 10
     text = f"{memory['title']}: {memory['text']}" if memory["title"] else memory["text"]
@@ -553,7 +553,7 @@ def _show_found(
     tags = shown or (counted(tags.count(", ") + 1, "tag", "tags") if tags else "")
     for line in fitted([*first, tags, *marks], room):
         say(dim(f"          {line}"))
-    for line in fitted(visible(reason).split("; "), room, "; "):
+    for line in fitted(escape_hidden(reason).split("; "), room, "; "):
         say(dim(f"          {line}"))
 
 
@@ -586,9 +586,9 @@ def _other_tags(tags: Sequence[str], here: Project | None) -> str:
 def _show(memory: Memory, links: list[Link]) -> None:
     say(bold(f"{memory.id}") + f"  {memory.kind}" + ("  pinned" if memory.pinned else ""))
     if memory.title:
-        say(visible(memory.title).replace("\n", " "))
+        say(escape_hidden(memory.title).replace("\n", " "))
     say()
-    say("\n".join(f"  {line}" for line in visible(memory.text).split("\n")))
+    say("\n".join(f"  {line}" for line in escape_hidden(memory.text).split("\n")))
     say()
     origin = ", ".join(f"{part} {value}" for part, value in memory.origin.as_dict().items())
     rows = {
@@ -605,13 +605,13 @@ def _show(memory: Memory, links: list[Link]) -> None:
     }
     for name, value in rows.items():
         if value:
-            say(dim(f"  {name:<11}") + visible(value))
+            say(dim(f"  {name:<11}") + escape_hidden(value))
     for link in links:
         outward = link.source == memory.id
         arrow = (
             f"{link.kind} → {link.target[:8]}" if outward else f"{link.source[:8]} {link.kind} →"
         )
-        say(dim(f"  {'link':<11}") + visible(f"{arrow}  {link.reason}".rstrip()))
+        say(dim(f"  {'link':<11}") + escape_hidden(f"{arrow}  {link.reason}".rstrip()))
 
 
 def _show_version(version: Version) -> None:
@@ -619,7 +619,7 @@ def _show_version(version: Version) -> None:
     span = f"{local(version.since, seconds=True)} to {until}"
     state = "" if version.memory.state == "active" else f"  {version.memory.state}"
     say(f"{bold(span)}  {dim('operation ' + version.operation[:8])}{state}")
-    say("\n".join(f"  {line}" for line in visible(version.memory.text).split("\n")))
+    say("\n".join(f"  {line}" for line in escape_hidden(version.memory.text).split("\n")))
 
 
 def _version(version: Version) -> dict[str, Any]:

@@ -16,7 +16,7 @@ from commonplace.cli.terminal import note, progress
 from commonplace.dialects import registry
 from commonplace.errors import CommonplaceError, InvalidInput, NotFound
 from commonplace.storage.fields import FIELDS, FILTERABLE
-from commonplace.text.hidden import visible
+from commonplace.text.hidden import escape_hidden
 
 if TYPE_CHECKING:
     from commonplace.embedding.provider import Embedder
@@ -214,7 +214,7 @@ def warn_of_database(data: Path | None) -> None:
     from commonplace.engine.library import directory
 
     if unwritten_database(data, os.environ):
-        file = visible(str(directory(data) / "config.toml"))
+        file = escape_hidden(str(directory(data) / "config.toml"))
         note("--database is not written into an agent's file: set COMMONPLACE_DATABASE for the"
              f" agent, or write database = \"…\" into {file}")  # fmt: skip
 
@@ -269,7 +269,7 @@ def library(
     )
     try:
         if opened.read_only:
-            note(f"{visible(str(opened.path))} is read-only: nothing is stored or counted.")
+            note(f"{escape_hidden(str(opened.path))} is read-only: nothing is stored or counted.")
         yield opened
     finally:
         opened.close()
@@ -421,7 +421,7 @@ def moment(value: str | None, name: str, option: str = "") -> datetime | str | N
     except ValueError:
         last = timedelta(microseconds=1) if name in ("until", "as_of") else timedelta()
         share = 1 if last else 0.5 if name == "at" else 0
-        found = dates.moment(value, datetime.now(), share)
+        found = dates.parse_moment(value, datetime.now(), share)
         if found is None:
             raise InvalidInput(
                 f"{option} is not a date or time.",

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from commonplace.cli import INTERRUPTED
 from commonplace.cli.terminal import as_json_text
 from commonplace.errors import CommonplaceError, StorageUnavailable, exit_code
-from commonplace.text.hidden import visible
+from commonplace.text.hidden import escape_hidden
 
 BROKEN_PIPE = 141  # the exit code that a shell reports after SIGPIPE
 
@@ -58,7 +58,7 @@ def show(parts: Mapping[str, str]) -> None:
     if as_json:
         text = as_json_text({"error": parts})
     else:
-        text = visible(f"error: {parts['message']} {parts['hint']}".rstrip())
+        text = escape_hidden(f"error: {parts['message']} {parts['hint']}".rstrip())
     sys.stdout.flush()
     sys.stderr.write(text + "\n")
 

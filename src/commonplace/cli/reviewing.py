@@ -73,7 +73,7 @@ def review(
                 note("to accept all new proposals automatically: auto_accept = true in config.toml")
             return
         if action is None:
-            found, total = inbox.waiting(memory, limit)
+            found, total = inbox.pending_proposals(memory, limit)
             for each in found:
                 emit(_plain(each)) if as_json else _show(each)
             if not as_json:

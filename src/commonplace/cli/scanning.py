@@ -12,7 +12,7 @@ from commonplace.cli import options
 from commonplace.cli.options import AsJson, Data, Embedding, Space, option
 from commonplace.cli.terminal import bold, counted, emit, note, say
 from commonplace.errors import InvalidInput
-from commonplace.text.hidden import visible
+from commonplace.text.hidden import escape_hidden
 
 
 def scan(
@@ -43,7 +43,10 @@ def scan(
             else:
                 where = each.id[:8] if each.what == "memory" else f"{each.what} {each.id}"
                 former = "  (a former version)" if each.former else ""
-                say(f"{bold(visible(where))}  {each.kind}{former}  {visible(each.excerpt)}")
+                say(
+                    f"{bold(escape_hidden(where))}  {each.kind}{former}"
+                    f"  {escape_hidden(each.excerpt)}"
+                )
         held = list(dict.fromkeys(each.id for each in found if each.what == "memory"))
         if not found and not as_json:
             say("no secrets found")
@@ -75,7 +78,7 @@ def scan(
     if proof.held:
         note(
             "these files still contain secrets or parts of them; delete them:"
-            f" {', '.join(map(visible, proof.held))}"
+            f" {', '.join(map(escape_hidden, proof.held))}"
         )
     if proof.copies:
         note(

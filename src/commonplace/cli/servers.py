@@ -78,16 +78,16 @@ def serve(
 
 
 def _print_addresses(settings: Any) -> None:
-    from commonplace.server.request import own_names
+    from commonplace.server.request import own_host_names
     from commonplace.server.settings import PORT
 
-    base, names = settings.base_url, own_names(settings)
-    if settings.everywhere and not settings.public_url:
+    base, names = settings.base_url, own_host_names(settings)
+    if settings.on_every_address and not settings.public_url:
         base = f"http://{names[0]}:{settings.port}"
     usual = base == f"http://127.0.0.1:{PORT}"
     how = "--transport http" if usual else f"--url {base}/mcp/commonplace"
     program = _command()
-    remember = settings.command('remember "…"', program)
+    remember = settings.command_line('remember "…"', program)
     lines = [
         f"Commonplace is listening on {base}   (Ctrl-C stops it)",
         "",
@@ -98,10 +98,10 @@ def _print_addresses(settings: Any) -> None:
     ]
     if settings.database:
         lines.append(f"  rows     {server_and_database(settings.database)}")
-    if settings.everywhere:
+    if settings.on_every_address:
         accepted = ", ".join((*names, *settings.allow_hosts))
         lines += paragraph(f"  names    {accepted}; add others to the setting allow_hosts", 11)
-    if not settings.local and base.startswith("http:"):
+    if not settings.is_local and base.startswith("http:"):
         lines += paragraph(
             "  plain    without HTTPS, passwords and tokens can be read on the network, and apps"
             " cannot sign in by OAuth; a proxy with a certificate and --public-url change that",
@@ -110,15 +110,15 @@ def _print_addresses(settings: Any) -> None:
     lines += [
         "",
         "Next:",
-        f"  {settings.command('start', program)}",
+        f"  {settings.command_line('start', program)}",
         "      sets up the agents of this machine; they need no running server",
         f"  {program} connect claude-code {how}",
         "      or another agent: connect --list",
         f"  {remember}",
         "      and ask your agent; 'audit list' shows its calls",
     ]
-    if not settings.local or settings.require_token:
-        made = settings.command("token create", program)
+    if not settings.is_local or settings.require_token:
+        made = settings.command_line("token create", program)
         lines += [f"  {made}", "      for each client"]
     sys.stdout.write("\n".join(lines) + "\n")
     sys.stdout.flush()
@@ -141,16 +141,16 @@ def open_(
     """
     import webbrowser
 
-    from commonplace.access.caller import EVERYTHING
+    from commonplace.access.caller import ALL_SCOPES
     from commonplace.access.credentials import CODE_SECONDS, Grant
     from commonplace.cli.access import opened_access
     from commonplace.engine import checks
 
     existing(data)
-    base = (url or address_of_running(data) or settings_of(data).own_url).rstrip("/")
+    base = (url or address_of_running(data) or settings_of(data).local_url).rstrip("/")
     _check_running(base)
     with opened_access(data, create=True) as access:
-        grant = Grant(space=checks.space(space), scopes=EVERYTHING, name="one-time code")
+        grant = Grant(space=checks.space(space), scopes=ALL_SCOPES, name="one-time code")
         code = access.tokens.credentials.create_code(grant)
         access.write_audit_entry("open", space=space)
     address = f"{base}/viewer#code={code}"

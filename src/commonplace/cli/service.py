@@ -21,7 +21,7 @@ import typer
 from commonplace.cli.options import AsJson, Data, option, unwritten_database
 from commonplace.cli.terminal import emit, note, say, tell
 from commonplace.errors import CommonplaceError, InvalidInput, NotFound
-from commonplace.text.hidden import visible
+from commonplace.text.hidden import escape_hidden
 
 NAME = "commonplace"
 LABEL = "org.commonplace.memory"
@@ -267,7 +267,7 @@ def _result(words: tuple[str, ...]) -> subprocess.CompletedProcess[str]:
 def _run(words: tuple[str, ...]) -> None:
     done = _result(words)
     if done.returncode:
-        said = visible(" ".join((done.stderr or done.stdout).split()))
+        said = escape_hidden(" ".join((done.stderr or done.stdout).split()))
         raise ServiceFailed(
             f"'{subprocess.list2cmdline(words)}' failed: {said or done.returncode}.",
             hint="Is this user logged in? Without a service manager, run 'commonplace serve'"

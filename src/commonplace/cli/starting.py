@@ -17,7 +17,7 @@ from commonplace.cli.options import AsJson, Data, Space, argument, option
 from commonplace.cli.terminal import bold, dim, emit, note, paragraph, progress, say
 from commonplace.cli.transfer import show_imported
 from commonplace.errors import CommonplaceError, InvalidInput, StorageUnavailable
-from commonplace.text.hidden import visible
+from commonplace.text.hidden import escape_hidden
 
 if TYPE_CHECKING:
     from commonplace.engine.commonplace import Commonplace
@@ -119,7 +119,7 @@ def stop_using(
     paths = [str(change.settings.path) for change in changes]
     if not as_json:
         for change in changes:
-            say(visible(f"{change.diff}\n")[:-1])
+            say(escape_hidden(f"{change.diff}\n")[:-1])
         if not changes:
             say(f"{client} does not use this memory; there is nothing to remove")
     if changes and not (yes or _confirmed(as_json)):
@@ -188,13 +188,13 @@ def _show(plan: _Plan) -> None:
     for name, place in plan.histories.items():
         count = plan.sessions.get(name, 0)
         many = f"{count:,} {'session' if count == 1 else 'sessions'}" if count else "history"
-        say(f"To import from {CLIENTS[name].title}: {many} in {visible(str(place))}")
+        say(f"To import from {CLIENTS[name].title}: {many} in {escape_hidden(str(place))}")
     for change in plan.changes:
         if change.diff:
             say()
-            say(visible(f"{change.shown}\n")[:-1])
+            say(escape_hidden(f"{change.shown}\n")[:-1])
     for problem in plan.problems:
-        note(f"left out: {visible(problem)}")
+        note(f"left out: {escape_hidden(problem)}")
     if not any(change.diff for change in plan.changes):
         say("The configuration of the agents needs no change.")
 
@@ -272,7 +272,7 @@ def _suitability(line: Memory) -> int:
 
 
 def _show_written(paths: list[str]) -> None:
-    say("written:", *(f"  {visible(path)}" for path in paths))
+    say("written:", *(f"  {escape_hidden(path)}" for path in paths))
 
 
 def _show_recalled(found: dict[str, Any] | None) -> None:
@@ -282,8 +282,8 @@ def _show_recalled(found: dict[str, Any] | None) -> None:
     client = CLIENTS.get(found["client"])
     where = f" in {client.title}" if client else ""
     say()
-    say(f'{bold("Recalled")} by "{visible(found["query"])}", from {found["at"]}{where}:')
-    say(f"  “{visible(found['text'])}”")
+    say(f'{bold("Recalled")} by "{escape_hidden(found["query"])}", from {found["at"]}{where}:')
+    say(f"  “{escape_hidden(found['text'])}”")
 
 
 def _show_next(plan: _Plan, done: list[Imported]) -> None:

@@ -20,7 +20,7 @@ from commonplace.errors import (
     StorageUnavailable,
 )
 from commonplace.storage.directories import replace_file
-from commonplace.text.hidden import visible
+from commonplace.text.hidden import escape_hidden
 
 if TYPE_CHECKING:
     from commonplace.engine.library import Library
@@ -62,10 +62,10 @@ def backup(
     else:
         rows = sum(report.spaces.values())
         held = ", ".join([*report.spaces, *report.files])
-        say(f"backed up {held} ({rows:,} rows) to {visible(str(report.path))}")
+        say(f"backed up {held} ({rows:,} rows) to {escape_hidden(str(report.path))}")
         key = library.path / MASTER_KEY
         if report.files and key.exists():
-            note(f"The backup does not contain {visible(str(key))}, which its tokens and keys"
+            note(f"The backup does not contain {escape_hidden(str(key))}, which its tokens and keys"
                  " need. Keep a copy elsewhere.")  # fmt: skip
 
 
@@ -133,7 +133,7 @@ def restore(
         again = sorted(revoked & by_state(library.path)[1])
     parts = report.as_dict() | {"valid_again": again}
     held = ", ".join([*report.spaces, *report.files])
-    tell(as_json, parts, f"restored {held} from {visible(str(source))}")
+    tell(as_json, parts, f"restored {held} from {escape_hidden(str(source))}")
     if report.files and not as_json:
         _check_master_key(library.path)
     if again and not as_json:
@@ -150,7 +150,7 @@ def _check_master_key(data: Path) -> None:
         list(damaged(data))
     except CommonplaceError as error:
         note(f"The memories are restored; tokens, accounts and keys cannot be used yet:"
-             f" {visible(error.message)} {visible(error.hint)}")  # fmt: skip
+             f" {escape_hidden(error.message)} {escape_hidden(error.hint)}")  # fmt: skip
 
 
 def move(
@@ -362,9 +362,9 @@ def _examine_access(data: Path, diagnosis: Diagnosis) -> None:
 def _show_diagnosis(diagnosis: Diagnosis, more: Sequence[str] = ()) -> None:
     say(f"{bold(diagnosis.space)}: {'healthy' if diagnosis.healthy else 'not healthy'}")
     for line in more:
-        say(visible(f"  {line}"))
+        say(escape_hidden(f"  {line}"))
     for finding in diagnosis.findings:
-        say(visible(f"  {finding.severity}: {finding} {finding.hint}".rstrip()))
+        say(escape_hidden(f"  {finding.severity}: {finding} {finding.hint}".rstrip()))
 
 
 def demo(

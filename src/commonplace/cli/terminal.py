@@ -13,7 +13,7 @@ from datetime import datetime
 from typing import Any
 from unicodedata import category, east_asian_width
 
-from commonplace.text.hidden import escape_json, visible
+from commonplace.text.hidden import escape_hidden, escape_json
 
 
 def width(text: str) -> int:
@@ -26,7 +26,7 @@ def width(text: str) -> int:
 
 def one_line(text: str, columns: int) -> str:
     """Return the text as one line of limited width, shortened with an ellipsis."""
-    line = " ".join(visible(text).split())
+    line = " ".join(escape_hidden(text).split())
     if width(line) <= columns:
         return line
     fitting, used = "", 0
@@ -54,7 +54,7 @@ def fitted(parts: Iterable[str], columns: int, between: str = " · ") -> list[st
 def paragraph(text: str, indent: int = 0) -> list[str]:
     """Break a text into lines that fit the terminal; all but the first are indented."""
     return textwrap.wrap(
-        visible(text), columns(), subsequent_indent=" " * indent, break_long_words=False,
+        escape_hidden(text), columns(), subsequent_indent=" " * indent, break_long_words=False,
         break_on_hyphens=False, replace_whitespace=False, drop_whitespace=True,
     )  # fmt: skip
 

@@ -32,7 +32,7 @@ from commonplace.cli.terminal import (
 )
 from commonplace.errors import Conflict, InvalidInput, NotFound, StorageUnavailable
 from commonplace.storage.directories import replace_file
-from commonplace.text.hidden import visible
+from commonplace.text.hidden import escape_hidden
 
 if TYPE_CHECKING:
     from commonplace.engine.commonplace import Commonplace
@@ -97,7 +97,7 @@ def export(
     if as_json:
         emit({"file": str(file), **report.as_dict()})
     elif file is not None:
-        say(f"exported {_counts_in_words(report.counts)} to {visible(str(file))}")
+        say(f"exported {_counts_in_words(report.counts)} to {escape_hidden(str(file))}")
 
 
 def _export_to(
@@ -136,7 +136,7 @@ def _export_to(
         return
     if file is not None:
         counts = {"memory": len(what.memories), "link": links}
-        say(f"exported {_counts_in_words(counts)} to {visible(str(file))}")
+        say(f"exported {_counts_in_words(counts)} to {escape_hidden(str(file))}")
     if what.lines:
         note(
             f"{what.lines:,} lines of conversations are not exported; 'commonplace export' without"
@@ -327,7 +327,7 @@ def show_imported(report: Imported, *, undo: bool = True) -> None:
 
 def _tell_skipped(problems: list[str], total: int, *, advice: bool = True) -> None:
     for problem in problems:
-        note(f"skipped: {visible(problem)}")
+        note(f"skipped: {escape_hidden(problem)}")
     if total > len(problems):
         note(f"skipped: {total - len(problems):,} more")
     if total and advice:
@@ -336,7 +336,7 @@ def _tell_skipped(problems: list[str], total: int, *, advice: bool = True) -> No
 
 def _tell_remarks(report: Imported) -> None:
     for remark in report.remarks:
-        note(f"note: {visible(remark)}")
+        note(f"note: {escape_hidden(remark)}")
     if report.remarked > len(report.remarks):
         note(f"note: {report.remarked - len(report.remarks):,} more such properties")
 

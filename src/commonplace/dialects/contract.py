@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from commonplace.access.caller import Caller, Scope
-from commonplace.access.declarations import OURS, Resource, TokenForms
+from commonplace.access.declarations import DEFAULT_TOKEN_FORMATS, Resource, TokenFormats
 from commonplace.dialects.rest import Rest
 from commonplace.engine.model import Memory, Origin
 from commonplace.errors import CommonplaceError
@@ -292,7 +292,7 @@ class Dialect:
     operations: tuple[Tool, ...] = ()
     """The operations of the REST routes. The gate runs them like tools; MCP does not list them."""
     rest: Rest | None = None
-    tokens: TokenForms = OURS
+    tokens: TokenFormats = DEFAULT_TOKEN_FORMATS
     resources: Mapping[str, Resource] | None = None
     """OAuth resources by path; None for one with default permissions for each MCP path."""
     succeed: Callable[[Tool, Any], Wire] = succeed

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from difflib import get_close_matches
 from typing import Any, Final
 
-from commonplace.text.hidden import visible
+from commonplace.text.hidden import escape_hidden
 
 SHOWN: Final = 60
 """The maximum length of a value in a message."""
@@ -33,7 +33,7 @@ def path(steps: Sequence[str | int]) -> str:
 def value_text(value: Any) -> str:
     """Return a value for an error message: short, and without hidden characters."""
     if isinstance(value, str):
-        seen = visible(value[: SHOWN + 1]).replace("\n", "\\n").replace("\t", "\\t")
+        seen = escape_hidden(value[: SHOWN + 1]).replace("\n", "\\n").replace("\t", "\\t")
         return f"'{seen}'" if len(seen) <= SHOWN else f"'{seen[: SHOWN - 1]}…'"
     if value is None:
         return "null"

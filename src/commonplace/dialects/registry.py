@@ -20,7 +20,7 @@ from commonplace.errors import InvalidInput
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
 
-    from commonplace.access.declarations import Forms, Resource
+    from commonplace.access.declarations import AllTokenFormats, Resource
     from commonplace.dialects.contract import Dialect
     from commonplace.engine.content.write_policy import Reservation
 
@@ -88,12 +88,12 @@ def load_all() -> dict[str, Dialect]:
     return {name: load(name) for name in names()}
 
 
-def token_forms() -> Forms:
-    """Return the token forms of every dialect, and of the server's own operations."""
-    from commonplace.access.declarations import OURS, Forms
+def token_formats() -> AllTokenFormats:
+    """Return the token formats of every dialect, and of the server's own operations."""
+    from commonplace.access.declarations import DEFAULT_TOKEN_FORMATS, AllTokenFormats
 
-    forms = {name: dialect.tokens for name, dialect in load_all().items()}
-    return Forms({**forms, "server": OURS})
+    formats = {name: dialect.tokens for name, dialect in load_all().items()}
+    return AllTokenFormats({**formats, "server": DEFAULT_TOKEN_FORMATS})
 
 
 def resources(loaded: Iterable[Dialect], default: str) -> dict[str, Resource]:

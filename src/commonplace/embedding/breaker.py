@@ -36,8 +36,8 @@ class CircuitBreaker:
     def seconds_until_probe(self) -> float | None:
         """Return None if a call may be made, otherwise the seconds to wait.
 
-        After None, the caller must report the outcome: `succeeded`, `failed` or `undecided`. While
-        another call is the probe, the result is 0.
+        After None, the caller must report the outcome with `record_success`, `record_failure` or
+        `record_neither`. While another call is the probe, the result is 0.
         """
         with self._lock:
             if self._opened_at is None:
@@ -50,18 +50,18 @@ class CircuitBreaker:
             self._probing = True
             return None
 
-    def succeeded(self) -> None:
+    def record_success(self) -> None:
         with self._lock:
             self._failures, self._opened_at, self._probing = 0, None, False
 
-    def failed(self) -> None:
+    def record_failure(self) -> None:
         with self._lock:
             self._failures += 1
             if self._probing or self._failures >= self._failures_to_open:
                 self._opened_at = self._clock()
             self._probing = False
 
-    def undecided(self) -> None:
+    def record_neither(self) -> None:
         """Report a call that shows nothing about the service, such as one with a bad request."""
         with self._lock:
             self._probing = False

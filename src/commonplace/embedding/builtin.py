@@ -1,8 +1,8 @@
 """The built-in model, which is part of the package: an English and a multilingual encoder.
 
-A vector has one part for each encoder, and each part has its own cosine (`provider.parts`). Every
-text has the multilingual part. The English part is zero for a text that the English encoder does
-not support.
+A vector has one part for each encoder, and each part has its own cosine
+(`provider.parts_of_model`). Every text has the multilingual part. The English part is zero for a
+text that the English encoder does not support.
 
 The English encoder is all-MiniLM-L6-v2. The multilingual one is Google's Universal Sentence Encoder
 (multilingual, version 3). It supports Arabic, Chinese, Dutch, English, French, German, Italian,
@@ -50,7 +50,7 @@ ENGLISH_CHARS = 32_768
 # languages have about 2. The limit for names applies to a SHORT text and to one with one of
 # ENGLISH_WORDS, the limit for accents to a text with letters beyond ASCII.
 MOST_PIECES, MOST_PIECES_WITH_NAMES, MOST_PIECES_WITH_ACCENTS = 1.3, 1.8, 1.15
-SHORT = 3  # A text with this few words may consist of names.
+SHORT_TEXT_WORDS = 3  # A text with this few words may consist of names.
 ENGLISH_WORDS = frozenset({
     "after", "and", "are", "does", "for", "from", "has", "have", "her", "his", "how", "is", "not",
     "of", "our", "she", "that", "the", "this", "use", "uses", "what", "when", "where", "which",
@@ -60,11 +60,11 @@ ENGLISH_WORDS = frozenset({
 # The limits of the multilingual encoder. A passage is always shorter than MULTILINGUAL_CHARS.
 MULTILINGUAL_BATCH_TOKENS = 512
 MULTILINGUAL_CHARS = 4_096
-KNOWN_WORDS = 8_192  # The pieces of up to this many words are cached.
-KNOWN_CHARS = 24  # Longer words than this are not cached.
+MOST_CACHED_WORDS = 8_192  # The pieces of up to this many words are cached.
+MOST_CACHED_WORD_CHARS = 24  # Longer words than this are not cached.
 UNKNOWN, BEGIN, END = 0, 1, 2
 # The branches of the network read at most two tokens before and two after a token.
-REACH = 2
+BRANCH_REACH = 2
 
 # The tree of pieces is a hash table of its edges. The key of an edge combines the slot of the
 # previous edge and the next character. The slot of a key represents the longer piece.
@@ -74,7 +74,7 @@ NO_EDGE = 0xFFFF_FFFF_FFFF_FFFF
 _64_BITS = 0xFFFF_FFFF_FFFF_FFFF
 
 # SentencePiece's normalisation turns these characters into spaces, and NFKC does not.
-_SPACES = dict.fromkeys((0x200B, 0x200E, 0x200F, 0xFEFF, 0xFFFD), " ")
+_TO_SPACES = dict.fromkeys((0x200B, 0x200E, 0x200F, 0xFEFF, 0xFFFD), " ")
 
 
 class BuiltIn:
@@ -84,11 +84,13 @@ class BuiltIn:
 
     def __init__(self, directory: Path = MODEL_DIRECTORY, *, threads: int = 1) -> None:
         self._directory = directory
-        self._about = _read_about(directory)
+        self._about = _read_model_description(directory)
         self.id = str(self._about["id"])
         self.weights = str(self._about["weights"])
-        self.english = English(directory, self._about["english"], threads=threads)
-        self.multilingual = Multilingual(directory, self._about["multilingual"], threads=threads)
+        self.english = EnglishEncoder(directory, self._about["english"], threads=threads)
+        self.multilingual = MultilingualEncoder(
+            directory, self._about["multilingual"], threads=threads
+        )
         self.dimensions = self.english.dimensions + self.multilingual.dimensions
         self._queries = QueryCache()
 
@@ -101,7 +103,7 @@ class BuiltIn:
             return self._queries.embed(texts, self._compute)
         return self._compute(texts)
 
-    def embed_quickly(self, texts: Sequence[str]) -> NDArray[np.float32]:
+    def embed_without_english(self, texts: Sequence[str]) -> NDArray[np.float32]:
         """Return vectors like `embed`, but with zeros for the English part.
 
         The English part takes three times as long to compute as the multilingual one.
@@ -113,7 +115,7 @@ class BuiltIn:
 
     def knows_english(self, text: str) -> bool:
         """Return whether the English encoder supports a text: its tokens are mostly whole words."""
-        return self.english.knows(text)
+        return self.english.supports(text)
 
     def count_tokens(self, text: str) -> int:
         """Return the number of the English encoder's tokens, including the two special ones."""
@@ -142,21 +144,23 @@ class BuiltIn:
 
 
 @functools.lru_cache(maxsize=8_192)
-def information(word: str) -> float:
+def word_information(word: str) -> float:
     """Return the information of a word in nats: low for a common word of any language."""
-    known = _vocabulary()
+    known = _shared_vocabulary()
     return known.information(word) if known is not None else USUAL_INFORMATION
 
 
 @functools.cache
-def _vocabulary() -> Pieces | None:
+def _shared_vocabulary() -> PieceVocabulary | None:
     try:
-        return _open_pieces(MODEL_DIRECTORY, _read_about(MODEL_DIRECTORY)["multilingual"])
+        return _open_vocabulary(
+            MODEL_DIRECTORY, _read_model_description(MODEL_DIRECTORY)["multilingual"]
+        )
     except EmbeddingUnavailable:
         return None
 
 
-def _read_about(directory: Path) -> dict[str, Any]:
+def _read_model_description(directory: Path) -> dict[str, Any]:
     try:
         about: dict[str, Any] = json.loads((directory / "model.json").read_bytes())
         for name in about["files"]:
@@ -201,7 +205,7 @@ class _Encoder:
         raise NotImplementedError
 
 
-class English(_Encoder):
+class EnglishEncoder(_Encoder):
     """The English encoder."""
 
     def embed(self, texts: Sequence[str], *, known_only: bool = False) -> NDArray[np.float32]:
@@ -214,7 +218,7 @@ class English(_Encoder):
         vectors = np.zeros((len(texts), self.dimensions), np.float32)
         if not texts:
             return vectors
-        with _failures_named():
+        with _raising_unavailable():
             tokenizer, session = self._load()
             tokens = [_english_tokens(tokenizer, text, known_only) for text in texts]
             for batch in _batches_by_length([len(ids) for ids in tokens]):
@@ -225,17 +229,17 @@ class English(_Encoder):
                     ids[row, : len(tokens[at])] = tokens[at]
                     mask[row, : len(tokens[at])] = 1
                 inputs = {"input_ids": ids, "attention_mask": mask}
-                vectors[batch] = _run(session, inputs)
+                vectors[batch] = _run_session(session, inputs)
         return vectors
 
-    def knows(self, text: str) -> bool:
+    def supports(self, text: str) -> bool:
         """Return whether the model supports the language of a text."""
-        with _failures_named():
+        with _raising_unavailable():
             return bool(_english_tokens(self._load()[0], text, known_only=True))
 
     def count_tokens(self, text: str) -> int:
         """Return the number of tokens of a text, including the two special ones."""
-        return len(self._load()[0].encode(_clean(text)).ids)
+        return len(self._load()[0].encode(_clean_text(text)).ids)
 
     def _open(self) -> tuple[Any, Any]:
         """Return the tokenizer and the session."""
@@ -253,7 +257,7 @@ def _english_tokens(tokenizer: Any, text: str, known_only: bool) -> Sequence[int
 
     With `known_only`, return none for a text that the model does not support.
     """
-    text = _clean(text)
+    text = _clean_text(text)
     most = _most_pieces(text) if known_only else 0.0
     if most is None:
         return ()
@@ -275,11 +279,11 @@ def _most_pieces(text: str) -> float | None:
         if not all(map(str.isascii, letters)):
             return MOST_PIECES_WITH_ACCENTS
     words = text.lower().split()
-    may_be_names = len(words) <= SHORT or not ENGLISH_WORDS.isdisjoint(words)
+    may_be_names = len(words) <= SHORT_TEXT_WORDS or not ENGLISH_WORDS.isdisjoint(words)
     return MOST_PIECES_WITH_NAMES if may_be_names else MOST_PIECES
 
 
-def _clean(text: str) -> str:
+def _clean_text(text: str) -> str:
     """Return the text shortened and without lone surrogates, as the tokenizer requires."""
     text = text[:ENGLISH_CHARS]
     return text if text.isascii() else text.encode("utf-8", "replace").decode("utf-8")
@@ -302,7 +306,7 @@ def _batches_by_length(lengths: Sequence[int]) -> Iterator[list[int]]:
         yield batch
 
 
-class Multilingual(_Encoder):
+class MultilingualEncoder(_Encoder):
     """The multilingual encoder.
 
     The rows of its vocabulary and the tree of its pieces are memory-mapped files. Processes share
@@ -316,14 +320,14 @@ class Multilingual(_Encoder):
         vectors = np.empty((len(texts), self.dimensions), np.float32)
         if not texts:
             return vectors
-        with _failures_named():
+        with _raising_unavailable():
             pieces, table, session = self._load()
             tokens = [pieces.encode(text) for text in texts]
             for batch in _batches_in_order(tokens):
-                vectors[batch] = _run(session, self._inputs(table, batch, tokens))
+                vectors[batch] = _run_session(session, self._graph_inputs(table, batch, tokens))
         return vectors
 
-    def _inputs(
+    def _graph_inputs(
         self, table: Any, batch: Sequence[int], tokens: Sequence[Sequence[int]]
     ) -> dict[str, Any]:
         """Return the inputs of the graph for a batch: the tokens of all its texts in one list."""
@@ -333,7 +337,7 @@ class Multilingual(_Encoder):
         ids = np.concatenate([np.asarray(tokens[at], np.int64) for at in batch])
         text = np.repeat(np.arange(len(batch)), lengths)
         starts = np.repeat(np.cumsum(lengths) - lengths, lengths)[:, None]
-        around = np.arange(len(ids))[:, None] + np.arange(-REACH, REACH + 1)
+        around = np.arange(len(ids))[:, None] + np.arange(-BRANCH_REACH, BRANCH_REACH + 1)
         outside = (around < starts) | (around >= starts + lengths[text][:, None])
         around[outside] = len(ids)  # This refers to a row of zeros.
         shares = np.zeros((len(batch), len(ids)), np.float32)
@@ -341,12 +345,12 @@ class Multilingual(_Encoder):
         chunks = ids % int(self._about["chunks"])
         return {"rows": table[ids], "chunks": chunks, "around": around, "shares": shares}
 
-    def _open(self) -> tuple[Pieces, Any, Any]:
+    def _open(self) -> tuple[PieceVocabulary, Any, Any]:
         """Return the pieces, the rows of the vocabulary and the session."""
         import numpy as np
 
         about = self._about
-        pieces = _open_pieces(self._directory, about)
+        pieces = _open_vocabulary(self._directory, about)
         table = np.memmap(self._directory / "multilingual.table", np.uint8, "r")
         session = _open_session(self._directory / "multilingual.onnx", self._threads)
         return pieces, table.reshape(-1, int(about["width"])), session
@@ -366,7 +370,7 @@ def _batches_in_order(tokens: Sequence[Sequence[int]]) -> Iterator[list[int]]:
         yield batch
 
 
-class Pieces:
+class PieceVocabulary:
     """Splits texts into the pieces of a SentencePiece unigram vocabulary."""
 
     def __init__(self, path: Path, slots: int, pieces: int) -> None:
@@ -378,11 +382,13 @@ class Pieces:
         self._slots = slots
         self._shift = 64 - (slots - 1).bit_length()
         self._unknown_score = min(self._scores) - 10.0
-        self._known_split = functools.lru_cache(KNOWN_WORDS)(self._best_split)
+        self._known_split = functools.lru_cache(MOST_CACHED_WORDS)(self._best_split)
 
     def encode(self, text: str) -> list[int]:
         """Return the numbers of the pieces of the likeliest split, between begin and end."""
-        words = unicodedata.normalize("NFKC", text[:MULTILINGUAL_CHARS].translate(_SPACES)).split()
+        words = unicodedata.normalize(
+            "NFKC", text[:MULTILINGUAL_CHARS].translate(_TO_SPACES)
+        ).split()
         if not words:
             return [BEGIN, UNKNOWN, END]
         # No piece spans two words, so the likeliest split consists of the splits of the words.
@@ -395,7 +401,7 @@ class Pieces:
 
     def _split(self, word: str) -> tuple[list[int], float]:
         """Return the likeliest split of a word; the split is cached unless the word is long."""
-        split = self._known_split if len(word) <= KNOWN_CHARS else self._best_split
+        split = self._known_split if len(word) <= MOST_CACHED_WORD_CHARS else self._best_split
         return split("\u2581" + word)
 
     def _best_split(self, text: str) -> tuple[list[int], float]:
@@ -439,13 +445,15 @@ class Pieces:
         return split[::-1], score
 
 
-def _open_pieces(directory: Path, about: dict[str, Any]) -> Pieces:
+def _open_vocabulary(directory: Path, about: dict[str, Any]) -> PieceVocabulary:
     """Return the vocabulary of the model in a directory."""
-    return Pieces(directory / "multilingual.pieces", int(about["slots"]), int(about["pieces"]))
+    return PieceVocabulary(
+        directory / "multilingual.pieces", int(about["slots"]), int(about["pieces"])
+    )
 
 
 @contextlib.contextmanager
-def _failures_named() -> Iterator[None]:
+def _raising_unavailable() -> Iterator[None]:
     """Raise `EmbeddingUnavailable` for any error in the block."""
     try:
         yield
@@ -455,7 +463,7 @@ def _failures_named() -> Iterator[None]:
         ) from error
 
 
-def _run(session: Any, inputs: dict[str, Any]) -> Any:
+def _run_session(session: Any, inputs: dict[str, Any]) -> Any:
     """Return the vectors that a session computes; raise ValueError if a number is not finite."""
     import numpy as np
 

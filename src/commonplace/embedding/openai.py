@@ -39,7 +39,7 @@ MOST_DIMENSIONS = 8_192
 BYTES_PER_NUMBER, BYTES_PER_VECTOR, BYTES_PER_ANSWER = 32, 256, 65_536
 
 # Published vector lengths. For other models, the first response shows the length.
-OWN_DIMENSIONS = {
+PUBLISHED_DIMENSIONS = {
     "text-embedding-3-small": 1_536,
     "text-embedding-3-large": 3_072,
     "text-embedding-ada-002": 1_536,
@@ -49,50 +49,59 @@ OWN_DIMENSIONS = {
     "bge-m3": 1_024,
 }
 
-LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
+LOOPBACK_HOSTS = frozenset({"localhost", "127.0.0.1", "::1"})
 
 
 @dataclass(frozen=True)
-class Meaning:
-    """The meaning of a failed request. `says` is the end of a sentence about the endpoint."""
+class FailureMeaning:
+    """The meaning of a failed request.
 
-    says: str
+    `sentence_end` is the end of a sentence whose subject is the endpoint.
+    """
+
+    sentence_end: str
     hint: str = ""
-    again: bool = False
+    may_retry: bool = False
     """Whether the request is sent again."""
-    outage: bool = True
+    is_outage: bool = True
     """Whether the circuit breaker counts the failure."""
 
 
-MEANINGS = {
-    400: Meaning("rejected the request", "Check the model's name and limits.", outage=False),
-    401: Meaning("rejected the API key", "Check the API key."),
-    403: Meaning("rejected the API key", "Check the permissions of the API key."),
-    404: Meaning(
+MEANINGS_OF_STATUS = {
+    400: FailureMeaning(
+        "rejected the request", "Check the model's name and limits.", is_outage=False
+    ),
+    401: FailureMeaning("rejected the API key", "Check the API key."),
+    403: FailureMeaning("rejected the API key", "Check the permissions of the API key."),
+    404: FailureMeaning(
         "does not know this path or model", "Check the base URL (often ending in /v1) and model."
     ),
-    413: Meaning(
-        "reported that the texts are too long", "Send fewer or shorter texts.", outage=False
+    413: FailureMeaning(
+        "reported that the texts are too long", "Send fewer or shorter texts.", is_outage=False
     ),
-    422: Meaning("rejected the request", "Check the model's name and limits.", outage=False),
-    429: Meaning("is rate limiting", "The request will be retried later.", again=True),
+    422: FailureMeaning(
+        "rejected the request", "Check the model's name and limits.", is_outage=False
+    ),
+    429: FailureMeaning("is rate limiting", "The request will be retried later.", may_retry=True),
 }
 
 
-CLOSED = Meaning("did not answer before its connections were closed here", outage=False)
+CLOSED_HERE = FailureMeaning(
+    "did not answer before its connections were closed here", is_outage=False
+)
 
 
-def failure_of_status(status: int) -> Meaning:
+def failure_of_status(status: int) -> FailureMeaning:
     """Return the meaning of an HTTP status other than 200: its own entry, or that of its class."""
-    if status in MEANINGS:
-        return MEANINGS[status]
+    if status in MEANINGS_OF_STATUS:
+        return MEANINGS_OF_STATUS[status]
     if status >= 500:
-        return Meaning("failed", "The request will be retried later.", again=True)
+        return FailureMeaning("failed", "The request will be retried later.", may_retry=True)
     if 300 <= status < 400:
-        return Meaning(
+        return FailureMeaning(
             "redirects to another address", "Use the address of the redirect as the base URL."
         )
-    return Meaning("sent an unexpected status", "Check the base URL.")
+    return FailureMeaning("sent an unexpected status", "Check the base URL.")
 
 
 class _Failure(Exception):
@@ -100,8 +109,8 @@ class _Failure(Exception):
     key.
     """
 
-    def __init__(self, meaning: Meaning, *, wait: float | None = None) -> None:
-        super().__init__(meaning.says)
+    def __init__(self, meaning: FailureMeaning, *, wait: float | None = None) -> None:
+        super().__init__(meaning.sentence_end)
         self.meaning = meaning
         self.wait = wait
 
@@ -129,10 +138,10 @@ class OpenAICompatible:
         breaker: CircuitBreaker | None = None,
         jitter: Callable[[], float] = random.random,
     ) -> None:
-        self._url, self._shown = _endpoint(base_url)
+        self._url, self._shown = _endpoint_urls(base_url)
         self._key = _checked_key(api_key)
         self.id = model
-        own = OWN_DIMENSIONS.get(model.split(":")[0])
+        own = PUBLISHED_DIMENSIONS.get(model.split(":")[0])
         self._dimensions = dimensions or own
         # `dimensions` is sent only to shorten vectors, because many servers refuse it.
         self._shorten = bool(dimensions and own and dimensions != own)
@@ -192,30 +201,30 @@ class OpenAICompatible:
     def _fetch_batch(self, texts: Sequence[str], seconds: float) -> NDArray[np.float32]:
         wait = self.breaker.seconds_until_probe()
         if wait is not None:
-            raise self._unavailable(
-                Meaning("has failed repeatedly", f"The next attempt is in {wait:.0f} s.")
+            raise self._unavailable_error(
+                FailureMeaning("has failed repeatedly", f"The next attempt is in {wait:.0f} s.")
             )
         try:
             thread = self._client_thread()
-            vectors = thread.run(self._ask_until(thread.client, texts, seconds), seconds)
+            vectors = thread.run(self._ask_with_retries(thread.client, texts, seconds), seconds)
         except _Failure as failure:
-            if failure.meaning.outage:
-                self.breaker.failed()
+            if failure.meaning.is_outage:
+                self.breaker.record_failure()
             else:
-                self.breaker.undecided()
-            raise self._unavailable(failure.meaning) from None
+                self.breaker.record_neither()
+            raise self._unavailable_error(failure.meaning) from None
         except BaseException:
-            self.breaker.undecided()
+            self.breaker.record_neither()
             raise
-        self.breaker.succeeded()
+        self.breaker.record_success()
         return vectors
 
-    def _unavailable(self, meaning: Meaning) -> EmbeddingUnavailable:
+    def _unavailable_error(self, meaning: FailureMeaning) -> EmbeddingUnavailable:
         return EmbeddingUnavailable(
-            f"The embedding endpoint {self._shown} {meaning.says}.", hint=meaning.hint
+            f"The embedding endpoint {self._shown} {meaning.sentence_end}.", hint=meaning.hint
         )
 
-    async def _ask_until(
+    async def _ask_with_retries(
         self, client: httpx.AsyncClient, texts: Sequence[str], seconds: float
     ) -> NDArray[np.float32]:
         """Send the request, with retries, within `seconds`."""
@@ -229,11 +238,11 @@ class OpenAICompatible:
                         pause = self._first_pause_seconds * 2**attempt * (0.5 + self._jitter())
                         pause = max(pause, failure.wait or 0.0)
                         late = time.monotonic() + pause >= deadline
-                        if attempt == RETRIES or late or not failure.meaning.again:
+                        if attempt == RETRIES or late or not failure.meaning.may_retry:
                             raise
                         await asyncio.sleep(pause)
         except TimeoutError:
-            raise _Failure(Meaning(f"did not answer within {seconds:g} s")) from None
+            raise _Failure(FailureMeaning(f"did not answer within {seconds:g} s")) from None
         raise AssertionError("unreachable: the last attempt returns or raises")
 
     async def _ask(self, client: httpx.AsyncClient, texts: Sequence[str]) -> NDArray[np.float32]:
@@ -256,14 +265,16 @@ class OpenAICompatible:
                 async for chunk in response.aiter_raw():
                     answer += chunk
                     if len(answer) > most:
-                        raise _Failure(Meaning(f"sent a response of over {most} bytes"))
+                        raise _Failure(FailureMeaning(f"sent a response of over {most} bytes"))
         except httpx.TransportError as error:
             says = f"could not be reached ({type(error).__name__})"
-            raise _Failure(Meaning(says, "Check that the endpoint runs.", again=True)) from None
+            raise _Failure(
+                FailureMeaning(says, "Check that the endpoint runs.", may_retry=True)
+            ) from None
         try:
             vectors = read_vectors(bytes(answer), len(texts), self._dimensions)
         except ValueError as error:
-            raise _Failure(Meaning(f"sent an invalid response: {error}")) from None
+            raise _Failure(FailureMeaning(f"sent an invalid response: {error}")) from None
         self._dimensions = vectors.shape[1]
         return vectors
 
@@ -284,7 +295,7 @@ class OpenAICompatible:
             headers=headers,
             timeout=None,  # noqa: S113  one deadline over everything, in _ask_until
             follow_redirects=False,
-            trust_env=urlsplit(self._url).hostname not in LOOPBACK,
+            trust_env=urlsplit(self._url).hostname not in LOOPBACK_HOSTS,
         )
 
 
@@ -309,13 +320,13 @@ class _ClientThread:
             future = asyncio.run_coroutine_threadsafe(work, self._loop)
         except RuntimeError:
             work.close()
-            raise _Failure(CLOSED) from None
+            raise _Failure(CLOSED_HERE) from None
         try:
             return future.result(seconds + 1.0)
         except FutureTimeout:
-            raise _Failure(Meaning(f"did not answer within {seconds:g} s")) from None
+            raise _Failure(FailureMeaning(f"did not answer within {seconds:g} s")) from None
         except CancelledError:
-            raise _Failure(CLOSED) from None
+            raise _Failure(CLOSED_HERE) from None
         finally:
             future.cancel()
 
@@ -374,7 +385,7 @@ def read_vectors(answer: bytes, count: int, dimensions: int | None) -> NDArray[n
     return unit
 
 
-def _endpoint(base_url: str) -> tuple[str, str]:
+def _endpoint_urls(base_url: str) -> tuple[str, str]:
     """Return the URL to post to, and the URL for messages.
 
     The latter has no query, which may contain a secret.

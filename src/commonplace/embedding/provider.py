@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    Rows = NDArray[np.float32]
+    VectorRows = NDArray[np.float32]
     # Increasing pairs of (raw cosine, calibrated similarity), with linear interpolation between
     # them.
     Knots = Sequence[tuple[float, float]]
@@ -94,7 +94,7 @@ def configured_embedder(name_or_url: str) -> Embedder | None:
 
 
 # Longer texts are not cached: they are rarely repeated.
-LONGEST_KEY = 4_096
+LONGEST_CACHED_TEXT = 4_096
 
 
 class QueryCache:
@@ -104,14 +104,16 @@ class QueryCache:
 
     def __init__(self, size: int = 1_024) -> None:
         self._size = size
-        self._rows: OrderedDict[str, Rows] = OrderedDict()
+        self._rows: OrderedDict[str, VectorRows] = OrderedDict()
         self._lock = threading.Lock()
 
-    def embed(self, texts: Sequence[str], compute: Callable[[Sequence[str]], Rows]) -> Rows:
+    def embed(
+        self, texts: Sequence[str], compute: Callable[[Sequence[str]], VectorRows]
+    ) -> VectorRows:
         """Return the vectors of `texts`; only vectors that are not cached are computed."""
         import numpy as np
 
-        found = {text: row for text in texts if (row := self._recall(text)) is not None}
+        found = {text: row for text in texts if (row := self._look_up(text)) is not None}
         missing = [text for text in dict.fromkeys(texts) if text not in found]
         if missing:
             # Compute without the lock, so that a slow model does not delay cached queries.
@@ -119,7 +121,7 @@ class QueryCache:
                 own = row.reshape(1, -1).copy()
                 own.setflags(write=False)
                 found[text] = own
-                self._keep(text, own)
+                self._store(text, own)
         if len(texts) == 1:
             return found[texts[0]]
         joined = np.concatenate([found[text] for text in texts])
@@ -129,15 +131,15 @@ class QueryCache:
     def __len__(self) -> int:
         return len(self._rows)
 
-    def _recall(self, text: str) -> Rows | None:
+    def _look_up(self, text: str) -> VectorRows | None:
         with self._lock:
             row = self._rows.get(text)
             if row is not None:
                 self._rows.move_to_end(text)
             return row
 
-    def _keep(self, text: str, row: Rows) -> None:
-        if len(text) > LONGEST_KEY:
+    def _store(self, text: str, row: VectorRows) -> None:
+        if len(text) > LONGEST_CACHED_TEXT:
             return
         with self._lock:
             self._rows[text] = row
@@ -146,7 +148,7 @@ class QueryCache:
                 self._rows.popitem(last=False)
 
 
-ANY = "*"
+ANY_SCRIPT = "*"
 
 # Measured with the pairs in tests/similarity_pairs.json, joined cosines: unrelated -.11 to .07,
 # same topic .13 to .49, question and answer .27 to .75, paraphrase from .73, changed fact up to
@@ -174,21 +176,21 @@ OPENAI_3_SMALL: Knots = (
     (1.00, 1.0),
 )
 # For models without measurements: the cosine, clipped to 0..1.
-AS_IT_IS: Knots = ((0.0, 0.0), (1.0, 1.0))
+IDENTITY_KNOTS: Knots = ((0.0, 0.0), (1.0, 1.0))
 
-BUILT_IN = "all-MiniLM-L6-v2+USE-multilingual-v3"
+BUILT_IN_ID = "all-MiniLM-L6-v2+USE-multilingual-v3"
 
-TABLES: dict[tuple[str, str], Knots] = {
-    (BUILT_IN, ANY): BUILT_IN_KNOTS,
-    ("text-embedding-3-small", ANY): OPENAI_3_SMALL,
+KNOTS_OF_MODEL: dict[tuple[str, str], Knots] = {
+    (BUILT_IN_ID, ANY_SCRIPT): BUILT_IN_KNOTS,
+    ("text-embedding-3-small", ANY_SCRIPT): OPENAI_3_SMALL,
 }
 # Models that were trained on some scripts only; other models are assumed to support all.
-SCRIPTS: dict[str, frozenset[str]] = {
-    BUILT_IN: frozenset({"latin", "cyrillic", "han", "kana", "hangul", "arabic", "thai"})
+SCRIPTS_OF_MODEL: dict[str, frozenset[str]] = {
+    BUILT_IN_ID: frozenset({"latin", "cyrillic", "han", "kana", "hangul", "arabic", "thai"})
 }
 
 # A text without letters has no script. ("other" is a script: Bengali, Georgian, …)
-NEUTRAL = frozenset({"none", ""})
+NO_SCRIPT = frozenset({"none", ""})
 
 
 class Part(NamedTuple):
@@ -197,18 +199,18 @@ class Part(NamedTuple):
     dimensions: int
     weight: float = 1.0
     """The weight of its cosine if both texts have all parts."""
-    alone: float = 1.0
+    factor_alone: float = 1.0
     """A factor that makes the cosine of this part alone comparable with the mean of all parts."""
 
 
 # Question and answer without a common word have a mean of about .4 in English, and a multilingual
 # cosine of about .3 in other languages; unrelated texts have less than .2 either way.
-PARTS: dict[str, tuple[Part, ...]] = {BUILT_IN: (Part(384, 6.0), Part(128, 1.0, 1.15))}
+PARTS_OF_MODEL: dict[str, tuple[Part, ...]] = {BUILT_IN_ID: (Part(384, 6.0), Part(128, 1.0, 1.15))}
 
 
-def parts(model_id: str, dimensions: int) -> tuple[Part, ...]:
+def parts_of_model(model_id: str, dimensions: int) -> tuple[Part, ...]:
     """Return the parts of a model's vectors, in order; most models have one."""
-    known = PARTS.get(model_id, ())
+    known = PARTS_OF_MODEL.get(model_id, ())
     return known if sum(part.dimensions for part in known) == dimensions else (Part(dimensions),)
 
 
@@ -239,7 +241,7 @@ class Vectors:
         return np.concatenate([matrix[rows] for matrix in self.parts], axis=-1)
 
 
-def joined(cosines: Sequence[NDArray[Any]], parts: Sequence[Part]) -> NDArray[np.float32]:
+def combine_cosines(cosines: Sequence[NDArray[Any]], parts: Sequence[Part]) -> NDArray[np.float32]:
     """Combine the cosines of the parts: their weighted mean, or the last part alone.
 
     A cosine of exactly 0 in the first part means that one of the texts has no such part. Then the
@@ -256,7 +258,7 @@ def joined(cosines: Sequence[NDArray[Any]], parts: Sequence[Part]) -> NDArray[np
         mean += own * np.float32(part.weight / total)
     lacking = first == 0
     if lacking.any():
-        alone = cosines[-1][lacking] * np.float32(parts[-1].alone)
+        alone = cosines[-1][lacking] * np.float32(parts[-1].factor_alone)
         mean[lacking] = np.minimum(alone, np.float32(1))
     return mean
 
@@ -264,16 +266,16 @@ def joined(cosines: Sequence[NDArray[Any]], parts: Sequence[Part]) -> NDArray[np
 def cosines(model_id: str, rows: NDArray[Any], others: NDArray[Any]) -> NDArray[np.float32]:
     """Return the combined cosine of each row with each of the others."""
     found = []
-    known = parts(model_id, rows.shape[1])
+    known = parts_of_model(model_id, rows.shape[1])
     start = 0
     for part in known:
         here = slice(start, start + part.dimensions)
         start += part.dimensions
-        found.append(_unit(rows[:, here]) @ _unit(others[:, here]).T)
-    return joined(found, known)
+        found.append(_normalised(rows[:, here]) @ _normalised(others[:, here]).T)
+    return combine_cosines(found, known)
 
 
-def _unit(rows: NDArray[Any]) -> NDArray[np.float32]:
+def _normalised(rows: NDArray[Any]) -> NDArray[np.float32]:
     """Return the rows normalised to length 1; zero rows stay zero."""
     import numpy as np
 
@@ -283,28 +285,30 @@ def _unit(rows: NDArray[Any]) -> NDArray[np.float32]:
 
 def knows_script(model_id: str, script: str) -> bool:
     """Return whether the model was trained on this script; if not, search uses words alone."""
-    return model_id not in SCRIPTS or _script_key(script) in SCRIPTS[model_id]
+    return model_id not in SCRIPTS_OF_MODEL or _script_key(script) in SCRIPTS_OF_MODEL[model_id]
 
 
 @overload
-def calibrated(raw: float, model_id: str, script: str) -> float: ...
+def calibrate(raw: float, model_id: str, script: str) -> float: ...
 
 
 @overload
-def calibrated(raw: NDArray[Any], model_id: str, script: str) -> NDArray[np.float64]: ...
+def calibrate(raw: NDArray[Any], model_id: str, script: str) -> NDArray[np.float64]: ...
 
 
-def calibrated(
-    raw: float | NDArray[Any], model_id: str, script: str
-) -> float | NDArray[np.float64]:
+def calibrate(raw: float | NDArray[Any], model_id: str, script: str) -> float | NDArray[np.float64]:
     """Map raw cosines monotonically to similarities in 0..1, for the thresholds of contracts."""
     import numpy as np
 
     script = _script_key(script)
-    knots = TABLES.get((model_id, script)) or TABLES.get((model_id, ANY)) or AS_IT_IS
+    knots = (
+        KNOTS_OF_MODEL.get((model_id, script))
+        or KNOTS_OF_MODEL.get((model_id, ANY_SCRIPT))
+        or IDENTITY_KNOTS
+    )
     result = np.interp(raw, [knot[0] for knot in knots], [knot[1] for knot in knots])
     return result if isinstance(raw, np.ndarray) else float(result)
 
 
 def _script_key(script: str) -> str:
-    return "latin" if script in NEUTRAL else script
+    return "latin" if script in NO_SCRIPT else script

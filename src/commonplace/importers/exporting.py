@@ -37,7 +37,7 @@ class Exported:
 
 def chosen(memory: Commonplace) -> Exported:
     """Return the memories of a space, the oldest first, with the links between them."""
-    found = list(lookup.every(memory, order="oldest"))
+    found = list(lookup.all_memories(memory, order="oldest"))
     kept = [each for each in found if each.kind != MESSAGE]
     there = {each.id for each in kept}
     links: dict[str, list[Link]] = {}

@@ -132,7 +132,7 @@ def _store_file(
 ) -> None:
     digest = hashlib.sha256(content).hexdigest()
     attrs = {FILE: path, DIGEST: digest}
-    if known is None and lookup.find(memory, _ref(path)) is not None:
+    if known is None and lookup.find_memory(memory, _ref(path)) is not None:
         report.unchanged += 1  # the memory of this file was hidden by `forget`
     elif known is None and engine_call(memory, purged_refs.purged_among, [_ref(path)]):
         report.skipped.append(f"{path}: the file was purged here, and is not stored again")
@@ -162,7 +162,7 @@ def _file(one: Memory) -> str:
 
 def guarded(memory: Commonplace) -> Iterator[Memory]:
     """Yield the memories of guarded files, including those of deleted files."""
-    for one in lookup.every(memory, order="oldest", tags_all=[TAG]):
+    for one in lookup.all_memories(memory, order="oldest", tags_all=[TAG]):
         if (one.ref or "").startswith(PREFIX) and FILE in one.attrs:
             yield one
 
@@ -176,7 +176,7 @@ def bring_back(
     and replace it.
     """
     where = str(path.absolute())
-    if lookup.find(memory, _ref(where)) is None:
+    if lookup.find_memory(memory, _ref(where)) is None:
         raise NotFound(
             f"{where} is not guarded.", hint="See 'commonplace guard list'.", field="path"
         )

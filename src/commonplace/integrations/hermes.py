@@ -97,7 +97,7 @@ class CommonplaceProvider(MemoryProvider):
             for hit in hits
             if hit.memory.attrs.get("hermes_session") != own
         ]
-        fitted = prose.fit(items, CONTEXT_TOKENS)
+        fitted = prose.fit_items(items, CONTEXT_TOKENS)
         return prose.envelope(fitted.items, left_out=fitted.left_out) if fitted.items else ""
 
     def sync_turn(

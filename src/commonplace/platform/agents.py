@@ -45,26 +45,26 @@ def run(
     *,
     model: str = "",
     seconds: float,
-    requests: int = MOST_REQUESTS,
+    most_requests: int = MOST_REQUESTS,
     images: Sequence[tuple[bytes, str]] = (),
-    spent: Callable[[llm.Spent], None] = lambda _: None,
+    report_usage: Callable[[llm.ModelUsage], None] = lambda _: None,
 ) -> str:
     """Run an agent and return its answer; raise AgentFailed. Do not call it while holding a lock.
 
-    `requests` limits the requests to the model; `images` are (content, media type) pairs for the
-    prompt. `spent` is called with the cost of the run, also if the run fails.
+    `most_requests` limits the requests to the model; `images` are (content, media type) pairs for
+    the prompt. `report_usage` is called with the cost of the run, also if the run fails.
     """
     access = replace(access, model=model or access.model)
     try:
-        with llm.guarded(access):
+        with llm.circuit_breaker(access):
             opened = llm.open_model(access, seconds)
             try:
                 return asyncio.run(
-                    _run(opened, instructions, prompt, images, abilities, seconds, requests)
+                    _run(opened, instructions, prompt, images, abilities, seconds, most_requests)
                 )
             finally:
-                # The event loop has ended, so `spent` may write to a database.
-                spent(opened.spent())
+                # The event loop has ended, so `report_usage` may write to a database.
+                report_usage(opened.usage())
     except llm.ModelUnavailable as error:
         timed_out = isinstance(error, _TimedOut)
         message = error.message if timed_out else f"the agent failed: {error.message}"
@@ -82,7 +82,7 @@ async def _run(
     images: Sequence[tuple[bytes, str]],
     abilities: Sequence[Ability],
     seconds: float,
-    requests: int,
+    most_requests: int,
 ) -> str:
     from pydantic_ai import Agent, BinaryContent, UsageLimits
     from pydantic_ai.exceptions import AgentRunError, UserError
@@ -93,7 +93,7 @@ async def _run(
         tools=[_as_tool(ability) for ability in abilities],
         retries=2,
     )
-    limits = UsageLimits(request_limit=requests)
+    limits = UsageLimits(request_limit=most_requests)
     try:
         async with asyncio.timeout(seconds):
             parts = [BinaryContent(data, media_type=kind) for data, kind in images]
@@ -101,7 +101,7 @@ async def _run(
     except TimeoutError:
         why = f"the agent did not answer within {seconds:g} s"
         # A slow tool must not count as a failure of the model.
-        raise _TimedOut(why) if opened.asking else AgentFailed(why) from None
+        raise _TimedOut(why) if opened.is_pending else AgentFailed(why) from None
     except (AgentRunError, UserError) as error:
         # The error's text may quote the provider's response.
         log.warning("an agent failed", exc_info=error)

@@ -33,7 +33,7 @@ from commonplace.engine.model import Origin
 from commonplace.errors import CommonplaceError, Conflict, InvalidInput
 from commonplace.platform import ignoring, review
 from commonplace.platform.exclusive import after_commit, exclusive
-from commonplace.platform.projects import NONE
+from commonplace.platform.projects import NO_PROJECT
 from commonplace.platform.transcript_lines import conversation_of, line_of
 from commonplace.storage.directories import make_private, replace_file
 from commonplace.transcripts.formats import FORMATS, client_of
@@ -42,16 +42,16 @@ from commonplace.transcripts.record import Record, line_id
 if TYPE_CHECKING:
     from commonplace.engine.commonplace import Commonplace
 
-FOLDER = SESSIONS
-COPIES = TRANSCRIPTS
+NOTES_FOLDER = SESSIONS
+COPIES_FOLDER = TRANSCRIPTS
 """The folder where plugins write transcripts of agents that store sessions in a database; a
 transcript is deleted once it is read."""
-BATCH = 200
+BATCH_RECORDS = 200
 BYTES_AT_ONCE = 4 * 1024 * 1024
-BEGINNING = 256
-DONE = "done"
+BEGINNING_BYTES = 256
+DONE_FOLDER = "done"
 DONE_SECONDS = 86_400.0  # a session without a new line for this long counts as ended
-SUFFIXES = (".jsonl", ".json")
+TRANSCRIPT_SUFFIXES = (".jsonl", ".json")
 REREAD_PAUSES = (1.0, 4.0)  # pauses in seconds before a transcript is read again after a turn
 _SURROGATE = re.compile("[\ud800-\udfff]")
 
@@ -74,7 +74,7 @@ class Note:
     """The project that a variable of the agent names, if any."""
 
 
-def note_start(
+def create_note(
     memory: Commonplace, transcript: str, cwd: str, session: str, project: str = ""
 ) -> None:
     """Create the note of a session at its start, so that a killed session is read to its end."""
@@ -106,7 +106,7 @@ def _capture(memory: Commonplace, transcript: str, cwd: str, session: str, proje
     client = client_of(path)
     if client is None:
         return 0
-    beginning = _beginning(path)
+    beginning = _beginning_digest(path)
     note = read_note(memory, transcript) or Note(transcript, cwd, session)
     project = project or note.project
     # A plugin writes all its lines anew each time, and earlier ones may have become shorter.
@@ -118,8 +118,8 @@ def _capture(memory: Commonplace, transcript: str, cwd: str, session: str, proje
         reading = FORMATS[client].read(path, offset, BYTES_AT_ONCE)
         placed = (each if each.cwd else replace(each, cwd=cwd) for each in reading.records)
         wanted = [each for each in placed if not ignoring.is_ignored(each.cwd)]
-        for at in range(0, len(wanted), BATCH):
-            stored += _store(memory, wanted[at : at + BATCH], project)
+        for at in range(0, len(wanted), BATCH_RECORDS):
+            stored += _store_records(memory, wanted[at : at + BATCH_RECORDS], project)
         offset = reading.offset
         after = replace(note, offset=offset, beginning=beginning, cwd=note.cwd or cwd,
                         session=note.session or session, seen_at=time.time(),
@@ -176,14 +176,17 @@ def drop_copy(memory: Commonplace, transcript: str) -> None:
 
 def is_copy(memory: Commonplace, path: Path) -> bool:
     """Return whether a path is that of a transcript written by a plugin of ours."""
-    return path.parent.parent == memory.library.path / COPIES and path.suffix in SUFFIXES
+    return (
+        path.parent.parent == memory.library.path / COPIES_FOLDER
+        and path.suffix in TRANSCRIPT_SUFFIXES
+    )
 
 
-def catch_up(memory: Commonplace, besides: str = "") -> int:
+def capture_known_transcripts(memory: Commonplace, besides: str = "") -> int:
     """Read every known transcript to its end, except the transcript `besides`."""
     stored = 0
-    for file in sorted(_folder(memory).glob("*.json")):
-        note = _note_in(file)
+    for file in sorted(_notes_folder(memory).glob("*.json")):
+        note = _read_note_file(file)
         if note is None or note.transcript == besides:
             continue
         try:
@@ -206,17 +209,17 @@ def _archive_note(file: Path, since: float) -> None:
     """Move the note of a session that has ended to another folder, so that it is not read again."""
     if time.time() - since > DONE_SECONDS:
         with contextlib.suppress(OSError):
-            make_private(file.parent / DONE)
-            file.replace(file.parent / DONE / file.name)
+            make_private(file.parent / DONE_FOLDER)
+            file.replace(file.parent / DONE_FOLDER / file.name)
 
 
 def read_note(memory: Commonplace, transcript: str) -> Note | None:
     """Return the note of a transcript; None if there is none."""
-    file = _file(memory, transcript)
-    return _note_in(file) or _note_in(file.parent / DONE / file.name)
+    file = _note_file(memory, transcript)
+    return _read_note_file(file) or _read_note_file(file.parent / DONE_FOLDER / file.name)
 
 
-def _note_in(file: Path) -> Note | None:
+def _read_note_file(file: Path) -> Note | None:
     try:
         found = json.loads(file.read_bytes())
         note = Note(**found)
@@ -227,13 +230,13 @@ def _note_in(file: Path) -> Note | None:
     return note if sound else None
 
 
-def _folder(memory: Commonplace) -> Path:
-    return memory.library.path / FOLDER / memory.name
+def _notes_folder(memory: Commonplace) -> Path:
+    return memory.library.path / NOTES_FOLDER / memory.name
 
 
-def _file(memory: Commonplace, transcript: str) -> Path:
+def _note_file(memory: Commonplace, transcript: str) -> Path:
     name = hashlib.sha256(transcript.encode("utf-8", "surrogatepass")).hexdigest()[:32]
-    return _folder(memory) / f"{name}.json"
+    return _notes_folder(memory) / f"{name}.json"
 
 
 def _note_after_commit(memory: Commonplace, note: Note) -> None:
@@ -241,29 +244,31 @@ def _note_after_commit(memory: Commonplace, note: Note) -> None:
 
 
 def _write_note(memory: Commonplace, note: Note) -> None:
-    file = _file(memory, note.transcript)
+    file = _note_file(memory, note.transcript)
     with contextlib.suppress(OSError):  # without the note, lines are read again and skipped
         make_private(file.parent)
         with replace_file(file) as stream:
             stream.write(json.dumps(asdict(note)).encode())
-        (file.parent / DONE / file.name).unlink(missing_ok=True)
+        (file.parent / DONE_FOLDER / file.name).unlink(missing_ok=True)
 
 
 def _is_transcript_name(transcript: str) -> bool:
     """Return whether a path is absolute and has the suffix of a transcript; other files are never
     opened."""
     path = Path(transcript)
-    return "\0" not in transcript and path.is_absolute() and path.suffix in SUFFIXES
+    return "\0" not in transcript and path.is_absolute() and path.suffix in TRANSCRIPT_SUFFIXES
 
 
-def _beginning(path: Path) -> str:
+def _beginning_digest(path: Path) -> str:
     """Return a digest of the start of the first line, which stays the same when the file grows."""
     with path.open("rb") as stream:
-        first = stream.readline(BEGINNING)
-    return hashlib.sha256(first).hexdigest() if len(first) == BEGINNING or b"\n" in first else ""
+        first = stream.readline(BEGINNING_BYTES)
+    return (
+        hashlib.sha256(first).hexdigest() if len(first) == BEGINNING_BYTES or b"\n" in first else ""
+    )
 
 
-def _store(memory: Commonplace, records: Sequence[Record], project: str = "") -> int:
+def _store_records(memory: Commonplace, records: Sequence[Record], project: str = "") -> int:
     """Store the new records in their order, in one transaction; if one is refused, each in its
     own."""
     try:
@@ -272,7 +277,7 @@ def _store(memory: Commonplace, records: Sequence[Record], project: str = "") ->
         if len(records) == 1:
             log.warning("a line of a transcript is not stored", extra={"why": error.message})
             return 0
-        return sum(_store(memory, [each], project) for each in records)
+        return sum(_store_records(memory, [each], project) for each in records)
 
 
 def _store_batch(memory: Commonplace, records: Sequence[Record], project: str) -> int:
@@ -281,7 +286,7 @@ def _store_batch(memory: Commonplace, records: Sequence[Record], project: str) -
                     tool="capture", session=records[0].session if records else "")  # fmt: skip
     added = 0
     with exclusive(everywhere, "capture", origin):
-        lines = [(each, line) for each in records for line in _lines(each, project)]
+        lines = [(each, line) for each in records for line in _messages_of_record(each, project)]
         refs = [line.ref or "" for _, line in lines]
         known = engine_call(everywhere, review.known_refs, refs)
         known |= engine_call(everywhere, purged_refs.purged_among, set(refs) - known)
@@ -298,11 +303,11 @@ def _store_batch(memory: Commonplace, records: Sequence[Record], project: str) -
     return added
 
 
-def _lines(record: Record, project: str) -> Iterator[Line]:
+def _messages_of_record(record: Record, project: str) -> Iterator[Line]:
     """Yield the record as messages; a record that exceeds the length limit is split."""
     whole = line_of(record)
     if project:
-        named = Project("" if project == NONE else project, record.branch)
+        named = Project("" if project == NO_PROJECT else project, record.branch)
         whole = replace(whole, tags=named.labels)
     text = _SURROGATE.sub("\N{REPLACEMENT CHARACTER}", whole.text.replace("\0", ""))
     ref = whole.ref or ""

@@ -16,11 +16,11 @@ if TYPE_CHECKING:
 
     from commonplace.engine.commonplace import Commonplace
 
-LINES = 200
+MOST_LINES = 200
 REQUEST_CHARS = 400
 
 
-def keep_checkpoint(memory: Commonplace, transcript: str, cwd: str, session: str) -> None:
+def store_checkpoint(memory: Commonplace, transcript: str, cwd: str, session: str) -> None:
     """Store the last request of a session with its commands, decisions and paths.
 
     Replace an earlier checkpoint of the same session.
@@ -30,12 +30,12 @@ def keep_checkpoint(memory: Commonplace, transcript: str, cwd: str, session: str
     note = capture.read_note(memory, transcript)
     if note is None or ignoring.is_ignored(cwd) or memory.library.read_only:
         return
-    conversation = _conversation(memory, Path(transcript), session)
+    conversation = _conversation_in(memory, Path(transcript), session)
     if conversation is None:
         return
     session = session or conversation.partition(":")[2]
     try:
-        lines = memory.within(None).conversations.history(conversation, limit=LINES)
+        lines = memory.within(None).conversations.history(conversation, limit=MOST_LINES)
     except NotFound:
         return
     said = [line.memory.text for line in lines]  # secrets are masked in the stored text
@@ -52,7 +52,7 @@ def keep_checkpoint(memory: Commonplace, transcript: str, cwd: str, session: str
     former = latest_checkpoint(memory, session)
     if former is not None and former.attrs.get("at") == note.offset:
         return
-    text = _text(str(attrs["request"]), kept)
+    text = _checkpoint_text(str(attrs["request"]), kept)
     if former is not None and "at" in former.attrs:
         try:
             memory.supersede(former.id, text, kind=CHECKPOINT, attrs=attrs, trust="inferred")
@@ -62,7 +62,7 @@ def keep_checkpoint(memory: Commonplace, transcript: str, cwd: str, session: str
         memory.remember(text, kind=CHECKPOINT, attrs=attrs, trust="inferred")
 
 
-def drop_summarised(memory: Commonplace, session: str, summary: str) -> None:
+def prune_checkpoint(memory: Commonplace, session: str, summary: str) -> None:
     """Remove details from the checkpoint of a session that the summary of its context already
     contains.
     """
@@ -75,15 +75,17 @@ def drop_summarised(memory: Commonplace, session: str, summary: str) -> None:
     left = SessionDetails(*known).without(summary)
     attrs = {**found.attrs, "commands": list(left.commands), "decisions": list(left.decisions),
              "paths": list(left.paths)}  # fmt: skip
-    memory.revise(found.id, _text(str(found.attrs.get("request", "")), left), attrs=attrs)
+    memory.revise(
+        found.id, _checkpoint_text(str(found.attrs.get("request", "")), left), attrs=attrs
+    )
 
 
-def _text(request: str, kept: SessionDetails) -> str:
+def _checkpoint_text(request: str, kept: SessionDetails) -> str:
     lines = [f"Before the context was compacted, the user asked: {request}"] if request else []
     return "\n".join([*lines, *kept.lines()]) or "The context was compacted."
 
 
-def _conversation(memory: Commonplace, path: Path, session: str) -> str | None:
+def _conversation_in(memory: Commonplace, path: Path, session: str) -> str | None:
     """Return the name of the conversation in a transcript; None if the transcript has none.
 
     A transcript that a plugin of ours wrote is deleted when it is read, but its path names the

@@ -21,20 +21,20 @@ from typing import Any, Protocol
 
 from commonplace.engine.library import Library
 from commonplace.errors import CommonplaceError
-from commonplace.platform.loading import load
+from commonplace.platform.loading import import_modules
 from commonplace.storage.locking import LockLost
 from commonplace.storage.ports import Coordination, ProcessLock, WorkRequest
 
-LOCK = "workflows"
-LOOK_SECONDS = 0.2
-LOCK_SECONDS = 2.0
-AGAIN_SECONDS = 10.0
+LOCK_NAME = "workflows"
+POLL_SECONDS = 0.2
+TRY_LOCK_SECONDS = 2.0
+RETRY_SECONDS = 10.0
 WAIT_SECONDS = 60.0  # how long to wait until the row of a requested workflow is committed
 STOP_SECONDS = 10
-PAUSES = (0.2, 1.0, 0.0)  # seconds to wait after each failed attempt of a step
-NAME = "commonplace"
+STEP_PAUSES = (0.2, 1.0, 0.0)  # seconds to wait after each failed attempt of a step
+DBOS_NAME = "commonplace"
 # final states of a DBOS workflow
-ENDED = ("SUCCESS", "ERROR", "CANCELLED", "MAX_RECOVERY_ATTEMPTS_EXCEEDED")
+FINAL_STATES = ("SUCCESS", "ERROR", "CANCELLED", "MAX_RECOVERY_ATTEMPTS_EXCEEDED")
 
 log = logging.getLogger(__name__)
 
@@ -42,7 +42,7 @@ log = logging.getLogger(__name__)
 class Work(Protocol):
     """One kind of workflow. All methods must be idempotent."""
 
-    def steps(self, space: str, identity: str) -> int | None:
+    def count_steps(self, space: str, identity: str) -> int | None:
         """Return the number of steps; None if there is no such workflow."""
 
     def step(self, space: str, identity: str, index: int) -> bool:
@@ -51,7 +51,7 @@ class Work(Protocol):
     def end(self, space: str, identity: str) -> None:
         """Finish the workflow; called after the last step, or after a step that returned False."""
 
-    def failed(self, space: str, identity: str) -> None:
+    def mark_failed(self, space: str, identity: str) -> None:
         """Mark the workflow as failed; called when a step failed repeatedly (the log has the
         reason)."""
 
@@ -81,7 +81,7 @@ class Durable:
         self._thread: threading.Thread | None = None
 
     def add(self, kind: str, work: Work) -> None:
-        """Add a kind of workflow; its ids begin with the kind (`named`).
+        """Add a kind of workflow; its ids begin with the kind (`workflow_id`).
 
         Two servers in one process may add the same kind; the first one runs it.
         """
@@ -106,11 +106,11 @@ class Durable:
         if self._thread is not None:
             self._thread.join(timeout=STOP_SECONDS + 5)
 
-    def _work(self, identity: str) -> Work | None:
-        kind, mark, _ = identity.partition(_MARK)
-        return self._of_kind(kind if mark else WORKFLOWS)
+    def _find_work(self, identity: str) -> Work | None:
+        kind, mark, _ = identity.partition(_KIND_SEPARATOR)
+        return self._work_of_kind(kind if mark else WORKFLOWS)
 
-    def _of_kind(self, kind: str) -> Work | None:
+    def _work_of_kind(self, kind: str) -> Work | None:
         return next((work for each, work in self._works if each == kind), None)
 
     def _run(self) -> None:
@@ -122,9 +122,9 @@ class Durable:
         while not self._stop.is_set():
             lock = self._try_lock()
             if lock is None:
-                self._stop.wait(LOCK_SECONDS if self._shared.work_expected else LOOK_SECONDS)
+                self._stop.wait(TRY_LOCK_SECONDS if self._shared.work_expected else POLL_SECONDS)
                 continue
-            if not installed():
+            if not is_dbos_installed():
                 lock.release()
                 return
             self._lock = lock
@@ -135,9 +135,9 @@ class Durable:
 
     def _try_lock(self) -> ProcessLock | None:
         try:
-            return self._shared.try_lock(LOCK) if self._shared.work_expected else None
+            return self._shared.try_lock(LOCK_NAME) if self._shared.work_expected else None
         except CommonplaceError as error:  # the database is not available
-            self._log_once(LOCK, error)
+            self._log_once(LOCK_NAME, error)
             return None
 
     def _carry_out(self, lock: ProcessLock, stack: contextlib.ExitStack) -> None:
@@ -148,18 +148,18 @@ class Durable:
             try:
                 with lock.guard_writes():
                     self._tick()
-                left += self._unfinished()
+                left += self._newly_unfinished()
                 due = self._shared.requests()
             except CommonplaceError as error:
-                self._log_once(LOCK, error)
-                self._stop.wait(LOCK_SECONDS)
+                self._log_once(LOCK_NAME, error)
+                self._stop.wait(TRY_LOCK_SECONDS)
                 continue
             if not launched and (due or left):
                 try:
                     _launch(self._shared, self)
                 except Exception:
                     log.exception("DBOS cannot be started; trying again")
-                    self._stop.wait(AGAIN_SECONDS)
+                    self._stop.wait(RETRY_SECONDS)
                     continue
                 stack.callback(_destroy)
                 launched = True
@@ -168,7 +168,7 @@ class Durable:
                 self._try_start(identity, partial(_resume, space, identity, turn))
             for request in due:
                 self._try_start(request.identity, partial(self._begin, request))
-            self._stop.wait(LOOK_SECONDS)
+            self._stop.wait(POLL_SECONDS)
 
     def _log_once(self, what: str, error: CommonplaceError) -> None:
         if what not in self._logged:
@@ -187,7 +187,7 @@ class Durable:
     def _tick(self) -> None:
         for kind in {kind for kind, _ in self._works}:
             try:
-                if (work := self._of_kind(kind)) is not None:
+                if (work := self._work_of_kind(kind)) is not None:
                     work.tick()
                 self._logged.discard(kind)
             except Exception:
@@ -195,7 +195,7 @@ class Durable:
                     self._logged.add(kind)
                     log.exception("due workflows cannot be looked up", extra={"work": kind})
 
-    def _unfinished(self) -> Iterator[tuple[str, str, int]]:
+    def _newly_unfinished(self) -> Iterator[tuple[str, str, int]]:
         """Yield unfinished workflows of each newly added kind, such as those of a killed
         process."""
         while self._new:
@@ -205,8 +205,8 @@ class Durable:
 
     def _begin(self, request: WorkRequest) -> None:
         space, identity, turn, age = request
-        work = self._work(identity)
-        if work is None or work.steps(space, identity) is None:
+        work = self._find_work(identity)
+        if work is None or work.count_steps(space, identity) is None:
             if age > WAIT_SECONDS:  # the requested workflow was never committed
                 self._shared.forget_request(request)
             return
@@ -215,29 +215,33 @@ class Durable:
 
     # Called by DBOS
 
-    def steps(self, space: str, identity: str) -> int:
+    def count_steps(self, space: str, identity: str) -> int:
         """Return the number of steps."""
-        work = self._work(identity)
-        return 0 if work is None else int(self._guarded(lambda: work.steps(space, identity) or 0))
+        work = self._find_work(identity)
+        return (
+            0
+            if work is None
+            else int(self._run_guarded(lambda: work.count_steps(space, identity) or 0))
+        )
 
     def step(self, space: str, identity: str, index: int) -> bool:
         """Run a step; retry it if it raises, and finally mark the workflow as failed."""
-        work = self._work(identity)
+        work = self._find_work(identity)
         if work is None:
             return False
-        for pause in PAUSES:  # _guarded raises _Stopping if a retry is useless
+        for pause in STEP_PAUSES:  # _guarded raises _Stopping if a retry is useless
             try:
-                return bool(self._guarded(lambda: work.step(space, identity, index)))
+                return bool(self._run_guarded(lambda: work.step(space, identity, index)))
             except Exception:
                 log.exception("a step of a workflow failed", extra={"work": identity})
                 self._stop.wait(pause)
-        self._guarded(lambda: work.failed(space, identity))
+        self._run_guarded(lambda: work.mark_failed(space, identity))
         return False
 
     def end(self, space: str, identity: str) -> None:
         """Finish the workflow after its last step."""
-        if (work := self._work(identity)) is not None:
-            self._guarded(lambda: work.end(space, identity))
+        if (work := self._find_work(identity)) is not None:
+            self._run_guarded(lambda: work.end(space, identity))
 
     def wait_for_steps(self) -> None:
         """Wait a limited time for running steps."""
@@ -245,7 +249,7 @@ class Durable:
         while self._steps_running and time.monotonic() < until:
             time.sleep(0.01)
 
-    def _guarded(self, act: Callable[[], Any]) -> Any:
+    def _run_guarded(self, act: Callable[[], Any]) -> Any:
         lock = self._lock
         if self._stop.is_set() or lock is None or not lock.is_held:
             raise _Stopping
@@ -264,19 +268,19 @@ class Durable:
             self._steps_running.discard(mine)
 
 
-_MARK = "~"  # separates the kind of workflow and its id
+_KIND_SEPARATOR = "~"  # separates the kind of workflow and its id
 WORKFLOWS = "workflow"  # this kind has ids without a prefix
 _running: dict[tuple[Path, str | None], Durable] = {}
 _starting = threading.Lock()
 
 
-def named(kind: str, identity: str) -> str:
+def workflow_id(kind: str, identity: str) -> str:
     """Return a workflow id that is unique among all kinds."""
-    return identity if kind == WORKFLOWS else f"{kind}{_MARK}{identity}"
+    return identity if kind == WORKFLOWS else f"{kind}{_KIND_SEPARATOR}{identity}"
 
 
 @contextlib.contextmanager
-def executing(library: Library, kind: str, work: Work) -> Iterator[None]:
+def running_workflows(library: Library, kind: str, work: Work) -> Iterator[None]:
     """Run a kind of workflow during the block, in one thread for each installation."""
     key = (library.path, library.database)
     with _starting:
@@ -296,12 +300,12 @@ def executing(library: Library, kind: str, work: Work) -> Iterator[None]:
                 durable.stop()
 
 
-def installed() -> bool:
+def is_dbos_installed() -> bool:
     """Return whether DBOS is installed."""
     return find_spec("dbos") is not None
 
 
-def ask(library: Library, space: str, identity: str, turn: int = 0) -> None:
+def request_workflow(library: Library, space: str, identity: str, turn: int = 0) -> None:
     """Request a workflow, which the process that holds the lock runs.
 
     The request is committed on return, or with the open transaction. A workflow runs once for each
@@ -311,15 +315,15 @@ def ask(library: Library, space: str, identity: str, turn: int = 0) -> None:
         library.coordination.request(opened.store, identity, turn)
 
 
-_here: Durable | None = None  # DBOS calls module functions, not methods
-_engine: Any = None  # the SQLAlchemy engine, if the database is PostgreSQL
-_registered: list[Any] = []
+_durable: Durable | None = None  # DBOS calls module functions, not methods
+_database_engine: Any = None  # the SQLAlchemy engine, if the database is PostgreSQL
+_registered_workflow: list[Any] = []
 
 
 def _launch(shared: Coordination, durable: Durable) -> None:
     """Start DBOS, which resumes unfinished workflows."""
-    global _here, _engine
-    load("dbos")
+    global _durable, _database_engine
+    import_modules("dbos")
     from dbos import DBOS
     from dbos._serialization import Serializer
 
@@ -335,9 +339,9 @@ def _launch(shared: Coordination, durable: Durable) -> None:
         def name(self) -> str:
             return "commonplace_json"
 
-    _here = durable
+    _durable = durable
     config: Any = {
-        "name": NAME,
+        "name": DBOS_NAME,
         **shared.dbos_settings(),
         "serializer": AsJson(),
         # A newer release must resume the workflows of an older one.
@@ -346,7 +350,7 @@ def _launch(shared: Coordination, durable: Durable) -> None:
         "log_level": "ERROR",
         "enable_otlp": False,
     }
-    _engine = config.get("system_database_engine")
+    _database_engine = config.get("system_database_engine")
     DBOS(config=config)
     _register()
     try:
@@ -364,24 +368,24 @@ def _launch(shared: Coordination, durable: Durable) -> None:
 
 def _register() -> None:
     """Register the workflow with DBOS once."""
-    if _registered:
+    if _registered_workflow:
         return
     from dbos import DBOS
 
     @DBOS.step(name="steps")
     def steps(space: str, identity: str) -> int:
-        assert _here is not None
-        return _here.steps(space, identity)
+        assert _durable is not None
+        return _durable.count_steps(space, identity)
 
     @DBOS.step(name="step")
     def step(space: str, identity: str, index: int) -> bool:
-        assert _here is not None
-        return _here.step(space, identity, index)
+        assert _durable is not None
+        return _durable.step(space, identity, index)
 
     @DBOS.step(name="end")
     def end(space: str, identity: str) -> None:
-        assert _here is not None
-        _here.end(space, identity)
+        assert _durable is not None
+        _durable.end(space, identity)
 
     @DBOS.workflow(name="carry_out")
     def carry_out(space: str, identity: str) -> None:
@@ -390,7 +394,7 @@ def _register() -> None:
                 break
         end(space, identity)
 
-    _registered.append(carry_out)
+    _registered_workflow.append(carry_out)
 
 
 def _resume(space: str, identity: str, turn: int) -> None:
@@ -405,7 +409,7 @@ def _resume(space: str, identity: str, turn: int) -> None:
     key = f"{space}:{identity}:{turn}"
     again = 0
     while (known := DBOS.get_workflow_status(key)) is not None:
-        if known.status not in ENDED:
+        if known.status not in FINAL_STATES:
             return
         again += 1
         key = f"{space}:{identity}:{turn}:{again}"
@@ -416,22 +420,22 @@ def _start(key: str, space: str, identity: str) -> None:
     from dbos import DBOS, SetWorkflowID
 
     with SetWorkflowID(key):
-        DBOS.start_workflow(_registered[0], space, identity)
+        DBOS.start_workflow(_registered_workflow[0], space, identity)
 
 
 def _destroy() -> None:
     from dbos import DBOS
 
-    global _here
-    if _here is not None:
-        _here.wait_for_steps()
+    global _durable
+    if _durable is not None:
+        _durable.wait_for_steps()
     # DBOS itself would wait a whole second.
     DBOS.destroy(workflow_completion_timeout_sec=0)
     _close_connections()
-    _here = None
+    _durable = None
 
 
 def _close_connections() -> None:
     """Close the connections of the engine passed to DBOS, which closes only its own engine."""
-    if _engine is not None:
-        _engine.dispose()
+    if _database_engine is not None:
+        _database_engine.dispose()

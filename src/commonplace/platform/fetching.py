@@ -26,7 +26,7 @@ MOST_BYTES = 5 * 1024 * 1024
 MOST_SECONDS = 10.0
 CONNECT_SECONDS = 3.0  # time limit for the connection to each address of a host
 MOST_REDIRECTS = 3
-MOST_URL = 2_048
+MOST_URL_CHARS = 2_048
 
 Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 Resolver = Callable[[str, int], Awaitable[list[str]]]
@@ -59,7 +59,7 @@ class FetchRefused(CommonplaceError):
 
 
 @dataclass(frozen=True, slots=True)
-class Target:
+class FetchTarget:
     """A well-formed URL; its host name is not resolved yet."""
 
     url: str
@@ -70,7 +70,7 @@ class Target:
 
 
 @dataclass(frozen=True, slots=True)
-class Fetched:
+class FetchResponse:
     """A response."""
 
     url: str
@@ -91,9 +91,9 @@ def is_public(address: Address) -> bool:
     return address.is_global and not address.is_multicast and not address.is_reserved
 
 
-def parse_target(url: str) -> Target:
+def parse_target(url: str) -> FetchTarget:
     """Parse an https URL; refuse a URL that different parsers could read in different ways."""
-    if not url or len(url) > MOST_URL or _UNSAFE.search(url):
+    if not url or len(url) > MOST_URL_CHARS or _UNSAFE.search(url):
         raise FetchRefused("The URL is empty, too long, or has characters that are not allowed.")
     if not url.startswith("https://"):
         raise FetchRefused("Only https addresses are fetched.")
@@ -111,10 +111,10 @@ def parse_target(url: str) -> Target:
     rest = parts.netloc[len(host) :]
     if rest and (port is None or rest != f":{port}" or not port):
         raise FetchRefused("The address has no valid port.")
-    return Target(url, host, port or 443, _literal(host.lower()))
+    return FetchTarget(url, host, port or 443, _parse_ip_address(host.lower()))
 
 
-def _literal(host: str) -> Address | None:
+def _parse_ip_address(host: str) -> Address | None:
     if host.startswith("["):
         try:
             return ipaddress.IPv6Address(host[1:-1])
@@ -137,7 +137,7 @@ async def resolve(host: str, port: int) -> list[str]:
     return list(dict.fromkeys(str(entry[4][0]) for entry in found))
 
 
-class _Pinned(httpcore.AsyncNetworkBackend):
+class _PinnedBackend(httpcore.AsyncNetworkBackend):
     """Connects to checked addresses only."""
 
     def __init__(self, addresses: Iterable[str]) -> None:
@@ -191,7 +191,7 @@ class Fetcher:
         most_bytes: int = MOST_BYTES,
         seconds: float = MOST_SECONDS,
         redirects: int = MOST_REDIRECTS,
-    ) -> Fetched:
+    ) -> FetchResponse:
         """Fetch a URL and return its response; raise FetchRefused for every failure."""
         sent = dict(headers or {})
         try:
@@ -221,7 +221,7 @@ class Fetcher:
         ) as error:
             raise FetchRefused(f"The fetch failed ({type(error).__name__}).") from None
 
-    async def _addresses(self, target: Target) -> list[str]:
+    async def _checked_addresses(self, target: FetchTarget) -> list[str]:
         if target.address is not None:
             found: list[Address] = [target.address]
         else:
@@ -243,13 +243,13 @@ class Fetcher:
 
     async def _fetch_once(
         self,
-        target: Target,
+        target: FetchTarget,
         method: str,
         headers: Mapping[str, str],
         content: bytes | None,
         most_bytes: int,
-    ) -> Fetched:
-        pinned = _Pinned(await self._addresses(target))
+    ) -> FetchResponse:
+        pinned = _PinnedBackend(await self._checked_addresses(target))
         sent = {"User-Agent": "Commonplace", "Accept-Encoding": "identity", **headers}
         sent["Host"] = urlsplit(target.url).netloc
         async with (
@@ -272,4 +272,4 @@ class Fetcher:
                     body += part
                     if len(body) > most_bytes:
                         raise FetchRefused(f"The response is larger than {most_bytes:,} bytes.")
-        return Fetched(target.url, answer.status, received, bytes(body))
+        return FetchResponse(target.url, answer.status, received, bytes(body))

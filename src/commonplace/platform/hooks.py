@@ -1,7 +1,8 @@
 """Hooks of agents: handle an event of a session, and return context for the model.
 
-The MCP tool `hook` calls `answer`; the console script `commonplace-hook` calls that tool of a
-running server. `take_in` handles events that the script spooled while no server was running.
+The MCP tool `hook` calls `handle_event`; the console script `commonplace-hook` calls that tool of a
+running server. `handle_spooled_events` handles events that the script spooled while no server was
+running.
 """
 
 from __future__ import annotations
@@ -26,13 +27,13 @@ from commonplace.storage.directories import make_private, replace_file
 if TYPE_CHECKING:
     from commonplace.engine.commonplace import Commonplace
 
-STARTS = ("SessionStart", "before_agent_start")
-PROMPTS = ("UserPromptSubmit", "BeforeAgent")
+START_EVENTS = ("SessionStart", "before_agent_start")
+PROMPT_EVENTS = ("UserPromptSubmit", "BeforeAgent")
 BEFORE_COMPACTION = ("PreCompact", "PreCompress")
 AFTER_COMPACTION = ("PostCompact",)
-TURN_ENDS = ("Stop", "AfterAgent")
-ENDS = (*TURN_ENDS, "SessionEnd", *BEFORE_COMPACTION)
-PEOPLE = ("", "user")
+TURN_END_EVENTS = ("Stop", "AfterAgent")
+END_EVENTS = (*TURN_END_EVENTS, "SessionEnd", *BEFORE_COMPACTION)
+SOURCES_OF_PEOPLE = ("", "user")
 """The sources of prompts that a person writes; other sources are programs."""
 
 log = logging.getLogger(__name__)
@@ -52,7 +53,7 @@ class Event:
     """The reason why a session starts, or the sender of a prompt."""
     agent: str = ""
     """The id of the sub-agent that sent the event, if any."""
-    given: Mapping[str, Any] = field(default_factory=dict)
+    fields: Mapping[str, Any] = field(default_factory=dict)
     """The whole event, as the agent sent it."""
 
 
@@ -68,7 +69,7 @@ _FIELDS = {
 }
 
 
-def read(given: Mapping[str, Any]) -> Event:
+def parse_event(given: Mapping[str, Any]) -> Event:
     """Parse an event of an agent; fields of the wrong type count as missing."""
 
     def text(names: tuple[str, ...]) -> str:
@@ -77,16 +78,16 @@ def read(given: Mapping[str, Any]) -> Event:
         return found.replace("\0", "").encode("utf-8", "replace").decode()
 
     found = {name: text(names) for name, names in _FIELDS.items()}
-    return Event(**found, given=dict(given))
+    return Event(**found, fields=dict(given))
 
 
-def only_reads(given: Mapping[str, Any]) -> bool:
-    """Return whether `answer` stores nothing for an event."""
-    event = read(given)
-    return bool(event.agent) or event.name not in (*STARTS, *ENDS, *AFTER_COMPACTION)
+def stores_nothing(given: Mapping[str, Any]) -> bool:
+    """Return whether `handle_event` stores nothing for an event."""
+    event = parse_event(given)
+    return bool(event.agent) or event.name not in (*START_EVENTS, *END_EVENTS, *AFTER_COMPACTION)
 
 
-def answer(
+def handle_event(
     memory: Commonplace,
     given: Mapping[str, Any],
     *,
@@ -99,44 +100,46 @@ def answer(
     transcript is read, since the event may come from another machine. `environ` has the variables
     of the agent; by default those of this process.
     """
-    event = read(given)
+    event = parse_event(given)
     if event.agent:
         return None
     here, project = _project_memory(memory, event, environ), named_project(environ)
-    if event.name in STARTS:
-        return _start(here, event, capturing, project)
-    if event.name in PROMPTS:
-        if event.source not in PEOPLE:
+    if event.name in START_EVENTS:
+        return _handle_start(here, event, capturing, project)
+    if event.name in PROMPT_EVENTS:
+        if event.source not in SOURCES_OF_PEOPLE:
             return None
-        return _envelope(event.name, session_context.at_prompt(here, event.prompt, event.session))
-    if event.name in ENDS and capturing and event.transcript:
+        return _hook_output(
+            event.name, session_context.prompt_context(here, event.prompt, event.session)
+        )
+    if event.name in END_EVENTS and capturing and event.transcript:
         capture.capture(here, event.transcript, event.cwd, event.session, project)
         if event.name in BEFORE_COMPACTION:
-            compaction.keep_checkpoint(here, event.transcript, event.cwd, event.session)
+            compaction.store_checkpoint(here, event.transcript, event.cwd, event.session)
         capture.drop_copy(here, event.transcript)
-        if event.name in TURN_ENDS:
+        if event.name in TURN_END_EVENTS:
             capture.capture_again(here, event.transcript, event.cwd, event.session, project)
     if event.name in AFTER_COMPACTION:
-        summary = event.given.get("compact_summary", event.given.get("summary"))
-        compaction.drop_summarised(here, event.session, str(summary or ""))
-    if event.name in ENDS and event.cwd:
-        envelope = _envelope(STARTS[0], session_context.at_start(here))
+        summary = event.fields.get("compact_summary", event.fields.get("summary"))
+        compaction.prune_checkpoint(here, event.session, str(summary or ""))
+    if event.name in END_EVENTS and event.cwd:
+        envelope = _hook_output(START_EVENTS[0], session_context.start_context(here))
         _store_start_context(here, event, project, envelope)
     return None
 
 
-def _start(
+def _handle_start(
     memory: Commonplace, event: Event, capturing: bool, project: str
 ) -> dict[str, Any] | None:
     """Read the rest of killed sessions' transcripts, record this session, and return its
     context."""
     if capturing:
-        capture.catch_up(memory, besides=event.transcript)
+        capture.capture_known_transcripts(memory, besides=event.transcript)
         if event.transcript:
-            capture.note_start(memory, event.transcript, event.cwd, event.session, project)
+            capture.create_note(memory, event.transcript, event.cwd, event.session, project)
     since = _last_start_or_stop(memory, event.cwd, project)
-    context = session_context.at_start(memory, since=since, session=event.session)
-    envelope = _envelope(event.name, context)
+    context = session_context.start_context(memory, since=since, session=event.session)
+    envelope = _hook_output(event.name, context)
     _store_start_context(memory, event, project, envelope)
     return envelope
 
@@ -167,13 +170,13 @@ def _project_memory(
     return memory.within(found or Project(""))
 
 
-def context_of(envelope: Mapping[str, Any] | None) -> str:
+def context_in(envelope: Mapping[str, Any] | None) -> str:
     """Return the text for the model in a hook's output."""
     given = (envelope or {}).get("hookSpecificOutput", {}).get("additionalContext", "")
     return str(given)
 
 
-def _envelope(name: str, context: str) -> dict[str, Any] | None:
+def _hook_output(name: str, context: str) -> dict[str, Any] | None:
     if not context:
         return None
     return {"hookSpecificOutput": {"hookEventName": name, "additionalContext": context}}
@@ -198,13 +201,13 @@ def _store_start_context(
             stream.write(json.dumps(envelope).encode())
 
 
-def catch_up(data: Path, memory_of: Callable[[str], Commonplace]) -> int:
+def capture_known_transcripts(data: Path, memory_of: Callable[[str], Commonplace]) -> int:
     """Read the transcripts of killed sessions of every space to their end."""
-    folders = [each for each in (data / capture.FOLDER).glob("*") if each.is_dir()]
-    return sum(capture.catch_up(memory_of(each.name)) for each in sorted(folders))
+    folders = [each for each in (data / capture.NOTES_FOLDER).glob("*") if each.is_dir()]
+    return sum(capture.capture_known_transcripts(memory_of(each.name)) for each in sorted(folders))
 
 
-def take_in(data: Path, memory_of: Callable[[str], Commonplace]) -> int:
+def handle_spooled_events(data: Path, memory_of: Callable[[str], Commonplace]) -> int:
     """Handle the events that hooks spooled while no server was running; return their number.
 
     A file is removed after its event is committed, so after a crash an event may be handled twice.
@@ -218,8 +221,8 @@ def take_in(data: Path, memory_of: Callable[[str], Commonplace]) -> int:
     with contextlib.suppress(locking.Busy), locking.file_lock(folder / "lock"):
         for file in sorted(folder.glob("*.json")):
             try:
-                space, event, environ = _spooled(file)
-                answer(memory_of(space), event, environ=environ)
+                space, event, environ = _read_spooled_event(file)
+                handle_event(memory_of(space), event, environ=environ)
             except (InvalidInput, NotFound) as error:
                 log.warning("a spooled hook event is refused", extra={"why": error.message})
                 file.replace(file.with_suffix(".refused"))
@@ -237,7 +240,7 @@ def take_in(data: Path, memory_of: Callable[[str], Commonplace]) -> int:
     return done
 
 
-def _spooled(file: Path) -> tuple[str, Mapping[str, Any], Mapping[str, str] | None]:
+def _read_spooled_event(file: Path) -> tuple[str, Mapping[str, Any], Mapping[str, str] | None]:
     """Return the space and the event in a spooled file, and the variables of its agent."""
     try:
         found = json.loads(file.read_bytes())

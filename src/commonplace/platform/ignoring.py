@@ -22,11 +22,11 @@ def is_ignored(directory: str) -> bool:
     if not directory or not Path(directory).is_absolute():
         return False
     here = Path(os.path.realpath(directory))
-    return any(_covers(above, here) for above in (here, *here.parents))
+    return any(_is_excluded_by(above, here) for above in (here, *here.parents))
 
 
-def _covers(above: Path, here: Path) -> bool:
-    rules = _rules(above / FILE)
+def _is_excluded_by(above: Path, here: Path) -> bool:
+    rules = _read_rules(above / FILE)
     if rules is None:
         return False
     names = (*here.relative_to(above).parts, _ANYTHING)
@@ -35,16 +35,16 @@ def _covers(above: Path, here: Path) -> bool:
     return any(rules.match_file(path) for path in (*paths, "/".join(names)))
 
 
-def _rules(file: Path) -> GitIgnoreSpec | None:
+def _read_rules(file: Path) -> GitIgnoreSpec | None:
     try:
         state = file.stat()
     except OSError:
         return None
-    return _parsed(file, state.st_mtime_ns, state.st_size)
+    return _parse_rules(file, state.st_mtime_ns, state.st_size)
 
 
 @lru_cache(maxsize=64)
-def _parsed(file: Path, changed: int, size: int) -> GitIgnoreSpec:  # noqa: ARG001  (the key)
+def _parse_rules(file: Path, changed: int, size: int) -> GitIgnoreSpec:  # noqa: ARG001  (the key)
     from pathspec import GitIgnoreSpec
 
     try:

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 from commonplace import DISTRIBUTION
 from commonplace.embedding.breaker import CircuitBreaker
 from commonplace.errors import CommonplaceError, InvalidInput
-from commonplace.platform.loading import load
+from commonplace.platform.loading import import_modules
 
 if TYPE_CHECKING:
     from pydantic import BaseModel
@@ -34,10 +34,10 @@ MODELS = {"anthropic": "claude-sonnet-4-6", "openai": "gpt-5-mini"}
 URLS = {"anthropic": "https://api.anthropic.com", "openai": "https://api.openai.com/v1"}
 CALL_SECONDS = 60.0
 TRIES = 3
-MISFITS = 2
+MISFIT_TRIES = 2
 """How often a question is sent if the answers do not match the schema."""
 PAUSE_SECONDS = 0.2
-WAIT_SECONDS = 20.0
+MOST_RETRY_AFTER_SECONDS = 20.0
 """The longest `Retry-After` that is obeyed, in seconds."""
 ANSWER_TOKENS = 4_096
 ANSWER_CHARS = 200_000
@@ -51,7 +51,7 @@ class ModelUnavailable(CommonplaceError):
     """The language model failed; nothing was changed."""
 
     code = "MODEL_UNAVAILABLE"
-    spent: Spent | None = None
+    usage: ModelUsage | None = None
     """The cost of the requests that failed."""
 
     def __init__(self, message: str) -> None:
@@ -85,7 +85,7 @@ class Access:
         return f"Access({self.provider}, {self.model or MODELS[self.provider]})"
 
 
-def configured(access: Access, environ: Mapping[str, str] | None = None) -> Access:
+def with_operator_settings(access: Access, environ: Mapping[str, str] | None = None) -> Access:
     """Return the access with the operator's URL and, if it names no model, the operator's model.
 
     Only the operator can set a URL. The operator's model counts only for its own provider, and a
@@ -113,7 +113,7 @@ def provider_of(key: str, environ: Mapping[str, str]) -> str:
     return usual if usual in PROVIDERS else "anthropic"
 
 
-def of_operator(environ: Mapping[str, str]) -> Access | None:
+def operator_access(environ: Mapping[str, str]) -> Access | None:
     """Return the model that the operator has configured for all agents; None if there is none."""
     access = Access(
         environ.get("COMMONPLACE_LLM_KEY", ""),
@@ -121,11 +121,11 @@ def of_operator(environ: Mapping[str, str]) -> Access | None:
     )
     if not access.key and not environ.get(f"COMMONPLACE_LLM_{access.provider.upper()}_URL"):
         return None
-    return configured(replace(access, key=access.key or "none"), environ)
+    return with_operator_settings(replace(access, key=access.key or "none"), environ)
 
 
 @dataclass(frozen=True, slots=True)
-class Spent:
+class ModelUsage:
     """The cost of a question; None for values that the service did not report."""
 
     model: str
@@ -157,7 +157,7 @@ def _breaker(provider: str, url: str) -> CircuitBreaker:
 
 
 @contextlib.contextmanager
-def guarded(access: Access) -> Iterator[None]:
+def circuit_breaker(access: Access) -> Iterator[None]:
     """Run the block under the model's circuit breaker, and record its outcome there."""
     breaker = _breaker(access.provider, access.url)
     if (wait := breaker.seconds_until_probe()) is not None:
@@ -166,11 +166,11 @@ def guarded(access: Access) -> Iterator[None]:
         yield
     except BaseException as error:
         if isinstance(error, ModelUnavailable) and not isinstance(error, ModelRefused):
-            breaker.failed()
+            breaker.record_failure()
         else:
-            breaker.undecided()
+            breaker.record_neither()
         raise
-    breaker.succeeded()
+    breaker.record_success()
 
 
 def ask(
@@ -180,40 +180,40 @@ def ask(
     shape: type[Shape],
     *,
     seconds: float = CALL_SECONDS,
-) -> tuple[Shape, Spent]:
+) -> tuple[Shape, ModelUsage]:
     """Return the answer to a question and its cost; raise ModelUnavailable. Hold no lock meanwhile.
 
     Temporary failures (429, 5xx, no connection) are retried; an invalid answer is retried once.
     """
-    access = access if access.url else configured(access)
-    with guarded(access):
+    access = access if access.url else with_operator_settings(access)
+    with circuit_breaker(access):
         return asyncio.run(_ask(access, instructions, prompt, shape, seconds))
 
 
 async def _ask(
     access: Access, instructions: str, prompt: str, shape: type[Shape], seconds: float
-) -> tuple[Shape, Spent]:
+) -> tuple[Shape, ModelUsage]:
     model = open_model(access, seconds)
     try:
         return await _answer(model, instructions, prompt, shape, seconds)
     except ModelUnavailable as error:
-        error.spent = model.spent() if model.responses else None
+        error.usage = model.usage() if model.responses else None
         raise
 
 
 async def _answer(
     model: OpenModel, instructions: str, prompt: str, shape: type[Shape], seconds: float
-) -> tuple[Shape, Spent]:
-    for _ in range(MISFITS):
-        model.each = TRIES - model.tries
+) -> tuple[Shape, ModelUsage]:
+    for _ in range(MISFIT_TRIES):
+        model.tries_of_request = TRIES - model.tries
         try:
-            async with asyncio.timeout(max(0.01, model.until - time.monotonic())):
+            async with asyncio.timeout(max(0.01, model.deadline - time.monotonic())):
                 response = await _request(model.retrying, instructions, prompt)
         except TimeoutError:
             raise ModelUnavailable(f"The model did not answer within {seconds:g} s.") from None
-        value = _validated(response.text or "", shape)
+        value = _parse_answer(response.text or "", shape)
         if value is not None:
-            return value, model.spent()
+            return value, model.usage()
         if model.tries >= TRIES:
             break
     raise ModelRefused("The model's answer does not match the requested schema.")
@@ -224,12 +224,12 @@ class OpenModel:
     """A model, and the cost of its requests so far."""
 
     access: Access
-    until: float
+    deadline: float
     """The deadline on the monotonic clock."""
-    each: int = TRIES
+    tries_of_request: int = TRIES
     """How many attempts one request has."""
     tries: int = 0
-    asking: bool = False
+    is_pending: bool = False
     """Whether a request is pending."""
     responses: list[ModelResponse] = field(default_factory=list)
     retrying: Model = field(init=False)
@@ -240,29 +240,33 @@ class OpenModel:
         while True:
             attempt += 1
             self.tries += 1
-            self.asking = True
+            self.is_pending = True
             try:
-                response = await once(max(0.01, self.until - time.monotonic()))
+                response = await once(max(0.01, self.deadline - time.monotonic()))
             except TimeoutError:
                 raise
             except Exception as error:
-                self.asking = False
+                self.is_pending = False
                 wait = _retry_wait(error, attempt)
-                if wait is None or attempt >= self.each or time.monotonic() + wait >= self.until:
-                    raise _unavailable(error) from error
+                if (
+                    wait is None
+                    or attempt >= self.tries_of_request
+                    or time.monotonic() + wait >= self.deadline
+                ):
+                    raise _unavailable_error(error) from error
                 await asyncio.sleep(wait)
                 continue
-            self.asking = False
+            self.is_pending = False
             self.responses.append(response)
             return response
 
-    def spent(self) -> Spent:
+    def usage(self) -> ModelUsage:
         """Return the cost of all requests; None if it is unknown for one of them."""
         usages = [response.usage for response in self.responses]
         if not usages or not all(usage.input_tokens or usage.output_tokens for usage in usages):
-            return Spent(self.access.model, tries=self.tries)
+            return ModelUsage(self.access.model, tries=self.tries)
         costs = [_cost(response) for response in self.responses]
-        return Spent(
+        return ModelUsage(
             self.access.model,
             sum(usage.input_tokens for usage in usages),
             sum(usage.output_tokens for usage in usages),
@@ -273,7 +277,7 @@ class OpenModel:
 
 
 def open_model(access: Access, seconds: float) -> OpenModel:
-    """Open the model of an access, with a deadline; use it inside `guarded`.
+    """Open the model of an access, with a deadline; use it inside `circuit_breaker`.
 
     Its `retrying` is a pydantic-ai model that retries requests and raises ModelUnavailable.
     """
@@ -309,14 +313,14 @@ def _with_retries(model: Model, opened: OpenModel) -> Model:
 def _model(access: Access) -> Model:
     """Return a provider's model; cached, since creating one is slow."""
     try:
-        load("pydantic_ai", f"pydantic_ai.models.{access.provider}")
+        import_modules("pydantic_ai", f"pydantic_ai.models.{access.provider}")
         if access.provider == "anthropic":
             from anthropic import AsyncAnthropic
             from pydantic_ai.models.anthropic import AnthropicModel, AnthropicModelSettings
             from pydantic_ai.providers.anthropic import AnthropicProvider
 
             theirs = AsyncAnthropic(
-                api_key=access.key, base_url=access.url, max_retries=0, http_client=_client()
+                api_key=access.key, base_url=access.url, max_retries=0, http_client=_http_client()
             )
             settings = AnthropicModelSettings()
             if access.effort:
@@ -331,7 +335,7 @@ def _model(access: Access) -> Model:
             f"No library for language models is installed (pip install '{DISTRIBUTION}[llm]')."
         ) from error
     compatible = AsyncOpenAI(
-        api_key=access.key, base_url=access.url, max_retries=0, http_client=_client()
+        api_key=access.key, base_url=access.url, max_retries=0, http_client=_http_client()
     )
     return OpenAIChatModel(access.model, provider=OpenAIProvider(openai_client=compatible))
 
@@ -340,10 +344,10 @@ class _TooLong(Exception):
     """The response is compressed or larger than ANSWER_BYTES."""
 
 
-def _client() -> Any:
+def _http_client() -> Any:
     import httpx2
 
-    class Bounded(httpx2.AsyncByteStream):
+    class LimitedBody(httpx2.AsyncByteStream):
         """A response body of limited size."""
 
         def __init__(self, whole: httpx2.AsyncByteStream) -> None:
@@ -360,11 +364,11 @@ def _client() -> Any:
         async def aclose(self) -> None:
             await self._whole.aclose()
 
-    async def bound(response: httpx2.Response) -> None:
+    async def limit_size(response: httpx2.Response) -> None:
         # Refuse compressed responses, so that the limit also limits the memory.
         if response.headers.get("content-encoding", "identity") != "identity":
             raise _TooLong
-        response.stream = Bounded(response.stream)  # type: ignore[arg-type]
+        response.stream = LimitedBody(response.stream)  # type: ignore[arg-type]
 
     # Close connections: each question has its own event loop, and they cannot outlive it.
     no_keepalive = httpx2.Limits(max_connections=None, max_keepalive_connections=0)
@@ -373,7 +377,7 @@ def _client() -> Any:
         verify=_tls_context(),
         follow_redirects=False,
         limits=no_keepalive,
-        event_hooks={"response": [bound]},
+        event_hooks={"response": [limit_size]},
     )
 
 
@@ -402,7 +406,11 @@ def _retry_wait(error: Exception, attempt: int) -> float | None:
     status = getattr(error, "status_code", None)
     if status is None or status in (408, 409, 429) or status >= 500:
         asked = _retry_after(error)
-        return min(asked, WAIT_SECONDS) if asked is not None else PAUSE_SECONDS * 2**attempt
+        return (
+            min(asked, MOST_RETRY_AFTER_SECONDS)
+            if asked is not None
+            else PAUSE_SECONDS * 2**attempt
+        )
     return None
 
 
@@ -424,7 +432,7 @@ def _retry_after(error: BaseException | None) -> float | None:
     return None
 
 
-def _unavailable(error: Exception) -> ModelUnavailable:
+def _unavailable_error(error: Exception) -> ModelUnavailable:
     """Return an error whose message contains no text that was sent or received."""
     status = getattr(error, "status_code", None)
     too_long = _is_too_long(error)
@@ -440,7 +448,7 @@ def _unavailable(error: Exception) -> ModelUnavailable:
     return ModelRefused(f"The model's service refused the question ({status}).")
 
 
-def _validated(text: str, shape: type[Shape]) -> Shape | None:
+def _parse_answer(text: str, shape: type[Shape]) -> Shape | None:
     """Return the JSON object in an answer; None if it does not match the schema."""
     start = text.find("{")
     if len(text) > ANSWER_CHARS or start < 0:

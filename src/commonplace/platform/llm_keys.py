@@ -48,7 +48,7 @@ class LlmKeys:
         held = self._sealed.get(space)
         return None if held is None else Access(held["key"], held["provider"], held["model"])
 
-    def about(self, space: str) -> dict[str, Any]:
+    def describe(self, space: str) -> dict[str, Any]:
         """Return the provider and model of a key, without the key."""
         held = self._sealed.get(space)
         if held is None:

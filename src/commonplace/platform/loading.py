@@ -35,7 +35,7 @@ def without_garbage_collection() -> Iterator[None]:
         gc.enable()
 
 
-def load(*modules: str) -> None:
+def import_modules(*modules: str) -> None:
     """Import modules, and exclude their objects from later collections.
 
     A full collection with all libraries loaded takes 170 ms, during which no thread runs.

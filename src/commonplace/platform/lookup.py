@@ -12,10 +12,10 @@ if TYPE_CHECKING:
     from commonplace.engine.commonplace import Commonplace
     from commonplace.engine.finding.filters import Filters
 
-PAGE = 1_000
+PAGE_MEMORIES = 1_000
 
 
-def find(memory: Commonplace, identity: str) -> Memory | None:
+def find_memory(memory: Commonplace, identity: str) -> Memory | None:
     """Return the memory of an id or ref, in any state; None if there is none."""
     try:
         return memory.get(identity, count=False)
@@ -23,18 +23,18 @@ def find(memory: Commonplace, identity: str) -> Memory | None:
         return None
 
 
-def find_live(memory: Commonplace, identity: str) -> Memory | None:
+def find_live_memory(memory: Commonplace, identity: str) -> Memory | None:
     """Return the live memory of an id or ref; None if there is none."""
-    found = find(memory, identity)
+    found = find_memory(memory, identity)
     return found if found is not None and found.state in LIVE_STATES else None
 
 
-def every(
+def all_memories(
     memory: Commonplace,
     filters: Filters | None = None,
     order: str = "newest",
     *,
-    page: int = PAGE,
+    page: int = PAGE_MEMORIES,
     **conditions: Any,
 ) -> Iterator[Memory]:
     """Yield all memories that match the filters, reading them in pages."""

@@ -16,25 +16,25 @@ from commonplace.platform.exclusive import exclusive
 
 ROOT = "/memories"
 KIND = "memory_file"
-REF = "memory-file:"
+REF_PREFIX = "memory-file:"
 PATH_CHARS = 450
-LINES = 999_999
+MOST_LINES = 999_999
 NUMBER_WIDTH = 6
-DEPTH = 2
-AROUND = 2  # lines shown before and after an edit
-PAGE = 1_000
-EMPTY = "content"  # the attribute that holds a content without visible characters
+LISTED_DEPTH = 2
+LINES_AROUND = 2  # lines shown before and after an edit
+PAGE_FILES = 1_000
+CONTENT_ATTR = "content"  # the attribute that holds a content without visible characters
 
 
 def view(memory: Commonplace, path: str, view_range: Sequence[int] | None = None) -> str:
     """List a directory, or return the lines of a file with their numbers."""
     path = _clean_path(path)
-    found = _file(memory, path, count=True)
+    found = _find_file(memory, path, count=True)
     if found is None:
-        return _listing(memory, path)
+        return _directory_listing(memory, path)
     lines = content_of(found).split("\n")
-    if len(lines) > LINES:
-        raise InvalidInput(f"File {path} exceeds maximum line limit of {LINES:,} lines.")
+    if len(lines) > MOST_LINES:
+        raise InvalidInput(f"File {path} exceeds maximum line limit of {MOST_LINES:,} lines.")
     first, last = 0, len(lines)
     if view_range is not None:
         if len(view_range) != 2:
@@ -45,7 +45,7 @@ def view(memory: Commonplace, path: str, view_range: Sequence[int] | None = None
             )
         first = max(1, view_range[0]) - 1
         last = len(lines) if view_range[1] == -1 else view_range[1]
-    shown = _numbered(lines, first, min(last, len(lines)))
+    shown = _numbered_lines(lines, first, min(last, len(lines)))
     return f"Here's the content of {path} with line numbers:\n{shown}"
 
 
@@ -53,12 +53,12 @@ def create(memory: Commonplace, path: str, file_text: str) -> str:
     """Store a new file."""
     path = _clean_path(path, file=True)
     with exclusive(memory, "create memory file"):
-        if _file(memory, path) is not None or any(_files_below(memory, path)):
+        if _find_file(memory, path) is not None or any(_files_below(memory, path)):
             raise Conflict(
                 f"File {path} already exists", hint="Edit it, or choose another path.", field="path"
             )
         _check_parents(memory, path)
-        _put(memory, path, file_text)
+        _store_file(memory, path, file_text)
     return f"File created successfully at: {path}"
 
 
@@ -87,7 +87,9 @@ def str_replace(memory: Commonplace, path: str, old_str: str, new_str: str = "")
         changed = content.replace(old_str, new_str)
         _revise(memory, found, path, changed)
     lines_now = changed.split("\n")
-    shown = _numbered(lines_now, max(0, line - AROUND), min(len(lines_now), line + AROUND + 1))
+    shown = _numbered_lines(
+        lines_now, max(0, line - LINES_AROUND), min(len(lines_now), line + LINES_AROUND + 1)
+    )
     return (
         "The memory file has been edited. Here is the snippet showing the change"
         f" (with line numbers):\n{shown}"
@@ -119,7 +121,7 @@ def delete(memory: Commonplace, path: str) -> str:
     if path == ROOT:
         raise InvalidInput(f"Cannot delete the {ROOT} directory itself", field="path")
     with exclusive(memory, "delete memory file"):
-        found = _file(memory, path)
+        found = _find_file(memory, path)
         gone = [found] if found is not None else list(_files_below(memory, path))
         if not gone:
             raise NotFound(f"The path {path} does not exist", field="path")
@@ -136,7 +138,7 @@ def rename(memory: Commonplace, old_path: str, new_path: str) -> str:
     if old_path == ROOT:
         raise InvalidInput(f"Cannot rename the {ROOT} directory itself", field="old_path")
     with exclusive(memory, "rename memory file"):
-        found = _file(memory, old_path)
+        found = _find_file(memory, old_path)
         moved = [found] if found is not None else list(_files_below(memory, old_path))
         if not moved:
             raise NotFound(f"The path {old_path} does not exist", field="old_path")
@@ -144,13 +146,13 @@ def rename(memory: Commonplace, old_path: str, new_path: str) -> str:
             raise InvalidInput(
                 f"{new_path} is inside {old_path}.", hint="Choose another path.", field="new_path"
             )
-        if _file(memory, new_path) is not None or any(_files_below(memory, new_path)):
+        if _find_file(memory, new_path) is not None or any(_files_below(memory, new_path)):
             raise Conflict(f"The destination {new_path} already exists", field="new_path")
         _check_parents(memory, new_path)
         for each in moved:
             path = _clean_path(new_path + path_of(each)[len(old_path) :], "new_path", file=True)
             _release_path(memory, path)
-            memory.revise(each.id, ref=REF + path, title=path)
+            memory.revise(each.id, ref=REF_PREFIX + path, title=path)
     return f"Successfully renamed {old_path} to {new_path}"
 
 
@@ -181,7 +183,7 @@ PARAMETERS: Mapping[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
 """The required and the optional parameters of each command."""
 
 
-def run(memory: Commonplace, command: str, arguments: Mapping[str, Any]) -> str:
+def run_command(memory: Commonplace, command: str, arguments: Mapping[str, Any]) -> str:
     """Carry out one command of the memory tool."""
     if command not in COMMANDS:
         raise InvalidInput(
@@ -204,13 +206,13 @@ def run(memory: Commonplace, command: str, arguments: Mapping[str, Any]) -> str:
 
 def content_of(file: Memory) -> str:
     """Return the text of a file."""
-    held = file.attrs.get(EMPTY)
+    held = file.attrs.get(CONTENT_ATTR)
     return held if isinstance(held, str) else file.text
 
 
 def path_of(file: Memory) -> str:
     """Return the path of a file."""
-    return (file.ref or "").removeprefix(REF)
+    return (file.ref or "").removeprefix(REF_PREFIX)
 
 
 def _clean_path(path: str, field: str = "path", *, file: bool = False) -> str:
@@ -231,9 +233,9 @@ def _clean_path(path: str, field: str = "path", *, file: bool = False) -> str:
     return clean
 
 
-def _file(memory: Commonplace, path: str, *, count: bool = False) -> Memory | None:
+def _find_file(memory: Commonplace, path: str, *, count: bool = False) -> Memory | None:
     try:
-        found = memory.get(REF + path, count=False)
+        found = memory.get(REF_PREFIX + path, count=False)
     except NotFound:
         return None
     if found.kind != KIND or found.state not in LIVE_STATES:
@@ -242,7 +244,7 @@ def _file(memory: Commonplace, path: str, *, count: bool = False) -> Memory | No
 
 
 def _existing_file(memory: Commonplace, path: str) -> Memory:
-    found = _file(memory, path)
+    found = _find_file(memory, path)
     if found is not None:
         return found
     if any(_files_below(memory, path)):
@@ -252,10 +254,10 @@ def _existing_file(memory: Commonplace, path: str) -> Memory:
 
 def _files_below(memory: Commonplace, path: str) -> Iterator[Memory]:
     """Yield the files of a directory and of its subdirectories."""
-    start = f"{REF}{path}/"
+    start = f"{REF_PREFIX}{path}/"
     offset = 0
     while True:
-        found, count = memory.browse(kinds=[KIND], order="oldest", limit=PAGE, offset=offset)
+        found, count = memory.browse(kinds=[KIND], order="oldest", limit=PAGE_FILES, offset=offset)
         yield from (each for each in found if (each.ref or "").startswith(start))
         offset += len(found)
         if not found or offset >= count:
@@ -265,7 +267,7 @@ def _files_below(memory: Commonplace, path: str) -> Iterator[Memory]:
 def _check_parents(memory: Commonplace, path: str) -> None:
     parts = path.split("/")
     for size in range(3, len(parts)):
-        if _file(memory, parent := "/".join(parts[:size])) is not None:
+        if _find_file(memory, parent := "/".join(parts[:size])) is not None:
             raise Conflict(
                 f"{parent} is a file, so it cannot hold {path}.",
                 hint="Choose another path.",
@@ -273,37 +275,37 @@ def _check_parents(memory: Commonplace, path: str) -> None:
             )
 
 
-def _stored(path: str, content: str) -> dict[str, Any]:
+def _fields_to_store(path: str, content: str) -> dict[str, Any]:
     """Return the fields that store a content; a memory's text must have a visible character."""
     if content.strip():
         return {"text": content, "attrs": {}}
-    return {"text": path, "attrs": {EMPTY: content}}
+    return {"text": path, "attrs": {CONTENT_ATTR: content}}
 
 
-def _put(memory: Commonplace, path: str, content: str) -> None:
+def _store_file(memory: Commonplace, path: str, content: str) -> None:
     _release_path(memory, path)
-    fields = _stored(path, content)
+    fields = _fields_to_store(path, content)
     memory.remember(
-        fields.pop("text"), kind=KIND, title=path, ref=REF + path, trust="inferred", **fields
+        fields.pop("text"), kind=KIND, title=path, ref=REF_PREFIX + path, trust="inferred", **fields
     )
 
 
 def _release_path(memory: Commonplace, path: str) -> None:
     """Remove the ref of a deleted file that still has the path."""
     try:
-        former = memory.get(REF + path, count=False)
+        former = memory.get(REF_PREFIX + path, count=False)
     except NotFound:
         return
     memory.revise(former.id, ref=None)
 
 
 def _revise(memory: Commonplace, file: Memory, path: str, content: str) -> None:
-    fields = _stored(path, content)
+    fields = _fields_to_store(path, content)
     if (fields["text"], fields["attrs"]) != (file.text, dict(file.attrs)):
         memory.revise(file.id, fields.pop("text"), **fields)
 
 
-def _numbered(lines: Sequence[str], first: int, last: int) -> str:
+def _numbered_lines(lines: Sequence[str], first: int, last: int) -> str:
     return "\n".join(
         f"{number + 1:>{NUMBER_WIDTH}}\t{lines[number]}" for number in range(first, last)
     )
@@ -316,7 +318,7 @@ def _line_numbers(content: str, needle: str) -> Iterator[int]:
         at = content.find(needle, at + 1)
 
 
-def _listing(memory: Commonplace, path: str) -> str:
+def _directory_listing(memory: Commonplace, path: str) -> str:
     files = {path_of(each): len(content_of(each).encode()) for each in _files_below(memory, path)}
     if not files and path != ROOT:
         raise NotFound(
@@ -327,19 +329,19 @@ def _listing(memory: Commonplace, path: str) -> str:
         parts = name[len(path) + 1 :].split("/")
         if any(part.startswith(".") for part in parts):
             continue
-        for depth in range(1, min(len(parts), DEPTH) + 1):
+        for depth in range(1, min(len(parts), LISTED_DEPTH) + 1):
             shown = "/".join(parts[:depth]) + ("/" if depth < len(parts) else "")
             sizes[shown] = sizes.get(shown, 0) + size
     rows = [(path, sum(files.values()))]
     rows += [(f"{path}/{name}", sizes[name]) for name in sorted(sizes)]
-    shown_rows = "\n".join(f"{_size(size)}\t{name}" for name, size in rows)
+    shown_rows = "\n".join(f"{_format_size(size)}\t{name}" for name, size in rows)
     return (
-        f"Here're the files and directories up to {DEPTH} levels deep in {path},"
+        f"Here're the files and directories up to {LISTED_DEPTH} levels deep in {path},"
         f" excluding hidden items:\n{shown_rows}"
     )
 
 
-def _size(count: int) -> str:
+def _format_size(count: int) -> str:
     """Return a size as `du -h` shows it: 512B, 1.5K, 2M."""
     unit = min(max(count.bit_length() - 1, 0) // 10, 3)
     size = count / 1024**unit

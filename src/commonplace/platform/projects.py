@@ -19,12 +19,12 @@ from commonplace.engine.content.projects import NAME_CHARS, Project
 from commonplace.errors import InvalidInput
 
 SETTINGS_FILE = ".commonplace.toml"
-VARIABLE = "COMMONPLACE_PROJECT"
-NONE = "-"
+PROJECT_VARIABLE = "COMMONPLACE_PROJECT"
+NO_PROJECT = "-"
 """The value of the variable, or of --project, that means no project."""
 GIT_SECONDS = 5.0
 # Hosts where the names of repositories are case-insensitive.
-CASELESS = ("github.com", "gitlab.com", "bitbucket.org", "codeberg.org")
+CASELESS_HOSTS = ("github.com", "gitlab.com", "bitbucket.org", "codeberg.org")
 _SCP = re.compile(r"(?:[^@/\s]+@)?([A-Za-z0-9._-]{2,}|\[[0-9a-fA-F:]+\]):(?!//)(.+)")
 _REMOTE = re.compile(r'\[\s*remote\s+"origin"\s*\]', re.IGNORECASE)
 _URL = re.compile(r"\s*url\s*=\s*(.*)", re.IGNORECASE)
@@ -64,14 +64,14 @@ def project_of(
     upward = [each for each in (where, *where.parents) if each not in outside]
     repository = next(filter(None, map(_git_directory, upward)), None)
     branch = _branch(repository) if repository else ""
-    if given := environ.get(VARIABLE, "").strip():
-        return None if given == NONE else Project(given, branch)
+    if given := environ.get(PROJECT_VARIABLE, "").strip():
+        return None if given == NO_PROJECT else Project(given, branch)
     for parent in upward if with_settings else ():
-        if (name := _settings_name(parent / SETTINGS_FILE)) is not None:
+        if (name := _project_in_settings(parent / SETTINGS_FILE)) is not None:
             return Project(name, branch)
     if repository is not None:
         return Project(_repository_name(str(_shared_git_directory(repository))), branch)
-    return Project(_short(str(where))) if any_directory and where not in outside else None
+    return Project(_shorten(str(where))) if any_directory and where not in outside else None
 
 
 def project_of_session(
@@ -89,12 +89,13 @@ def project_of_session(
 
 
 def named_project(environ: Mapping[str, str] | None = None) -> str:
-    """Return the project that the variable names, or `NONE`; empty if it names no valid one."""
-    given = (os.environ if environ is None else environ).get(VARIABLE, "").strip()
+    """Return the project that the variable names, or `NO_PROJECT`; empty if it names no valid
+    one."""
+    given = (os.environ if environ is None else environ).get(PROJECT_VARIABLE, "").strip()
     return given if len(given) <= NAME_CHARS else ""
 
 
-def _settings_name(path: Path) -> str | None:
+def _project_in_settings(path: Path) -> str | None:
     """Return the project in a settings file; None if there is no file or no project in it."""
     try:
         text = path.read_text(encoding="utf-8")
@@ -157,14 +158,14 @@ def _branch(repository: Path) -> str:
 
 def _repository_name(common: str) -> str:
     """Return the name of a repository: its remote, or its first commit, or its path."""
-    remote = normalised(_origin(Path(common) / "config"))
+    remote = normalise_remote(_origin_url(Path(common) / "config"))
     if remote:
-        return _short(remote)
+        return _shorten(remote)
     root = _root_commit(common) if _has_refs(common) else ""
-    return f"git:{root}" if root else _short(str(Path(common).parent))
+    return f"git:{root}" if root else _shorten(str(Path(common).parent))
 
 
-def _origin(config: Path) -> str:
+def _origin_url(config: Path) -> str:
     """Return the URL of the remote `origin`; empty if there is none."""
     try:
         lines = config.read_text(encoding="utf-8", errors="replace").splitlines()
@@ -179,7 +180,7 @@ def _origin(config: Path) -> str:
     return ""
 
 
-def normalised(url: str) -> str:
+def normalise_remote(url: str) -> str:
     """Return a remote's URL as host/path; empty for a path on this machine.
 
     Credentials, the port and `.git` are removed; scp, ssh and https URLs give the same name.
@@ -197,7 +198,7 @@ def normalised(url: str) -> str:
     else:
         return ""
     path = re.sub(r"/{2,}", "/", path).strip("/").removesuffix(".git").strip("/")
-    if host in CASELESS:
+    if host in CASELESS_HOSTS:
         path = path.lower()
     return f"{host}/{path}" if host and path else ""
 
@@ -210,7 +211,7 @@ def _has_refs(common: str) -> bool:
 
 @lru_cache(maxsize=256)
 def _root_commit(common: str) -> str:
-    """The hash of the oldest commit without a parent; empty if there is none.
+    """Return the hash of the oldest commit without a parent; empty if there is none.
 
     All branches are searched, so that an orphan branch does not change the name.
     """
@@ -228,7 +229,7 @@ def _root_commit(common: str) -> str:
     return min(((int(at), name) for at, name in roots), default=(0, ""))[1]
 
 
-def _short(name: str) -> str:
+def _shorten(name: str) -> str:
     """Return the name; if it is too long, return a digest of it and its end."""
     raw = name.encode("utf-8", "surrogateescape")
     shown = raw.decode("utf-8", "replace")

@@ -20,7 +20,7 @@ from commonplace.platform.exclusive import exclusive
 if TYPE_CHECKING:
     from commonplace.engine.commonplace import Commonplace
 
-STATE = RECORD_STATE
+RECORD_STATE = RECORD_STATE
 
 
 class Records:
@@ -48,12 +48,19 @@ class Records:
     ) -> Memory:
         """Add a record; raise Conflict if its ref is in use."""
         return memory.remember(
-            name, kind=kind, ref=ref, attrs=attrs, tags=tags, id=id, state=STATE, trust="inferred"
+            name,
+            kind=kind,
+            ref=ref,
+            attrs=attrs,
+            tags=tags,
+            id=id,
+            state=RECORD_STATE,
+            trust="inferred",
         )
 
     def find(self, memory: Commonplace, ref: str, kind: str | None = None) -> Memory | None:
         """Return the record with a ref or id; None if there is none."""
-        found = lookup.find(memory, ref)
+        found = lookup.find_memory(memory, ref)
         if found is None:
             return None
         return found if kind in (None, found.kind) and self._is_record(found) else None
@@ -80,7 +87,7 @@ class Records:
         self, memory: Commonplace, kind: str, *tags: str, most: int, batch: int = 50
     ) -> None:
         """Purge the oldest records of a kind beyond `most`, once there are `batch` too many."""
-        chosen: dict[str, Any] = {"kinds": [kind], "states": [STATE], "tags_all": tags}
+        chosen: dict[str, Any] = {"kinds": [kind], "states": [RECORD_STATE], "tags_all": tags}
         held = memory.browse(**chosen, limit=1)[1]
         if held < most + batch:
             return
@@ -93,11 +100,13 @@ class Records:
     ) -> list[Memory]:
         """Return some records of a kind, newest first."""
         found, _ = memory.browse(
-            kinds=[kind], states=[STATE], tags_all=tags, limit=limit, offset=offset
+            kinds=[kind], states=[RECORD_STATE], tags_all=tags, limit=limit, offset=offset
         )
         return [one for one in found if self._is_record(one)]
 
     def listing(self, memory: Commonplace, kind: str, *tags: str) -> list[Memory]:
         """Return all records of a kind, oldest first."""
-        found = lookup.every(memory, order="oldest", kinds=[kind], states=[STATE], tags_all=tags)
+        found = lookup.all_memories(
+            memory, order="oldest", kinds=[kind], states=[RECORD_STATE], tags_all=tags
+        )
         return [one for one in found if self._is_record(one)]

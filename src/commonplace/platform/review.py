@@ -25,11 +25,11 @@ if TYPE_CHECKING:
     from commonplace.text.proposals import Proposal
 
 KIND = "proposal"
-WAITING, DECIDED = "archived", "dead"
-FROM = "derived_from"
+PENDING_STATE, DECIDED_STATE = "archived", "dead"
+DERIVED_FROM = "derived_from"
 USER = "user"
 MESSAGE = "message"
-BATCH = 200
+BATCH_MESSAGES = 200
 
 
 def propose(memory: Commonplace, messages: Sequence[Message]) -> int:
@@ -38,7 +38,7 @@ def propose(memory: Commonplace, messages: Sequence[Message]) -> int:
     With `auto_accept`, accept them in the same operation as the messages, if one is open.
     """
     said = [each.memory for each in messages if each.speaker == USER]
-    return _store(memory, [draft for line in said for draft in _by_patterns(line)])
+    return _store_drafts(memory, [draft for line in said for draft in _drafts_by_patterns(line)])
 
 
 def propose_from_stored(
@@ -55,17 +55,17 @@ def propose_from_stored(
     everywhere = memory.within(None)
     new = offset = 0
     while lines := everywhere.browse(
-        kinds=[MESSAGE], speakers=[USER], order="oldest", limit=BATCH, offset=offset
+        kinds=[MESSAGE], speakers=[USER], order="oldest", limit=BATCH_MESSAGES, offset=offset
     )[0]:
-        offset += BATCH
-        drafts = [draft for line in lines for draft in _by_patterns(line)]
+        offset += BATCH_MESSAGES
+        drafts = [draft for line in lines for draft in _drafts_by_patterns(line)]
         known = {draft.text for draft in drafts}
         for line, stated in find(lines) if find is not None else ():
             if stated.text not in known:
                 drafts.append(_draft(line, stated, line_id(stated.text)))
         with exclusive(everywhere, "propose"):
             there = engine_call(everywhere, known_refs, [draft.ref or "" for draft in drafts])
-            new += _store(everywhere, [draft for draft in drafts if draft.ref not in there])
+            new += _store_drafts(everywhere, [draft for draft in drafts if draft.ref not in there])
     return new
 
 
@@ -75,22 +75,22 @@ def known_refs(space: OpenSpace, refs: Sequence[str]) -> set[str]:
         return {ref for ref in refs if memories.find_row(connection, space.name, ref) is not None}
 
 
-def _by_patterns(line: Memory) -> list[Draft]:
-    from commonplace.text.proposals import proposals  # its patterns are slow to compile
+def _drafts_by_patterns(line: Memory) -> list[Draft]:
+    from commonplace.text.proposals import find_proposals  # its patterns are slow to compile
 
-    found = enumerate(proposals(line.text))
+    found = enumerate(find_proposals(line.text))
     return [_draft(line, stated, str(number)) for number, stated in found]
 
 
 def _draft(line: Memory, stated: Proposal, name: str) -> Draft:
     return Draft(
-        text=stated.text, kind=KIND, state=WAITING, trust="inferred", tags=line.tags,
+        text=stated.text, kind=KIND, state=PENDING_STATE, trust="inferred", tags=line.tags,
         occurred_at=line.occurred_at, ref=f"{KIND}:{line.id}:{name}",
         attrs={"kind": stated.kind, "source": line.id, "line": line.text},
     )  # fmt: skip
 
 
-def _store(memory: Commonplace, drafts: Sequence[Draft]) -> int:
+def _store_drafts(memory: Commonplace, drafts: Sequence[Draft]) -> int:
     made = memory.remember_many(drafts) if drafts else []
     if memory.library.auto_accept:
         for each in made:
@@ -98,9 +98,11 @@ def _store(memory: Commonplace, drafts: Sequence[Draft]) -> int:
     return len(made)
 
 
-def waiting(memory: Commonplace, limit: int = 50, offset: int = 0) -> tuple[list[Memory], int]:
+def pending_proposals(
+    memory: Commonplace, limit: int = 50, offset: int = 0
+) -> tuple[list[Memory], int]:
     """Return pending proposals, the newest first, and their total number."""
-    return memory.browse(kinds=[KIND], states=[WAITING], limit=limit, offset=offset)
+    return memory.browse(kinds=[KIND], states=[PENDING_STATE], limit=limit, offset=offset)
 
 
 def accept(memory: Commonplace, identity: str, text: str | None = None) -> Memory:
@@ -114,10 +116,10 @@ def accept(memory: Commonplace, identity: str, text: str | None = None) -> Memor
             attrs={"proposal": found.id},
         )  # fmt: skip
         source = found.attrs.get("source")
-        if isinstance(source, str) and _exists(everywhere, source):
-            everywhere.links.add(stored.id, source, FROM)
+        if isinstance(source, str) and _memory_exists(everywhere, source):
+            everywhere.links.add(stored.id, source, DERIVED_FROM)
         decided = {**found.attrs, "status": "accepted", "memory": stored.id}
-        everywhere.revise(found.id, state=DECIDED, attrs=decided)
+        everywhere.revise(found.id, state=DECIDED_STATE, attrs=decided)
     return stored
 
 
@@ -125,7 +127,9 @@ def reject(memory: Commonplace, identity: str) -> Memory:
     """Reject a proposal."""
     with exclusive(memory, "reject"):
         found = _pending_proposal(memory, identity)
-        return memory.revise(found.id, state=DECIDED, attrs={**found.attrs, "status": "rejected"})
+        return memory.revise(
+            found.id, state=DECIDED_STATE, attrs={**found.attrs, "status": "rejected"}
+        )
 
 
 def edit(memory: Commonplace, identity: str, text: str, version: int | None = None) -> Memory:
@@ -141,7 +145,7 @@ def accept_all(memory: Commonplace) -> int:
     """Accept all pending proposals as one operation; return their number."""
     with exclusive(memory, "accept all"):
         count = 0
-        while found := waiting(memory.within(None), 200)[0]:
+        while found := pending_proposals(memory.within(None), 200)[0]:
             for each in found:
                 accept(memory, each.id)
                 count += 1
@@ -156,7 +160,7 @@ def _pending_proposal(memory: Commonplace, identity: str) -> Memory:
             hint="List the proposals with 'commonplace review'.",
             field="id",
         )
-    if found.state != WAITING:
+    if found.state != PENDING_STATE:
         raise InvalidInput(
             f"This proposal was already {found.attrs.get('status', 'decided')}.",
             hint="Undo that decision first.",
@@ -165,7 +169,7 @@ def _pending_proposal(memory: Commonplace, identity: str) -> Memory:
     return found
 
 
-def _exists(memory: Commonplace, identity: str) -> bool:
+def _memory_exists(memory: Commonplace, identity: str) -> bool:
     try:
         memory.get(identity, count=False)
     except NotFound:

@@ -29,10 +29,10 @@ LOG_LINES, LOG_CHARS = 1_000, 1_000
 GRACE_SECONDS = 2.0
 COMMAND = (sys.executable, "-I", "-m", "commonplace.platform.sandbox")
 Function = Callable[[Sequence[Any]], Any]
-"""A function that scripts may call; if it raises `Unsuitable`, the script gets an error."""
+"""A function that scripts may call; if it raises `FunctionError`, the script gets an error."""
 
 
-class Unsuitable(Exception):
+class FunctionError(Exception):
     """An error of a called function; the script gets its message."""
 
 
@@ -90,7 +90,7 @@ def _exchange_messages(
             ran.error = "RangeError: the arguments of a call are too large"
             return
         try:
-            message = _well_formed(line)
+            message = _parse_message(line)
         except ValueError:
             return  # the process was killed or crashed
         if "log" in message:
@@ -107,7 +107,7 @@ def _exchange_messages(
             return
 
 
-def _well_formed(line: bytes) -> Any:
+def _parse_message(line: bytes) -> Any:
     """Parse a line of JSON; replace lone surrogates, which no response may contain, by `?`."""
     message = json.loads(line)
     if b"\\ud" not in line.lower():
@@ -126,7 +126,7 @@ def _call_function(
     ran.calls.append((name, arguments))
     try:
         return {"value": functions[name](arguments)}
-    except (Unsuitable, KeyError) as error:
+    except (FunctionError, KeyError) as error:
         return {"error": str(error)}
 
 

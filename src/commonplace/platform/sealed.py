@@ -32,52 +32,56 @@ class SealedSettings:
     vault: Sealing
     name: str
     """The prefix of the setting's name."""
-    bound: str
+    associated_data: str
     """Associated data besides the space, so that encrypted values cannot be swapped."""
     title: str
     """The name of the secrets in the output of `doctor`."""
 
     def put(self, space: str, values: dict[str, Any]) -> None:
         """Store the secrets of a space, and replace the former ones."""
-        sealed = self.vault.seal(json.dumps(values).encode(), *self._bound(checks.space(space)))
+        sealed = self.vault.seal(
+            json.dumps(values).encode(), *self._all_associated_data(checks.space(space))
+        )
         with self.store.maintain() as rows:
-            secrets.put_setting(rows, self._setting(space), sealed)
+            secrets.put_setting(rows, self._setting_name(space), sealed)
 
     def get(self, space: str) -> dict[str, Any] | None:
-        """Return the secrets of a space."""
+        """Return the secrets of a space; None if it has none."""
         with self.store.read() as rows:
-            sealed = secrets.setting(rows, self._setting(checks.space(space)))
+            sealed = secrets.setting(rows, self._setting_name(checks.space(space)))
         if sealed is None:
             return None
-        held: dict[str, Any] = json.loads(self.vault.open(sealed, *self._bound(space)))
+        held: dict[str, Any] = json.loads(
+            self.vault.open(sealed, *self._all_associated_data(space))
+        )
         return held
 
     def forget(self, space: str) -> bool:
         """Delete the secrets of a space; return whether there were any."""
         with self.store.maintain() as rows:
-            return secrets.delete_setting(rows, self._setting(checks.space(space)))
+            return secrets.delete_setting(rows, self._setting_name(checks.space(space)))
 
     def reseal_rows(self, rows: Rows) -> None:
         """Encrypt all secrets again with the newest master key."""
-        for name, sealed in secrets.settings(rows, self._setting("")):
-            bound = self._bound(name.removeprefix(self._setting("")))
+        for name, sealed in secrets.settings(rows, self._setting_name("")):
+            bound = self._all_associated_data(name.removeprefix(self._setting_name("")))
             opened = self.vault.open(sealed, *bound)
             secrets.put_setting(rows, name, self.vault.seal(opened, *bound))
 
     def damaged_rows(self, rows: Rows) -> Iterator[str]:
         """Yield the secrets that cannot be decrypted."""
-        for name, sealed in secrets.settings(rows, self._setting("")):
-            space = name.removeprefix(self._setting(""))
+        for name, sealed in secrets.settings(rows, self._setting_name("")):
+            space = name.removeprefix(self._setting_name(""))
             with contextlib.suppress(CommonplaceError):
-                self.vault.open(sealed, *self._bound(space))
+                self.vault.open(sealed, *self._all_associated_data(space))
                 continue
             yield f"{self.title} of the space {space}"
 
-    def _setting(self, space: str) -> str:
+    def _setting_name(self, space: str) -> str:
         return f"{self.name} {space}"
 
-    def _bound(self, space: str) -> tuple[str, str, str]:
-        return (self.name, space, self.bound)
+    def _all_associated_data(self, space: str) -> tuple[str, str, str]:
+        return (self.name, space, self.associated_data)
 
 
 def llm_keys(store: Store, vault: Sealing) -> SealedSettings:
@@ -90,6 +94,6 @@ def mama_secrets(store: Store, vault: Sealing) -> SealedSettings:
     return SealedSettings(store, vault, "mama config", "secrets", "A secret of MAMA's config")
 
 
-def every(store: Store, vault: Sealing) -> tuple[SealedSettings, ...]:
+def all_sealed_settings(store: Store, vault: Sealing) -> tuple[SealedSettings, ...]:
     """Return all stores of secrets, for the rotation of the master key and for `doctor`."""
     return llm_keys(store, vault), mama_secrets(store, vault)

@@ -42,12 +42,12 @@ def labels_of(cwd: str, branch: str) -> tuple[str, ...]:
 
     Environment variables of this process are ignored, since the line comes from another session.
     """
-    name = _project(cwd, int(time.monotonic() / PROJECT_SECONDS)) if cwd else ""
+    name = _project_name(cwd, int(time.monotonic() / PROJECT_SECONDS)) if cwd else ""
     return Project(name, branch).labels
 
 
 @lru_cache(maxsize=1_024)
-def _project(cwd: str, _period: int) -> str:
+def _project_name(cwd: str, _period: int) -> str:
     """Return the project's name; a server that runs for long sees when it changes."""
     try:
         found = project_of_session(cwd, {})

@@ -32,7 +32,7 @@ def main() -> None:
     place = connection.Place(
         os.environ["COMMONPLACE_DATA"], os.environ.get("COMMONPLACE_DATABASE", ""), options["base"]
     )
-    lock = _lock(place)
+    lock = _lock_server(place)
     if lock is None:
         return
     from commonplace.errors import CommonplaceError, exit_code
@@ -45,7 +45,7 @@ def main() -> None:
         sys.exit(exit_code(error))
 
 
-def _lock(place: connection.Place) -> int | None:
+def _lock_server(place: connection.Place) -> int | None:
     """Take the lock of the listening server; return None if another server answers."""
     until = time.monotonic() + WAIT_SECONDS
     while (lock := connection.try_lock(place.lock)) is None:
@@ -88,7 +88,7 @@ def _serve_socket(settings: Settings, place: connection.Place, lock: int) -> Non
         from commonplace.access.vault import open_vault
         from commonplace.embedding.provider import configured_embedder
         from commonplace.engine.library import Library
-        from commonplace.server.local import Hosted, LocalServer, store_settings, warm
+        from commonplace.server.local import HostedParts, LocalServer, store_settings, warm_up
 
     embedder = configured_embedder(settings.embedding)
     library = Library(
@@ -96,21 +96,21 @@ def _serve_socket(settings: Settings, place: connection.Place, lock: int) -> Non
         allow_secrets=settings.allow_secrets, auto_accept=settings.auto_accept, embed="later",
     )  # fmt: skip
     with contextlib.closing(library), contextlib.closing(library.open_system()) as system:
-        hosted = Hosted(
+        hosted = HostedParts(
             library=library, system=system, vault=functools.cache(lambda: open_vault(system)),
             store_settings=store_settings(settings),
         )  # fmt: skip
         prepare_for_calls()
-        threading.Thread(target=warm, args=(library,), daemon=True).start()
-        asyncio.run(_until_idle(LocalServer(place, lock, hosted), settings.idle_seconds))
+        threading.Thread(target=warm_up, args=(library,), daemon=True).start()
+        asyncio.run(_serve_until_idle(LocalServer(place, lock, hosted), settings.idle_seconds))
 
 
-async def _until_idle(local: LocalServer, idle_seconds: float) -> None:
+async def _serve_until_idle(local: LocalServer, idle_seconds: float) -> None:
     if sys.platform != "win32":
         for number in (signal.SIGINT, signal.SIGTERM):
             asyncio.get_running_loop().add_signal_handler(number, local.asked_to_stop.set)
     await local.start()
-    await local.until_idle(idle_seconds)
+    await local.wait_until_idle(idle_seconds)
     await local.close()
 
 

@@ -37,30 +37,31 @@ if TYPE_CHECKING:
     from starlette.types import ASGIApp, Receive, Scope, Send
 
 DIALECT = "commonplace.dialect"  # scope key: the name of the dialect that answers
-ADMITTED = "commonplace.admitted"  # scope key: the authenticated caller (`Admitted`)
+ADMITTED = "commonplace.admitted"  # scope key: the authenticated caller (`AdmittedRequest`)
 JSON_BODY = "commonplace.json"  # scope key: the body of a request, as parsed JSON
 VERSION_HEADER = b"mcp-protocol-version"
 FORBIDDEN = -32003
 INVALID_PARAMS = -32602
 INTERNAL_ERROR = -32603
-FAULT = "Something went wrong on our side."
+FAULT_MESSAGE = "Something went wrong on our side."
 MOST_CALLS = 100  # most calls in one message, since each refused call gets an audit entry
 UNREADABLE = object()
 IDEMPOTENCY_META = "commonplace/idempotency-key"
 CONFIRMED_META = "commonplace/confirmed-keys"
 MOST_CONFIRMED = 100
-WORKERS = 64
-OUTSIDE_WORKERS = 128  # threads for calls that wait for another service
-RECOGNISERS = 4  # threads that look up credentials, so that slow calls never delay a lookup
+THREADS = 64
+OUTSIDE_THREADS = 128  # threads for calls that wait for another service
+LOOKUP_THREADS = 4  # threads that look up credentials, so that slow calls never delay a lookup
 # MCP versions whose results have exactly the fields that dialects return.
-VERSIONS = frozenset({"2025-06-18", "2025-11-25"})
+PLAIN_MCP_VERSIONS = frozenset({"2025-06-18", "2025-11-25"})
 # `json.loads` and the SDK read lone surrogates and infinite numbers in different ways.
 _READ_DIFFERENTLY = (b"\\ud", b"\\uD", b"NaN", b"Infinity")
 RESERVED_META = "io.modelcontextprotocol/"
-TRACED = is_traced(os.environ)  # with tracing the SDK handles all calls, since it creates the spans
+# With tracing the SDK handles all calls, since it creates the spans.
+IS_TRACED = is_traced(os.environ)
 MOST_BRACKETS = 100  # a message with more is passed to the SDK, which limits the nesting
 
-ACCEPTED = (b"application/json", b"text/event-stream")
+REQUIRED_ACCEPT = (b"application/json", b"text/event-stream")
 
 log = logging.getLogger(__name__)
 
@@ -138,7 +139,7 @@ def identity_of(message: Any) -> int | str | None:
 
 
 @dataclass(frozen=True, slots=True)
-class Admitted:
+class AdmittedRequest:
     """An authenticated caller and the request that it sent."""
 
     caller: Caller
@@ -164,19 +165,19 @@ class _Pool:
     def submit(self, caller: Caller, work: Callable[[], None]) -> None:
         """Run `work` in a thread as soon as the caller is below the limits.
 
-        When the work has ended, `done` must be called.
+        When the work has ended, `release` must be called.
         """
         self._waiting.append((caller, work))
         self._start_waiting()
 
-    def withdraw(self, work: Callable[[], None]) -> bool:
+    def cancel(self, work: Callable[[], None]) -> bool:
         """Cancel queued work if it has not started; return whether it was cancelled."""
         waiting = [each for each in self._waiting if each[1] is not work]
         withdrawn = len(waiting) < len(self._waiting)
         self._waiting = waiting
         return withdrawn
 
-    def done(self, caller: Caller) -> None:
+    def release(self, caller: Caller) -> None:
         """Count one of the caller's running calls as finished."""
         for key in self._keys(caller):
             self._running[key] -= 1
@@ -211,11 +212,11 @@ class Workers:
     def __init__(self, gate: Gate, seconds: float) -> None:
         self._gate = gate
         self._seconds = seconds
-        self._calls = _Pool("commonplace-call", WORKERS)
-        self._outside = _Pool("commonplace-outside", OUTSIDE_WORKERS)
+        self._calls = _Pool("commonplace-call", THREADS)
+        self._outside = _Pool("commonplace-outside", OUTSIDE_THREADS)
         self._pool = self._calls.executor
         self._recognisers = ThreadPoolExecutor(
-            RECOGNISERS, thread_name_prefix="commonplace-recognise"
+            LOOKUP_THREADS, thread_name_prefix="commonplace-recognise"
         )
 
     async def decide(
@@ -223,32 +224,32 @@ class Workers:
     ) -> Decision:
         """Call `Gate.decide`, in a worker thread if it has to look for a dynamic tool."""
         decide = functools.partial(self._gate.decide, tools_only=tools_only)
-        if self._gate.declared(dialect, name):
+        if self._gate.is_known_without_lookup(dialect, name):
             return decide(caller, dialect, name)
         decision: Decision = await self.run(decide, caller, dialect, name)
         return decision
 
-    async def visible(self, caller: Caller, dialect: Dialect) -> list[Tool]:
+    async def visible_tools(self, caller: Caller, dialect: Dialect) -> list[Tool]:
         """Return the tools that a caller may use; look up dynamic tools in a worker thread."""
         if dialect.dynamic_tools is None:
-            return self._gate.visible(caller, dialect)
-        tools: list[Tool] = await self.run(self._gate.visible, caller, dialect)
+            return self._gate.visible_tools(caller, dialect)
+        tools: list[Tool] = await self.run(self._gate.visible_tools, caller, dialect)
         return tools
 
     async def perform(
         self,
-        admitted: Admitted,
+        admitted: AdmittedRequest,
         dialect: Dialect,
         name: str,
         arguments: Mapping[str, Any],
         decision: Decision | None = None,
     ) -> Wire:
         """Run one call and return its result in the format of the dialect."""
-        return (await self.outcome(admitted, dialect, name, arguments, decision)).wire
+        return (await self.perform_for_outcome(admitted, dialect, name, arguments, decision)).wire
 
-    async def outcome(
+    async def perform_for_outcome(
         self,
-        admitted: Admitted,
+        admitted: AdmittedRequest,
         dialect: Dialect,
         name: str,
         arguments: Mapping[str, Any],
@@ -269,7 +270,7 @@ class Workers:
         answer: asyncio.Future[Outcome] = loop.create_future()
 
         def finish(outcome: Outcome | None, error: BaseException | None) -> None:
-            pool.done(caller)
+            pool.release(caller)
             settle(outcome, error)
 
         def settle(outcome: Outcome | None, error: BaseException | None) -> None:
@@ -294,7 +295,7 @@ class Workers:
 
         def cancel() -> None:
             if state.cancel():
-                settle(_timed_out(operation, self._seconds), None)
+                settle(_timeout_outcome(operation, self._seconds), None)
 
         timer = None
         if operation is None or not operation.tool.stepwise:
@@ -305,13 +306,13 @@ class Workers:
         finally:
             if timer is not None:
                 timer.cancel()
-        if outcome.error is not None and pool.withdraw(work):  # timed out before it started
+        if outcome.error is not None and pool.cancel(work):  # timed out before it started
             await self.refuse(admitted, dialect, name, arguments, outcome.error)
         return outcome
 
     async def refuse(
         self,
-        admitted: Admitted,
+        admitted: AdmittedRequest,
         dialect: Dialect,
         name: str,
         arguments: Mapping[str, Any],
@@ -329,7 +330,7 @@ class Workers:
         call = functools.partial(function, *arguments)
         return await asyncio.get_running_loop().run_in_executor(self._pool, call)
 
-    async def recognise(self, function: Callable[[], Caller]) -> Caller:
+    async def run_lookup(self, function: Callable[[], Caller]) -> Caller:
         """Look up a credential, in a thread pool for lookups only."""
         return await asyncio.get_running_loop().run_in_executor(self._recognisers, function)
 
@@ -340,7 +341,7 @@ class Workers:
         self._recognisers.shutdown(wait=True)
 
 
-def _timed_out(operation: Operation | None, seconds: float) -> Outcome:
+def _timeout_outcome(operation: Operation | None, seconds: float) -> Outcome:
     late = TookTooLong(
         f"The call took longer than {seconds:g} s and was cancelled.",
         hint="Nothing was changed; ask for less, or try again.",
@@ -348,34 +349,34 @@ def _timed_out(operation: Operation | None, seconds: float) -> Outcome:
     return Outcome(operation.dialect.fail(operation.tool, late) if operation else {}, late)
 
 
-async def call_permitted(
+async def perform_if_permitted(
     dialect: Dialect,
     workers: Workers,
     quota: Quota | None,
-    who: Admitted,
+    admitted: AdmittedRequest,
     name: str,
-    given: Mapping[str, Any],
+    arguments: Mapping[str, Any],
 ) -> Wire:
     """Run a tool call if the caller may use the tool and is within the quota; return the result."""
-    decision = who.decision
+    decision = admitted.decision
     # `Door` may have decided already, but a decision is valid for one tool only.
     if decision is None or (decision.dialect, decision.name) != (dialect.name, name):
-        decision = await workers.decide(who.caller, dialect.name, name, tools_only=True)
+        decision = await workers.decide(admitted.caller, dialect.name, name, tools_only=True)
     operation = decision.operation
-    late = quota.refusal(who.caller) if quota is not None and operation else None
+    late = quota.count_tool_call(admitted.caller) if quota is not None and operation else None
     if late is not None and operation is not None:
-        await workers.refuse(who, dialect, name, given, late)
+        await workers.refuse(admitted, dialect, name, arguments, late)
         return dialect.fail(operation.tool, late)
-    return await workers.perform(who, dialect, name, given, decision)
+    return await workers.perform(admitted, dialect, name, arguments, decision)
 
 
-def with_details(admitted: Admitted, meta: object, client: str) -> Admitted:
+def with_message_details(admitted: AdmittedRequest, meta: object, client: str) -> AdmittedRequest:
     """Return the caller with the client's name, and with the idempotency key and the confirmed keys
     that a message carries."""
     request_info = admitted.request_info
     key = meta.get(IDEMPOTENCY_META) if isinstance(meta, Mapping) else None
     client = client or request_info.client
-    confirmed = _confirmed(meta)
+    confirmed = _confirmed_keys(meta)
     if client == request_info.client and not isinstance(key, str) and not confirmed:
         return admitted
     key = key if isinstance(key, str) else request_info.idempotency_key
@@ -383,7 +384,7 @@ def with_details(admitted: Admitted, meta: object, client: str) -> Admitted:
     return replace(admitted, request_info=info)
 
 
-def _confirmed(meta: object) -> tuple[str, ...]:
+def _confirmed_keys(meta: object) -> tuple[str, ...]:
     """Return the idempotency keys of a stdio client's calls whose responses it has received."""
     given = meta.get(CONFIRMED_META) if isinstance(meta, Mapping) else None
     if not isinstance(given, list):
@@ -392,7 +393,7 @@ def _confirmed(meta: object) -> tuple[str, ...]:
     return tuple(key for key in keys if key.startswith(PIPE_KEY))
 
 
-def is_plain(text: bytes) -> bool:
+def sdk_reads_alike(text: bytes) -> bool:
     """Return whether the SDK reads this JSON in the same way as `json.loads`."""
     return (
         not any(each in text for each in _READ_DIFFERENTLY)
@@ -400,9 +401,9 @@ def is_plain(text: bytes) -> bool:
     )
 
 
-def parsed(line: bytes) -> Any:
+def parse_line(line: bytes) -> Any:
     """Return the parsed line, or `UNREADABLE` if the SDK might parse it in another way."""
-    if not is_plain(line):
+    if not sdk_reads_alike(line):
         return UNREADABLE
     try:
         return json.loads(line.decode())
@@ -443,9 +444,9 @@ class UsualCall:
         return cls(identity, name, arguments or {}, meta)
 
 
-def usual_over_http(scope: Mapping[str, Any]) -> UsualCall | None:
+def usual_call_of_request(scope: Mapping[str, Any]) -> UsualCall | None:
     """Return the call in an HTTP request; None if there is none, or if it needs the SDK."""
-    if TRACED or JSON_BODY not in scope:
+    if IS_TRACED or JSON_BODY not in scope:
         return None
     headers: dict[bytes, bytes] = {}
     for name, value in scope["headers"]:
@@ -455,42 +456,51 @@ def usual_over_http(scope: Mapping[str, Any]) -> UsualCall | None:
             headers[name] = value
     accepted = headers.get(b"accept", b"")
     version = headers.get(VERSION_HEADER, b"").decode("latin-1")
-    if version not in VERSIONS or not all(each in accepted for each in ACCEPTED):
+    if version not in PLAIN_MCP_VERSIONS or not all(each in accepted for each in REQUIRED_ACCEPT):
         return None
     return UsualCall.read(scope[JSON_BODY])
 
 
-async def answer(
-    call: UsualCall, dialect: Dialect, workers: Workers, quota: Quota | None, admitted: Admitted
+async def answer_usual_call(
+    call: UsualCall,
+    dialect: Dialect,
+    workers: Workers,
+    quota: Quota | None,
+    admitted: AdmittedRequest,
 ) -> dict[str, Any]:
     """Run a call and return its JSON-RPC response."""
     try:
-        result = await call_permitted(dialect, workers, quota, admitted, call.tool, call.arguments)
+        result = await perform_if_permitted(
+            dialect, workers, quota, admitted, call.tool, call.arguments
+        )
     except NotFound as error:
         code, why = INVALID_PARAMS, str(error)
     except NotPermitted as error:
         code, why = FORBIDDEN, str(error)
     except Exception as error:
         log.error("a request failed", exc_info=error)
-        code, why = INTERNAL_ERROR, error.message if isinstance(error, CommonplaceError) else FAULT
+        code, why = (
+            INTERNAL_ERROR,
+            error.message if isinstance(error, CommonplaceError) else FAULT_MESSAGE,
+        )
     else:
         return {"jsonrpc": "2.0", "id": call.identity, "result": result}
     return {"jsonrpc": "2.0", "id": call.identity, "error": {"code": code, "message": why}}
 
 
-def answering(
+def usual_call_application(
     dialect: Dialect, workers: Workers, quota: Quota | None, otherwise: ASGIApp
 ) -> ASGIApp:
     """Return an ASGI application that answers usual calls and passes other requests to
     `otherwise`."""
 
     async def answered(scope: Scope, receive: Receive, send: Send) -> None:
-        call = usual_over_http(scope)
+        call = usual_call_of_request(scope)
         if call is None:
             await otherwise(scope, receive, send)
             return
-        admitted = with_details(scope[ADMITTED], call.meta, "")
-        found = await answer(call, dialect, workers, quota, admitted)
+        admitted = with_message_details(scope[ADMITTED], call.meta, "")
+        found = await answer_usual_call(call, dialect, workers, quota, admitted)
         body = json.dumps(found, ensure_ascii=False).encode()
         headers = [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(body))]
         await send({"type": "http.response.start", "status": 200, "headers": headers})

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from commonplace.engine.finding.recall import Hit, SessionHit
 
 
-def answer(memory: Commonplace, command: str, asked: Mapping[str, Any]) -> dict[str, Any]:
+def run_command(memory: Commonplace, command: str, asked: Mapping[str, Any]) -> dict[str, Any]:
     """Run a command and return its results, which the command line formats."""
     if command not in COMMANDS:
         raise InvalidInput(f"A server does not answer the command {command[:40]!r}.")
@@ -32,7 +32,7 @@ def _search(memory: Commonplace, asked: Mapping[str, Any]) -> dict[str, Any]:
     if memory.library.embedder is not None and not hits.degraded:
         waiting = memory.backlog()[0]
     return {
-        "results": [_hit(hit, memory) for hit in hits],
+        "results": [_hit_as_json(hit, memory) for hit in hits],
         "reasons": [str(hit.why) for hit in hits],
         "degraded": "" if memory.library.embedder is None else hits.degraded,
         "waiting": waiting,
@@ -43,7 +43,7 @@ def _search_sessions(memory: Commonplace, asked: Mapping[str, Any]) -> dict[str,
     found = memory.recall_sessions(
         asked["query"], limit=asked["limit"], as_of=asked["as_of"], **asked["conditions"]
     )
-    return {"results": list(map(_session, found))}
+    return {"results": list(map(_session_as_json, found))}
 
 
 def _search_text(memory: Commonplace, asked: Mapping[str, Any]) -> dict[str, Any]:
@@ -62,8 +62,8 @@ def _list(memory: Commonplace, asked: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _recall_for_hook(memory: Commonplace, asked: Mapping[str, Any]) -> dict[str, Any]:
-    hooks.take_in(memory.library.path, memory.at)
-    found = session_context.recalled(
+    hooks.handle_spooled_events(memory.library.path, memory.at)
+    found = session_context.recall_context(
         memory, asked["prompt"], start=asked["start"], tokens=asked["tokens"]
     )
     return {"text": found}
@@ -78,7 +78,7 @@ COMMANDS: Mapping[str, Callable[[Commonplace, Mapping[str, Any]], dict[str, Any]
 }
 
 
-def _hit(hit: Hit, memory: Commonplace) -> dict[str, Any]:
+def _hit_as_json(hit: Hit, memory: Commonplace) -> dict[str, Any]:
     measured = {"score": round(hit.score, 6), "probability": round(hit.probability, 6)}
     marks = {name: getattr(hit, name) for name in ("replaced_by", "newer", "replaces", "companion")}
     marks = {name: value for name, value in marks.items() if value}
@@ -89,7 +89,7 @@ def _hit(hit: Hit, memory: Commonplace) -> dict[str, Any]:
     return shown
 
 
-def _session(found: SessionHit) -> dict[str, Any]:
+def _session_as_json(found: SessionHit) -> dict[str, Any]:
     return {
         "score": round(found.score, 6), "conversation": found.conversation,
         "session": found.session, "memory": found.best.as_dict(),

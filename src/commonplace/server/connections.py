@@ -16,15 +16,15 @@ from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIO
 
 from commonplace.access.caller import Caller
 from commonplace.access.credentials import Unauthenticated
-from commonplace.access.rates import block_of
+from commonplace.access.rates import network_of
 from commonplace.dialects.rest import Rejected
 from commonplace.errors import CommonplaceError
 
-HEAD_SECONDS = 10.0  # time limit for receiving a request's headers
+HEADER_SECONDS = 10.0  # time limit for receiving a request's headers
 MOST_CONNECTIONS = 8_192  # most open connections, unless the limit of open files is lower
-ADDRESS_CONNECTIONS = 512  # most open connections from one address, unless it is a proxy
-STREAMS = 256  # most open event streams; the same limit applies to WebSockets
-CREDENTIAL_STREAMS = 64  # most open streams of one credential
+MOST_ADDRESS_CONNECTIONS = 512  # most open connections from one address, unless it is a proxy
+MOST_STREAMS = 256  # most open event streams; the same limit applies to WebSockets
+MOST_CREDENTIAL_STREAMS = 64  # most open streams of one credential
 GOING_AWAY = 1001  # WebSocket close code: the server stops
 RECHECK_SECONDS = 2.0  # how often the credential of a stream is checked again
 _BUSY = json.dumps(
@@ -55,7 +55,7 @@ class Connections:
     def __init__(self, total: int, each: int, proxies: Collection[str] = ()) -> None:
         self._total = total
         self._each = each
-        self._proxies = frozenset(map(block_of, proxies))
+        self._proxies = frozenset(map(network_of, proxies))
         self._count = 0
         self._open: dict[str, set[Connection]] = {}
         self._waiting: dict[Connection, None] = {}  # idle connections, the longest idle first
@@ -65,9 +65,9 @@ class Connections:
         address = _address(connection)
         same = self._open.get(address, set())
         if len(same) >= self._each and address not in self._proxies:
-            if not self._drop_longest_waiting(same):
+            if not self._drop_longest_idle(same):
                 return False
-        elif self._count >= self._total and not self._drop_longest_waiting(self._waiting):
+        elif self._count >= self._total and not self._drop_longest_idle(self._waiting):
             return False
         self._open.setdefault(address, set()).add(connection)
         self._count += 1
@@ -84,16 +84,16 @@ class Connections:
         if not same:
             self._open.pop(address, None)
 
-    def wait(self, connection: Connection) -> None:
+    def mark_idle(self, connection: Connection) -> None:
         """Record that the connection is idle, unless it was refused."""
         if connection in self._open.get(_address(connection), ()):
             self._waiting.setdefault(connection)
 
-    def serve(self, connection: Connection) -> None:
+    def mark_busy(self, connection: Connection) -> None:
         """Record that a request of the connection is being answered."""
         self._waiting.pop(connection, None)
 
-    def _drop_longest_waiting(self, among: Collection[Connection]) -> bool:
+    def _drop_longest_idle(self, among: Collection[Connection]) -> bool:
         for connection in self._waiting:
             if connection in among:
                 self.discard(connection)
@@ -103,7 +103,7 @@ class Connections:
 
 
 def _address(connection: Connection) -> str:
-    return block_of(connection.client[0]) if connection.client else ""
+    return network_of(connection.client[0]) if connection.client else ""
 
 
 class HttpConnection(H11Protocol):
@@ -119,7 +119,7 @@ class HttpConnection(H11Protocol):
         """Start the timer for the headers, or refuse the connection."""
         super().connection_made(transport)
         if self._counted.add(self):
-            self._watch()
+            self._update_timer()
         else:
             transport.write(_REFUSAL)
             transport.close()
@@ -134,7 +134,7 @@ class HttpConnection(H11Protocol):
         """Start the timer with the first bytes of a request; stop it when its headers are
         complete."""
         super().data_received(data)
-        self._watch()
+        self._update_timer()
 
     def handle_websocket_upgrade(self, event: Any) -> None:
         """Hand the connection over to the WebSocket protocol, which has no time limit for
@@ -148,29 +148,29 @@ class HttpConnection(H11Protocol):
     def on_response_complete(self) -> None:
         """Mark the connection as idle; the keep-alive time limit applies until the next request."""
         super().on_response_complete()
-        if not self._serving() and not self._upgraded:
-            self._counted.wait(self)
+        if not self._is_serving() and not self._upgraded:
+            self._counted.mark_idle(self)
 
-    def _watch(self) -> None:
+    def _update_timer(self) -> None:
         if self._upgraded:
             return
-        if self._serving():
-            self._counted.serve(self)
+        if self._is_serving():
+            self._counted.mark_busy(self)
             self._stop_timer()
         elif self._timer is None:
-            self._counted.wait(self)
-            self._timer = self.loop.call_later(HEAD_SECONDS, self._on_header_timeout)
+            self._counted.mark_idle(self)
+            self._timer = self.loop.call_later(HEADER_SECONDS, self._on_header_timeout)
 
     def _stop_timer(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
 
-    def _serving(self) -> bool:
+    def _is_serving(self) -> bool:
         return self.cycle is not None and not self.cycle.response_complete
 
     def _on_header_timeout(self) -> None:
-        if not self._serving() and not self.transport.is_closing():
+        if not self._is_serving() and not self.transport.is_closing():
             self.transport.close()
 
 
@@ -203,7 +203,7 @@ class WebSocketConnection(WebSocketsSansIOProtocol):
     async def send(self, message: Any) -> None:
         """Send a message of the application to the client."""
         if message["type"] == "websocket.close":
-            self._counted.wait(self)
+            self._counted.mark_idle(self)
         await super().send(message)
 
 
@@ -219,7 +219,7 @@ class Streams:
         self._open: dict[asyncio.Event, str] = {}
 
     @contextlib.asynccontextmanager
-    async def opened(
+    async def count_while_open(
         self, caller: Caller, recheck: Callable[[], Awaitable[Caller]] | None
     ) -> AsyncIterator[asyncio.Event]:
         """Count a stream while it is open; the event is set when it must end.
@@ -227,12 +227,13 @@ class Streams:
         Raise Rejected if too many are open. `recheck` verifies the credential again.
         """
         owner = caller.family or caller.credential
-        if len(self._open) >= STREAMS:
+        if len(self._open) >= MOST_STREAMS:
             raise Rejected(503, "BUSY", f"Too many {self._kind} are open. Try again later.")
-        if list(self._open.values()).count(owner) >= CREDENTIAL_STREAMS:
+        if list(self._open.values()).count(owner) >= MOST_CREDENTIAL_STREAMS:
             raise Rejected(
                 429, "RATE_LIMITED",
-                f"This credential has {CREDENTIAL_STREAMS} {self._kind} open. Close one of them.",
+                f"This credential has {MOST_CREDENTIAL_STREAMS} {self._kind} open."
+                " Close one of them.",
             )  # fmt: skip
         ended = asyncio.Event()
         self._open[ended] = owner
@@ -265,7 +266,7 @@ async def _end_with_credential(
             log.warning("a stream's credential could not be checked", extra={"why": error.code})
 
 
-def until(ended: asyncio.Event, receive: Receive, last: Message) -> Receive:
+def receive_until(ended: asyncio.Event, receive: Receive, last: Message) -> Receive:
     """Wrap `receive`: return the client's messages, and `last` as soon as the stream must end."""
 
     async def receive_or_end() -> Message:
@@ -294,7 +295,7 @@ def raise_file_limit() -> None:
             return
 
 
-def limits() -> tuple[int, int]:
+def connection_limits() -> tuple[int, int]:
     """Return the most connections in total and for one address: at most half of the file limit."""
     total = MOST_CONNECTIONS
     if sys.platform != "win32":
@@ -303,4 +304,4 @@ def limits() -> tuple[int, int]:
         files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
         if files != resource.RLIM_INFINITY:
             total = max(2, min(total, files // 2))
-    return total, min(ADDRESS_CONNECTIONS, total // 2)
+    return total, min(MOST_ADDRESS_CONNECTIONS, total // 2)

@@ -19,7 +19,7 @@ from commonplace.errors import Conflict, InvalidInput, NotFound, StorageUnavaila
 from commonplace.storage.database import now
 from commonplace.storage.fields import STATES
 
-DAY = 86_400.0
+DAY_SECONDS = 86_400.0
 DEMO_CLIENT = "commonplace demo"
 PURGED_AT_ONCE = 200
 
@@ -48,27 +48,28 @@ def operations(credentials: Credentials, library: Library) -> tuple[Tool, ...]:
 
 
 def _token_operations(credentials: Credentials) -> tuple[Tool, ...]:
-    def listed(call: Call) -> dict[str, Any]:
+    def list_tokens(call: Call) -> dict[str, Any]:
         found = credentials.listing(space=call.caller.space)
-        return {"tokens": [_shown(one, call) for one in found if one.sort != "code"]}
+        return {"tokens": [_token_as_json(one, call) for one in found if one.sort != "code"]}
 
-    def created(call: Call, **rights: Any) -> dict[str, Any]:
-        made = credentials.create(granted(call, **rights))
-        return {"token": made.token, "credential": _shown(made.credential, call)}
+    def create_token(call: Call, **rights: Any) -> dict[str, Any]:
+        made = credentials.create(new_token_grant(call, **rights))
+        return {"token": made.token, "credential": _token_as_json(made.credential, call)}
 
-    def revoked(call: Call, *, id: str) -> dict[str, Any]:
+    def revoke_token(call: Call, *, id: str) -> dict[str, Any]:
         known = {one.id: one for one in credentials.listing(space=call.caller.space)}
         if id not in known:
             raise NotFound("There is no such credential in this space.", field="id")
-        return {"token": _shown(credentials.revoke(id), call)}
+        return {"token": _token_as_json(credentials.revoke(id), call)}
 
     return (
         Tool(
-            name="console_tokens", title="Credentials", scope="admin", handler=listed,
+            name="console_tokens", title="Credentials", scope="admin", handler=list_tokens,
             description="List the tokens, OAuth grants and sessions of the space.", input=takes(),
         ),
         Tool(
-            name="console_token_create", title="Create a token", scope="admin", handler=created,
+            name="console_token_create", title="Create a token", scope="admin",
+            handler=create_token,
             description="Create a token for the space; it is shown once.", stepwise=True,
             secret_results=("token",),
             input=takes(
@@ -79,7 +80,7 @@ def _token_operations(credentials: Credentials) -> tuple[Tool, ...]:
         ),
         Tool(
             name="console_token_revoke", title="Revoke a credential", scope="admin",
-            handler=revoked, description="Revoke a token, an OAuth grant or a session.",
+            handler=revoke_token, description="Revoke a token, an OAuth grant or a session.",
             input=takes(["id"], id=TEXT), destructive=True, idempotent=True,
         ),
     )  # fmt: skip
@@ -94,7 +95,7 @@ ROUTES = (
 )
 
 
-def granted(
+def new_token_grant(
     call: Call, *, name: str, scope: str, dialects: list[str], days: int | None = None
 ) -> Grant:
     """Return the grant of a new token; refuse rights that the caller does not have."""
@@ -111,7 +112,7 @@ def granted(
         )
     return Grant(
         user=caller.user, space=caller.space, scopes=SCOPE_NAMES[scope], dialects=wanted,
-        name=name, subject=caller.subject, lifetime=None if days is None else days * DAY,
+        name=name, subject=caller.subject, lifetime=None if days is None else days * DAY_SECONDS,
     )  # fmt: skip
 
 
@@ -159,7 +160,7 @@ def demo_space(user: str) -> str:
     return sample.SPACES + hashlib.sha256(user.encode()).hexdigest()[:12]
 
 
-def _shown(credential: Credential, call: Call) -> dict[str, Any]:
+def _token_as_json(credential: Credential, call: Call) -> dict[str, Any]:
     ended = credential.expires_at is not None and credential.expires_at <= now()
     state = "revoked" if credential.revoked_at is not None else "expired" if ended else "live"
     return {

@@ -26,7 +26,7 @@ from commonplace.access.browser import SAFE_METHODS, BrowserSessions, CsrfRefuse
 from commonplace.access.caller import Caller, NotPermitted, TokenExpired, request_id
 from commonplace.access.credentials import Expired, Unauthenticated
 from commonplace.access.oauth import OAuth
-from commonplace.access.rates import Rates
+from commonplace.access.rates import RateLimiter
 from commonplace.access.signed import Tokens
 from commonplace.dialects.contract import TooManyCalls
 from commonplace.dialects.rest import Rejected
@@ -38,45 +38,47 @@ from commonplace.server.calls import (
     JSON_BODY,
     MOST_CALLS,
     UNREADABLE,
-    Admitted,
+    AdmittedRequest,
     Workers,
     calls_in,
     fault_of,
     identity_of,
-    is_plain,
     messages_of,
+    sdk_reads_alike,
 )
-from commonplace.server.connections import Streams, until
+from commonplace.server.connections import Streams, receive_until
 from commonplace.server.gate import Decision, Gate
 from commonplace.server.observing import Metrics
 from commonplace.server.refusals import Refusals
 from commonplace.server.request import (
     BODILESS,
     INLINE_BYTES,
-    JSON,
+    JSON_TYPE,
     RECHECK,
     Addresses,
     Buffers,
     HttpRequest,
     Paths,
     check_nesting,
-    in_time,
+    client_address,
     parse_body,
-    peer,
     read_body,
-    refusal,
-    replayed,
+    refusal_response,
+    replay_body,
+    with_time_limit,
 )
 from commonplace.server.settings import Settings, is_loopback
 
 FAILURES_A_MINUTE = 30
-_FORWARDED = (
+_FORWARDED_MESSAGE = (
     "This request was forwarded by a proxy, and a server without tokens answers only to programs on"
     " this machine. Create a token with 'commonplace token create', and send it; set public_url to"
     " the address that the proxy has."
 )
-_OTHER_CALL = "Not carried out: the credential's scope does not allow all calls of this message."
-_CODES = {
+_OTHER_CALL_MESSAGE = (
+    "Not carried out: the credential's scope does not allow all calls of this message."
+)
+_CODES_OF_STATUS = {
     401: "UNAUTHORIZED", 403: "FORBIDDEN", 404: "NOT_FOUND", 405: "METHOD_NOT_ALLOWED",
     409: "CONFLICT", 413: "TOO_LARGE", 429: "RATE_LIMITED",
 }  # fmt: skip
@@ -101,7 +103,7 @@ class _JsonRpcRefusal(CommonplaceError):
     def __init__(self, message: str, status: int, body: Any, challenge: str = "") -> None:
         super().__init__(message)
         headers = {"www-authenticate": challenge} if challenge else None
-        self.response = Response(json.dumps(body), status, headers, media_type=JSON)
+        self.response = Response(json.dumps(body), status, headers, media_type=JSON_TYPE)
 
 
 class Door:
@@ -139,11 +141,11 @@ class Door:
         self._sockets = sockets
         self.proxies = settings.proxies
         self._secure = settings.base_url.startswith("https://")
-        self._tokenless = settings.local and not settings.require_token
+        self._tokenless = settings.is_local and not settings.require_token
         self._addresses = Addresses(settings)
         self._buffers = Buffers()
-        self._rates = Rates(settings.rate, settings.burst)
-        self._failures = Rates(FAILURES_A_MINUTE / 60, FAILURES_A_MINUTE)
+        self._rates = RateLimiter(settings.rate, settings.burst)
+        self._failures = RateLimiter(FAILURES_A_MINUTE / 60, FAILURES_A_MINUTE)
 
     def end_streams(self) -> None:
         """Close event streams and WebSockets, because the server stops."""
@@ -155,11 +157,11 @@ class Door:
         if scope["type"] == "lifespan":
             await self._app(scope, receive, send)
             return
-        address = peer(scope, self.proxies)
+        address = client_address(scope, self.proxies)
         scope["client"] = (address, 0)  # later rate limits use the same address
-        request = HttpRequest(scope, self._paths.entrance(scope["path"]), address)
+        request = HttpRequest(scope, self._paths.rules_of(scope["path"]), address)
         if scope["type"] == "websocket":
-            await self._open(request, receive, send)
+            await self._open_socket(request, receive, send)
             return
         token = request_id.set(request.id)
         begun = time.perf_counter()
@@ -177,14 +179,14 @@ class Door:
         except Exception:
             log.exception("the request failed")
             if request.status == 0:
-                fault = refusal(
-                    500, "INTERNAL_ERROR", "Something went wrong.", request.entrance.dialect
+                fault = refusal_response(
+                    500, "INTERNAL_ERROR", "Something went wrong.", request.rules.dialect
                 )
                 await fault(scope, receive, sending)
         finally:
             request_id.reset(token)
             self._buffers.give_back(request.sender, request.buffered)
-            self._observe(request, time.perf_counter() - begun)
+            self._log_and_count(request, time.perf_counter() - begun)
 
     async def _answer(self, request: HttpRequest, receive: Receive, send: Send) -> None:
         try:
@@ -193,7 +195,7 @@ class Door:
         except ClientDisconnect:
             return
         except CommonplaceError as error:
-            app = self._refusal(request, error)
+            app = self._refusal_response(request, error)
         await app(request.scope, receive, send)
 
     def _app_of(self, scope: Scope) -> ASGIApp:
@@ -214,8 +216,8 @@ class Door:
         all_headers.append((b"x-request-id", request.id.encode()))
         return all_headers
 
-    def _observe(self, request: HttpRequest, seconds: float) -> None:
-        route, method = request.entrance.route, request.known_method
+    def _log_and_count(self, request: HttpRequest, seconds: float) -> None:
+        route, method = request.rules.route, request.known_method
         self._metrics.requests.labels(route, method, str(request.status)).inc()
         self._metrics.seconds.labels(route).observe(seconds)
         log.info(
@@ -229,13 +231,14 @@ class Door:
 
     async def _audit_refusal(self, request: HttpRequest) -> None:
         """Write an audit entry for a refused request."""
-        dialect = request.entrance.dialect
+        dialect = request.rules.dialect
         if dialect is None:  # a page or an unknown path has no call to audit
             return
         request.audited.append(request.id)
-        error = request.refused or _error_of(request.status)
-        calls, info = request.called(), request.info()
-        if isinstance(error, Unauthenticated):  # `_caller` limits how many an address can cause
+        error = request.refused or _error_of_status(request.status)
+        calls, info = request.called_tools(), request.request_info()
+        # `_identify_within_limit` limits how many of these errors an address can cause.
+        if isinstance(error, Unauthenticated):
             await self._refusals.audit(None, info, dialect.name, calls, error)
         elif (caller := request.caller or await self._caller_if_known(request)) is not None:
             await self._refusals.audit(caller, info, dialect.name, calls, error)
@@ -247,62 +250,64 @@ class Door:
         application.
         """
         scope = request.scope
-        visited = request.method in ("GET", "HEAD") and request.entrance.visited
-        self._addresses.check(scope["headers"], visited=visited)
+        linkable = request.method in ("GET", "HEAD") and request.rules.is_linkable
+        self._addresses.check(scope["headers"], linkable=linkable)
         request.address_allowed = True
         wait = self._rates.take(f"address {request.sender}")
         if wait:
             request.caller = (
-                None if request.entrance.public else await self._caller_if_known(request)
+                None if request.rules.is_public else await self._caller_if_known(request)
             )
             if request.caller is None or request.is_for_subjects(request.caller):
-                request.answer_as_documented()
+                request.format_errors_as_documented()
             # The body has the names of the tools, for the audit entries of a known caller.
             if request.caller is not None:
-                await self._body(request, receive)
-            raise _too_many(wait)
-        if request.entrance.public:
-            return in_time(receive)
+                await self._read_body(request, receive)
+            raise _too_many_calls(wait)
+        if request.rules.is_public:
+            return with_time_limit(receive)
         request.body_limit(self._settings.body_bytes)
-        request.caller = await self._caller(request)
-        body = await self._body(request, receive)
+        request.caller = await self._identify_within_limit(request)
+        body = await self._read_body(request, receive)
         if request.cookie and request.method not in SAFE_METHODS:
             try:
                 self._sessions.check_change(request.cookie, scope["headers"], body)
             except CsrfRefused as error:
                 raise Rejected(403, error.code, str(error)) from None
-        request.caller = await self._with_subject(request, request.caller)
+        request.caller = await self._as_subject(request, request.caller)
         if wait := self._take_from_rate(request.caller):
-            raise _too_many(wait)
+            raise _too_many_calls(wait)
         scope[ADMITTED] = await self._with_decision(request, request.caller, body)
-        if request.entrance.mcp and request.method == "POST":
+        if request.rules.mcp and request.method == "POST":
             wrong = fault_of(request.message)
             if wrong:
                 answer = _json_rpc_error(identity_of(request.message), INVALID_REQUEST, wrong)
                 raise _JsonRpcRefusal(wrong, 400, answer)
-        scope[DIALECT] = request.entrance.dialect.name if request.entrance.dialect else ""
-        return replayed(body, receive)
+        scope[DIALECT] = request.rules.dialect.name if request.rules.dialect else ""
+        return replay_body(body, receive)
 
-    async def _with_subject(self, request: HttpRequest, caller: Caller) -> Caller:
+    async def _as_subject(self, request: HttpRequest, caller: Caller) -> Caller:
         """Return the caller, acting as the subject that the path, the query or the token names.
 
         If there is one, the request is answered in the dialect of subjects from here on.
         """
-        original = entrance = request.entrance
-        subjects, for_subjects = request.subjects(), request.is_for_subjects(caller)
-        if entrance.of_subjects is not None and (subjects or for_subjects):
+        original = rules = request.rules
+        subjects, for_subjects = request.named_subjects(), request.is_for_subjects(caller)
+        if rules.subject_dialect is not None and (subjects or for_subjects):
             if caller.dialects is not None and not for_subjects:
-                raise self._no_such_subject(request)
-            request.entrance = entrance = replace(entrance, dialect=entrance.of_subjects)
-        dialect = entrance.dialect
-        if not entrance.mcp or dialect is None or dialect.subject is None:
+                raise self._subject_not_found(request)
+            request.rules = rules = replace(rules, dialect=rules.subject_dialect)
+        dialect = rules.dialect
+        if not rules.mcp or dialect is None or dialect.subject is None:
             return caller
         try:
-            found: Caller = await self._workers.run(self._gate.identify, dialect, caller, subjects)
+            found: Caller = await self._workers.run(
+                self._gate.caller_as_subject, dialect, caller, subjects
+            )
         except NotFound as error:
             if not for_subjects:  # the credential is valid for every dialect
-                request.entrance = original
-                raise self._no_such_subject(request) from None
+                request.rules = original
+                raise self._subject_not_found(request) from None
             # Another owner's subject gets the same answer as a missing one, so that it stays
             # hidden.
             log.warning("not recognised", extra={"why": error.message, "address": request.address})
@@ -312,43 +317,43 @@ class Door:
             raise Rejected(400, error.code, str(error)) from None
         return found
 
-    def _no_such_subject(self, request: HttpRequest) -> Rejected:
-        other = request.entrance.of_subjects
+    def _subject_not_found(self, request: HttpRequest) -> Rejected:
+        other = request.rules.subject_dialect
         title = other.subject.title if other is not None and other.subject is not None else "one"
-        message = f"No {title} of yours has that id. {self._paths.listing()}"
+        message = f"No {title} of yours has that id. {self._paths.describe_mcp_paths()}"
         return Rejected(404, "NOT_FOUND", message)
 
     def _take_from_rate(self, caller: Caller) -> int:
         """Take from the rate limit of the caller's credential; return the seconds to wait, or 0."""
         return self._rates.take(f"credential {caller.credential}") if caller.credential else 0
 
-    async def _open(self, request: HttpRequest, receive: Receive, send: Send) -> None:
+    async def _open_socket(self, request: HttpRequest, receive: Receive, send: Send) -> None:
         """Admit or refuse a WebSocket, by the same rules as a request."""
         scope = request.scope
         async with contextlib.AsyncExitStack() as stack:
             try:
-                if not request.entrance.websocket:
+                if not request.rules.websocket:
                     raise NotFound("No WebSocket is served at this path.")
                 self._addresses.check(scope["headers"])
                 request.address_allowed = True
                 if wait := self._rates.take(f"address {request.sender}"):
-                    raise _too_many(wait)
-                request.caller = caller = await self._caller(request)
+                    raise _too_many_calls(wait)
+                request.caller = caller = await self._identify_within_limit(request)
                 ended = await stack.enter_async_context(
-                    self._sockets.opened(caller, scope.get(RECHECK))
+                    self._sockets.count_while_open(caller, scope.get(RECHECK))
                 )
             except CommonplaceError as error:
-                await self._close(request, error, receive, send)
+                await self._refuse_socket(request, error, receive, send)
                 return
-            scope[ADMITTED] = Admitted(caller, request.info())
+            scope[ADMITTED] = AdmittedRequest(caller, request.request_info())
             gone = {"type": "websocket.disconnect", "code": 1008}
-            accepted = self._accepted_frames(request, until(ended, receive, gone), send)
+            accepted = self._accepted_frames(request, receive_until(ended, receive, gone), send)
             await self._app(scope, accepted, send)
             if ended.is_set():
                 with contextlib.suppress(RuntimeError, OSError):  # the socket is already closed
                     await _end_socket(request, send, Unauthenticated("ended"))
 
-    async def _close(
+    async def _refuse_socket(
         self, request: HttpRequest, error: CommonplaceError, receive: Receive, send: Send
     ) -> None:
         """Refuse a WebSocket; send an error message only if its Host and Origin are allowed."""
@@ -379,9 +384,9 @@ class Door:
                         caller
                     )
                     if wait:
-                        raise _too_many(wait)
+                        raise _too_many_calls(wait)
                     text = (message.get("text") or "").encode(errors="replace")
-                    await self._off_loop(check_nesting, text)
+                    await self._run_off_loop(check_nesting, text)
                     break
                 except CommonplaceError as error:
                     self._metrics.refused.labels("websocket").inc()
@@ -399,7 +404,7 @@ class Door:
         except CommonplaceError:  # the request stays refused if the lookup fails
             return None
 
-    async def _body(self, request: HttpRequest, receive: Receive) -> bytes:
+    async def _read_body(self, request: HttpRequest, receive: Receive) -> bytes:
         """Read the body, within its limits.
 
         Store the calls of an MCP message in the request, and the parsed JSON in the scope.
@@ -414,11 +419,11 @@ class Door:
 
         kind, limit = request.content_type, request.body_limit(self._settings.body_bytes)
         declared = request.declared_bytes
-        body = await read_body(receive, limit, declared=declared, typed=bool(kind), take=take)
-        if not body or kind != JSON:
+        body = await read_body(receive, limit, declared=declared, has_type=bool(kind), take=take)
+        if not body or kind != JSON_TYPE:
             return body
-        parsed = await self._off_loop(parse_body, body)
-        if not request.entrance.mcp:
+        parsed = await self._run_off_loop(parse_body, body)
+        if not request.rules.mcp:
             request.scope[JSON_BODY] = parsed
             return body
         request.message = parsed
@@ -426,17 +431,17 @@ class Door:
         if len(calls) > MOST_CALLS:
             raise Rejected(413, "TOO_LARGE", f"A batch may have at most {MOST_CALLS} calls.")
         request.calls = None if parsed is UNREADABLE else calls
-        if calls and is_plain(body):
+        if calls and sdk_reads_alike(body):
             request.scope[JSON_BODY] = parsed
         return body
 
-    async def _off_loop(self, function: Callable[[bytes], Any], body: bytes) -> Any:
+    async def _run_off_loop(self, function: Callable[[bytes], Any], body: bytes) -> Any:
         """Run the function on a body, in a worker thread if the body is large."""
         if len(body) <= INLINE_BYTES:
             return function(body)
         return await self._workers.run(function, body)
 
-    async def _caller(self, request: HttpRequest) -> Caller:
+    async def _identify_within_limit(self, request: HttpRequest) -> Caller:
         """Return the caller. Raise Unauthenticated, or TooManyCalls after too many failures of an
         address."""
         try:
@@ -446,32 +451,32 @@ class Door:
             # Valid tokens are accepted even then: behind a proxy, all callers have one address.
             wait = self._failures.take(request.sender)
             if wait:
-                request.answer_as_documented()
-                raise _too_many(wait) from None
+                request.format_errors_as_documented()
+                raise _too_many_calls(wait) from None
             raise
 
     async def _identify(self, request: HttpRequest) -> Caller:
         """Identify the caller by a token, a cookie, or a connection from this machine."""
-        given = request.authorization()
+        given = request.authorization_values()
         if not given and request.address_allowed:
-            if (caller := await self._signed_in(request)) is not None:
+            if (caller := await self._caller_of_cookie(request)) is not None:
                 return caller
             if self._tokenless and is_loopback(request.address):
-                if request.forwarded:
-                    raise Rejected(403, "FORWARDED", _FORWARDED)
+                if request.is_forwarded:
+                    raise Rejected(403, "FORWARDED", _FORWARDED_MESSAGE)
                 return Caller(space="default")
-        return await self._recognised(given, request)
+        return await self._caller_of_token(given, request)
 
-    async def _signed_in(self, request: HttpRequest) -> Caller | None:
+    async def _caller_of_cookie(self, request: HttpRequest) -> Caller | None:
         """Return the caller of a session cookie; None without a valid cookie.
 
         Cookies are accepted for pages, REST and the WebSockets of pages; MCP needs a token. A
         request with a safe method, such as GET, does not get the scopes to write and delete.
         """
         scope = request.scope
-        if request.entrance.mcp:
+        if request.rules.mcp:
             return None
-        cookie = self._sessions.given(scope["headers"])
+        cookie = self._sessions.cookie_of(scope["headers"])
         if not cookie:
             return None
         is_socket = scope["type"] == "websocket"
@@ -480,7 +485,7 @@ class Door:
         sessions, safe = self._sessions, not is_socket and request.method in SAFE_METHODS
 
         async def recognise() -> Caller:
-            caller = await self._workers.recognise(lambda: sessions.find(cookie).caller)
+            caller = await self._workers.run_lookup(lambda: sessions.find(cookie).caller)
             return replace(caller, scopes=caller.scopes - {"write", "delete"}) if safe else caller
 
         try:
@@ -491,7 +496,7 @@ class Door:
         request.cookie, scope[RECHECK] = cookie, recognise
         return caller
 
-    async def _recognised(self, given: list[bytes], request: HttpRequest) -> Caller:
+    async def _caller_of_token(self, given: list[bytes], request: HttpRequest) -> Caller:
         if len(given) != 1:
             raise Unauthenticated("no token" if not given else "several tokens")
         scheme, blank, token = given[0].decode("latin-1").strip().partition(" ")
@@ -500,25 +505,27 @@ class Door:
         elif scheme.lower() != "bearer":
             raise Unauthenticated("not a bearer token")
         path = request.scope["path"].rstrip("/")
-        resource = self._resources.resource_at(path) if self._resources else None
+        resource = self._resources.resource_url_at(path) if self._resources else None
         resource = resource or self._settings.base_url + path
 
         async def recognise() -> Caller:
-            return await self._workers.recognise(
+            return await self._workers.run_lookup(
                 lambda: self._tokens.recognise(token.strip(), resource=resource)
             )
 
         request.scope[RECHECK] = recognise
         return await recognise()
 
-    async def _with_decision(self, request: HttpRequest, caller: Caller, body: bytes) -> Admitted:
+    async def _with_decision(
+        self, request: HttpRequest, caller: Caller, body: bytes
+    ) -> AdmittedRequest:
         """Return the caller with the decision of `Gate` on the called tool.
 
         If the scope does not allow one call of a message, the whole message is refused.
         """
-        dialect = request.entrance.dialect
-        admitted = Admitted(caller, request.info(), request.audited)
-        if dialect is None or not request.entrance.mcp or not body:
+        dialect = request.rules.dialect
+        admitted = AdmittedRequest(caller, request.request_info(), request.audited)
+        if dialect is None or not request.rules.mcp or not body:
             return admitted
         if dialect.read_only is not None and "write" not in caller.scopes:
             forbidden = dialect.read_only.refusal(dialect, messages_of(request.message))
@@ -528,27 +535,27 @@ class Door:
         batch = isinstance(request.message, list)
         decisions = [
             None
-            if batch and not self._gate.declared(dialect.name, name)
+            if batch and not self._gate.is_known_without_lookup(dialect.name, name)
             else await self._workers.decide(caller, dialect.name, name, tools_only=True)
-            for name, _ in (request.called() if request.calls else ())
+            for name, _ in (request.called_tools() if request.calls else ())
         ]
         if any(each and isinstance(each.refusal, NotPermitted) for each in decisions):
-            raise await self._out_of_scope(request, admitted, decisions)
+            raise await self._refuse_out_of_scope(request, admitted, decisions)
         return replace(admitted, decision=decisions[0] if len(decisions) == 1 else None)
 
-    async def _out_of_scope(
-        self, request: HttpRequest, admitted: Admitted, decisions: Sequence[Decision | None]
+    async def _refuse_out_of_scope(
+        self, request: HttpRequest, admitted: AdmittedRequest, decisions: Sequence[Decision | None]
     ) -> _JsonRpcRefusal:
         """Audit the calls of a message, of which the caller's scopes do not allow all; return its
         refusal."""
-        dialect, caller = request.entrance.dialect, admitted.caller
+        dialect, caller = request.rules.dialect, admitted.caller
         assert dialect is not None
         needed: set[str] = set()
         answers = []
         for call, called, each in zip(
-            request.calls or (), request.called(), decisions, strict=True
+            request.calls or (), request.called_tools(), decisions, strict=True
         ):
-            error: CommonplaceError = NotPermitted(_OTHER_CALL)
+            error: CommonplaceError = NotPermitted(_OTHER_CALL_MESSAGE)
             if each is not None and each.operation and isinstance(each.refusal, NotPermitted):
                 needed.add(each.operation.tool.scope)
                 error = each.refusal
@@ -558,24 +565,28 @@ class Door:
             answers.append(_json_rpc_error(call.get("id"), FORBIDDEN, str(error), data=data))
         self._metrics.refused.labels("scope").inc()
         if self._resources is not None:
-            challenge = self._resources.insufficient(request.scope["path"], needed, caller.scopes)
+            challenge = self._resources.insufficient_scope_challenge(
+                request.scope["path"], needed, caller.scopes
+            )
         else:
             scopes = " ".join(sorted(needed | caller.scopes))
             challenge = f'Bearer error="insufficient_scope", scope="{scopes}"'
         batch = isinstance(request.message, list)
-        return _JsonRpcRefusal(_OTHER_CALL, 403, answers if batch else answers[0], challenge)
+        return _JsonRpcRefusal(
+            _OTHER_CALL_MESSAGE, 403, answers if batch else answers[0], challenge
+        )
 
-    def _refusal(self, request: HttpRequest, error: CommonplaceError) -> Response:
+    def _refusal_response(self, request: HttpRequest, error: CommonplaceError) -> Response:
         """Return the response to a refused request; raise unexpected errors again."""
         request.refused = error
         if isinstance(error, _JsonRpcRefusal):
             return error.response
         if isinstance(error, Unauthenticated):
-            return self._unauthenticated(request, error)
-        dialect = request.entrance.dialect
+            return self._unauthenticated_response(request, error)
+        dialect = request.rules.dialect
         if isinstance(error, TooManyCalls):
             self._metrics.refused.labels("rate").inc()
-            response = refusal(429, error.code, error.message, dialect)
+            response = refusal_response(429, error.code, error.message, dialect)
             response.headers["retry-after"] = str(error.wait)
             return response
         if isinstance(error, StorageUnavailable):
@@ -585,23 +596,23 @@ class Door:
         if not isinstance(error, Rejected):
             raise error
         self._metrics.refused.labels(error.code.lower()).inc()
-        response = refusal(error.status, error.code, error.message, dialect)
+        response = refusal_response(error.status, error.code, error.message, dialect)
         if error.status == 503:
             response.headers["retry-after"] = "1"
         return response
 
-    def _unauthenticated(self, request: HttpRequest, error: Unauthenticated) -> Response:
+    def _unauthenticated_response(self, request: HttpRequest, error: Unauthenticated) -> Response:
         """Return the 401 response, with a WWW-Authenticate challenge."""
-        request.answer_as_documented()
+        request.format_errors_as_documented()
         self._metrics.refused.labels("unauthorized").inc()
-        dialect = request.entrance.dialect
+        dialect = request.rules.dialect
         tells_expiry = dialect is not None and dialect.tokens.tells_expiry
         expired = TokenExpired() if tells_expiry and isinstance(error, Expired) else None
         shown = expired or error
-        response = refusal(401, shown.code, str(shown), dialect)
+        response = refusal_response(401, shown.code, str(shown), dialect)
         path, wrong = request.scope["path"], "invalid_token" if expired else ""
         challenge = self._resources.challenge(path, error=wrong) if self._resources else "Bearer"
-        if dialect is not None and dialect.tokens.realm and not request.entrance.mcp:
+        if dialect is not None and dialect.tokens.realm and not request.rules.mcp:
             parameters = challenge.removeprefix("Bearer").strip()
             named = f'Bearer realm="{dialect.tokens.realm}"'
             challenge = f"{named}, {parameters}" if parameters else named
@@ -613,13 +624,13 @@ def _json_rpc_error(id: Any, code: int, message: str, **more: Any) -> dict[str, 
     return {"jsonrpc": "2.0", "id": id, "error": {"code": code, "message": message, **more}}
 
 
-def _too_many(wait: int) -> TooManyCalls:
+def _too_many_calls(wait: int) -> TooManyCalls:
     return TooManyCalls(f"Too many requests; wait {wait} s.", wait=wait)
 
 
 def _socket_error(request: HttpRequest, error: CommonplaceError) -> tuple[Message, int]:
     """Return the error message for a WebSocket, and its close code."""
-    dialect, code = request.entrance.dialect, 1008
+    dialect, code = request.rules.dialect, 1008
     text = "Unauthorized" if isinstance(error, Unauthenticated) else error.message
     body: Any = {"type": "error", "message": text}
     if dialect is not None and dialect.refuse_socket is not None:
@@ -633,7 +644,7 @@ async def _end_socket(request: HttpRequest, send: Send, error: CommonplaceError)
     await send({"type": "websocket.close", "code": code})
 
 
-def _error_of(status: int) -> Rejected:
+def _error_of_status(status: int) -> Rejected:
     """Return an error for the HTTP status of a response, for the audit."""
-    code = "INTERNAL_ERROR" if status >= 500 else _CODES.get(status, "INVALID_INPUT")
+    code = "INTERNAL_ERROR" if status >= 500 else _CODES_OF_STATUS.get(status, "INVALID_INPUT")
     return Rejected(status, code, f"Answered with HTTP status {status}.")

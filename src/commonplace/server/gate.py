@@ -31,18 +31,18 @@ from commonplace.engine.model import Origin
 from commonplace.errors import CommonplaceError, InvalidInput, NotFound
 from commonplace.storage.ports import Store
 from commonplace.text import secrets
-from commonplace.text.hidden import visible
+from commonplace.text.hidden import escape_hidden
 
 RESPONSE_BYTES = 1_048_576
 IGNORED_META = "commonplace/ignored-arguments"
 MASKED_META = "commonplace/masked-secrets"
 PIPE_KEY = "commonplace-pipe:"  # prefix of the idempotency keys that our stdio pipe makes
-MOST_IGNORED = 20  # most unknown arguments named in the log and the response
+MOST_IGNORED_ARGUMENTS = 20  # most unknown arguments named in the log and the response
 
 log = logging.getLogger(__name__)
 
 
-class Counter(Protocol):
+class CallCounter(Protocol):
     """A metric that counts calls by dialect, tool and outcome."""
 
     def labels(self, *values: str) -> Any:
@@ -61,7 +61,7 @@ class TookTooLong(CommonplaceError):
     code = "TIMEOUT"
 
 
-class Internal(CommonplaceError):
+class UnexpectedError(CommonplaceError):
     """An unexpected error; the log has the details under the request's id."""
 
     code = "INTERNAL_ERROR"
@@ -147,7 +147,7 @@ class _RunningCall:
     """The kinds of secrets that were masked in the stored text."""
     reads: bool = False
     """Whether the call only reads, so that its audit entry need not be synced to disk."""
-    stored: bool = False
+    is_stored: bool = False
     """Whether the changes and the audit entry are committed; a later error gets no second entry."""
 
     def with_notes(self, wire: Wire) -> Wire:
@@ -167,14 +167,14 @@ class _Payload:
     result: str
     error: CommonplaceError | None
 
-    def masked(self) -> _Payload:
+    def with_masked_secrets(self) -> _Payload:
         """Return the payload with the secrets in the arguments masked."""
-        if not secrets.find(self.arguments):
+        if not secrets.find_secrets(self.arguments):
             return self
         given, _ = secrets.mask_values(json.loads(self.arguments))
         return replace(self, arguments=as_json(given))
 
-    def withheld(self, tool: Tool) -> _Payload:
+    def with_names_only(self, tool: Tool) -> _Payload:
         """Return the payload of a tool whose arguments may be secrets: argument names without
         values.
 
@@ -198,7 +198,7 @@ class Gate:
         library: Library,
         system: Store,
         dialects: Iterable[Dialect],
-        counter: Counter | None = None,
+        counter: CallCounter | None = None,
     ) -> None:
         self._memory = Commonplace(library=library)
         self._system = system
@@ -212,7 +212,7 @@ class Gate:
             for tool in dialect.tools:
                 self._register(dialect, tool)
             for tool in dialect.operations:
-                shaped = replace(dialect, succeed=_as_value, fail=_as_error)
+                shaped = replace(dialect, succeed=_value_as_wire, fail=_error_as_wire)
                 self._register(shaped, tool, rest_only=True)
 
     def _register(self, dialect: Dialect, tool: Tool, *, rest_only: bool = False) -> None:
@@ -232,17 +232,18 @@ class Gate:
         """Decide whether the caller may use the operation of that name.
 
         No other code decides this. With `tools_only`, REST operations are not found. An undeclared
-        name may be a dynamic tool, which is looked up in the database (see `declared`).
+        name may be a dynamic tool, which is looked up in the database (see
+        `is_known_without_lookup`).
         """
         operation = self._find(caller, dialect, name, tools_only)
         if operation is None:
-            return Decision(dialect, name, None, _no_such_tool(name))
-        if not _allows(caller, dialect, operation.tool):
+            return Decision(dialect, name, None, _tool_not_found(name))
+        if not _may_use(caller, dialect, operation.tool):
             refusal = not_permitted(caller, dialect, operation.tool)
             return Decision(dialect, name, operation, refusal)
         return Decision(dialect, name, operation)
 
-    def declared(self, dialect: str, name: str) -> bool:
+    def is_known_without_lookup(self, dialect: str, name: str) -> bool:
         """Return whether `decide` needs no database for this name: it is declared, or the dialect
         has no dynamic tools."""
         return (dialect, name) in self._table or dialect not in self._dynamic
@@ -258,27 +259,27 @@ class Gate:
         tool = next(tools, None)
         return None if tool is None else _operation(whole, tool)
 
-    def identify(self, dialect: Dialect, caller: Caller, named: Sequence[str]) -> Caller:
+    def caller_as_subject(self, dialect: Dialect, caller: Caller, named: Sequence[str]) -> Caller:
         """Return the caller, acting as the subject that the request (`named`) or the token names,
         if any."""
         if dialect.subject is None:
             return caller
         return dialect.subject.identify(self._memory.at(caller.space), caller, named)
 
-    def identify_named(self, dialect: Dialect, caller: Caller, name: str) -> Caller:
+    def caller_as_named_subject(self, dialect: Dialect, caller: Caller, name: str) -> Caller:
         """Return the caller, acting as the subject that a person named; empty for the only one."""
         if dialect.subject is None or not name:
-            return self.identify(dialect, caller, [])
+            return self.caller_as_subject(dialect, caller, [])
         found = dialect.subject.find_named(self._memory.at(caller.space), name)
-        return self.identify(dialect, caller, [found.id])
+        return self.caller_as_subject(dialect, caller, [found.id])
 
-    def visible(self, caller: Caller, dialect: Dialect) -> list[Tool]:
+    def visible_tools(self, caller: Caller, dialect: Dialect) -> list[Tool]:
         """Return the tools that are listed for the caller: those they may use, without hidden ones.
 
         Declared tools come first, in a fixed order; dynamic tools are read from the database.
         """
         tools = (*dialect.tools, *self._dynamic_tools(caller, dialect))
-        return [tool for tool in tools if not tool.hidden and _allows(caller, dialect.name, tool)]
+        return [tool for tool in tools if not tool.hidden and _may_use(caller, dialect.name, tool)]
 
     def _dynamic_tools(self, caller: Caller, dialect: Dialect) -> tuple[Tool, ...]:
         """Return the current dynamic tools of a dialect for this caller."""
@@ -299,8 +300,8 @@ class Gate:
         known = self._table.get((dialect, name))
         payload = _Payload(as_json(arguments or {}), as_json(error.as_dict()), error)
         if known is not None and known.tool.withheld:
-            payload = payload.withheld(known.tool)
-        entry = _entry(caller, request_info, dialect, name, payload)
+            payload = payload.with_names_only(known.tool)
+        entry = _audit_entry(caller, request_info, dialect, name, payload)
         if caller is None:
             audit.append(self._system, entry)
             return
@@ -324,7 +325,7 @@ class Gate:
         """
         decision = decision or self.decide(caller, dialect, name)
         if decision.operation is None or decision.refusal is not None:
-            refusal = decision.refusal or _no_such_tool(name)
+            refusal = decision.refusal or _tool_not_found(name)
             self.refuse(caller, request_info, dialect, name, arguments, refusal)
             raise refusal
         running = _RunningCall(
@@ -334,17 +335,17 @@ class Gate:
         try:
             outcome = self._run(running, arguments, state or CallState())
         except CommonplaceError as error:
-            outcome = self._failed(running, error)
+            outcome = self._failed_outcome(running, error)
         except Exception:
             log.exception("a tool failed", extra={"tool": name, "request": request_info.request})
-            fault = Internal(
+            fault = UnexpectedError(
                 "Something went wrong on our side.",
                 hint=f"See the log for request {request_info.request or 'without id'}.",
             )
-            outcome = self._failed(running, fault)
+            outcome = self._failed_outcome(running, fault)
         if self._counter is not None:
             result = outcome.error.code if outcome.error else "ok"
-            label = name if self.declared(dialect, name) else "dynamic"
+            label = name if self.is_known_without_lookup(dialect, name) else "dynamic"
             self._counter.labels(dialect, label, result).inc()
         return outcome
 
@@ -356,7 +357,7 @@ class Gate:
         checked = operation.checker.check(operation.without_nulls(arguments), ignored)
         # An unknown argument name may itself be the secret.
         if ignored and not operation.tool.withheld:
-            running.ignored = tuple(_one_line(name) for name in ignored[:MOST_IGNORED])
+            running.ignored = tuple(_one_line(name) for name in ignored[:MOST_IGNORED_ARGUMENTS])
             names = {"tool": operation.tool.name, "arguments": ", ".join(running.ignored)}
             log.info("unknown arguments are ignored", extra=names)
         tool = operation.tool
@@ -380,7 +381,7 @@ class Gate:
             key = _retry_key(running, call) if keyed else None
             if key is not None:
                 if (earlier := answers.find(space.store, key)) is not None:
-                    return self._repeat(running, space.store, earlier)
+                    return self._repeat_earlier(running, space.store, earlier)
                 call = replace(call, retry_key=key.hex())
             try:
                 attempt = functools.partial(
@@ -390,15 +391,15 @@ class Gate:
                 wire = space.store.with_reserve(attempt) if tool.reads else attempt()
             # a concurrent call with the same idempotency key has committed
             except answers.AlreadyAnswered as answered:
-                return self._repeat(running, space.store, answered.result)
+                return self._repeat_earlier(running, space.store, answered.result)
             except CommonplaceError:
-                if running.stored:
+                if running.is_stored:
                     raise
                 # A retry of the same call may have committed just before and caused the conflict.
                 earlier = answers.find_newest(space.store, key) if key is not None else None
                 if earlier is None:
                     raise
-                return self._repeat(running, space.store, earlier)
+                return self._repeat_earlier(running, space.store, earlier)
         for begin in call.afterwards:
             begin()
         return Outcome(wire)
@@ -440,18 +441,18 @@ class Gate:
                 elif confirmed:
                     answers.forget(store, confirmed)
                 self._audit(running, store, result, None)
-            running.stored = True
+            running.is_stored = True
         return wire
 
-    def _repeat(self, running: _RunningCall, store: Store, earlier: str) -> Outcome:
+    def _repeat_earlier(self, running: _RunningCall, store: Store, earlier: str) -> Outcome:
         self._audit(running, store, earlier, None)
         wire: Wire = json.loads(earlier)
         return Outcome(wire)
 
-    def _failed(self, running: _RunningCall, error: CommonplaceError) -> Outcome:
+    def _failed_outcome(self, running: _RunningCall, error: CommonplaceError) -> Outcome:
         dialect, tool = running.operation.dialect, running.operation.tool
-        wire = running.with_notes(_visible(dialect.fail(tool, error)))
-        if running.stored:
+        wire = running.with_notes(_escape_hidden_text(dialect.fail(tool, error)))
+        if running.is_stored:
             return Outcome(wire, error)
         try:
             with self._memory.library.lease(running.caller.space) as space:
@@ -467,12 +468,12 @@ class Gate:
         operation = running.operation
         payload = _Payload(running.arguments, result, error)
         if operation.tool.withheld:
-            payload = payload.withheld(operation.tool)
+            payload = payload.with_names_only(operation.tool)
         elif not self._memory.library.allow_secrets:
-            payload = payload.masked()
+            payload = payload.with_masked_secrets()
         audit.append(
             store,
-            _entry(
+            _audit_entry(
                 running.caller, running.request_info, operation.dialect.name, operation.tool.name,
                 payload, int((time.monotonic() - running.begun) * 1000),
             ),
@@ -480,17 +481,17 @@ class Gate:
         )  # fmt: skip
 
 
-def _not_nullable(taken: Schema) -> frozenset[str]:
+def _not_nullable_arguments(taken: Schema) -> frozenset[str]:
     """Return the names of optional arguments whose schema does not allow null."""
     properties = taken.get("properties", {})
     return frozenset(
         name
         for name, property in properties.items()
-        if name not in taken.get("required", ()) and not _takes_null(property)
+        if name not in taken.get("required", ()) and not _allows_null(property)
     )
 
 
-def _takes_null(property: Mapping[str, Any]) -> bool:
+def _allows_null(property: Mapping[str, Any]) -> bool:
     if "enum" in property:
         return None in property["enum"]
     return "null" in str(property.get("type", "null"))
@@ -498,15 +499,15 @@ def _takes_null(property: Mapping[str, Any]) -> bool:
 
 def _operation(dialect: Dialect, tool: Tool, rest_only: bool = False) -> Operation:
     checker = schema.compile(tool.input)
-    return Operation(dialect, tool, checker, _not_nullable(tool.input), rest_only)
+    return Operation(dialect, tool, checker, _not_nullable_arguments(tool.input), rest_only)
 
 
-def _allows(caller: Caller, dialect: str, tool: Tool) -> bool:
+def _may_use(caller: Caller, dialect: str, tool: Tool) -> bool:
     """Return whether the caller's credential is for the dialect and has the tool's scope."""
     return (caller.dialects is None or dialect in caller.dialects) and tool.scope in caller.scopes
 
 
-def _no_such_tool(name: str) -> NotFound:
+def _tool_not_found(name: str) -> NotFound:
     return NotFound(f"There is no tool {name[:80]!r}.", hint="See tools/list.")
 
 
@@ -527,7 +528,7 @@ def not_permitted(caller: Caller, dialect: str, tool: Tool) -> NotPermitted:
     )
 
 
-def _entry(
+def _audit_entry(
     caller: Caller | None,
     request_info: RequestInfo,
     dialect: str,
@@ -586,21 +587,21 @@ def _pipe_key(caller: Caller, key: str) -> bytes:
     return hashlib.sha256(as_json(parts).encode()).digest()
 
 
-def _as_value(tool: Tool, value: Any) -> Wire:
+def _value_as_wire(tool: Tool, value: Any) -> Wire:
     """Return the result of a REST operation unchanged; the route formats it."""
     del tool
     return {"value": value}
 
 
-def _visible(wire: Wire) -> Wire:
+def _escape_hidden_text(wire: Wire) -> Wire:
     """Escape hidden characters in an error result, since it may quote an argument."""
     if "content" not in wire:
         return wire
-    blocks = [{**block, "text": visible(block["text"])} for block in wire["content"]]
+    blocks = [{**block, "text": escape_hidden(block["text"])} for block in wire["content"]]
     return {**wire, "content": blocks}
 
 
-def _as_error(tool: Tool, error: CommonplaceError) -> Wire:
+def _error_as_wire(tool: Tool, error: CommonplaceError) -> Wire:
     del tool
     return {"error": error.as_dict()}
 

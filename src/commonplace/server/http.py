@@ -36,7 +36,7 @@ from commonplace.access.caller import Caller
 from commonplace.access.credentials import Credentials
 from commonplace.access.oauth import OAuth, SignIn
 from commonplace.access.oauth import routes as oauth_routes
-from commonplace.access.oauth.endpoints import peer as client_address
+from commonplace.access.oauth.endpoints import client_address as client_address
 from commonplace.access.sessions import Sessions
 from commonplace.access.signed import Tokens
 from commonplace.access.vault import Vault
@@ -48,31 +48,37 @@ from commonplace.engine.history import audit
 from commonplace.engine.library import Library
 from commonplace.errors import CommonplaceError, InvalidInput, NotFound
 from commonplace.server import console
-from commonplace.server.calls import ADMITTED, DIALECT, VERSION_HEADER, Workers, answering
-from commonplace.server.connections import Streams, until
+from commonplace.server.calls import (
+    ADMITTED,
+    DIALECT,
+    VERSION_HEADER,
+    Workers,
+    usual_call_application,
+)
+from commonplace.server.connections import Streams, receive_until
 from commonplace.server.door import Door
 from commonplace.server.gate import Gate
-from commonplace.server.observing import Metrics, log_lines
+from commonplace.server.observing import Metrics, log_formatter
 from commonplace.server.pipes import Pipes
-from commonplace.server.protocol import build
+from commonplace.server.protocol import build_server
 from commonplace.server.quotas import quota_of
 from commonplace.server.refusals import Refusals
-from commonplace.server.request import RECHECK, Paths, refusal
+from commonplace.server.request import RECHECK, Paths, refusal_response
 from commonplace.server.rest import routes_of
 from commonplace.server.settings import Settings
 from commonplace.storage.ports import Store
 from commonplace.web import pages as web
 
-USE_SECONDS = 60.0
-CUT_SECONDS = 6 * 3600.0  # interval between deletions of old audit entries
+STORE_USE_SECONDS = 60.0
+PRUNE_AUDIT_SECONDS = 6 * 3600.0  # interval between deletions of old audit entries
 # Paths that a person may open by a link on another site, such as a client's site or a device.
-VISITED = ("/oauth/authorize", "/oauth/device", *web.VISITED)
+LINKABLE_PATHS = ("/oauth/authorize", "/oauth/device", *web.LINKABLE_PATHS)
 
 log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class Parts:
+class ApplicationParts:
     """The objects that the HTTP application uses."""
 
     settings: Settings
@@ -112,11 +118,11 @@ class Endpoint:
             )
             for name, server in self._servers.items()
         }
-        self.posts = {
+        self.post_applications = {
             name: answers(name, manager.asgi_app) for name, manager in self.managers.items()
         }
         """The application that answers a POST, for each dialect."""
-        self._older = SseServerTransport(path, max_request_body_size=body_bytes)
+        self._sse = SseServerTransport(path, max_request_body_size=body_bytes)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer by method, and by whether the client speaks the older protocol."""
@@ -124,31 +130,34 @@ class Endpoint:
         if method == "DELETE":
             await JSONResponse({})(scope, receive, send)  # there is no session to end
         elif method == "GET":
-            await self._get(scope, receive, send)
+            await self._open_event_stream(scope, receive, send)
         elif method == "POST" and b"session_id=" in scope["query_string"]:
-            scope["user"] = _user(scope[ADMITTED].caller)
-            await self._older.handle_post_message(scope, receive, send)
+            scope["user"] = _sdk_user(scope[ADMITTED].caller)
+            await self._sse.handle_post_message(scope, receive, send)
         elif method == "POST":
-            await self.posts[scope[DIALECT]](scope, receive, send)
+            await self.post_applications[scope[DIALECT]](scope, receive, send)
         else:
-            await _not_allowed(scope, receive, send)
+            await _answer_not_allowed(scope, receive, send)
 
-    async def _get(self, scope: Scope, receive: Receive, send: Send) -> None:
+    async def _open_event_stream(self, scope: Scope, receive: Receive, send: Send) -> None:
         headers = dict(scope["headers"])
         if VERSION_HEADER in headers or b"text/event-stream" not in headers.get(b"accept", b""):
-            await _not_allowed(scope, receive, send)  # a stateless server offers no event stream
+            # A stateless server offers no event stream.
+            await _answer_not_allowed(scope, receive, send)
             return
         dialect = self._dialects[scope[DIALECT]]
-        scope["user"] = _user(scope[ADMITTED].caller)
+        scope["user"] = _sdk_user(scope[ADMITTED].caller)
         try:
-            async with self._streams.opened(scope[ADMITTED].caller, scope.get(RECHECK)) as ended:
-                receive = until(ended, receive, {"type": "http.disconnect"})
+            async with self._streams.count_while_open(
+                scope[ADMITTED].caller, scope.get(RECHECK)
+            ) as ended:
+                receive = receive_until(ended, receive, {"type": "http.disconnect"})
                 sending = self._with_endpoint(scope, send)
-                async with self._older.connect_sse(scope, receive, sending) as (source, sink):
+                async with self._sse.connect_sse(scope, receive, sending) as (source, sink):
                     pipes = Pipes(source, sink, dialect, self._refusals)
                     await pipes.serve(self._servers[dialect.name])
         except Rejected as error:
-            response = refusal(error.status, error.code, error.message, dialect)
+            response = refusal_response(error.status, error.code, error.message, dialect)
             response.headers["retry-after"] = "10"
             await response(scope, receive, send)
             return
@@ -179,15 +188,18 @@ class Endpoint:
         return sending
 
 
-async def _not_allowed(scope: Scope, receive: Receive, send: Send) -> None:
-    response = refusal(405, "METHOD_NOT_ALLOWED", "Use POST.", None)
+async def _answer_not_allowed(scope: Scope, receive: Receive, send: Send) -> None:
+    response = refusal_response(405, "METHOD_NOT_ALLOWED", "Use POST.", None)
     response.headers["allow"] = "POST, DELETE"
     await response(scope, receive, send)
 
 
-def _user(caller: Caller) -> AuthenticatedUser:
-    """Return the caller as the SDK's user type. The SDK answers other callers of the stream with
-    404."""
+def _sdk_user(caller: Caller) -> AuthenticatedUser:
+    """Return the caller as the SDK's user type.
+
+    If a message for an event stream comes from another user or credential than the one that opened
+    the stream, the SDK answers it with 404.
+    """
     return AuthenticatedUser(
         AccessToken(
             token="", client_id=caller.credential or "local", scopes=[],
@@ -196,7 +208,7 @@ def _user(caller: Caller) -> AuthenticatedUser:
     )  # fmt: skip
 
 
-def application(parts: Parts) -> Door:
+def build_application(parts: ApplicationParts) -> Door:
     """Build the HTTP application, wrapped in `Door`."""
     settings = parts.settings
     registry.known(settings.dialect)
@@ -208,22 +220,24 @@ def application(parts: Parts) -> Door:
     refusals = Refusals(gate, workers)
     streams = Streams("event streams", metrics.open_streams)
     sockets = Streams("WebSockets", metrics.open_sockets)
-    oauth = _oauth(parts, dialects)
-    browsers = BrowserSessions(parts.tokens, _origin(settings.base_url))
+    oauth = _build_oauth(parts, dialects)
+    browsers = BrowserSessions(parts.tokens, _origin_of(settings.base_url))
     signing_in = oauth or SignIn(parts.system, parts.accounts)
     pages = [*web.routes(), *browser_routes(signing_in, browsers, client_address)]
     pages += oauth_routes(oauth) if oauth is not None else []
     paths = Paths(
         everything, settings.dialect,
-        public={"/health", *(route.path for route in pages)} - {SIGN_OUT},
-        forms=[SIGN_OUT],
-        visited=VISITED,
+        public_paths={"/health", *(route.path for route in pages)} - {SIGN_OUT},
+        form_paths=[SIGN_OUT],
+        linkable_paths=LINKABLE_PATHS,
     )  # fmt: skip
     quotas = {name: quota_of(dialect.rate, os.environ) for name, dialect in dialects.items()}
-    servers = {name: build(dialect, workers, quotas[name]) for name, dialect in dialects.items()}
+    servers = {
+        name: build_server(dialect, workers, quotas[name]) for name, dialect in dialects.items()
+    }
 
     def answers(name: str, otherwise: ASGIApp) -> ASGIApp:
-        return answering(dialects[name], workers, quotas[name], otherwise)
+        return usual_call_application(dialects[name], workers, quotas[name], otherwise)
 
     endpoints = {
         path: Endpoint(
@@ -242,18 +256,18 @@ def application(parts: Parts) -> Door:
             for route in routes_of(dialect, workers, sessions.get(name), quotas.get(name))
         ),
         *(StarletteRoute(path, endpoint) for path, endpoint in endpoints.items()),
-        *([StarletteRoute(paths.of_subject, endpoints["/mcp"])] if paths.of_subject else ()),
+        *([StarletteRoute(paths.subject_path, endpoints["/mcp"])] if paths.subject_path else ()),
     ]
     app = Starlette(
         routes=routes,
         lifespan=_lifespan(parts, gate, workers, refusals, dialects.values(), endpoints.values()),
-        exception_handlers=_handlers(paths, dialects),
+        exception_handlers=_error_handlers(paths, dialects),
     )
     app.router.redirect_slashes = False
     straight = {
         (path, name): post
         for path, endpoint in endpoints.items()
-        for name, post in endpoint.posts.items()
+        for name, post in endpoint.post_applications.items()
     }
     return Door(
         app, straight=straight, settings=settings, paths=paths, gate=gate, workers=workers,
@@ -263,7 +277,7 @@ def application(parts: Parts) -> Door:
 
 
 def _lifespan(
-    parts: Parts,
+    parts: ApplicationParts,
     gate: Gate,
     workers: Workers,
     refusals: Refusals,
@@ -278,7 +292,7 @@ def _lifespan(
         perform=gate.perform,
         vault=lambda: parts.vault,
         restart=parts.restart,
-        log_lines=log_lines(),
+        log_lines=log_formatter(),
     )
 
     @contextlib.asynccontextmanager
@@ -286,7 +300,7 @@ def _lifespan(
         async with contextlib.AsyncExitStack() as stack:
             for dialect in dialects:
                 if dialect.running is not None:
-                    await stack.enter_async_context(_in_thread(dialect.running(setting)))
+                    await stack.enter_async_context(_entered_in_thread(dialect.running(setting)))
             for endpoint in endpoints:
                 for manager in endpoint.managers.values():
                     await stack.enter_async_context(manager.run())
@@ -303,7 +317,9 @@ def _lifespan(
 
 
 @contextlib.asynccontextmanager
-async def _in_thread(context: contextlib.AbstractContextManager[None]) -> AsyncIterator[None]:
+async def _entered_in_thread(
+    context: contextlib.AbstractContextManager[None],
+) -> AsyncIterator[None]:
     """Enter and leave a blocking context manager in worker threads."""
     await asyncio.to_thread(context.__enter__)
     try:
@@ -312,7 +328,7 @@ async def _in_thread(context: contextlib.AbstractContextManager[None]) -> AsyncI
         await asyncio.to_thread(context.__exit__, None, None, None)
 
 
-async def _prune_audit(parts: Parts, workers: Workers) -> None:
+async def _prune_audit(parts: ApplicationParts, workers: Workers) -> None:
     """Delete audit entries older than `audit_days` at regular intervals."""
 
     def cut(space: str | None) -> int:
@@ -339,14 +355,14 @@ async def _prune_audit(parts: Parts, workers: Workers) -> None:
             except CommonplaceError as error:
                 told = {"space": space or "system", "why": error.message}
                 log.warning("old audit entries could not be removed", extra=told)
-        await asyncio.sleep(CUT_SECONDS)
+        await asyncio.sleep(PRUNE_AUDIT_SECONDS)
 
 
 async def _health(_: Request) -> Response:
     return JSONResponse({"status": "ok", "timestamp": int(time.time())})
 
 
-def _oauth(parts: Parts, dialects: Mapping[str, Dialect]) -> OAuth | None:
+def _build_oauth(parts: ApplicationParts, dialects: Mapping[str, Dialect]) -> OAuth | None:
     """Build the authorization server; return None if the base URL cannot be an issuer."""
     settings = parts.settings
     try:
@@ -364,7 +380,7 @@ def _oauth(parts: Parts, dialects: Mapping[str, Dialect]) -> OAuth | None:
         return None
 
 
-def _origin(url: str) -> str:
+def _origin_of(url: str) -> str:
     parts = urlsplit(url)
     return f"{parts.scheme}://{parts.netloc}"
 
@@ -383,15 +399,15 @@ def _has_subject(library: Library, dialect: Dialect, space: str, subject: str) -
 async def _store_last_use(credentials: Credentials, workers: Workers) -> None:
     """Every minute, store the time of last use of tokens, and delete tokens that ended long ago."""
     while True:
-        await asyncio.sleep(USE_SECONDS)
+        await asyncio.sleep(STORE_USE_SECONDS)
         try:
-            await workers.run(credentials.flush)
+            await workers.run(credentials.store_last_use)
             await workers.run(credentials.prune)
         except CommonplaceError as error:
             log.warning("the last use of tokens could not be stored", extra={"why": error.message})
 
 
-def _handlers(paths: Paths, dialects: Mapping[str, Dialect]) -> Any:
+def _error_handlers(paths: Paths, dialects: Mapping[str, Dialect]) -> Any:
     """Return the error handlers for unknown paths and methods."""
 
     def dialect_of(request: Request) -> Dialect | None:
@@ -400,11 +416,11 @@ def _handlers(paths: Paths, dialects: Mapping[str, Dialect]) -> Any:
     async def no_such_page(request: Request, _: Exception) -> Response:
         message = "There is no such path."
         if request.scope["path"].startswith("/mcp"):
-            message += f" {paths.listing()}"
-        return refusal(404, "NOT_FOUND", message, dialect_of(request))
+            message += f" {paths.describe_mcp_paths()}"
+        return refusal_response(404, "NOT_FOUND", message, dialect_of(request))
 
     async def wrong_method(request: Request, _: Exception) -> Response:
-        return refusal(
+        return refusal_response(
             405,
             "METHOD_NOT_ALLOWED",
             "This path does not support the request's method.",
@@ -414,7 +430,7 @@ def _handlers(paths: Paths, dialects: Mapping[str, Dialect]) -> Any:
     return {404: no_such_page, 405: wrong_method}
 
 
-def _own_operations(parts: Parts, metrics: Metrics) -> Dialect:
+def _own_operations(parts: ApplicationParts, metrics: Metrics) -> Dialect:
     """Return the server's own operations, which `Gate` runs like those of a dialect."""
     started = time.time()
 
@@ -444,10 +460,10 @@ def _own_operations(parts: Parts, metrics: Metrics) -> Dialect:
         rest=Rest(
             routes=(
                 Route("GET", "/health/details", "health_details"),
-                Route("GET", "/metrics", "metrics", show=_as_text),
+                Route("GET", "/metrics", "metrics", show=_text_reply),
                 *console.ROUTES,
             ),
-            fail=_own_failure,
+            fail=_error_reply,
         ),
         operations=(
             Tool(
@@ -463,9 +479,9 @@ def _own_operations(parts: Parts, metrics: Metrics) -> Dialect:
     )  # fmt: skip
 
 
-def _as_text(_: Exchange, value: str) -> Reply:
+def _text_reply(_: Exchange, value: str) -> Reply:
     return Reply(value, media_type="text/plain")
 
 
-def _own_failure(_: Exchange, error: CommonplaceError) -> Reply:
+def _error_reply(_: Exchange, error: CommonplaceError) -> Reply:
     return Reply({"error": {"code": error.code, "message": str(error)}}, status_of(error))

@@ -27,7 +27,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from commonplace import __version__
-from commonplace.access.caller import EVERYTHING, READ_ONLY, Caller
+from commonplace.access.caller import ALL_SCOPES, READ_ONLY_SCOPES, Caller
 from commonplace.client import connection
 from commonplace.client.static_answers import StaticAnswers
 from commonplace.dialects import registry
@@ -39,10 +39,10 @@ from commonplace.engine.model import Origin
 from commonplace.errors import CommonplaceError, InvalidInput
 from commonplace.platform.loading import without_garbage_collection
 from commonplace.platform.projects import project_here
-from commonplace.server.calls import Admitted, Workers
+from commonplace.server.calls import AdmittedRequest, Workers
 from commonplace.server.gate import Gate
 from commonplace.server.refusals import Refusals
-from commonplace.server.session import Session
+from commonplace.server.session import LocalSession
 from commonplace.storage.database import file_identity
 
 if TYPE_CHECKING:
@@ -57,14 +57,14 @@ GREETING_SECONDS = 10.0
 BACKLOG = 128
 CALL_SECONDS = 30.0
 TICK_SECONDS = 0.25
-USAGE = 2  # the exit code of a client whose greeting is refused
+USAGE_EXIT_CODE = 2  # the exit code of a client whose greeting is refused
 
 log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Hosted:
-    """What a local server gives access to."""
+class HostedParts:
+    """The objects that a local server gives its clients access to."""
 
     library: Library
     system: Store
@@ -90,12 +90,12 @@ class _ServedDialect:
     workers: Workers
     refusals: Refusals
     sdk: list[Server[Any]] = field(default_factory=list)
-    """The protocol SDK's server, once a client has needed it."""
+    """The MCP SDK's server, once a client has needed it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Hello:
-    """What a client says of itself in its first line."""
+    """The greeting of a client: its first line, which says who it is and what it wants."""
 
     kind: str
     pid: int = 0
@@ -116,7 +116,7 @@ class Hello:
 
     @classmethod
     def read(cls, line: bytes) -> Hello:
-        """The greeting in a line; InvalidInput if the line is not a greeting."""
+        """Return the greeting in a line; raise InvalidInput if the line is not a greeting."""
         try:
             given = json.loads(line)
             if given.pop("commonplace") != connection.PROTOCOL:
@@ -129,12 +129,12 @@ class Hello:
             raise InvalidInput("This is not the greeting of a client.") from None
 
     def caller(self) -> Caller:
-        """Who calls: the person at this machine."""
-        scopes = READ_ONLY if self.read_only else EVERYTHING
+        """Return the caller: the person at this machine, with the rights that it asks for."""
+        scopes = READ_ONLY_SCOPES if self.read_only else ALL_SCOPES
         return Caller(space=checks.space(self.space), user=self.user or "local", scopes=scopes)
 
-    def found_project(self) -> Project | None:
-        """The project that the client names, or else that of its working directory."""
+    def find_project(self) -> Project | None:
+        """Return the project that the client names, or else that of its working directory."""
         if self.everywhere:
             return None
         if self.cwd:
@@ -148,7 +148,7 @@ def store_settings(settings: Settings) -> dict[str, str]:
     return {"COMMONPLACE_EMBEDDING": settings.embedding, **given}
 
 
-def warm(library: Library) -> None:
+def warm_up(library: Library) -> None:
     """Load the embedding model before the first request needs it."""
     if library.embedder is None:
         return
@@ -161,7 +161,7 @@ def warm(library: Library) -> None:
 class LocalServer:
     """Listens on the socket of a data directory. Used on the event loop."""
 
-    def __init__(self, place: connection.Place, lock: int, hosted: Hosted) -> None:
+    def __init__(self, place: connection.Place, lock: int, hosted: HostedParts) -> None:
         self._place = place
         self._lock: int | None = lock
         self._hosted = hosted
@@ -180,12 +180,12 @@ class LocalServer:
 
     async def start(self) -> None:
         """Begin to listen."""
-        listening, self._secret = _listening(self._place)
+        listening, self._secret = _open_listening_socket(self._place)
         listening.setblocking(False)
         how = asyncio.start_server if connection.LOOPBACK else asyncio.start_unix_server
-        self._server = await how(self._connected, sock=listening, limit=connection.LINE_BYTES)
+        self._server = await how(self._on_connection, sock=listening, limit=connection.LINE_BYTES)
 
-    async def until_idle(self, seconds: float) -> None:
+    async def wait_until_idle(self, seconds: float) -> None:
         """Wait until nobody was connected for that long, or a client asks to stop.
 
         It also ends when the data directory was deleted or replaced: what clients send next belongs
@@ -216,19 +216,21 @@ class LocalServer:
             reader.feed_eof()  # lines already received are answered, then the connection is closed
         if self._tasks:
             await asyncio.wait(self._tasks, timeout=seconds)
-        await asyncio.to_thread(self._end)
+        await asyncio.to_thread(self._close_dialects)
 
-    def _end(self) -> None:
+    def _close_dialects(self) -> None:
         for served in self._served.values():
             served.workers.close()
         self._background.close()
 
-    async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def _on_connection(
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    ) -> None:
         task = asyncio.current_task()
         assert task is not None
         self._tasks.add(task)
         try:
-            await self._converse(reader, writer)
+            await self._answer_client(reader, writer)
         except (OSError, ValueError, TimeoutError) as error:
             log.debug("a local connection ended", extra={"why": str(error)})
         except Exception:
@@ -240,8 +242,10 @@ class LocalServer:
             with contextlib.suppress(OSError):
                 writer.close()
 
-    async def _converse(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        if not _same_user(writer.get_extra_info("socket")):
+    async def _answer_client(
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    ) -> None:
+        if not _is_same_user(writer.get_extra_info("socket")):
             log.warning("a connection of another user was closed")
             return
         async with asyncio.timeout(GREETING_SECONDS):
@@ -256,50 +260,53 @@ class LocalServer:
         try:
             hello = Hello.read(line)
             handle = {
-                "mcp": self._pipe, "status": self._status, "stop": self._stop,
-                "give way": self._give_way, "call": self._call, "embed": self._embed,
-                "command": self._command, "restart": self._restart,
+                "mcp": self._serve_mcp, "status": self._answer_status, "stop": self._answer_stop,
+                "give way": self._answer_give_way, "call": self._answer_call,
+                "embed": self._answer_embed, "command": self._answer_command,
+                "restart": self._answer_restart,
             }.get(hello.kind)  # fmt: skip
             if handle is None:
                 raise InvalidInput(f"Unknown kind of client: {hello.kind[:40]!r}.")
             await handle(hello, reader, writer)
         except CommonplaceError as error:
-            await _say(writer, {"error": error.as_dict(), "exit": USAGE, **self._identity()})
+            await _send_line(
+                writer, {"error": error.as_dict(), "exit": USAGE_EXIT_CODE, **self._own_identity()}
+            )
 
-    def _identity(self) -> dict[str, Any]:
+    def _own_identity(self) -> dict[str, Any]:
         return {
             "commonplace": connection.PROTOCOL, "version": __version__, "pid": os.getpid(),
             "kind": self._hosted.kind,
         }  # fmt: skip
 
-    async def _stop(
+    async def _answer_stop(
         self, hello: Hello, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
     ) -> None:
         del hello, reader
-        await _say(writer, {**self._identity(), "stops": True})
+        await _send_line(writer, {**self._own_identity(), "stops": True})
         self.asked_to_stop.set()
 
-    async def _give_way(
+    async def _answer_give_way(
         self, hello: Hello, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
     ) -> None:
         """Let another server take over, if this one was started in the background."""
         del hello, reader
         stops = self._hosted.kind == "background"
-        await _say(writer, {**self._identity(), "stops": stops})
+        await _send_line(writer, {**self._own_identity(), "stops": stops})
         if stops:
             self.asked_to_stop.set()
 
-    async def _restart(
+    async def _answer_restart(
         self, hello: Hello, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
     ) -> None:
-        """Start anew, with the same command line and on the same port."""
+        """Restart the server, with the same command line and on the same port."""
         del hello, reader
         restart = self._hosted.restart
-        await _say(writer, {**self._identity(), "restarts": restart is not None})
+        await _send_line(writer, {**self._own_identity(), "restarts": restart is not None})
         if restart is not None:
             restart()
 
-    async def _status(
+    async def _answer_status(
         self, hello: Hello, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
     ) -> None:
         del hello, reader
@@ -308,37 +315,37 @@ class LocalServer:
             for each, _ in self._pipes.values()
         ]
         answer = {
-            **self._identity(), "since": self._since, "http": self._hosted.http,
+            **self._own_identity(), "since": self._since, "http": self._hosted.http,
             "clients": clients, "settings": dict(self._hosted.store_settings),
         }  # fmt: skip
-        await _say(writer, answer)
+        await _send_line(writer, answer)
 
-    async def _call(
+    async def _answer_call(
         self, hello: Hello, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
     ) -> None:
-        """One call of a tool, answered in one line, for programs that make only one call."""
+        """Call a tool and answer in one line, for programs that make only one call."""
         self._pipes[writer] = (hello, reader)
         served, admitted = await self._admit(hello)
-        outcome = await served.workers.outcome(
+        outcome = await served.workers.perform_for_outcome(
             admitted, served.dialect, hello.tool, dict(hello.arguments)
         )
-        await _say(writer, {**self._identity(), "result": outcome.wire})
+        await _send_line(writer, {**self._own_identity(), "result": outcome.wire})
 
-    async def _embed(
+    async def _answer_embed(
         self, hello: Hello, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
     ) -> None:
-        """Vectors of texts, for a command that has not loaded the model."""
+        """Return the vectors of texts, for a command that has not loaded the model."""
         del reader
         texts, embedder = hello.arguments.get("texts"), self._hosted.library.embedder
         if not isinstance(texts, list) or not all(isinstance(text, str) for text in texts):
             raise InvalidInput("texts must be a list of strings.", field="texts")
-        answer = self._identity()
+        answer = self._own_identity()
         if embedder is not None and embedder.weights == hello.arguments.get("weights"):
             rows = await asyncio.to_thread(embedder.embed, texts)
             answer["vectors"] = b64encode(rows.astype("<f4").tobytes()).decode()
-        await _say(writer, answer)
+        await _send_line(writer, answer)
 
-    async def _command(
+    async def _answer_command(
         self, hello: Hello, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
     ) -> None:
         """Run a command for the command line, which then need not open the store.
@@ -347,14 +354,17 @@ class LocalServer:
         its time zone are not the server's.
         """
         self._pipes[writer] = (hello, reader)
-        answer = self._identity()
-        if not self._differences(hello) and hello.arguments.get("zone") == connection.time_zone():
-            found = await asyncio.to_thread(self._answer, hello)
+        answer = self._own_identity()
+        if (
+            not self._ignored_settings(hello)
+            and hello.arguments.get("zone") == connection.time_zone()
+        ):
+            found = await asyncio.to_thread(self._command_answer, hello)
             answer["answer"] = found
-        await _say(writer, answer)
+        await _send_line(writer, answer)
 
-    def _answer(self, hello: Hello) -> dict[str, Any] | None:
-        """The answer to a command; None if the command line must say what is wrong."""
+    def _command_answer(self, hello: Hello) -> dict[str, Any] | None:
+        """Return the answer to a command; None if the command line must say what is wrong."""
         from commonplace.server import commands
 
         library, project = self._hosted.library, hello.arguments.get("project")
@@ -364,33 +374,35 @@ class LocalServer:
         memory = Commonplace(
             space=hello.space, origin=Origin(client="cli"), library=library, project=seen_from
         )
-        return commands.answer(memory, hello.tool, hello.arguments.get("asked", {}))
+        return commands.run_command(memory, hello.tool, hello.arguments.get("asked", {}))
 
-    async def _admit(self, hello: Hello) -> tuple[_ServedDialect, Admitted]:
-        """The dialect that a client wants, and who it is."""
-        served = await asyncio.to_thread(self._serve, hello.dialect, hello.prefix)
+    async def _admit(self, hello: Hello) -> tuple[_ServedDialect, AdmittedRequest]:
+        """Return the dialect that a client wants, and the caller with the data of the request."""
+        served = await asyncio.to_thread(self._start_dialect, hello.dialect, hello.prefix)
         caller = await asyncio.to_thread(
-            served.gate.identify_named, served.dialect, hello.caller(), hello.subject
+            served.gate.caller_as_named_subject, served.dialect, hello.caller(), hello.subject
         )
-        project = await asyncio.to_thread(hello.found_project)
+        project = await asyncio.to_thread(hello.find_project)
         info = RequestInfo(
             session=f"stdio-{hello.pid}", project=project, environ=dict(hello.environ)
         )
-        return served, Admitted(caller, info)
+        return served, AdmittedRequest(caller, info)
 
-    async def _pipe(
+    async def _serve_mcp(
         self, hello: Hello, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
     ) -> None:
         """Serve MCP on a connection until the client closes it."""
         self._pipes[writer] = (hello, reader)
         served, admitted = await self._admit(hello)
         dialect = served.dialect
-        setting = self._setting(served.gate, hello.prefix, hello.environ, hello.space)
+        setting = self._dialect_setting(served.gate, hello.prefix, hello.environ, hello.space)
         context = dialect.pipe(setting) if dialect.pipe else contextlib.nullcontext()
         await asyncio.to_thread(context.__enter__)
         try:
-            await _say(writer, {**self._identity(), "notes": self._differences(hello)})
-            await Session(
+            await _send_line(
+                writer, {**self._own_identity(), "notes": self._ignored_settings(hello)}
+            )
+            await LocalSession(
                 dialect, served.workers, served.refusals, admitted,
                 static=StaticAnswers.load(hello.dialect, hello.prefix, hello.read_only),
                 load=functools.partial(self._load_sdk, served), writer=writer, seconds=CALL_SECONDS,
@@ -398,8 +410,8 @@ class LocalServer:
         finally:
             await asyncio.to_thread(context.__exit__, None, None, None)
 
-    def _serve(self, name: str, prefix: str) -> _ServedDialect:
-        """The dialect with its background work started. Runs in a thread."""
+    def _start_dialect(self, name: str, prefix: str) -> _ServedDialect:
+        """Return the dialect, with its background work started. Call this in a thread."""
         with self._building:
             known = self._served.get((name, prefix))
             if known is not None:
@@ -407,7 +419,7 @@ class LocalServer:
             dialect = registry.load(name).prefixed(prefix)
             gate = Gate(self._hosted.library, self._hosted.system, [dialect])
             if name not in self._running and dialect.running is not None:
-                setting = self._setting(gate, prefix, os.environ, None)
+                setting = self._dialect_setting(gate, prefix, os.environ, None)
                 self._background.enter_context(dialect.running(setting))
             self._running.add(name)
             workers = Workers(gate, CALL_SECONDS)
@@ -416,16 +428,16 @@ class LocalServer:
             return made
 
     def _load_sdk(self, served: _ServedDialect) -> Server[Any]:
-        """The protocol SDK's server of a dialect. Runs in a thread."""
+        """Return the MCP SDK's server of a dialect. Call this in a thread."""
         with self._building:
             if not served.sdk:
                 with without_garbage_collection():
-                    from commonplace.server.protocol import build
+                    from commonplace.server.protocol import build_server
 
-                served.sdk.append(build(served.dialect, served.workers))
+                served.sdk.append(build_server(served.dialect, served.workers))
             return served.sdk[0]
 
-    def _setting(
+    def _dialect_setting(
         self, gate: Gate, prefix: str, environ: Mapping[str, str], space: str | None
     ) -> Setting:
         return Setting(
@@ -433,7 +445,7 @@ class LocalServer:
             environ=environ, perform=gate.perform, prefix=prefix, vault=self._hosted.vault,
         )  # fmt: skip
 
-    def _differences(self, hello: Hello) -> list[str]:
+    def _ignored_settings(self, hello: Hello) -> list[str]:
         """Return a note on each setting of the client that has no effect, since the server's
         differs."""
         ours = self._hosted.store_settings
@@ -445,12 +457,12 @@ class LocalServer:
         ]
 
 
-async def _say(writer: asyncio.StreamWriter, answer: Mapping[str, Any]) -> None:
+async def _send_line(writer: asyncio.StreamWriter, answer: Mapping[str, Any]) -> None:
     writer.write(json.dumps(answer).encode() + b"\n")
     await writer.drain()
 
 
-def _listening(place: connection.Place) -> tuple[socket.socket, bytes]:
+def _open_listening_socket(place: connection.Place) -> tuple[socket.socket, bytes]:
     """Return the listening socket, and the secret that clients must send if it is a TCP socket."""
     with contextlib.suppress(FileNotFoundError):
         Path(place.socket).unlink()  # left by a server that was killed
@@ -471,8 +483,8 @@ def _listening(place: connection.Place) -> tuple[socket.socket, bytes]:
     return made, secret.encode()
 
 
-def _same_user(peer: Any) -> bool:
-    """Whether a connection comes from a process of this user."""
+def _is_same_user(peer: Any) -> bool:
+    """Return whether a connection comes from a process of this user."""
     if connection.LOOPBACK:
         return True  # the client must know the secret instead
     if sys.platform == "linux":

@@ -15,7 +15,7 @@ from typing import Any
 
 from commonplace.access.caller import request_id
 
-_STANDARD = set(vars(logging.makeLogRecord({}))) | {"message", "asctime"}
+_STANDARD_FIELDS = set(vars(logging.makeLogRecord({}))) | {"message", "asctime"}
 
 
 class _LogFormatter(logging.Formatter):
@@ -43,7 +43,7 @@ class JsonLines(_LogFormatter):
             "level": record.levelname.lower(),
             "logger": record.name,
             "event": record.getMessage(),
-            **_extras(record),
+            **_extra_fields(record),
         }
         if record.exc_info:
             line["exception"] = self.formatException(record.exc_info)
@@ -55,7 +55,7 @@ class TextLines(_LogFormatter):
 
     def format(self, record: logging.LogRecord) -> str:
         """Return time, level, event and the extra fields."""
-        extras = "".join(f" {name}={value}" for name, value in _extras(record).items())
+        extras = "".join(f" {name}={value}" for name, value in _extra_fields(record).items())
         at = time.strftime("%H:%M:%S", time.localtime(record.created))
         line = f"{at} {record.levelname.lower():7} {record.getMessage()}{extras}"
         line = line.encode("ascii", "backslashreplace").decode().replace("\n", "\\n")
@@ -64,30 +64,30 @@ class TextLines(_LogFormatter):
         return line
 
 
-def _extras(record: logging.LogRecord) -> dict[str, Any]:
-    extras = {name: value for name, value in vars(record).items() if name not in _STANDARD}
+def _extra_fields(record: logging.LogRecord) -> dict[str, Any]:
+    extras = {name: value for name, value in vars(record).items() if name not in _STANDARD_FIELDS}
     if "request" not in extras and request_id.get():
         extras["request"] = request_id.get()
     return extras
 
 
-def set_up_logging(form: str, level: int = logging.INFO) -> None:
+def set_up_logging(log_format: str, level: int = logging.INFO) -> None:
     """Log everything to stderr."""
     handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(JsonLines() if form == "json" else TextLines())
+    handler.setFormatter(JsonLines() if log_format == "json" else TextLines())
     root = logging.getLogger()
     root.handlers[:] = [handler]
     root.setLevel(level)
-    quieten(level)
+    quieten_libraries(level)
 
 
-def log_lines() -> logging.Formatter:
+def log_formatter() -> logging.Formatter:
     """Return the format of the server's log; text if another program configured logging."""
     formatters = (handler.formatter for handler in logging.getLogger().handlers)
     return next((each for each in formatters if isinstance(each, _LogFormatter)), TextLines())
 
 
-def quieten(level: int = logging.INFO) -> None:
+def quieten_libraries(level: int = logging.INFO) -> None:
     """Log only warnings and errors of libraries, and only errors where warnings quote requests."""
     for noisy in ("mcp", "httpx", "httpx2", "sse_starlette", "uvicorn.error", "asyncio"):
         logging.getLogger(noisy).setLevel(max(level, logging.WARNING))

@@ -11,7 +11,7 @@ from commonplace.dialects.contract import Dialect, Schema
 from commonplace.dialects.rest import OpenApi, Rest, Route
 
 
-def document(dialect: Dialect, rest: Rest, openapi: OpenApi) -> dict[str, Any]:
+def openapi_document(dialect: Dialect, rest: Rest, openapi: OpenApi) -> dict[str, Any]:
     """Return the document; paths are relative to the dialect's root if it has exactly one."""
     root = rest.roots[0] if len(rest.roots) == 1 else ""
     inputs = {tool.name: tool.input for tool in dialect.operations}
@@ -20,7 +20,7 @@ def document(dialect: Dialect, rest: Rest, openapi: OpenApi) -> dict[str, Any]:
     for route in openapi.routes or rest.routes:
         if route.method != "WEBSOCKET":
             for path in route.paths:
-                described = _operation(route, inputs.get(route.operation, {}), openapi, root)
+                described = _operation_object(route, inputs.get(route.operation, {}), openapi, root)
                 told[route.operation] += 1
                 if told[route.operation] > 1:  # OpenAPI ids must be unique
                     described["operationId"] += f"_{told[route.operation]}"
@@ -33,7 +33,7 @@ def document(dialect: Dialect, rest: Rest, openapi: OpenApi) -> dict[str, Any]:
     }
 
 
-def _operation(route: Route, taken: Schema, openapi: OpenApi, root: str) -> dict[str, Any]:
+def _operation_object(route: Route, taken: Schema, openapi: OpenApi, root: str) -> dict[str, Any]:
     properties: Mapping[str, Schema] = taken.get("properties", {})
     required = set(taken.get("required", ()))
     in_path = re.findall(r"{(\w+)}", route.path)
@@ -62,15 +62,15 @@ def _operation(route: Route, taken: Schema, openapi: OpenApi, root: str) -> dict
         body: dict[str, Any] = {"type": "object", "properties": rest}
         if needed:
             body["required"] = needed
-        described["requestBody"] = {"required": bool(needed), "content": _json(body)}
-    described["responses"] = _responses(route, openapi)
+        described["requestBody"] = {"required": bool(needed), "content": _json_content(body)}
+    described["responses"] = _responses_object(route, openapi)
     return described
 
 
-def _responses(route: Route, openapi: OpenApi) -> dict[str, Any]:
+def _responses_object(route: Route, openapi: OpenApi) -> dict[str, Any]:
     words = {**openapi.other_statuses, **openapi.statuses}
     responses: dict[str, Any] = {
-        str(status): {"description": words[status], "content": _json(openapi.error)}
+        str(status): {"description": words[status], "content": _json_content(openapi.error)}
         for status in sorted({*openapi.statuses, *route.errors})
     }
     if route.status == 204:
@@ -81,10 +81,10 @@ def _responses(route: Route, openapi: OpenApi) -> dict[str, Any]:
             "content": {route.media_type: {}},
         }
     else:
-        content = _json(openapi.envelope(route.data or {}))
+        content = _json_content(openapi.envelope(route.data or {}))
         responses[str(route.status)] = {"description": "Done", "content": content}
     return responses
 
 
-def _json(schema: Schema) -> dict[str, Any]:
+def _json_content(schema: Schema) -> dict[str, Any]:
     return {"application/json": {"schema": schema}}

@@ -28,13 +28,13 @@ from commonplace.server.calls import (
     ADMITTED,
     MOST_CALLS,
     UNREADABLE,
-    Admitted,
+    AdmittedRequest,
     calls_in,
     fault_of,
     identity_of,
     tool_and_arguments,
 )
-from commonplace.server.refusals import Called, Refusals
+from commonplace.server.refusals import CalledTool, Refusals
 
 BRACKETS = "[]{}:"
 ID_CHARS = 1_000
@@ -42,16 +42,16 @@ ID_CHARS = 1_000
 _TOKENS = re.compile(r'"[^"\\]*(?:\\.[^"\\]*)*"?|[\[\]{}:]|-?\d+', re.DOTALL)
 NOTIFICATIONS = "notifications/"
 CANCELLED = f"{NOTIFICATIONS}cancelled"
-UNREAD = "stdio"  # the audited name of a call in an unparsable line
+UNPARSED_CALL = "stdio"  # the audited name of a call in an unparsable line
 
 
-def lines(wire: BinaryIO) -> anyio.AsyncFile[str]:
+def open_lines(wire: BinaryIO) -> anyio.AsyncFile[str]:
     """Open a pipe to read its lines; invalid UTF-8 is preserved, so that the line is refused
     later."""
     return anyio.wrap_file(TextIOWrapper(wire, encoding="utf-8", errors="surrogateescape"))
 
 
-async def messages(
+async def parse_messages(
     source: AsyncIterator[bytes],
 ) -> AsyncIterator[SessionMessage | Exception]:
     """Yield the message of each line, or the exception of parsing it, as the SDK does."""
@@ -66,11 +66,11 @@ async def messages(
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _Pending:
+class _PendingRequest:
     """A request without a response yet, and the tool that it calls, if any."""
 
-    admitted: Admitted | None
-    called: Called | None
+    admitted: AdmittedRequest | None
+    called: CalledTool | None
 
 
 class Pipes:
@@ -86,10 +86,10 @@ class Pipes:
         outgoing: Any,
         dialect: Dialect,
         refusals: Refusals,
-        local: Admitted | None = None,
+        local: AdmittedRequest | None = None,
         seconds: float = 0,
     ) -> None:
-        self._pending: dict[int | str, list[_Pending]] = {}
+        self._pending: dict[int | str, list[_PendingRequest]] = {}
         self._sending = 0
         self._idle = anyio.Event()
         self._source = incoming
@@ -115,9 +115,9 @@ class Pipes:
                 await self._wait_for_replies()
                 raise
             if isinstance(item, Exception):
-                await self._refuse(_fault(item))
+                await self._refuse(_fault_of_error(item))
                 continue
-            if (fault := _without_id(item.message)) is not None:
+            if (fault := _missing_id_fault(item.message)) is not None:
                 await self._refuse(fault)
                 continue
             message = self._with_caller(item)
@@ -148,14 +148,14 @@ class Pipes:
     def _track(self, item: SessionMessage) -> None:
         message = item.message
         if isinstance(message, types.JSONRPCRequest):
-            pending = _Pending(_admitted(item), _called(message))
+            pending = _PendingRequest(_admitted_request(item), _called_tool(message))
             self._pending.setdefault(message.id, []).append(pending)
         elif isinstance(message, types.JSONRPCNotification) and message.method == CANCELLED:
             # a cancelled request may get no answer
             self._take_pending((message.params or {}).get("requestId"))
             self._wake_if_idle()
 
-    def _take_pending(self, identity: object) -> _Pending | None:
+    def _take_pending(self, identity: object) -> _PendingRequest | None:
         """Remove and return the pending request with this id; of two, the audited one."""
         if not isinstance(identity, int | str) or identity not in self._pending:
             return None
@@ -170,13 +170,15 @@ class Pipes:
         """Answer a malformed line with an error, and audit its tool calls."""
         if fault is None or self._local is None:  # over HTTP `Door` has already answered
             return
-        calls = [tool_and_arguments(call.get("params")) for call in calls_in(fault.found)]
-        if fault.found is UNREADABLE or len(calls) > MOST_CALLS:
-            calls = [(UNREAD, {})]
+        calls = [tool_and_arguments(call.get("params")) for call in calls_in(fault.parsed_part)]
+        if fault.parsed_part is UNREADABLE or len(calls) > MOST_CALLS:
+            calls = [(UNPARSED_CALL, {})]
         await self._audit(replace(self._local, audited=[]), calls, fault.why)
         await self._sink.send(SessionMessage(fault.answer()))
 
-    async def _audit(self, admitted: Admitted | None, calls: list[Called], why: str) -> None:
+    async def _audit(
+        self, admitted: AdmittedRequest | None, calls: list[CalledTool], why: str
+    ) -> None:
         """Write audit entries for refused calls that have no entry yet."""
         if admitted is None or admitted.audited:
             return
@@ -196,12 +198,12 @@ class Pipes:
                 await self._idle.wait()
 
 
-def _admitted(item: SessionMessage) -> Admitted | None:
+def _admitted_request(item: SessionMessage) -> AdmittedRequest | None:
     request = getattr(item.metadata, "request_context", None)
     return None if request is None else request.scope.get(ADMITTED)
 
 
-def _called(message: types.JSONRPCMessage) -> Called | None:
+def _called_tool(message: types.JSONRPCMessage) -> CalledTool | None:
     is_call = getattr(message, "method", "") == "tools/call"
     return tool_and_arguments(getattr(message, "params", None)) if is_call else None
 
@@ -210,7 +212,7 @@ def _called(message: types.JSONRPCMessage) -> Called | None:
 class _Fault:
     """The error of a malformed line, and the part of it that could be parsed."""
 
-    found: Any
+    parsed_part: Any
     code: int
     why: str
     identity: int | str | None = None
@@ -219,24 +221,26 @@ class _Fault:
     def answer(self) -> types.JSONRPCError:
         """Return the error response, with the id of the request if it is valid."""
         error = types.ErrorData(code=self.code, message=self.why)
-        identity = self.identity if self.found is UNREADABLE else identity_of(self.found)
+        identity = (
+            self.identity if self.parsed_part is UNREADABLE else identity_of(self.parsed_part)
+        )
         return types.JSONRPCError(jsonrpc="2.0", id=identity, error=error)
 
 
-def _fault(error: Exception) -> _Fault | None:
+def _fault_of_error(error: Exception) -> _Fault | None:
     """Return the fault of a malformed line; None for an empty line, which gets no answer."""
     first: Any = error.errors(include_url=False)[0] if isinstance(error, ValidationError) else {}
     if first.get("type") == "string_unicode":
         why = "This line is not UTF-8. Nothing of it was carried out."
-        return _Fault(_parsed(first["input"]), types.PARSE_ERROR, why)
+        return _Fault(_parse_not_utf8(first["input"]), types.PARSE_ERROR, why)
     if first.get("type") != "json_invalid":
-        found = _message(error)
+        found = _message_of_error(error)
         why = fault_of(found) or "This is not a JSON-RPC 2.0 message."
         return _Fault(found, types.INVALID_REQUEST, why)
     line = str(first["input"])
     if not line.strip():
         return None
-    found = _with_long_numbers(line)
+    found = _parse_with_long_numbers(line)
     if (why := _nesting_error(line)) != "":
         return _Fault(found, types.PARSE_ERROR, why, _outer_id(line))
     why = "This is not JSON. Send one message a line."
@@ -245,7 +249,7 @@ def _fault(error: Exception) -> _Fault | None:
     return _Fault(found, types.PARSE_ERROR, why)
 
 
-def _with_long_numbers(line: str) -> Any:
+def _parse_with_long_numbers(line: str) -> Any:
     """Return the parsed line, with too long numbers replaced by 0; UNREADABLE if it is not JSON."""
     try:
         return json.loads(line, parse_int=lambda digits: int(digits) if len(digits) < 4_000 else 0)
@@ -271,19 +275,19 @@ def _outer_id(line: str) -> int | str | None:
     for mark in _TOKENS.finditer(line):
         part = mark[0]
         if level == 1 and (before, last) == ('"id"', ":"):
-            return None if part in BRACKETS or len(part) > ID_CHARS else _identity(part)
+            return None if part in BRACKETS or len(part) > ID_CHARS else _parse_id(part)
         level += (part in "[{") - (part in "]}")
         before, last = last, part
     return None
 
 
-def _identity(part: str) -> int | str | None:
+def _parse_id(part: str) -> int | str | None:
     """Parse an id; return None if it is not JSON, such as a string without an end."""
-    found = _parsed(part)
+    found = _parse_not_utf8(part)
     return None if found is UNREADABLE else found
 
 
-def _without_id(message: types.JSONRPCMessage) -> _Fault | None:
+def _missing_id_fault(message: types.JSONRPCMessage) -> _Fault | None:
     """Return the fault of a request without a valid id, which the SDK takes for a notification."""
     if not isinstance(message, types.JSONRPCNotification):
         return None
@@ -293,7 +297,7 @@ def _without_id(message: types.JSONRPCMessage) -> _Fault | None:
     return _Fault(message.model_dump(), types.INVALID_REQUEST, why)
 
 
-def _parsed(line: str) -> Any:
+def _parse_not_utf8(line: str) -> Any:
     """Parse a line that is not UTF-8, to find its id; return UNREADABLE if it is not JSON."""
     try:
         return json.loads(line)
@@ -301,7 +305,7 @@ def _parsed(line: str) -> Any:
         return UNREADABLE
 
 
-def _message(error: Exception) -> Any:
+def _message_of_error(error: Exception) -> Any:
     """Return the whole message that a validation error refers to."""
     if isinstance(error, ValidationError):
         for each in error.errors(include_url=False):

@@ -18,25 +18,25 @@ from commonplace.dialects.contract import Dialect
 from commonplace.errors import CommonplaceError, InvalidInput, NotFound
 from commonplace.server.calls import (
     ADMITTED,
-    FAULT,
+    FAULT_MESSAGE,
     FORBIDDEN,
-    Admitted,
+    AdmittedRequest,
     Workers,
-    call_permitted,
     client_name,
+    perform_if_permitted,
     tool_and_arguments,
-    with_details,
+    with_message_details,
 )
 from commonplace.server.quotas import Quota
 
 COMPLETE = {"resultType": "complete"}  # required since 2026-07-28; left out for older clients
 LIST_MILLISECONDS = 300_000
-_calling: ContextVar[Admitted] = ContextVar("calling")
+_calling_request: ContextVar[AdmittedRequest] = ContextVar("calling")
 
 log = logging.getLogger(__name__)
 
 
-def build(dialect: Dialect, workers: Workers, quota: Quota | None = None) -> Server:
+def build_server(dialect: Dialect, workers: Workers, quota: Quota | None = None) -> Server:
     """Build the MCP server of a dialect; it finds the caller in the ASGI scope of the request."""
 
     async def list_tools(
@@ -44,21 +44,21 @@ def build(dialect: Dialect, workers: Workers, quota: Quota | None = None) -> Ser
     ) -> dict[str, Any]:
         del params
         try:
-            tools = await workers.visible(_admitted(ctx).caller, dialect)
+            tools = await workers.visible_tools(_admitted_request(ctx).caller, dialect)
         except MCPError:
             raise
         except Exception as error:
-            raise _fault(error) from error
+            raise _error_without_text(error) from error
         return {**COMPLETE, "tools": [tool.listed() for tool in tools]}
 
     async def call_tool(
         _: ServerRequestContext[Any, Any], params: types.CallToolRequestParams
     ) -> dict[str, Any]:
-        who, given = _calling.get(), params.arguments or {}
+        who, given = _calling_request.get(), params.arguments or {}
         try:
             return {
                 **COMPLETE,
-                **await call_permitted(dialect, workers, quota, who, params.name, given),
+                **await perform_if_permitted(dialect, workers, quota, who, params.name, given),
             }
         except NotFound as error:
             raise MCPError(code=types.INVALID_PARAMS, message=str(error)) from error
@@ -67,7 +67,7 @@ def build(dialect: Dialect, workers: Workers, quota: Quota | None = None) -> Ser
         except MCPError:
             raise
         except Exception as error:
-            raise _fault(error) from error
+            raise _error_without_text(error) from error
 
     async def audit_invalid(
         ctx: ServerRequestContext[Any, Any], call_next: CallNext
@@ -75,8 +75,8 @@ def build(dialect: Dialect, workers: Workers, quota: Quota | None = None) -> Ser
         """Audit calls that the SDK rejects before they reach `call_tool`."""
         if ctx.method != "tools/call":
             return await call_next(ctx)
-        who = _admitted(ctx)
-        _calling.set(who)
+        who = _admitted_request(ctx)
+        _calling_request.set(who)
         try:
             return await call_next(ctx)
         finally:
@@ -101,22 +101,22 @@ def build(dialect: Dialect, workers: Workers, quota: Quota | None = None) -> Ser
     return server
 
 
-def _admitted(ctx: ServerRequestContext[Any, Any]) -> Admitted:
+def _admitted_request(ctx: ServerRequestContext[Any, Any]) -> AdmittedRequest:
     found = None if ctx.request is None else ctx.request.scope.get(ADMITTED)
     if found is None:
         raise MCPError(code=FORBIDDEN, message="The caller is unknown.")
     meta = (ctx.params or {}).get("_meta")
-    return with_details(found, meta, _client(ctx, meta))
+    return with_message_details(found, meta, _client_name(ctx, meta))
 
 
-def _fault(error: Exception) -> MCPError:
+def _error_without_text(error: Exception) -> MCPError:
     """Return an error without the exception's text, which the SDK would send."""
     log.error("a request failed", exc_info=error)
-    message = error.message if isinstance(error, CommonplaceError) else FAULT
+    message = error.message if isinstance(error, CommonplaceError) else FAULT_MESSAGE
     return MCPError(code=types.INTERNAL_ERROR, message=message)
 
 
-def _client(ctx: ServerRequestContext[Any, Any], meta: object) -> str:
+def _client_name(ctx: ServerRequestContext[Any, Any], meta: object) -> str:
     if isinstance(meta, Mapping):
         info = meta.get(types.CLIENT_INFO_META_KEY)
         if isinstance(info, Mapping):

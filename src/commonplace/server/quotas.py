@@ -15,7 +15,7 @@ MOST_SPACES = 10_000
 
 
 @dataclass(frozen=True, slots=True)
-class Remaining:
+class RemainingRequests:
     """The requests that a space may still make in this minute."""
 
     limit: int
@@ -51,7 +51,7 @@ class Quota:
         self._clock = clock
         self._counts: OrderedDict[str, tuple[int, int]] = OrderedDict()
 
-    def take(self, space: str) -> Remaining:
+    def count_request(self, space: str) -> RemainingRequests:
         """Count one more request of this space, unless it has reached the limit."""
         now = self._clock()
         minute = int(now // MINUTE)
@@ -60,16 +60,16 @@ class Quota:
         if began != minute:
             count = 0
         if count >= self._limit:
-            return Remaining(self._limit, 0, reset, max(1, int(reset - now)))
+            return RemainingRequests(self._limit, 0, reset, max(1, int(reset - now)))
         self._counts[space] = (minute, count + 1)
         self._counts.move_to_end(space)
         if len(self._counts) > MOST_SPACES:
             self._counts.popitem(last=False)
-        return Remaining(self._limit, self._limit - count - 1, reset, 0)
+        return RemainingRequests(self._limit, self._limit - count - 1, reset, 0)
 
-    def refusal(self, caller: Caller) -> TooManyCalls | None:
+    def count_tool_call(self, caller: Caller) -> TooManyCalls | None:
         """Count one more tool call; return the error if it is over the limit."""
-        return self.take(caller.space).error
+        return self.count_request(caller.space).error
 
 
 def quota_of(declared: RateLimit | None, environ: Mapping[str, str]) -> Quota | None:

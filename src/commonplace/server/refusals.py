@@ -15,19 +15,19 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from commonplace.access.caller import Caller
-from commonplace.access.rates import block_of
+from commonplace.access.rates import network_of
 from commonplace.dialects.contract import RequestInfo
 from commonplace.dialects.rest import Rejected
 from commonplace.errors import CommonplaceError
 from commonplace.server.calls import Workers
 from commonplace.server.gate import Gate
 
-SECONDS = 1.0
+FLUSH_SECONDS = 1.0
 # most combinations of address, path and reason within a second; further addresses are one
 MOST_FLOODS = 100
 SEVERAL = "several"
 
-Called = tuple[str, Mapping[str, Any]]
+CalledTool = tuple[str, Mapping[str, Any]]
 """The name of an operation, and its arguments."""
 
 log = logging.getLogger(__name__)
@@ -55,7 +55,7 @@ class Refusals:
         caller: Caller | None,
         request_info: RequestInfo,
         dialect: str,
-        calls: Sequence[Called],
+        calls: Sequence[CalledTool],
         error: CommonplaceError,
     ) -> None:
         """Write an entry for each call, in the caller's space or in system.db."""
@@ -75,7 +75,7 @@ class Refusals:
 
         `request` must not contain text of the client: each distinct value gets an entry.
         """
-        key = (block_of(request_info.address), dialect, request, error.code)
+        key = (network_of(request_info.address), dialect, request, error.code)
         if key not in self._floods and len(self._floods) >= MOST_FLOODS:
             key = (SEVERAL, *key[1:])
             request_info = replace(request_info, address=SEVERAL)
@@ -101,5 +101,5 @@ class Refusals:
     async def run(self) -> None:
         """Flush every second until cancelled."""
         while True:
-            await asyncio.sleep(SECONDS)
+            await asyncio.sleep(FLUSH_SECONDS)
             await self.flush()

@@ -20,18 +20,18 @@ from commonplace.access.sessions import Sessions
 from commonplace.dialects.contract import Dialect, RequestInfo, Schema, Tool
 from commonplace.dialects.rest import Exchange, Rejected, Reply, Rest, Route
 from commonplace.errors import CommonplaceError, InvalidInput
-from commonplace.server.calls import ADMITTED, JSON_BODY, UNREADABLE, Admitted, Workers
+from commonplace.server.calls import ADMITTED, JSON_BODY, UNREADABLE, AdmittedRequest, Workers
 from commonplace.server.connections import RECHECK_SECONDS
-from commonplace.server.openapi import document
-from commonplace.server.quotas import Quota, Remaining
-from commonplace.server.request import RECHECK, parse_body, refusal
+from commonplace.server.openapi import openapi_document
+from commonplace.server.quotas import Quota, RemainingRequests
+from commonplace.server.request import RECHECK, parse_body, refusal_response
 
 PUBLIC_BODY_BYTES = 16_384  # largest body that is read before the caller is authenticated
 WITH_BODY = ("POST", "PUT", "PATCH")
 _NUMBER = re.compile(r"-?\d{1,18}(?:\.\d{1,18})?(?:[eE][+-]?\d{1,3})?")
 _WHOLE = re.compile(r"-?\d{1,18}")
 _ABSENT = object()
-_NOTHING: Schema = {"type": "object", "properties": {}}
+_NO_ARGUMENTS: Schema = {"type": "object", "properties": {}}
 
 
 def routes_of(
@@ -48,13 +48,16 @@ def routes_of(
             raise ValueError(f"{dialect.name}: {route.path} names no operation of the dialect")
         for path in route.paths:
             if route.method == "WEBSOCKET":
-                made.append(WebSocketRoute(path, adapter.socket(route)))
+                made.append(WebSocketRoute(path, adapter.socket_endpoint(route)))
             elif by_path.setdefault(path, {}).setdefault(route.method, route) is not route:
                 raise ValueError(f"{dialect.name}: {route.method} {path} is declared twice")
     if dialect.rest.openapi is not None:
-        described = JSONResponse(document(dialect, dialect.rest, dialect.rest.openapi))
+        described = JSONResponse(openapi_document(dialect, dialect.rest, dialect.rest.openapi))
         made.append(StarletteRoute(dialect.rest.openapi.path, lambda _: described))
-    return [*made, *(StarletteRoute(path, _Path(adapter, rows)) for path, rows in by_path.items())]
+    return [
+        *made,
+        *(StarletteRoute(path, _PathApplication(adapter, rows)) for path, rows in by_path.items()),
+    ]
 
 
 class _Adapter:
@@ -75,7 +78,7 @@ class _Adapter:
         self.operations = {tool.name: tool for tool in dialect.operations}
         self._quota = quota
 
-    def socket(self, route: Route) -> Any:
+    def socket_endpoint(self, route: Route) -> Any:
         """Return the endpoint of a WebSocket."""
 
         async def endpoint(socket: WebSocket) -> None:
@@ -87,26 +90,28 @@ class _Adapter:
     async def respond(self, route: Route, request: Request) -> Response:
         """Return the answer to a request, within the quota of its space."""
         exchange = _Exchange(self, route, request)
-        left: Remaining | None = None
+        left: RemainingRequests | None = None
         if self._quota is not None:
             host = request.client.host if request.client else ""
-            left = self._quota.take(f"address {host}" if route.public else exchange.caller.space)
+            left = self._quota.count_request(
+                f"address {host}" if route.public else exchange.caller.space
+            )
         try:
             if left is not None and left.error is not None:
                 raise left.error
-            response = _response(await self._answer(exchange))
+            response = _starlette_response(await self._answer(exchange))
         except Rejected as error:
-            response = refusal(error.status, error.code, error.message, self.dialect)
+            response = refusal_response(error.status, error.code, error.message, self.dialect)
         except HTTPException as error:  # raised by Starlette for a malformed form
             unread = "The form cannot be read, or has too many parts."
-            response = refusal(error.status_code, "BAD_REQUEST", unread, self.dialect)
+            response = refusal_response(error.status_code, "BAD_REQUEST", unread, self.dialect)
         except CommonplaceError as error:
             reply = self.rest.fail(exchange, error)
             if isinstance(error, NotPermitted):
                 needed = f'Bearer error="insufficient_scope", scope="{exchange.scope}"'
                 headers = {"www-authenticate": needed, **reply.headers}
                 reply = Reply(reply.body, reply.status, headers, reply.media_type)
-            response = _response(reply)
+            response = _starlette_response(reply)
         if left is not None:
             response.headers.update(left.headers())
         return response
@@ -123,7 +128,7 @@ class _Adapter:
         return shown if isinstance(shown, Reply) else Reply(shown, route.status)
 
 
-class _Path:
+class _PathApplication:
     """An ASGI application for one path: chooses the route by the method."""
 
     def __init__(self, adapter: _Adapter, routes: Mapping[str, Route]) -> None:
@@ -143,7 +148,7 @@ class _Path:
             response = Response(status_code=204, headers={"allow": self._allowed})
         else:
             use = f"Use {self._allowed}."
-            response = refusal(405, "METHOD_NOT_ALLOWED", use, self._adapter.dialect)
+            response = refusal_response(405, "METHOD_NOT_ALLOWED", use, self._adapter.dialect)
             response.headers["allow"] = self._allowed
         await response(scope, receive, send)
 
@@ -165,7 +170,7 @@ class _Exchange(Exchange):
 
     @property
     def caller(self) -> Caller:
-        admitted: Admitted = self._request.scope[ADMITTED]
+        admitted: AdmittedRequest = self._request.scope[ADMITTED]
         return admitted.caller
 
     @property
@@ -178,28 +183,28 @@ class _Exchange(Exchange):
 
     @property
     def input(self) -> Schema:
-        return self._tool.input if self._tool else _NOTHING
+        return self._tool.input if self._tool else _NO_ARGUMENTS
 
     async def given(self) -> dict[str, Any]:
         if self.route.method in WITH_BODY:
             given = await self.json()
         else:
-            given = self._from_query()
+            given = self._query_arguments()
         return {**given, **self._request.path_params}
 
-    def _from_query(self) -> dict[str, Any]:
+    def _query_arguments(self) -> dict[str, Any]:
         inside, properties = dict(self.route.names), self.input.get("properties", {})
         given = {
             inside.get(name, name): value
             for name, value in self._request.query_params.multi_items()
         }
         return {
-            name: _typed(value, properties.get(name, {}).get("type"))
+            name: _convert(value, properties.get(name, {}).get("type"))
             for name, value in given.items()
         }
 
     async def json(self, kind: type = dict, *, required: bool = False) -> Any:
-        value = await self._parsed()
+        value = await self._parsed_body()
         if value is _ABSENT and kind is dict and not required:
             return {}
         if value is _ABSENT or value is UNREADABLE:
@@ -208,7 +213,7 @@ class _Exchange(Exchange):
             raise InvalidInput(f"The body must be a JSON {'list' if kind is list else 'object'}.")
         return value
 
-    async def _parsed(self) -> Any:
+    async def _parsed_body(self) -> Any:
         """Return the body as parsed by `Door`; read it here for a public route."""
         if not self.route.public:
             return self._request.scope.get(JSON_BODY, _ABSENT)
@@ -235,7 +240,7 @@ class _Exchange(Exchange):
         if recheck is not None and time.perf_counter() - self._recognised > RECHECK_SECONDS:
             await recheck()  # the credential may end during a long response
             self._recognised = time.perf_counter()
-        outcome = await self._adapter.workers.outcome(
+        outcome = await self._adapter.workers.perform_for_outcome(
             self._request.scope[ADMITTED], self._adapter.dialect,
             operation or self.route.operation, arguments,
         )  # fmt: skip
@@ -247,7 +252,7 @@ class _Exchange(Exchange):
     def _sessions(self) -> Sessions:
         sessions = self._adapter.sessions
         if sessions is None:
-            raise TypeError("a dialect with sessions declares JWTs in its token forms")
+            raise TypeError("a dialect with sessions declares JWTs in its token formats")
         return sessions
 
     async def open_session(self) -> Session:
@@ -266,13 +271,13 @@ class _Exchange(Exchange):
             client=self._request.headers.get("user-agent", "")[:200],
             address=client.host if client else "",
         )
-        self._request.scope[ADMITTED] = Admitted(caller, info)
+        self._request.scope[ADMITTED] = AdmittedRequest(caller, info)
         await self.perform({})
         made: Session = session
         return made
 
 
-def _typed(text: str, kind: Any) -> Any:
+def _convert(text: str, kind: Any) -> Any:
     """Return a query parameter converted to the schema's type; unchanged if that is impossible."""
     if kind == "integer" and _WHOLE.fullmatch(text):
         return int(text)
@@ -283,7 +288,7 @@ def _typed(text: str, kind: Any) -> Any:
     return text
 
 
-def _response(reply: Reply) -> Response:
+def _starlette_response(reply: Reply) -> Response:
     headers = dict(reply.headers)
     if isinstance(reply.body, AsyncIterator):
         return StreamingResponse(reply.body, reply.status, headers, reply.media_type)

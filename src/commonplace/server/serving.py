@@ -22,7 +22,7 @@ import uvicorn
 from starlette.types import ASGIApp
 
 from commonplace.access.accounts import Accounts
-from commonplace.access.signed import Tokens, configured
+from commonplace.access.signed import Tokens, environment_tokens
 from commonplace.access.vault import open_vault
 from commonplace.client import connection
 from commonplace.dialects import registry
@@ -35,11 +35,11 @@ from commonplace.server.connections import (
     Connections,
     HttpConnection,
     WebSocketConnection,
-    limits,
+    connection_limits,
     raise_file_limit,
 )
 from commonplace.server.door import Door
-from commonplace.server.local import Hosted, LocalServer, store_settings, warm
+from commonplace.server.local import HostedParts, LocalServer, store_settings, warm_up
 from commonplace.server.observing import set_up_logging
 from commonplace.server.settings import Settings
 from commonplace.server.tracing import tracing
@@ -53,7 +53,7 @@ WEBSOCKET_BYTES = 262_144
 BACKLOG = 256  # the backlog of the listening socket
 
 # variable with the listening socket, for the process after a restart
-INHERITED = "COMMONPLACE_LISTENING_SOCKET"
+SOCKET_VARIABLE = "COMMONPLACE_LISTENING_SOCKET"
 
 log = logging.getLogger(__name__)
 
@@ -63,7 +63,7 @@ class Restart:
 
     def __init__(self) -> None:
         self.asked = False
-        self.server: Stopping | None = None
+        self.server: StoppableServer | None = None
 
     def __call__(self) -> None:
         """Stop the server gracefully; the process then replaces itself by exec."""
@@ -72,13 +72,13 @@ class Restart:
             self.server.should_exit = True
 
 
-class Stopping(uvicorn.Server):
+class StoppableServer(uvicorn.Server):
     """A uvicorn server that returns after a signal, so that the caller can close all files."""
 
     def __init__(
         self, app: Door, local: LocalServer | None = None, idle_seconds: float = math.inf
     ) -> None:
-        super().__init__(config(app, app.proxies))
+        super().__init__(uvicorn_config(app, app.proxies))
         self._door = app
         self._local = local
         self._idle_seconds = idle_seconds
@@ -92,7 +92,7 @@ class Stopping(uvicorn.Server):
             self._idling = asyncio.create_task(self._stop_when_idle(self._local))
 
     async def _stop_when_idle(self, local: LocalServer) -> None:
-        await local.until_idle(self._idle_seconds)
+        await local.wait_until_idle(self._idle_seconds)
         self.should_exit = True
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
@@ -127,17 +127,17 @@ class Stopping(uvicorn.Server):
 
 
 @dataclass(frozen=True, slots=True)
-class Assembled:
+class OpenServer:
     """A server with open files and an open port, ready to run."""
 
     settings: Settings
-    parts: http.Parts
+    parts: http.ApplicationParts
     app: Door
     listening: socket.socket
 
 
 @contextlib.contextmanager
-def assembled(settings: Settings, restart: Restart | None = None) -> Iterator[Assembled]:
+def open_server(settings: Settings, restart: Restart | None = None) -> Iterator[OpenServer]:
     """Open the parts of a server, and close them at the end of the block."""
     with contextlib.ExitStack() as stack:
         # These checks come first, so that a refused start creates no data directory.
@@ -158,14 +158,14 @@ def assembled(settings: Settings, restart: Restart | None = None) -> Iterator[As
             log.warning(each)
         system = stack.enter_context(contextlib.closing(library.open_system()))
         vault = open_vault(system)
-        tokens = Tokens(system, vault, registry.token_forms())
+        tokens = Tokens(system, vault, registry.token_formats())
         stack.callback(tokens.close)
         accounts = Accounts(system, vault, tokens.credentials)
         check_exposure(settings, tokens, accounts)
-        parts = http.Parts(settings, library, system, tokens, accounts, vault, restart)
+        parts = http.ApplicationParts(settings, library, system, tokens, accounts, vault, restart)
         with without_garbage_collection():
-            app = http.application(parts)
-        yield Assembled(settings, parts, app, listening)
+            app = http.build_application(parts)
+        yield OpenServer(settings, parts, app, listening)
 
 
 def serve(settings: Settings, ready: Callable[[Settings], None] | None = None) -> None:
@@ -173,25 +173,27 @@ def serve(settings: Settings, ready: Callable[[Settings], None] | None = None) -
     set_up_logging(settings.log)
     raise_file_limit()
     restart, inherited = None if sys.platform == "win32" else Restart(), -1
-    with tracing(os.environ), assembled(settings, restart) as made:
-        server = Stopping(made.app, _local_server(made, claim(settings), "serve", restart))
+    with tracing(os.environ), open_server(settings, restart) as made:
+        server = StoppableServer(
+            made.app, _local_server(made, lock_local_socket(settings), "serve", restart)
+        )
         if restart is not None:
             restart.server = server
             inherited = os.dup(made.listening.fileno())
         if ready is not None:
             ready(made.settings)
         prepare_for_calls()
-        threading.Thread(target=warm, args=(made.parts.library,), daemon=True).start()
+        threading.Thread(target=warm_up, args=(made.parts.library,), daemon=True).start()
         asyncio.run(server.serve(sockets=[made.listening]))
     if restart is not None and restart.asked:
         os.set_inheritable(inherited, True)
-        os.environ[INHERITED] = str(inherited)
+        os.environ[SOCKET_VARIABLE] = str(inherited)
         os.execv(sys.executable, sys.orig_argv)  # noqa: S606 - this very command again
     if inherited >= 0:
         os.close(inherited)
 
 
-def claim(settings: Settings) -> tuple[connection.Place, int] | None:
+def lock_local_socket(settings: Settings) -> tuple[connection.Place, int] | None:
     """Lock the local socket; return None if it cannot be used, or if another `serve` has it.
 
     A server that was started in the background stops and releases it.
@@ -214,17 +216,17 @@ def claim(settings: Settings) -> tuple[connection.Place, int] | None:
 
 
 def _local_server(
-    made: Assembled,
+    made: OpenServer,
     claimed: tuple[connection.Place, int] | None,
     kind: str,
     restart: Restart | None = None,
 ) -> LocalServer | None:
     if claimed is None:
         return None
-    hosted = Hosted(
+    hosted = HostedParts(
         library=made.parts.library, system=made.parts.system, vault=lambda: made.parts.vault,
         store_settings=store_settings(made.settings), running=frozenset(registry.names()),
-        kind=kind, http=made.settings.own_url, restart=restart,
+        kind=kind, http=made.settings.local_url, restart=restart,
     )  # fmt: skip
     return LocalServer(*claimed, hosted)
 
@@ -233,21 +235,21 @@ def serve_in_background(settings: Settings, place: connection.Place, lock: int) 
     """Serve HTTP and the local socket until idle; return False if HTTP cannot be served."""
     with contextlib.ExitStack() as stack:
         try:
-            made = stack.enter_context(assembled(settings))
+            made = stack.enter_context(open_server(settings))
         except CommonplaceError as error:
             log.warning("HTTP is not served", extra={"why": error.message})
             return False
         local = _local_server(made, (place, lock), "background")
-        server = Stopping(made.app, local, settings.idle_seconds)
+        server = StoppableServer(made.app, local, settings.idle_seconds)
         prepare_for_calls()
-        threading.Thread(target=warm, args=(made.parts.library,), daemon=True).start()
+        threading.Thread(target=warm_up, args=(made.parts.library,), daemon=True).start()
         asyncio.run(server.serve(sockets=[made.listening]))
         return True
 
 
-def config(app: ASGIApp, proxies: Collection[str] = ()) -> uvicorn.Config:
+def uvicorn_config(app: ASGIApp, proxies: Collection[str] = ()) -> uvicorn.Config:
     """Return the uvicorn configuration."""
-    counted = Connections(*limits(), proxies)
+    counted = Connections(*connection_limits(), proxies)
     http_connection = functools.partial(HttpConnection, connections=counted)
     websocket = functools.partial(WebSocketConnection, connections=counted)
     return uvicorn.Config(
@@ -272,7 +274,7 @@ def check_exposure(
     settings: Settings, tokens: Tokens | None = None, accounts: Accounts | None = None
 ) -> None:
     """Refuse to listen on a network address while no credential is stored or in the environment."""
-    if settings.local or configured(os.environ, registry.token_forms()):
+    if settings.is_local or environment_tokens(os.environ, registry.token_formats()):
         return
     if tokens is not None and accounts is not None:
         at = now()
@@ -286,7 +288,7 @@ def check_exposure(
     where = settings.public_url or f"{settings.host}:{settings.port}"
     raise InvalidInput(
         f"{where} is reachable from other machines, but no credential is configured.",
-        hint=f"Create one first ('{settings.command('token create')}'), or stay on 127.0.0.1"
+        hint=f"Create one first ('{settings.command_line('token create')}'), or stay on 127.0.0.1"
         " without public_url and proxies.",
         field="host",
     )
@@ -297,7 +299,7 @@ def bind(host: str, port: int) -> socket.socket:
 
     After a restart, return the socket of the former process.
     """
-    if given := os.environ.pop(INHERITED, ""):
+    if given := os.environ.pop(SOCKET_VARIABLE, ""):
         listening = socket.socket(fileno=int(given))
         if port in (0, listening.getsockname()[1]):
             return listening

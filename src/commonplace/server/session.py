@@ -15,19 +15,21 @@ from typing import TYPE_CHECKING, Any
 from commonplace.client.static_answers import StaticAnswers
 from commonplace.dialects.contract import Dialect
 from commonplace.server import calls
-from commonplace.server.calls import Admitted, Workers, client_name, with_details
+from commonplace.server.calls import AdmittedRequest, Workers, client_name, with_message_details
 from commonplace.server.refusals import Refusals
 
 if TYPE_CHECKING:
     from mcp.server.lowlevel import Server
 
-REPEATED = "commonplace-session-initialize"  # the id of an `initialize` that was already answered
+REPEATED_INITIALIZE = (
+    "commonplace-session-initialize"  # the id of an `initialize` that was already answered
+)
 NOTIFICATIONS = "notifications/"
 CANCELLED = f"{NOTIFICATIONS}cancelled"
 INITIALIZED = f"{NOTIFICATIONS}initialized"
 
 
-class Session:
+class LocalSession:
     """Answers the messages of one client. Use it on the event loop only."""
 
     def __init__(
@@ -35,7 +37,7 @@ class Session:
         dialect: Dialect,
         workers: Workers,
         refusals: Refusals,
-        admitted: Admitted,
+        admitted: AdmittedRequest,
         *,
         static: StaticAnswers,
         load: Callable[[], Server[Any]],
@@ -63,8 +65,8 @@ class Session:
         """Answer messages until the client closes its end, then finish pending calls."""
         try:
             while (line := await reader.readline()).endswith(b"\n"):
-                if not await self._handle(calls.parsed(line)):
-                    self._give_to_sdk(line)
+                if not await self._handle(calls.parse_line(line)):
+                    self._pass_to_sdk(line)
             # The rest is an unfinished line of a client that has disconnected; ignore it.
             pending = set(self._calls.values())
             if self._lines is not None and self._sdk_task is not None:
@@ -94,14 +96,14 @@ class Session:
         if method == "ping" and message.keys() == {"jsonrpc", "id", "method"}:
             return await self._pong(message["id"])
         if method == INITIALIZED and message.keys() == {"jsonrpc", "method"}:
-            self._received[1:] = [_line(message)]
+            self._received[1:] = [_json_line(message)]
             return self._lines is None
         return False
 
     async def _pong(self, identity: Any) -> bool:
         if isinstance(identity, bool) or not isinstance(identity, int | str):
             return False
-        await self._write(_line({"jsonrpc": "2.0", "id": identity, "result": {}}))
+        await self._write(_json_line({"jsonrpc": "2.0", "id": identity, "result": {}}))
         return True
 
     async def _initialize(self, message: dict[str, Any]) -> bool:
@@ -111,9 +113,9 @@ class Session:
         told = message["params"]["clientInfo"]
         self._client = client_name(told["name"], told["version"])
         version = answer["result"]["protocolVersion"]
-        self._direct = version in calls.VERSIONS and not calls.TRACED
-        self._received.append(_line({**message, "id": REPEATED}))
-        await self._write(_line(answer))
+        self._direct = version in calls.PLAIN_MCP_VERSIONS and not calls.IS_TRACED
+        self._received.append(_json_line({**message, "id": REPEATED_INITIALIZE}))
+        await self._write(_json_line(answer))
         return True
 
     def _call(self, message: dict[str, Any]) -> bool:
@@ -127,10 +129,10 @@ class Session:
         return True
 
     async def _answer(self, call: calls.UsualCall) -> None:
-        admitted = Admitted(self._admitted.caller, self._admitted.request_info)
-        admitted = with_details(admitted, call.meta, self._client)
-        found = await calls.answer(call, self._dialect, self._workers, None, admitted)
-        await self._write(_line(found))
+        admitted = AdmittedRequest(self._admitted.caller, self._admitted.request_info)
+        admitted = with_message_details(admitted, call.meta, self._client)
+        found = await calls.answer_usual_call(call, self._dialect, self._workers, None, admitted)
+        await self._write(_json_line(found))
 
     def _forget(self, key: str, task: asyncio.Task[None]) -> None:
         if self._calls.get(key) is task:
@@ -152,7 +154,7 @@ class Session:
 
     # Messages for the SDK
 
-    def _give_to_sdk(self, line: bytes) -> None:
+    def _pass_to_sdk(self, line: bytes) -> None:
         if self._lines is None:
             self._lines = asyncio.Queue()
             for each in self._received:
@@ -165,7 +167,7 @@ class Session:
         server = await asyncio.to_thread(self._load)
         import anyio
 
-        from commonplace.server.pipes import Pipes, messages
+        from commonplace.server.pipes import Pipes, parse_messages
 
         async def source() -> AsyncIterator[bytes]:
             while line := await lines.get():
@@ -176,13 +178,13 @@ class Session:
 
         async def receive() -> None:
             async with receiving:
-                async for message in messages(source()):
+                async for message in parse_messages(source()):
                     await receiving.send(message)
 
         async def send() -> None:
             async with outgoing:
                 async for each in outgoing:
-                    if getattr(each.message, "id", None) != REPEATED:
+                    if getattr(each.message, "id", None) != REPEATED_INITIALIZE:
                         text = each.message.model_dump_json(by_alias=True, exclude_unset=True)
                         await self._write(text.encode() + b"\n")
 
@@ -196,5 +198,5 @@ class Session:
             group.cancel_scope.cancel()
 
 
-def _line(message: dict[str, Any]) -> bytes:
+def _json_line(message: dict[str, Any]) -> bytes:
     return json.dumps(message, ensure_ascii=False).encode() + b"\n"

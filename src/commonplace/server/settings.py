@@ -74,12 +74,12 @@ class Settings:
         defaults."""
         environ = os.environ if environ is None else environ
         given = options.pop("data", None) or environ.get("COMMONPLACE_DATA")
-        data = Path(given or _usual_data())
+        data = Path(given or _default_data_directory())
         settings = cls(data=data.expanduser().absolute())
         known = {field.name: field.type for field in fields(cls) if field.name != "data"}
         for source, values in (
-            ("config.toml", _from_file(settings.data)),
-            ("the environment", _from_environment(environ, known)),
+            ("config.toml", _file_settings(settings.data)),
+            ("the environment", _environment_settings(environ, known)),
             ("the command line", {k: v for k, v in options.items() if v is not None}),
         ):
             for name, value in values.items():
@@ -88,7 +88,7 @@ class Settings:
                         f"{source} sets {name!r}, which is not a setting.",
                         hint=f"The settings are: {', '.join(known)}.",
                     )
-                converted = _converted(name, value, getattr(settings, name), source)
+                converted = _convert(name, value, getattr(settings, name), source)
                 settings = replace(settings, **{name: converted})
         return settings._checked()
 
@@ -108,7 +108,7 @@ class Settings:
             raise InvalidInput("audit_days must be 0 (for ever) to 36500.", field="audit_days")
         if self.log not in ("text", "json"):
             raise InvalidInput("log must be text or json.", field="log")
-        if self.public_url and not _is_address(self.public_url):
+        if self.public_url and not _is_base_url(self.public_url):
             raise InvalidInput(
                 "public_url must be an http or https URL with only a host, a port and a path.",
                 hint="Write it like https://memory.example, with other letters than a-z as xn--….",
@@ -129,19 +129,19 @@ class Settings:
         return self
 
     @property
-    def local(self) -> bool:
+    def is_local(self) -> bool:
         """Whether only this machine can reach the server, without a proxy."""
         return is_loopback(self.host) and not self.public_url and not self.proxies
 
     @property
-    def everywhere(self) -> bool:
+    def on_every_address(self) -> bool:
         """Whether the server listens on every address of this machine."""
         return self.host in ("0.0.0.0", "::")  # noqa: S104
 
-    def command(self, words: str, program: str = "commonplace") -> str:
+    def command_line(self, words: str, program: str = "commonplace") -> str:
         """Return a command line for this data directory, to be shown to a person."""
         found = f"{program} {words}"
-        if self.data != _usual_data():
+        if self.data != _default_data_directory():
             found += f" --data {shlex.quote(str(self.data))}"
         # The address has a password; a command finds it by itself unless it was an option.
         if self.database != Settings.load(data=self.data).database:
@@ -157,20 +157,20 @@ class Settings:
         return f"http://{host}:{self.port}"
 
     @property
-    def own_url(self) -> str:
+    def local_url(self) -> str:
         """The URL for programs on the server's machine."""
-        if not self.everywhere or self.public_url:
+        if not self.on_every_address or self.public_url:
             return self.base_url
         return f"http://{'[::1]' if ':' in self.host else '127.0.0.1'}:{self.port}"
 
 
-def _usual_data() -> Path:
+def _default_data_directory() -> Path:
     """Return the data directory that is used without --data."""
     given = os.environ.get("COMMONPLACE_DATA") or "~/.commonplace"
     return Path(given).expanduser().absolute()
 
 
-def _is_address(url: str) -> bool:
+def _is_base_url(url: str) -> bool:
     """Return whether a URL has only a scheme, host, port and path."""
     try:
         parts = urlsplit(url)
@@ -195,7 +195,7 @@ def _is_ip(text: str) -> bool:
 
 @lru_cache(1_024)
 def is_loopback(host: str) -> bool:
-    """Whether an address is a loopback address."""
+    """Return whether an address is a loopback address."""
     if host == "localhost":
         return True
     import ipaddress
@@ -206,20 +206,20 @@ def is_loopback(host: str) -> bool:
         return False
 
 
-def _from_file(data: Path) -> dict[str, Any]:
+def _file_settings(data: Path) -> dict[str, Any]:
     try:
         return config.read(str(data))
     except config.Unreadable as error:
         raise InvalidInput(str(error), hint=error.hint, field="config") from error
 
 
-def _from_environment(environ: Mapping[str, str], known: Mapping[str, Any]) -> dict[str, str]:
+def _environment_settings(environ: Mapping[str, str], known: Mapping[str, Any]) -> dict[str, str]:
     found = {name: environ.get(f"COMMONPLACE_{name.upper()}") for name in known}
     found["port"] = found.get("port") or environ.get("MAMA_SERVER_PORT")
     return {name: value for name, value in found.items() if value}
 
 
-def _converted(name: str, value: Any, default: Any, source: str) -> Any:
+def _convert(name: str, value: Any, default: Any, source: str) -> Any:
     """Convert a value to the type of its default."""
     wrong = InvalidInput(
         f"{name} from {source} is not valid: {value!r}.",

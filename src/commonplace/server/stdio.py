@@ -11,7 +11,7 @@ import sys
 from pathlib import Path
 from typing import BinaryIO
 
-from commonplace.access.caller import EVERYTHING, READ_ONLY, Caller
+from commonplace.access.caller import ALL_SCOPES, READ_ONLY_SCOPES, Caller
 from commonplace.access.vault import open_vault
 from commonplace.client.connection import CONTRACT_VARIABLES
 from commonplace.dialects import registry
@@ -42,8 +42,8 @@ def run(
 ) -> None:
     """Serve until the client closes standard input, or an interrupt."""
     chosen = registry.load(dialect).prefixed(prefix)
-    scopes = READ_ONLY if read_only else EVERYTHING
-    caller = Caller(space=checks.space(space), user=_user(), scopes=scopes)
+    scopes = READ_ONLY_SCOPES if read_only else ALL_SCOPES
+    caller = Caller(space=checks.space(space), user=_user_name(), scopes=scopes)
     settings = Settings.load(data=data, database=database, embedding=embedding)
     library = Library(
         data,
@@ -55,7 +55,7 @@ def run(
     )
     with contextlib.closing(library), contextlib.closing(library.open_system()) as system:
         gate = Gate(library, system, [chosen])
-        caller = gate.identify_named(chosen, caller, subject)
+        caller = gate.caller_as_named_subject(chosen, caller, subject)
         setting = Setting(
             library=library, system=system, space=space, environ=os.environ,
             perform=gate.perform, prefix=prefix, vault=functools.cache(lambda: open_vault(system)),
@@ -74,20 +74,20 @@ async def _serve(gate: Gate, caller: Caller, dialect: Dialect, project: Project 
     with without_garbage_collection():
         from mcp.server.stdio import stdio_server
 
-        from commonplace.server.calls import Admitted, Workers
-        from commonplace.server.pipes import Pipes, lines
-        from commonplace.server.protocol import build
+        from commonplace.server.calls import AdmittedRequest, Workers
+        from commonplace.server.pipes import Pipes, open_lines
+        from commonplace.server.protocol import build_server
         from commonplace.server.refusals import Refusals
 
     workers = Workers(gate, CALL_SECONDS)
     environ = {name: os.environ[name] for name in CONTRACT_VARIABLES if name in os.environ}
     info = RequestInfo(session=f"stdio-{os.getpid()}", project=project, environ=environ)
-    local = Admitted(caller, info)
-    server = build(dialect, workers)
+    local = AdmittedRequest(caller, info)
+    server = build_server(dialect, workers)
     refusals = Refusals(gate, workers)
 
     async def serve() -> None:
-        async with stdio_server(stdin=lines(_standard_input())) as (incoming, outgoing):
+        async with stdio_server(stdin=open_lines(_take_standard_input())) as (incoming, outgoing):
             pipes = Pipes(incoming, outgoing, dialect, refusals, local, CALL_SECONDS)
             await pipes.serve(server)
 
@@ -109,7 +109,7 @@ async def _serve(gate: Gate, caller: Caller, dialect: Dialect, project: Project 
     return True
 
 
-def _standard_input() -> BinaryIO:
+def _take_standard_input() -> BinaryIO:
     """Move standard input to a new file descriptor; other code then reads an empty stream."""
     ours, nothing = os.dup(0), os.open(os.devnull, os.O_RDONLY)
     os.dup2(nothing, 0)
@@ -117,5 +117,5 @@ def _standard_input() -> BinaryIO:
     return os.fdopen(ours, "rb", closefd=False)  # a thread may still be reading it at exit
 
 
-def _user() -> str:
+def _user_name() -> str:
     return os.environ.get("USER") or os.environ.get("USERNAME") or "local"

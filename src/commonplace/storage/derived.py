@@ -18,12 +18,12 @@ from commonplace.storage.tables import WritingUnit
 from commonplace.text.analysis import (
     ANALYSIS_VERSION,
     DETECTION_WORDS,
+    ChunkReader,
     Memo,
-    Reader,
     analyse,
     ascii_chunks,
-    read_english,
-    reader,
+    chunk_reader,
+    read_english_chunk,
 )
 from commonplace.text.passages import Span
 
@@ -47,7 +47,7 @@ _codes = Memo(_term_code, _KNOWN_TERMS)
 
 
 @cache
-def _chunk_codes(read: Reader) -> Memo[bytes]:
+def _chunk_codes(read: ChunkReader) -> Memo[bytes]:
     """Return a cached function from a chunk to the concatenated codes of its terms."""
     return Memo(lambda chunk: b"".join([_codes[term] for term in read(chunk)]), _KNOWN_CHUNKS)
 
@@ -58,7 +58,7 @@ def _english_code(chunk: str) -> bytes | tuple[()]:
     Without codes, return `b""` for a stop word, which shows that the text is English, and `()` for
     any other chunk.
     """
-    terms, shows_it = read_english(chunk)
+    terms, shows_it = read_english_chunk(chunk)
     codes = _codes[terms[0]] if len(terms) == 1 else b"".join([_codes[t] for t in terms])
     return codes if codes or shows_it else ()
 
@@ -103,7 +103,7 @@ def _codes_of(text: str) -> list[Any]:
                 return codes
         except KeyError:
             pass  # A chunk is of another language.
-    return list(map(_chunk_codes(reader(text, chunks)).__getitem__, chunks))
+    return list(map(_chunk_codes(chunk_reader(text, chunks)).__getitem__, chunks))
 
 
 def _pack(codes: Sequence[bytes]) -> bytes:

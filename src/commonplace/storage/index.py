@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from commonplace.embedding.provider import Part, Vectors, joined, parts
+from commonplace.embedding.provider import Part, Vectors, combine_cosines, parts_of_model
 from commonplace.errors import StorageUnavailable
 from commonplace.storage import derived, index_rows
 from commonplace.storage.fields import STATES
@@ -285,8 +285,8 @@ class Snapshot:
         """Return the cosine of each memory's best passage with a query; 0 without a vector.
 
         If the model's vectors have several parts, the cosines of the parts are combined into one
-        (`embedding.provider.joined`). With `among`, a large space scores only the memories among
-        these that are probably nearest, and the memories in `also`; all others have 0.
+        (`embedding.provider.combine_cosines`). With `among`, a large space scores only the memories
+        among these that are probably nearest, and the memories in `also`; all others have 0.
         """
         best = np.zeros(self.size, np.float32)
         if not len(self.owner):
@@ -306,7 +306,7 @@ class Snapshot:
                 raw = simsimd.cdist(query[None, here], matrix, metric="dot")
                 np.multiply(np.asarray(raw, np.float32)[0], scales * scale, out=cosines)
             found.append(cosines)
-        scores = joined(found, self.parts)
+        scores = combine_cosines(found, self.parts)
         if len(self.owner) == self.vectored:
             best[owner] = scores
         elif len(owner):
@@ -346,7 +346,7 @@ class SpaceIndex:
         self.model = model
         self.since = since
         self._stopped = False
-        self._parts = parts(model[0], model[2]) if model else ()
+        self._parts = parts_of_model(model[0], model[2]) if model else ()
         self._lock = threading.Lock()
         self._clear()
 

@@ -34,8 +34,9 @@ DETECTION_WORDS = 200
 _MEMO_SIZE = 32_768
 
 # --- finding words -----------------------------------------------------------------------------
-# A chunk is what `_ASCII_WORDS` or `_words()` matches: words with the signs that join them, such as
-# `don't`, `foo_bar` or `3.11`; a run of letters of a script without spaces; a flag; or an emoji.
+# A chunk is what `_ASCII_WORDS` or `_word_pattern()` matches: words with the signs that join them,
+# such as `don't`, `foo_bar` or `3.11`; a run of letters of a script without spaces; a flag; or an
+# emoji.
 
 _HAN = "\u2e80-\u2fdf\u3005-\u3007\u3021-\u3029\u3038-\u303b\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff"
 _HAN += "\U00020000-\U000323af"
@@ -49,7 +50,7 @@ _EMOJI = "\u231a\u231b\u23e9-\u23f3\u2600-\u27bf\u2b1b\u2b1c\u2b50\u2b55"
 _EMOJI += "\U0001f000-\U0001f1e5\U0001f200-\U0001f3fa\U0001f400-\U0001faff"
 
 
-def _marks() -> str:
+def _combining_marks() -> str:
     r"""Return the combining marks of alphabets, which Python's \w leaves out, as a regex class."""
     blocks = [range(0x300, 0xE00), range(0xF00, 0x1000), range(0x1700, 0x1780)]
     blocks += [range(0x1800, 0x1E00), range(0xA660, 0xA980), range(0xA9E0, 0xAA60)]
@@ -75,12 +76,12 @@ _PARTICLES = frozenset((*"은는이가을를에", "에서", "에게", "으로", 
 
 
 @cache
-def _words() -> re.Pattern[str]:
+def _word_pattern() -> re.Pattern[str]:
     """Return the pattern for words of any text; see `_ASCII_WORDS`.
 
     It is compiled on first use, because that takes 12 ms.
     """
-    mark = f"[{_marks()}\u00ad\u200c\u200d]"
+    mark = f"[{_combining_marks()}\u00ad\u200c\u200d]"
     word = f"{_LETTER}{{1,64}}(?:{mark}{{1,8}}{_LETTER}{{0,64}}){{0,24}}"
     return re.compile(
         _SHAPE.format(word=word, joints=".'’ʼ＇@-")
@@ -89,7 +90,7 @@ def _words() -> re.Pattern[str]:
 
 
 @cache
-def _unspaced() -> re.Pattern[str]:
+def _unspaced_pattern() -> re.Pattern[str]:
     """Return a pattern for a letter of a script that has no spaces between words."""
     return re.compile(f"[{_HAN}{_KANA}{_HANGUL}{_UNSPACED}]")
 
@@ -143,7 +144,7 @@ def english_stems(words: list[str]) -> list[str]:
     return stems
 
 
-def bare(word: str) -> str:
+def without_accents(word: str) -> str:
     """Return the folded word without accents and vowel marks, which people often omit."""
     if word.isascii():
         return word
@@ -158,13 +159,13 @@ def bare(word: str) -> str:
     return word
 
 
-def _stems(language: str, word: str) -> tuple[str, ...]:
+def _tokens_of_word(language: str, word: str) -> tuple[str, ...]:
     """Return the tokens of one folded word.
 
     A Latin word always has its English stem. In a text of another language, it also has the stem of
     that language, so that a text whose language was detected differently still matches.
     """
-    plain = bare(word)
+    plain = without_accents(word)
     if plain.isdecimal():
         return (plain,)
     script = script_of(plain[0])
@@ -172,7 +173,7 @@ def _stems(language: str, word: str) -> tuple[str, ...]:
         english = _stem("english", plain)
         if language == "english":
             return (english,)
-        own = bare(_stem(language, word))
+        own = without_accents(_stem(language, word))
         return (english,) if own in ("", english) else (own, english)
     if script == "cyrillic":
         stem = _stem("russian", plain)
@@ -182,7 +183,7 @@ def _stems(language: str, word: str) -> tuple[str, ...]:
     return (plain,)
 
 
-def _plain(chunk: str) -> str:
+def _normalise_chunk(chunk: str) -> str:
     """Normalise a chunk: composed, ASCII apostrophes and digits, no invisible characters."""
     chunk = normalize("NFKC", chunk).translate(_UNSEEN)
     if any(c.isdecimal() and c > "9" for c in chunk):
@@ -190,7 +191,7 @@ def _plain(chunk: str) -> str:
     return chunk
 
 
-def _parts(piece: str) -> list[str]:
+def _split_word(piece: str) -> list[str]:
     """Split a word at camelCase, and between letters and digits; usually into one part."""
     if not piece.isascii() or (piece.isalpha() and (piece[1:].islower() or piece.isupper())):
         return [piece]
@@ -201,13 +202,13 @@ def _parts(piece: str) -> list[str]:
     return [piece] if torn or len(humps) > _MOST_PARTS else humps
 
 
-def _words_of(chunk: str) -> tuple[list[str], str]:
+def _words_of_chunk(chunk: str) -> tuple[list[str], str]:
     """Return the folded words of a chunk, and the whole chunk as one word, or an empty string.
 
     The whole is `foobar` for `foo_bar`, and `cplusplus` for `C++`.
     """
     if not chunk.isascii():
-        chunk = _plain(chunk)
+        chunk = _normalise_chunk(chunk)
     sign = ""
     if chunk[-1:] in _SIGNS:
         letter = chunk.rstrip("+#")
@@ -222,7 +223,7 @@ def _words_of(chunk: str) -> tuple[list[str], str]:
         elif len(folded) == len(chunk) and start < stop:
             chunk = chunk[start:stop]
     chunk = chunk.replace(",", "")
-    parts = [part.casefold() for piece in _PIECES(chunk) for part in _parts(piece)]
+    parts = [part.casefold() for piece in _PIECES(chunk) for part in _split_word(piece)]
     if len(parts) < 2:
         return parts, sign
     if number := _DOTTED_NUMBER(chunk):
@@ -233,22 +234,29 @@ def _words_of(chunk: str) -> tuple[list[str], str]:
     return [part for part in parts if len(part) > 1 or part.isdecimal()], whole
 
 
-def _read(language: str, dropped: frozenset[str], chunk: str) -> tuple[str, ...]:
+def _tokens_of_chunk(language: str, dropped: frozenset[str], chunk: str) -> tuple[str, ...]:
     if chunk.isascii() and chunk.isalpha() and (chunk[1:].islower() or chunk.isupper()):
         word = chunk.lower()  # Most chunks are plain words.
         if word in dropped:
             return ()
-        return (_stem(language, word),) if language == "english" else _stems(language, word)
-    words, whole = _words_of(chunk)
-    tokens = [t for w in words if w and bare(w) not in dropped for t in _stems(language, w)]
+        return (
+            (_stem(language, word),) if language == "english" else _tokens_of_word(language, word)
+        )
+    words, whole = _words_of_chunk(chunk)
+    tokens = [
+        t
+        for w in words
+        if w and without_accents(w) not in dropped
+        for t in _tokens_of_word(language, w)
+    ]
     if whole:
-        tokens += [whole] if PREFIX_MARK in whole else _stems(language, whole)
+        tokens += [whole] if PREFIX_MARK in whole else _tokens_of_word(language, whole)
     return tuple(tokens)
 
 
 # --- a whole text ------------------------------------------------------------------------------
 
-_EVERYWHERE = ("russian", "arabic", "greek", "hindi")
+_ALWAYS_STEMMED = ("russian", "arabic", "greek", "hindi")
 _SIGNATURES = {
     "german": "äöüß",
     "french": "âçèêëîôœùû",
@@ -273,22 +281,22 @@ _ENOUGH_VOTES = 2
 _KOREAN_NOUN_AND_PARTICLE = 3
 _JAPANESE = ("han", "kana")
 
-Reader = Callable[[str], tuple[str, ...]]
+ChunkReader = Callable[[str], tuple[str, ...]]
 Value = TypeVar("Value")
 # The words to leave out: stop words; stop words and question words; none.
-_Leaving = Literal["stop words", "question words", "nothing"]
-_LEAVING_LESS_AND_LESS: tuple[_Leaving, ...] = ("question words", "stop words", "nothing")
+_LeftOut = Literal["stop words", "question words", "nothing"]
+_LEFT_OUT_BY_STEPS: tuple[_LeftOut, ...] = ("question words", "stop words", "nothing")
 
 
 @cache
-def _words_to_drop(language: str, leaving: _Leaving) -> frozenset[str]:
+def _left_out_words(language: str, leaving: _LeftOut) -> frozenset[str]:
     if leaving == "nothing":
         return frozenset()
-    languages = (language, *_EVERYWHERE)
+    languages = (language, *_ALWAYS_STEMMED)
     lists = [STOP_WORDS[name] for name in languages]
     if leaving == "question words":
         lists += [QUESTION_WORDS[name] for name in languages]
-    return frozenset(bare(word) for words in lists for word in words)
+    return frozenset(without_accents(word) for words in lists for word in words)
 
 
 class Memo(dict[str, Value]):
@@ -313,13 +321,13 @@ class Memo(dict[str, Value]):
 
 
 @cache
-def _reader(language: str, stems: str, leaving: _Leaving) -> Reader:
+def _chunk_reader(language: str, stems: str, leaving: _LeftOut) -> ChunkReader:
     often = stems == "english" and leaving == "stop words"
-    read = partial(_read, stems, _words_to_drop(language, leaving))
+    read = partial(_tokens_of_chunk, stems, _left_out_words(language, leaving))
     return Memo(read, _MEMO_SIZE if often else _MEMO_SIZE // 8).__getitem__
 
 
-def _languages(text: str, chunks: list[str]) -> tuple[str, str]:
+def _detect_languages(text: str, chunks: list[str]) -> tuple[str, str]:
     """Return the languages for the stop words and for the additional stems of the Latin words.
 
     The default is English, without clear evidence of another language. For stems, one sign is
@@ -352,7 +360,7 @@ def _languages(text: str, chunks: list[str]) -> tuple[str, str]:
 
 def seems_english(text: str) -> bool:
     """Return whether a text is ASCII and its language is detected as English, the default."""
-    return text.isascii() and _languages(text, ascii_chunks(text))[1] == "english"
+    return text.isascii() and _detect_languages(text, ascii_chunks(text))[1] == "english"
 
 
 def _language_by_ending(words: Iterable[str]) -> str:
@@ -363,7 +371,7 @@ def _language_by_ending(words: Iterable[str]) -> str:
     return "english"
 
 
-def _pairs(run: str) -> list[str]:
+def _character_pairs(run: str) -> list[str]:
     return [a + b for a, b in pairwise(run)] if len(run) > 1 else [run]
 
 
@@ -373,9 +381,9 @@ def _lone_ideographs(run: str) -> list[str]:
     return [c for at, c in enumerate(run, 1) if han[at] and not (han[at - 1] or han[at + 1])]
 
 
-def _asked_run(run: str) -> list[str]:
+def _query_run_tokens(run: str) -> list[str]:
     """Return the tokens of unspaced text in a query: pairs without a question, and lone words."""
-    tokens = [pair for pair in _pairs(run) if pair not in QUESTION_PAIRS]
+    tokens = [pair for pair in _character_pairs(run) if pair not in QUESTION_PAIRS]
     if len(run) > 1:
         if script_of(run[0]) in _JAPANESE:
             tokens += _lone_ideographs(run)
@@ -384,13 +392,13 @@ def _asked_run(run: str) -> list[str]:
     return tokens
 
 
-def _indexed_run(run: str, seen: set[str]) -> list[str]:
+def _stored_run_tokens(run: str, seen: set[str]) -> list[str]:
     """Return the tokens of unspaced text: its pairs of characters, and some single ones.
 
     Each ideograph is a token too, once in a text, and so is the first syllable of a short Korean
     word. `seen` holds the ideographs of the text so far.
     """
-    tokens = _pairs(run)
+    tokens = _character_pairs(run)
     if len(run) > 1:
         script = script_of(run[0])
         if script in _JAPANESE:
@@ -402,8 +410,8 @@ def _indexed_run(run: str, seen: set[str]) -> list[str]:
     return tokens
 
 
-def _is_run(chunk: str) -> bool:
-    return chunk[0] >= _FIRST_UNSPACED and _unspaced().match(chunk) is not None
+def _is_unspaced_run(chunk: str) -> bool:
+    return chunk[0] >= _FIRST_UNSPACED and _unspaced_pattern().match(chunk) is not None
 
 
 def _is_emoji(chunk: str) -> bool:
@@ -431,46 +439,46 @@ def _has_long_run(spaced: str) -> bool:
     return False
 
 
-def reader(text: str, chunks: list[str]) -> Reader:
+def chunk_reader(text: str, chunks: list[str]) -> ChunkReader:
     """Return the function that yields the tokens of each chunk of the text."""
-    return _reader(*_languages(text, chunks), "stop words")
+    return _chunk_reader(*_detect_languages(text, chunks), "stop words")
 
 
-def read_english(chunk: str) -> tuple[tuple[str, ...], bool]:
+def read_english_chunk(chunk: str) -> tuple[tuple[str, ...], bool]:
     """Return the tokens of a chunk of an English text, and whether it shows that it is English.
 
     An ASCII text of up to 200 chunks is English if one chunk shows it and no chunk is of another
-    language. For such a chunk, a KeyError is raised, and the caller must use `reader`.
+    language. For such a chunk, a KeyError is raised, and the caller must use `chunk_reader`.
     """
     small = chunk.lower()
     if small in _ANY_GIVEAWAY:
         raise KeyError(chunk)
-    dropped = _words_to_drop("english", "stop words")
-    # This is the same as in `_read`.
+    dropped = _left_out_words("english", "stop words")
+    # This is the same as in `_tokens_of_chunk`.
     if chunk.isalpha() and (chunk[1:].islower() or chunk.isupper()):
         tokens: tuple[str, ...] = () if small in dropped else (_stem("english", small),)
     else:
-        tokens = _read("english", dropped, chunk)
+        tokens = _tokens_of_chunk("english", dropped, chunk)
     return tokens, small in STOP_WORDS["english"]
 
 
-def _tokens(text: str, leaving: _Leaving) -> list[str]:
+def _tokens(text: str, leaving: _LeftOut) -> list[str]:
     if text.isascii():
         chunks = ascii_chunks(text)
-        read = _reader(*_languages(text, chunks), leaving)
+        read = _chunk_reader(*_detect_languages(text, chunks), leaving)
         return list(chain.from_iterable(map(read, chunks)))
     if not is_normalized("NFKC", text):
         text = normalize("NFKC", text)
-    chunks = _words().findall(text)
-    read = _reader(*_languages(text, chunks), leaving)
+    chunks = _word_pattern().findall(text)
+    read = _chunk_reader(*_detect_languages(text, chunks), leaving)
     asked = leaving == "question words"
     tokens: list[str] = []
     seen: set[str] = set()
     for chunk in chunks:
         if chunk[0] < _FIRST_UNSPACED:
             tokens += read(chunk)
-        elif _is_run(chunk):
-            tokens += _asked_run(chunk) if asked else _indexed_run(chunk, seen)
+        elif _is_unspaced_run(chunk):
+            tokens += _query_run_tokens(chunk) if asked else _stored_run_tokens(chunk, seen)
         elif _is_emoji(chunk):
             tokens.append(chunk)
         else:
@@ -485,7 +493,7 @@ def analyse(text: str) -> list[str]:
 
 def analyse_query(text: str) -> list[str]:
     """Return the distinct tokens of a query, in order; a query of only stop words keeps them."""
-    for leaving in _LEAVING_LESS_AND_LESS:
+    for leaving in _LEFT_OUT_BY_STEPS:
         if tokens := _tokens(text, leaving):
             return list(dict.fromkeys(tokens))
     return []
@@ -496,13 +504,13 @@ def token_spans(text: str) -> Iterator[tuple[int, int, tuple[str, ...]]]:
 
     Stop words are included.
     """
-    shape = _ASCII_WORDS if text.isascii() else _words()
+    shape = _ASCII_WORDS if text.isascii() else _word_pattern()
     chunks = [match.span() for match in shape.finditer(text)]
     first = [text[start:stop] for start, stop in chunks[:DETECTION_WORDS]]
-    read = _reader(*_languages(text, first), "nothing")
+    read = _chunk_reader(*_detect_languages(text, first), "nothing")
     for start, stop in chunks:
         chunk = text[start:stop]
-        if _is_run(chunk):
+        if _is_unspaced_run(chunk):
             yield from _run_spans(start, chunk)
         elif _is_emoji(chunk):
             yield start, stop, (chunk,)
@@ -513,7 +521,7 @@ def token_spans(text: str) -> Iterator[tuple[int, int, tuple[str, ...]]]:
 def _run_spans(start: int, run: str) -> Iterator[tuple[int, int, tuple[str, ...]]]:
     last = start + len(run)
     composed = normalize("NFKC", run)
-    for at, pair in enumerate(_pairs(composed)):
+    for at, pair in enumerate(_character_pairs(composed)):
         # Normalising may change the length of a run; positions are then approximate.
         begin = min(start + at, last - 1)
         yield begin, min(begin + len(pair), last), (pair, *pair)

@@ -11,7 +11,7 @@ from datetime import date, datetime, time, timedelta
 from functools import cache
 
 Period = tuple[datetime, datetime]
-_Read = Callable[[re.Match[str], datetime], Period]
+_Rule = Callable[[re.Match[str], datetime], Period]
 
 WEEKDAYS = ("monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday")
 MONTHS = (
@@ -27,9 +27,9 @@ NUMBERS = {
     ))
     for word in words.split()
 } | {"a couple of": 2, "a few": 3, "several": 4}  # fmt: skip
-LETTERS = {"h": "hour", "d": "day", "w": "week", "m": "month", "y": "year"}
+UNIT_LETTERS = {"h": "hour", "d": "day", "w": "week", "m": "month", "y": "year"}
 UNITS = ("minute", "hour", "day", "week", "month", "year")
-DAYS_OF = {"week": 7, "month": 30, "year": 365}
+DAYS_OF_UNIT = {"week": 7, "month": 30, "year": 365}
 
 _NUMBER = rf"(?P<number>\d{{1,4}}|{'|'.join(NUMBERS)})"
 _UNIT = rf"(?P<unit>{'|'.join(UNITS)})s?"
@@ -39,12 +39,12 @@ _WEEKDAY = "|".join(f"{name}|{name[:3]}" for name in WEEKDAYS)
 _YEAR = r"(?P<year>(?:19|20)\d\d)"
 
 
-def _day(day: date, now: datetime, days: int = 1) -> Period:
+def _days_from(day: date, now: datetime, days: int = 1) -> Period:
     start = datetime.combine(day, time(), now.tzinfo)
     return start, datetime.combine(day + timedelta(days), time(), now.tzinfo)
 
 
-def _months(year: int, month: int, now: datetime, count: int = 1) -> Period:
+def _months_from(year: int, month: int, now: datetime, count: int = 1) -> Period:
     def start(index: int) -> datetime:
         return datetime(index // 12, index % 12 + 1, 1, tzinfo=now.tzinfo)
 
@@ -52,7 +52,7 @@ def _months(year: int, month: int, now: datetime, count: int = 1) -> Period:
     return start(first), start(first + count)
 
 
-def _back(number: int, unit: str, now: datetime) -> datetime:
+def _time_ago(number: int, unit: str, now: datetime) -> datetime:
     """Return the time some units ago.
 
     A month ago is the same day of the last month, or its last day if there is no such day.
@@ -68,56 +68,56 @@ def _back(number: int, unit: str, now: datetime) -> datetime:
     return now - timedelta(**{f"{unit}s": number})
 
 
-def _length_ago(match: re.Match[str], now: datetime) -> datetime:
+def _matched_time_ago(match: re.Match[str], now: datetime) -> datetime:
     word = match["number"] or "1"
-    return _back(NUMBERS[word] if word in NUMBERS else int(word), match["unit"], now)
+    return _time_ago(NUMBERS[word] if word in NUMBERS else int(word), match["unit"], now)
 
 
-def _ago(match: re.Match[str], now: datetime) -> Period:
+def _period_ago(match: re.Match[str], now: datetime) -> Period:
     unit = match["unit"]
-    at = _length_ago(match, now)
+    at = _matched_time_ago(match, now)
     if unit in ("minute", "hour"):
         return at, at + timedelta(**{f"{unit}s": 1})
     if unit == "day":
-        return _day(at.date(), now)
-    half = timedelta(DAYS_OF[unit] / 2)
+        return _days_from(at.date(), now)
+    half = timedelta(DAYS_OF_UNIT[unit] / 2)
     return at - half, at + half
 
 
-def _within(match: re.Match[str], now: datetime) -> Period:
-    return _length_ago(match, now), now
+def _period_until_now(match: re.Match[str], now: datetime) -> Period:
+    return _matched_time_ago(match, now), now
 
 
-def _short(match: re.Match[str], now: datetime) -> Period:
-    return _back(int(match["number"]), LETTERS[match["letter"]], now), now
+def _abbreviated_period(match: re.Match[str], now: datetime) -> Period:
+    return _time_ago(int(match["number"]), UNIT_LETTERS[match["letter"]], now), now
 
 
 def _named_day(match: re.Match[str], now: datetime) -> Period:
     back = {"yesterday": 1, "last night": 1, "the day before yesterday": 2}.get(match["day"], 0)
-    return _day(now.date() - timedelta(back), now)
+    return _days_from(now.date() - timedelta(back), now)
 
 
 def _weekday(match: re.Match[str], now: datetime) -> Period:
     names = [name[:3] for name in WEEKDAYS]
     back = (now.weekday() - names.index(match["weekday"][:3])) % 7 or 7
-    return _day(now.date() - timedelta(back), now)
+    return _days_from(now.date() - timedelta(back), now)
 
 
-def _span(match: re.Match[str], now: datetime) -> Period:
+def _this_or_last_unit(match: re.Match[str], now: datetime) -> Period:
     last, unit = match["which"] != "this", match["unit"]
     if unit == "week":
         monday = now.date() - timedelta(now.weekday() + (7 if last else 0))
-        return _day(monday, now, 7)
+        return _days_from(monday, now, 7)
     if unit == "month":
-        return _months(now.year, now.month - (1 if last else 0), now)
-    return _months(now.year - (1 if last else 0), 1, now, 12)
+        return _months_from(now.year, now.month - (1 if last else 0), now)
+    return _months_from(now.year - (1 if last else 0), 1, now, 12)
 
 
 def _weekend(match: re.Match[str], now: datetime) -> Period:
     saturday = now.date() - timedelta(now.weekday() - 5)
     if match["which"] != "this" and (saturday + timedelta(1)) >= now.date():
         saturday -= timedelta(7)
-    return _day(saturday, now, 2)
+    return _days_from(saturday, now, 2)
 
 
 def _month_number(match: re.Match[str]) -> int:
@@ -129,7 +129,7 @@ def _day_of_month(match: re.Match[str], now: datetime) -> Period:
     day = date(year, _month_number(match), int(match["day"]))
     if not match["year"] and day > now.date():
         day = day.replace(year=year - 1)
-    return _day(day, now)
+    return _days_from(day, now)
 
 
 def _month(match: re.Match[str], now: datetime) -> Period:
@@ -137,37 +137,40 @@ def _month(match: re.Match[str], now: datetime) -> Period:
     year = int(match["year"]) if match["year"] else now.year
     if not match["year"] and (month > now.month or (match["which"] and month == now.month)):
         year -= 1
-    return _months(year, month, now)
+    return _months_from(year, month, now)
 
 
 def _season(match: re.Match[str], now: datetime) -> Period:
     month = SEASONS[match["season"]]
     year = int(match["year"]) if match["year"] else now.year
-    if not match["year"] and _months(year, month, now, 3)[0 if not match["which"] else 1] > now:
+    if (
+        not match["year"]
+        and _months_from(year, month, now, 3)[0 if not match["which"] else 1] > now
+    ):
         year -= 1
-    return _months(year, month, now, 3)
+    return _months_from(year, month, now, 3)
 
 
 def _year(match: re.Match[str], now: datetime) -> Period:
-    return _months(int(match["year"]), 1, now, 12)
+    return _months_from(int(match["year"]), 1, now, 12)
 
 
-def _iso(match: re.Match[str], now: datetime) -> Period:
+def _iso_date(match: re.Match[str], now: datetime) -> Period:
     year, month = int(match["year"]), int(match["month"])
     if match["day"] is None:
-        return _months(year, month, now)
-    return _day(date(year, month, int(match["day"])), now)
+        return _months_from(year, month, now)
+    return _days_from(date(year, month, int(match["day"])), now)
 
 
-_RULES: tuple[tuple[str, _Read], ...] = (
-    (rf"{_YEAR}-(?P<month>\d\d)(?:-(?P<day>\d\d))?", _iso),
+_RULES: tuple[tuple[str, _Rule], ...] = (
+    (rf"{_YEAR}-(?P<month>\d\d)(?:-(?P<day>\d\d))?", _iso_date),
     (r"(?P<day>the day before yesterday|yesterday|today|tonight|last night"
      r"|this (?:morning|afternoon|evening))", _named_day),
     (rf"(?:the )?{_DAY_OF_MONTH}(?: of)? (?P<month>{_MONTH})\b(?:,? {_YEAR})?", _day_of_month),
     (rf"(?P<month>{_MONTH}) (?:the )?{_DAY_OF_MONTH}(?:,? {_YEAR})?", _day_of_month),
-    (rf"{_NUMBER} {_UNIT} ago", _ago),
-    (rf"(?:in |within |over |during )?(?:the )?(?:last|past) {_NUMBER} {_UNIT}", _within),
-    (r"(?P<which>last|this|the past) (?P<unit>week|month|year)", _span),
+    (rf"{_NUMBER} {_UNIT} ago", _period_ago),
+    (rf"(?:in |within |over |during )?(?:the )?(?:last|past) {_NUMBER} {_UNIT}", _period_until_now),
+    (r"(?P<which>last|this|the past) (?P<unit>week|month|year)", _this_or_last_unit),
     (r"(?P<which>last|this|the past|at the) weekend", _weekend),
     (rf"(?:last |on )(?P<weekday>{'|'.join(WEEKDAYS)})", _weekday),
     (rf"(?P<which>)(?P<month>{_MONTH}),? (?:of )?{_YEAR}", _month),
@@ -180,9 +183,9 @@ _RULES: tuple[tuple[str, _Read], ...] = (
     (rf"(?:in|during|since|by|until|before|after) {_YEAR}", _year),
 )  # fmt: skip
 # Phrases that name a period if they are the whole text, but may mean something else in a sentence.
-_ALONE: tuple[tuple[str, _Read], ...] = (
-    (r"(?P<number>\d{1,4}) ?(?P<letter>[hdwmy])", _short),
-    (rf"{_NUMBER} {_UNIT}", _within),
+_WHOLE_TEXT_RULES: tuple[tuple[str, _Rule], ...] = (
+    (r"(?P<number>\d{1,4}) ?(?P<letter>[hdwmy])", _abbreviated_period),
+    (rf"{_NUMBER} {_UNIT}", _period_until_now),
     (rf"(?P<weekday>{_WEEKDAY})", _weekday),
     (rf"(?P<which>)(?P<month>{_MONTH})(?: {_YEAR})?", _month),
     (rf"{_YEAR}", _year),
@@ -197,54 +200,54 @@ TIME_WORD = re.compile(
 
 # Compiled on first use: most queries name no time, and compiling takes longer than a recall.
 @cache
-def _in_sentences() -> list[tuple[re.Pattern[str], _Read]]:
+def _sentence_patterns() -> list[tuple[re.Pattern[str], _Rule]]:
     return [(re.compile(rf"\b{rule}\b", re.IGNORECASE), read) for rule, read in _RULES]
 
 
 @cache
-def _alone() -> list[tuple[re.Pattern[str], _Read]]:
-    return [(re.compile(rule, re.IGNORECASE), read) for rule, read in (*_RULES, *_ALONE)]
+def _whole_text_patterns() -> list[tuple[re.Pattern[str], _Rule]]:
+    return [(re.compile(rule, re.IGNORECASE), read) for rule, read in (*_RULES, *_WHOLE_TEXT_RULES)]
 
 
-def period(words: str, now: datetime) -> Period | None:
+def parse_period(words: str, now: datetime) -> Period | None:
     """Return the period that a phrase names, relative to `now`; None if it names none."""
     phrase = " ".join(words.lower().split())
-    for rule, read in _alone():
+    for rule, read in _whole_text_patterns():
         if match := rule.fullmatch(phrase):
-            return _read(read, match, now)
+            return _apply_rule(read, match, now)
     return None
 
 
-def moment(words: str, now: datetime, share: float) -> datetime | None:
+def parse_moment(words: str, now: datetime, share: float) -> datetime | None:
     """Return the time that a phrase names, relative to `now`; None if it names none.
 
     A phrase that counts back from now, such as `7d` or `a month ago`, is a time by itself. For
     other periods, including `3 days ago`, return the time at which `share` of the period has
     passed.
     """
-    found = period(words, now)
+    found = parse_period(words, now)
     if found is None:
         return None
     start, end = found
     ago = re.fullmatch(rf"{_NUMBER} {_UNIT} ago", " ".join(words.lower().split()))
     if ago and ago["unit"] != "day":
-        return _length_ago(ago, now)
+        return _matched_time_ago(ago, now)
     return start if end == now else start + (end - start) * share
 
 
-def periods_named(text: str, now: datetime) -> list[tuple[Period, tuple[int, int]]]:
+def find_periods(text: str, now: datetime) -> list[tuple[Period, tuple[int, int]]]:
     """Return the periods that a sentence names, each with the span of its words; none overlap.
 
     A period after "since" or "after" extends from its start to now.
     """
     found: list[tuple[Period, tuple[int, int]]] = []
     lowered = text.lower() if text.isascii() else "".join(c.lower()[:1] for c in text)
-    for rule, read in _in_sentences():
+    for rule, read in _sentence_patterns():
         for match in rule.finditer(lowered):
             start, end = match.span()
             if any(start < last and first < end for _, (first, last) in found):
                 continue
-            if named := _read(read, match, now):
+            if named := _apply_rule(read, match, now):
                 if re.search(r"\b(?:since|after)(?: the)? ?$", lowered[:start]) or re.match(
                     r"since|after", match[0]
                 ):
@@ -253,7 +256,7 @@ def periods_named(text: str, now: datetime) -> list[tuple[Period, tuple[int, int
     return found
 
 
-def _read(read: _Read, match: re.Match[str], now: datetime) -> Period | None:
+def _apply_rule(read: _Rule, match: re.Match[str], now: datetime) -> Period | None:
     try:
         return read(match, now)
     # There is no such day, or it is outside the years 1 to 9999.

@@ -20,34 +20,34 @@ from typing import Any
 
 from commonplace.errors import CommonplaceError, InvalidInput
 
-LARGEST = 20 * 1024 * 1024
-MEMBERS = 1_000
-UNPACKED = 50 * 1024 * 1024
-RATIO = 100
-CHARS = 2_000_000
-PAGES = 2_000
-SECONDS = 20
-MEMORY = 1024 * 1024 * 1024
+MOST_BYTES = 20 * 1024 * 1024
+MOST_MEMBERS = 1_000
+MOST_UNPACKED_BYTES = 50 * 1024 * 1024
+MOST_COMPRESSION_RATIO = 100
+MOST_CHARS = 2_000_000
+MOST_PAGES = 2_000
+CPU_SECONDS = 20
+MEMORY_BYTES = 1024 * 1024 * 1024
 # environment variables for the parser process, without any secrets
 ENVIRONMENT = ("PATH", "SYSTEMROOT")
-TIMEOUT = SECONDS + 5.0
+TIMEOUT = CPU_SECONDS + 5.0
 PARSERS = 4  # how many parser processes run at the same time
 WAIT_SECONDS = 10.0  # how many seconds to wait for a free parser process
 COMMAND = (sys.executable, "-I", "-m", "commonplace.text.files")
 
-PLAIN = {
+PLAIN_TYPES = {
     "txt": "text/plain", "md": "text/markdown", "json": "application/json", "csv": "text/csv",
     "yaml": "application/yaml", "yml": "application/yaml", "py": "text/x-python",
     "js": "text/javascript", "ts": "text/typescript",
 }  # fmt: skip
-PARSED = {
+PARSED_TYPES = {
     "pdf": "application/pdf",
     "docx": "application/vnd.openxmlformats-officedocument.wordprocessingml.document",
     "epub": "application/epub+zip",
     "html": "text/html",
     "htm": "text/html",
 }
-KNOWN = {**PLAIN, **PARSED}
+KNOWN_TYPES = {**PLAIN_TYPES, **PARSED_TYPES}
 _parsers = threading.BoundedSemaphore(PARSERS)
 
 
@@ -73,9 +73,11 @@ def kind_of(name: str, data: bytes) -> str:
     Raise InvalidInput if the kind is not supported, or the first bytes are not those of this kind.
     """
     extension = extension_of(name)
-    if extension not in KNOWN:
+    if extension not in KNOWN_TYPES:
         said = f".{extension}" if extension else "no extension"
-        hint = "Save it as .docx." if extension == "doc" else f"Supported: {', '.join(KNOWN)}."
+        hint = (
+            "Save it as .docx." if extension == "doc" else f"Supported: {', '.join(KNOWN_TYPES)}."
+        )
         raise InvalidInput(f"A file with {said} cannot be read.", hint=hint, field="file")
     begins = {"pdf": b"%PDF-", "docx": b"PK\x03\x04", "epub": b"PK\x03\x04"}.get(extension)
     fits = data[:1024].find(begins) >= 0 if extension == "pdf" and begins else (
@@ -89,20 +91,20 @@ def kind_of(name: str, data: bytes) -> str:
 
 def text_of(name: str, data: bytes) -> tuple[str, str]:
     """Return the text and media type of a file; raise InvalidInput if it cannot be read."""
-    if len(data) > LARGEST:
-        raise InvalidInput(f"The file is larger than {LARGEST:,} bytes.", field="file")
+    if len(data) > MOST_BYTES:
+        raise InvalidInput(f"The file is larger than {MOST_BYTES:,} bytes.", field="file")
     kind = kind_of(name, data)
-    text = _parsed(kind, data) if kind in PARSED else _decoded(data)
+    text = _extract_in_process(kind, data) if kind in PARSED_TYPES else _decode_text(data)
     text = text.replace("\x00", "").replace("\r\n", "\n").strip()
     text = text.encode("utf-8", "replace").decode()
     if not text:
         raise InvalidInput("The file contains no text.", field="file")
-    if len(text) > CHARS:
-        raise InvalidInput(f"The file contains more than {CHARS:,} characters.", field="file")
-    return text, KNOWN[kind]
+    if len(text) > MOST_CHARS:
+        raise InvalidInput(f"The file contains more than {MOST_CHARS:,} characters.", field="file")
+    return text, KNOWN_TYPES[kind]
 
 
-def _decoded(data: bytes) -> str:
+def _decode_text(data: bytes) -> str:
     try:
         return data.decode("utf-8-sig")
     except UnicodeDecodeError:
@@ -111,7 +113,7 @@ def _decoded(data: bytes) -> str:
         ) from None
 
 
-def _parsed(kind: str, data: bytes) -> str:
+def _extract_in_process(kind: str, data: bytes) -> str:
     """Return the text that a separate process extracts from the file."""
     if not _parsers.acquire(timeout=WAIT_SECONDS):
         raise TooBusy("Too many files are being read.", hint="Try again in a minute.")
@@ -152,9 +154,9 @@ def read_pdf(data: bytes) -> str:
     reader = pypdf.PdfReader(io.BytesIO(data))
     if reader.is_encrypted and not reader.decrypt(""):
         raise Unreadable("The file is encrypted.")
-    if len(reader.pages) > PAGES:
-        raise Unreadable(f"The file has more than {PAGES:,} pages.")
-    return _joined(page.extract_text() for page in reader.pages)
+    if len(reader.pages) > MOST_PAGES:
+        raise Unreadable(f"The file has more than {MOST_PAGES:,} pages.")
+    return _join_parts(page.extract_text() for page in reader.pages)
 
 
 def read_docx(data: bytes) -> str:
@@ -162,7 +164,7 @@ def read_docx(data: bytes) -> str:
     import docx
     from docx.table import Table
 
-    unpacked(data)
+    unzip(data)
     document = docx.Document(io.BytesIO(data))
 
     def parts() -> Iterator[str]:
@@ -176,17 +178,17 @@ def read_docx(data: bytes) -> str:
                 mark = "#" * int(level) + " " if level in "123456" and level else ""
                 yield mark + block.text
 
-    return _joined(parts())
+    return _join_parts(parts())
 
 
 def read_epub(data: bytes) -> str:
     """Return the pages of the book in their reading order."""
-    members = unpacked(data)
-    container = _xml(members.get("META-INF/container.xml", b""))
+    members = unzip(data)
+    container = _parse_xml(members.get("META-INF/container.xml", b""))
     roots = container.xpath("//*[local-name()='rootfile']/@full-path")
     if not roots or roots[0] not in members:
         raise Unreadable("The file is not an EPUB: its package document is missing.")
-    package = _xml(members[roots[0]])
+    package = _parse_xml(members[roots[0]])
     folder = roots[0].rpartition("/")[0]
     items = {
         item.get("id"): item.get("href")
@@ -194,7 +196,7 @@ def read_epub(data: bytes) -> str:
     }
     order = package.xpath("//*[local-name()='spine']/*[local-name()='itemref']/@idref")
     pages = (items.get(identity) for identity in order)
-    return _joined(
+    return _join_parts(
         read_html(members[path])
         for page in pages
         if page and (path := _resolve_member(folder, page)) in members
@@ -240,7 +242,7 @@ READERS: dict[str, Callable[[bytes], str]] = {
 }
 
 
-def _xml(data: bytes) -> Any:
+def _parse_xml(data: bytes) -> Any:
     """Parse XML without fetching or expanding entities."""
     from lxml import etree
 
@@ -254,16 +256,16 @@ def _xml(data: bytes) -> Any:
         raise Unreadable("The file contains invalid XML.") from None
 
 
-def unpacked(data: bytes) -> dict[str, bytes]:
+def unzip(data: bytes) -> dict[str, bytes]:
     """Return the members of a zip file; raise Unreadable if there are too many or they are too
     large.
     """
     with zipfile.ZipFile(io.BytesIO(data)) as archive:
         infos = archive.infolist()
-        if len(infos) > MEMBERS:
-            raise Unreadable(f"The file contains more than {MEMBERS:,} members.")
+        if len(infos) > MOST_MEMBERS:
+            raise Unreadable(f"The file contains more than {MOST_MEMBERS:,} members.")
         members: dict[str, bytes] = {}
-        room = min(UNPACKED, RATIO * max(len(data), 1))
+        room = min(MOST_UNPACKED_BYTES, MOST_COMPRESSION_RATIO * max(len(data), 1))
         for info in infos:
             if info.is_dir():
                 continue
@@ -278,32 +280,32 @@ def unpacked(data: bytes) -> dict[str, bytes]:
     return members
 
 
-def _joined(parts: Iterator[str]) -> str:
+def _join_parts(parts: Iterator[str]) -> str:
     """Join the parts; raise Unreadable if they have too many characters."""
     found, size = [], 0
     for part in parts:
         size += len(part) + 1
-        if size > CHARS:
-            raise Unreadable(f"The file contains more than {CHARS:,} characters.")
+        if size > MOST_CHARS:
+            raise Unreadable(f"The file contains more than {MOST_CHARS:,} characters.")
         found.append(part)
     return "\n".join(found)
 
 
-def confine() -> None:
+def confine_process() -> None:
     """Limit memory and CPU time, and forbid writing files, where the system can enforce it."""
     with contextlib.suppress(ImportError, ValueError, OSError):
         import resource
 
-        resource.setrlimit(resource.RLIMIT_CPU, (SECONDS, SECONDS))
-        resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
+        resource.setrlimit(resource.RLIMIT_CPU, (CPU_SECONDS, CPU_SECONDS))
+        resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES, MEMORY_BYTES))
         resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))
 
 
 def main(kind: str) -> None:
     """Read a file from standard input, and write its text or an error as JSON."""
-    data = sys.stdin.buffer.read(LARGEST + 1)
+    data = sys.stdin.buffer.read(MOST_BYTES + 1)
     out = sys.stdout
-    confine()
+    confine_process()
     said: dict[str, str]
     try:
         said = {"text": READERS[kind](data)}

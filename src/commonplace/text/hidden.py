@@ -46,7 +46,7 @@ _SEEN_JOINERS = re.compile(
 )
 
 
-def visible(text: str) -> str:
+def escape_hidden(text: str) -> str:
     """Return the text with every hidden character replaced by an escape such as `\\u{200b}`.
 
     Line breaks, tabs, emoji, and the joiners of Persian and of the scripts of India stay. Windows
@@ -54,15 +54,15 @@ def visible(text: str) -> str:
     """
     if text.isprintable() and text.isascii():
         return text
-    return _escaped(text.replace("\r\n", "\n"), lambda sign: f"\\u{{{ord(sign[0]):x}}}")
+    return _escape_matches(text.replace("\r\n", "\n"), lambda sign: f"\\u{{{ord(sign[0]):x}}}")
 
 
 def escape_json(document: str) -> str:
     """Return a JSON document of the same value, with every hidden character as a JSON escape."""
-    return _escaped(document, _json_escape)
+    return _escape_matches(document, _json_escape)
 
 
-def _escaped(text: str, escape: Callable[[re.Match[str]], str]) -> str:
+def _escape_matches(text: str, escape: Callable[[re.Match[str]], str]) -> str:
     if not _HIDDEN.search(text):
         return text
     parts: list[str] = []

@@ -14,21 +14,21 @@ import subprocess
 import sys
 
 from commonplace.errors import InvalidInput
-from commonplace.text.files import ENVIRONMENT, TIMEOUT, confine
+from commonplace.text.files import ENVIRONMENT, TIMEOUT, confine_process
 
-SIDE = 1024
+MOST_SIDE_PIXELS = 1024
 QUALITY = 80
-PIXELS = 50_000_000
+MOST_PIXELS = 50_000_000
 COMMAND = (sys.executable, "-I", "-m", "commonplace.text.images")
 _TOO_MANY = "pixels"
-_WRONG = b"{"  # This byte marks an error message; no image starts with it.
+_ERROR_MARK = b"{"  # This byte marks an error message; no image starts with it.
 
 
 class TooManyPixels(InvalidInput):
     """Raised if an image has more pixels than the limit."""
 
 
-def smaller(data: bytes) -> bytes:
+def shrink(data: bytes) -> bytes:
     """Return the image in the same format, scaled to fit a square, upright, without metadata."""
     image, wrong = _run_process(data)
     if not wrong:
@@ -37,14 +37,14 @@ def smaller(data: bytes) -> bytes:
     raise InvalidInput(wrong, field="file")
 
 
-def check(data: bytes) -> None:
+def check_pixels(data: bytes) -> None:
     """Refuse an image whose header states more than PIXELS; an unreadable image passes."""
     _refuse_too_many(_run_process(data, "check")[1])
 
 
 def _refuse_too_many(wrong: str) -> None:
     if wrong == _TOO_MANY:
-        raise TooManyPixels(f"The image has more than {PIXELS:,} pixels.", field="file")
+        raise TooManyPixels(f"The image has more than {MOST_PIXELS:,} pixels.", field="file")
 
 
 def _run_process(data: bytes, *arguments: str) -> tuple[bytes, str]:
@@ -56,7 +56,7 @@ def _run_process(data: bytes, *arguments: str) -> tuple[bytes, str]:
         )  # fmt: skip
     except subprocess.TimeoutExpired:
         raise InvalidInput("Reading the image takes too long.", field="file") from None
-    if ran.stdout and not ran.stdout.startswith(_WRONG):
+    if ran.stdout and not ran.stdout.startswith(_ERROR_MARK):
         return ran.stdout, ""
     try:
         return b"", str(json.loads(ran.stdout)["wrong"])
@@ -64,12 +64,12 @@ def _run_process(data: bytes, *arguments: str) -> tuple[bytes, str]:
         return b"", "The image cannot be read."
 
 
-def _fitted(data: bytes, *, only_check: bool) -> bytes:
+def _fit(data: bytes, *, only_check: bool) -> bytes:
     from PIL import Image, ImageOps
 
     Image.MAX_IMAGE_PIXELS = None  # The size is checked below, before anything is decoded.
     with Image.open(io.BytesIO(data), formats=("JPEG", "PNG", "WEBP", "GIF")) as image:
-        if image.width * image.height > PIXELS:
+        if image.width * image.height > MOST_PIXELS:
             return json.dumps({"wrong": _TOO_MANY}).encode()
         if only_check:
             return b"fine"
@@ -77,7 +77,7 @@ def _fitted(data: bytes, *, only_check: bool) -> bytes:
         upright = ImageOps.exif_transpose(image) or image
         if "transparency" in image.info:  # the copy below would lose this value
             upright = upright.convert("RGBA")
-        upright.thumbnail((SIDE, SIDE))
+        upright.thumbnail((MOST_SIDE_PIXELS, MOST_SIDE_PIXELS))
         plain = Image.new(upright.mode, upright.size)
         plain.paste(upright)
         if upright.mode == "P" and (palette := upright.getpalette()):
@@ -91,9 +91,9 @@ def main() -> None:
     """Read an image from standard input, and write the smaller one to standard output."""
     data = sys.stdin.buffer.read()
     out = sys.stdout.buffer
-    confine()
+    confine_process()
     try:
-        answer = _fitted(data, only_check=sys.argv[1:] == ["check"])
+        answer = _fit(data, only_check=sys.argv[1:] == ["check"])
     except Exception:  # Any error of the library means an invalid file.
         answer = json.dumps({"wrong": "The image is damaged."}).encode()
     out.write(answer)

@@ -33,7 +33,7 @@ class Span:
     stop: int
 
 
-def split(text: str, *, budget: int = 240, overlap: int = 24) -> list[Span]:
+def split_passages(text: str, *, budget: int = 240, overlap: int = 24) -> list[Span]:
     """Return passages that cover the text in order, each of at most `budget` wordpieces.
 
     A passage ends after a paragraph if one ends in its second half, else after a sentence, else
@@ -42,11 +42,11 @@ def split(text: str, *, budget: int = 240, overlap: int = 24) -> list[Span]:
     """
     length = len(text)
     if length <= 3 * budget and _fits(text, budget):
-        return [_whole(length)]
+        return [_whole_span(length)]
     # numpy is imported here, so that short memories are stored without loading it.
-    from commonplace.text.wordpieces import spent_before, word_starts
+    from commonplace.text.wordpieces import word_starts, wordpieces_before
 
-    spent = spent_before(text)
+    spent = wordpieces_before(text)
     if spent[-1] <= budget:
         return [Span(0, length)]
     overlap = max(0, min(overlap, budget // 2))
@@ -76,25 +76,25 @@ def split(text: str, *, budget: int = 240, overlap: int = 24) -> list[Span]:
             start = spans[-1].stop
             continue
         spans.append(Span(start, stop))
-        start = stop if ends_paragraph else _shared_start(spent, words, start, stop, overlap)
+        start = stop if ends_paragraph else _next_start(spent, words, start, stop, overlap)
     spans.append(Span(start, length))
     return spans
 
 
 @lru_cache(maxsize=1024)
-def _whole(length: int) -> Span:
+def _whole_span(length: int) -> Span:
     return Span(0, length)
 
 
 def _fits(text: str, budget: int) -> bool:
     """Return whether a text fits into one passage, by a fast upper bound."""
     if text.isascii():
-        return len(text) <= budget or _at_most(text) <= budget
+        return len(text) <= budget or _most_wordpieces(text) <= budget
     most = _MOST_PER_CHARACTER if _HANGUL.search(text) else 1
     return len(text) * most <= budget
 
 
-def _at_most(text: str) -> float:
+def _most_wordpieces(text: str) -> float:
     """Return an upper bound of the estimated wordpieces of an ASCII text."""
     raw = text.encode()
     others = raw.translate(None, _LETTERS)
@@ -105,7 +105,7 @@ def _at_most(text: str) -> float:
     return 0.7 * words + (len(raw) - len(others)) / 2.5 + len(rest)
 
 
-def _shared_start(
+def _next_start(
     spent: NDArray[np.float64], words: list[int], start: int, stop: int, overlap: int
 ) -> int:
     """Return the start of the next passage: a word, at most `overlap` wordpieces before `stop`."""

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 MOST_CHARS = 2_000  # A longer message is mostly pasted text.
 SENTENCE_CHARS = 240
-SHORTEST = 2  # words
+LEAST_WORDS = 2  # words
 
 
 class Proposal(NamedTuple):
@@ -87,27 +87,27 @@ _PATTERNS: tuple[tuple[str, re.Pattern[str]], ...] = tuple(
 )  # fmt: skip
 
 
-def proposals(text: str) -> list[Proposal]:
+def find_proposals(text: str) -> list[Proposal]:
     """Return the statements in a person's message, each sentence once."""
     if len(text) > MOST_CHARS:
         return []
     found: dict[str, Proposal] = {}
     for sentence in _SENTENCE.split(_CODE.sub("\n", text)):
-        stated = proposal(sentence)
+        stated = proposal_in(sentence)
         if stated is not None:
             found.setdefault(stated.text, stated)
     return list(found.values())
 
 
-def proposal(sentence: str) -> Proposal | None:
+def proposal_in(sentence: str) -> Proposal | None:
     """Return the statement in one sentence; None if no pattern matches it."""
     whole = " ".join(sentence.split()).strip("-*• ")
-    if len(whole) > SENTENCE_CHARS or len(whole.split()) < SHORTEST:
+    if len(whole) > SENTENCE_CHARS or len(whole.split()) < LEAST_WORDS:
         return None
     lead = _LEAD.match(whole)
     core = whole[lead.end() :] if lead else whole
     core = core.replace("’", "'")
-    if len(core.split()) < SHORTEST or _HEDGED.search(core):
+    if len(core.split()) < LEAST_WORDS or _HEDGED.search(core):
         return None
     for kind, pattern in _PATTERNS:
         if pattern.search(core):

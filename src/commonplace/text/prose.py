@@ -1,9 +1,10 @@
 """Format stored texts as one block for a model, so that it treats them as data.
 
 A model distinguishes data from instructions only by their appearance. So hidden characters are made
-visible (`visible`), text that looks like markup or like another speaker is broken up (`neutral`),
-and everything is enclosed in delimiters that the author of a text cannot have known (`envelope`).
-This makes forging a delimiter impossible; it does not guarantee that a model ignores instructions.
+visible (`escape_hidden`), text that looks like markup or like another speaker is broken up
+(`neutralise`), and everything is enclosed in delimiters that the author of a text cannot have known
+(`envelope`). This makes forging a delimiter impossible; it does not guarantee that a model ignores
+instructions.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from typing import NamedTuple
 from unicodedata import category, combining, normalize
 
 from commonplace.text.clusters import splits_cluster
-from commonplace.text.hidden import visible
+from commonplace.text.hidden import escape_hidden
 
 MARK = "¦"
 """Inserted into text that looks like markup. If the text contains this sign, it is doubled."""
@@ -66,20 +67,20 @@ class Item(NamedTuple):
     text: str
 
 
-class Fitted(NamedTuple):
+class FittedItems(NamedTuple):
     """The items that fit, and the number of items that do not."""
 
     items: list[Item]
     left_out: int
 
 
-def neutral(text: str) -> str:
+def neutralise(text: str) -> str:
     """Return the visible text without any tag, special token, turn marker or code fence.
 
     Text that looks like one gets a `¦`: `<¦system>`, `[¦INST]`, `Human¦:`. An original `¦` is
     doubled, so that the visible text can be restored exactly.
     """
-    text = visible(text).replace(MARK, MARK * 2)
+    text = escape_hidden(text).replace(MARK, MARK * 2)
     text = _OPENED.sub(rf"\g<0>{MARK}", text)
     text = _OPENED_ODDLY.sub(_break_reserved, text)
     text = _TURN.sub(_break_turn, text)
@@ -94,7 +95,9 @@ def envelope(
     By default, the nonce is random. A `nonce` argument must have 8 to 64 digits and small letters;
     raise ValueError if it occurs in an item.
     """
-    written = [(_line(id), _line(provenance), neutral(text)) for id, provenance, text in items]
+    written = [
+        (_one_line(id), _one_line(provenance), neutralise(text)) for id, provenance, text in items
+    ]
     if nonce is None:
         nonce = secrets.token_hex(8)
         while _occurs(nonce, written):
@@ -111,38 +114,43 @@ def envelope(
     return "\n".join(block)
 
 
-def fit(items: Sequence[Item | tuple[str, str, str]], tokens: int) -> Fitted:
+def fit_items(items: Sequence[Item | tuple[str, str, str]], tokens: int) -> FittedItems:
     """Return the first items that fit into an envelope of that many tokens.
 
     The last item may be cut between two visible characters, and then states how much is missing.
     Pass `left_out` to `envelope`, which states how many items are missing. The envelope itself
     takes about 80 tokens; with fewer tokens, no item fits.
     """
-    room = tokens * 4 - _size(envelope([], _SAMPLE_NONCE, left_out=10**9))
+    room = tokens * 4 - _quarter_tokens(envelope([], _SAMPLE_NONCE, left_out=10**9))
     fitted: list[Item] = []
     for given in items:
         item = Item(*given)
         # A text that does not fit without escapes does not fit with escapes either.
         whole = len(item.text) <= room
-        frame = _size(_item_block(_SAMPLE_NONCE, _line(item.id), _line(item.provenance), "")) + 1
-        size = _size(neutral(item.text)) if whole else 0
+        frame = (
+            _quarter_tokens(
+                _item_block(_SAMPLE_NONCE, _one_line(item.id), _one_line(item.provenance), "")
+            )
+            + 1
+        )
+        size = _quarter_tokens(neutralise(item.text)) if whole else 0
         if whole and frame + size <= room:
             fitted.append(item)
             room -= frame + size
             continue
-        if cut := _cut(item.text, room - frame):
+        if cut := _cut_text(item.text, room - frame):
             fitted.append(item._replace(text=cut))
         break
-    return Fitted(fitted, len(items) - len(fitted))
+    return FittedItems(fitted, len(items) - len(fitted))
 
 
 def token_estimate(text: str) -> int:
     """Estimate the number of tokens: one for four characters, or for each East Asian character."""
-    return -(-_size(text) // 4)
+    return -(-_quarter_tokens(text) // 4)
 
 
-def _line(text: str) -> str:
-    return neutral(visible(text).replace("\n", "\\u{a}").replace("\t", "\\u{9}"))
+def _one_line(text: str) -> str:
+    return neutralise(escape_hidden(text).replace("\n", "\\u{a}").replace("\t", "\\u{9}"))
 
 
 def _is_word_of(words: frozenset[str], word: str) -> bool:
@@ -196,12 +204,12 @@ _LEAST_SHOWN = 32
 """The least space, in quarters of a token, into which a text is cut; with less it is left out."""
 
 
-def _size(text: str) -> int:
+def _quarter_tokens(text: str) -> int:
     """Return the estimated number of tokens, in quarters of a token."""
     return len(text) if text.isascii() else len(text) + 3 * len(_EAST_ASIAN.findall(text))
 
 
-def _cut(text: str, room: int) -> str:
+def _cut_text(text: str, room: int) -> str:
     """Return the beginning of the text and a note; empty if too little text would remain."""
     room -= len(_cut_note(len(text)))
     if room < _LEAST_SHOWN:
@@ -209,14 +217,14 @@ def _cut(text: str, room: int) -> str:
     fits, too_long = 0, min(len(text), room) + 1
     while too_long - fits > 1:
         middle = (fits + too_long) // 2
-        if _size(neutral(text[:middle])) <= room:
+        if _quarter_tokens(neutralise(text[:middle])) <= room:
             fits = middle
         else:
             too_long = middle
-    end = _boundary(text, fits)
+    end = _last_boundary(text, fits)
     # A joiner at the end of the cut text is escaped, which makes it longer.
-    while end and _size(neutral(text[:end])) > room:
-        end = _boundary(text, end - 1)
+    while end and _quarter_tokens(neutralise(text[:end])) > room:
+        end = _last_boundary(text, end - 1)
     return text[:end] + _cut_note(len(text) - end) if end else ""
 
 
@@ -224,7 +232,7 @@ def _cut_note(count: int) -> str:
     return f" … [{count:,} characters left out]"
 
 
-def _boundary(text: str, end: int) -> int:
+def _last_boundary(text: str, end: int) -> int:
     """Return the last boundary between visible characters up to `end`."""
     while 0 < end < len(text) and _belong_together(text, end):
         end -= 1

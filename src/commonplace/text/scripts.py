@@ -79,7 +79,7 @@ _POINTS = [start for start, _ in _STARTS]
 _NAMES = [name for _, name in _STARTS]
 
 _ASCII_LETTER = re.compile("[A-Za-z]")
-_SAMPLE = 2_000
+_SAMPLE_CHARS = 2_000
 # One ideograph or syllable carries about as much information as two or three letters, so that a
 # Japanese sentence with an English product name still counts as Japanese.
 _WEIGHTS = {"han": 2, "kana": 2, "hangul": 2}
@@ -102,13 +102,13 @@ def dominant_script(text: str) -> str:
         return "latin" if _ASCII_LETTER.search(text) else "none"
     counts: Counter[str] = Counter()
     letters = 0
-    for start in range(0, len(text), _SAMPLE):
-        for character, times in Counter(text[start : start + _SAMPLE]).items():
+    for start in range(0, len(text), _SAMPLE_CHARS):
+        for character, times in Counter(text[start : start + _SAMPLE_CHARS]).items():
             if character.isalpha():
                 script = script_of(character)
                 counts[script] += times * _WEIGHTS.get(script, 1)
                 letters += times
-        if letters >= _SAMPLE // 2:
+        if letters >= _SAMPLE_CHARS // 2:
             break
     if not letters:
         return "none"

@@ -45,19 +45,19 @@ class Secret(NamedTuple):
     kind: str
 
 
-def mark(kind: str) -> str:
+def mask_for(kind: str) -> str:
     """Return the mark that replaces a secret in a text."""
     return f"[masked: {kind}]"
 
 
-def find(text: str) -> list[Secret]:
+def find_secrets(text: str) -> list[Secret]:
     """Return the secrets of a text in order, without overlaps.
 
     A long text is searched piece by piece, because other threads wait while a pattern is matched.
     """
     found: list[Secret] = []
     if "PRIVATE KEY" in text or "Private-Lines" in text:  # These secrets have no maximum length.
-        _add(found, text, 0, _private_keys(text))
+        _add_new(found, text, 0, _find_private_keys(text))
     for start in range(0, len(text) or 1, PIECE_CHARS):
         first = max(0, start - BEFORE_CHARS)
         piece = text[first : start + PIECE_CHARS + AFTER_CHARS]
@@ -65,7 +65,12 @@ def find(text: str) -> list[Secret]:
             continue
         # A secret that begins later belongs to the next piece.
         own = range(start, start + PIECE_CHARS)
-        _add(found, piece, first, (each for each in _in(piece) if first + each.start in own))
+        _add_new(
+            found,
+            piece,
+            first,
+            (each for each in _secrets_in_piece(piece) if first + each.start in own),
+        )
     return found
 
 
@@ -78,17 +83,17 @@ def _has_long_run(text: str) -> bool:
     return _SHORT_RUNS.match(text) is None
 
 
-def _in(text: str) -> Iterator[Secret]:
+def _secrets_in_piece(text: str) -> Iterator[Secret]:
     """Yield the secrets of a short text; they may overlap."""
-    yield from _in_urls_and_commands(text)
+    yield from _find_in_urls_and_commands(text)
     if _has_long_run(text):  # This is faster than the pattern.
         for run in _RUN.compiled.finditer(text):
-            for start, stop, kind in _tokens(run[0]):
+            for start, stop, kind in _known_tokens(run[0]):
                 yield Secret(run.start() + start, run.start() + stop, kind)
-    yield from _named_secrets(text)
+    yield from _find_named_secrets(text)
 
 
-def _add(found: list[Secret], piece: str, first: int, secrets: Iterable[Secret]) -> None:
+def _add_new(found: list[Secret], piece: str, first: int, secrets: Iterable[Secret]) -> None:
     """Add the secrets of a piece that do not overlap those in `found`, which stays sorted."""
     for start, stop, kind in secrets:
         secret = Secret(first + start, first + stop, kind)
@@ -100,30 +105,30 @@ def _add(found: list[Secret], piece: str, first: int, secrets: Iterable[Secret])
             found.insert(at, secret)
 
 
-def find_certain(text: str) -> list[Secret]:
+def find_certain_secrets(text: str) -> list[Secret]:
     """Return the secrets that are recognised by their format, not by the word before them.
 
     In ids and labels, a word and a value such as `token:…` are often no secret.
     """
-    return [secret for secret in find(text) if secret.kind not in ("password", "key")]
+    return [secret for secret in find_secrets(text) if secret.kind not in ("password", "key")]
 
 
 def mask(text: str) -> tuple[str, list[str]]:
     """Return the text with its secrets masked, and their kinds."""
-    return _masked(text, find(text))
+    return _mask_found(text, find_secrets(text))
 
 
 def mask_label(text: str) -> tuple[str, list[str]]:
     """Mask a label as `mask` does, but only secrets that are recognised by their format."""
-    return _masked(text, find_certain(text))
+    return _mask_found(text, find_certain_secrets(text))
 
 
-def _masked(text: str, found: list[Secret]) -> tuple[str, list[str]]:
+def _mask_found(text: str, found: list[Secret]) -> tuple[str, list[str]]:
     if not found:
         return text, []
     parts, at = [], 0
     for secret in found:
-        parts += [text[at : secret.start], mark(secret.kind)]
+        parts += [text[at : secret.start], mask_for(secret.kind)]
         at = secret.stop
     return "".join([*parts, text[at:]]), [secret.kind for secret in found]
 
@@ -152,11 +157,15 @@ def _mask_named(name: str, text: str) -> tuple[str, list[str]]:
         return mask(text)
     lead = f'"{name}":"'
     first, last = len(lead), len(lead) + len(text)
-    found = [each for each in find(f'{lead}{text}"') if first <= each.start and each.stop <= last]
-    return _masked(text, [Secret(start - first, stop - first, kind) for start, stop, kind in found])
+    found = [
+        each for each in find_secrets(f'{lead}{text}"') if first <= each.start and each.stop <= last
+    ]
+    return _mask_found(
+        text, [Secret(start - first, stop - first, kind) for start, stop, kind in found]
+    )
 
 
-def marks(text: str) -> list[str]:
+def masked_kinds(text: str) -> list[str]:
     """Return the kinds of the secrets that were masked in a text."""
     return _MARK.compiled.findall(text)
 
@@ -241,7 +250,7 @@ def _is_placeholder(value: str) -> bool:
     )
 
 
-def _mixed(value: str) -> bool:
+def _looks_random(value: str) -> bool:
     """Return whether a value looks random: it has a digit, or mixes cases unlike a title."""
     if _is_placeholder(value) or _entropy(value) < 3.0:
         return False
@@ -308,7 +317,7 @@ _LOGIN = _Pattern(
 )
 
 
-def _private_keys(text: str) -> Iterator[Secret]:
+def _find_private_keys(text: str) -> Iterator[Secret]:
     for match in _PRIVATE_KEY.compiled.finditer(text):
         if len(match[0]) >= 80:
             yield Secret(*match.span(), "private key")
@@ -316,7 +325,7 @@ def _private_keys(text: str) -> Iterator[Secret]:
         yield Secret(*match.span("v"), "private key")
 
 
-def _in_urls_and_commands(text: str) -> Iterator[Secret]:
+def _find_in_urls_and_commands(text: str) -> Iterator[Secret]:
     """Yield secrets in URLs and command lines; a pattern is used only if its usual word occurs."""
     if "://" in text:
         for match in _ADDRESS.compiled.finditer(text):
@@ -408,7 +417,7 @@ _TOKEN_PATTERNS = [
 ]
 
 
-def _tokens(run: str) -> Iterator[Secret]:
+def _known_tokens(run: str) -> Iterator[Secret]:
     for kind, words, pattern in _TOKEN_PATTERNS:
         for word in words:
             if word in run:
@@ -449,7 +458,7 @@ _KEY_OF = _Pattern(
 )
 
 
-def _named_secrets(text: str) -> Iterator[Secret]:
+def _find_named_secrets(text: str) -> Iterator[Secret]:
     folded = text.lower()
     if len(folded) != len(text):  # A few letters have longer lower-case forms.
         folded = "".join(each if len(each.lower()) > 1 else each.lower() for each in text)
@@ -470,14 +479,14 @@ def _occurrences(text: str, word: str) -> Iterator[int]:
         at = text.find(word, at + len(word))
 
 
-def _before(text: str, at: int) -> str:
+def _name_before(text: str, at: int) -> str:
     """Return the part of a name that ends at a position."""
     found = _NAME.compiled.search(text, max(0, at - 40), at)
     return found[0] if found else ""
 
 
 def _password_at(text: str, at: int) -> Secret | None:
-    before = _before(text, at)
+    before = _name_before(text, at)
     match = _OPTION.compiled.match(text, at) if before.startswith("--") else None
     if match and _is_said_password(match["v"], bool(match["q"])):
         return Secret(*match.span("v"), "password")
@@ -495,9 +504,9 @@ def _password_at(text: str, at: int) -> Secret | None:
 def _key_at(text: str, at: int, word: str) -> Secret | None:
     if word in ("bearer", "basic"):
         match = _CREDENTIALS.compiled.match(text, at)
-        good = match is not None and _mixed(match["v"])
+        good = match is not None and _looks_random(match["v"])
         return Secret(*match.span("v"), "credentials") if match and good else None
-    before = _before(text, at)
+    before = _name_before(text, at)
     if word == "key" and not _KEY_OF.compiled.search(text, max(0, at - 24), at):
         return None
     if (

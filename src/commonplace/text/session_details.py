@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-MOST = 12
+MOST_DETAILS = 12
 _COMMAND_CHARS = 160
 _DECISION_CHARS = 240
 
@@ -62,17 +62,17 @@ def session_details(texts: Iterable[str]) -> SessionDetails:
         rest = _SHELL_BLOCK.sub("", text)
         found = [*blocks, *_PROMPT_LINE.findall(rest), *_INLINE_COMMAND.findall(rest)]
         for command in found:
-            _put(commands, command.strip().removeprefix("$ "), _COMMAND_CHARS)
+            _put_last(commands, command.strip().removeprefix("$ "), _COMMAND_CHARS)
         for sentence in _SENTENCE_ENDS.split(text):
             if _DECISION.search(sentence):
-                _put(decisions, " ".join(sentence.split()), _DECISION_CHARS)
+                _put_last(decisions, " ".join(sentence.split()), _DECISION_CHARS)
         for path in _PATH.findall(text):
             if not path.startswith("//") and not re.fullmatch(r"[\d/.]+|\w/\w", path):
-                _put(paths, path, _COMMAND_CHARS)
-    return SessionDetails(*(tuple(each)[-MOST:] for each in (commands, decisions, paths)))
+                _put_last(paths, path, _COMMAND_CHARS)
+    return SessionDetails(*(tuple(each)[-MOST_DETAILS:] for each in (commands, decisions, paths)))
 
 
-def _put(found: dict[str, None], text: str, most: int) -> None:
+def _put_last(found: dict[str, None], text: str, most: int) -> None:
     if text and len(text) <= most and not text.startswith("#"):
         found.pop(text, None)  # The text was said again, so it becomes the newest.
         found[text] = None

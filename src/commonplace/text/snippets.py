@@ -30,7 +30,7 @@ def snippet(text: str, query: str, width: int = 200) -> str:
     width = max(width, 1)
     if len(text) <= width:
         return text
-    first, last = _densest(text, set(analyse_query(query)), width)
+    first, last = _densest_range(text, set(analyse_query(query)), width)
     lead = (width - (last - first)) // 3
     start = max(0, min(first - lead, len(text) - width))
     if start > 0:
@@ -43,7 +43,7 @@ def snippet(text: str, query: str, width: int = 200) -> str:
     return f"{head}{text[start:stop].strip()}{tail}"
 
 
-def _densest(text: str, wanted: set[str], width: int) -> tuple[int, int]:
+def _densest_range(text: str, wanted: set[str], width: int) -> tuple[int, int]:
     """Return the range of at most `width` characters with the most distinct wanted terms."""
     best, most = (0, 0), 0
     window: deque[tuple[int, set[str]]] = deque()

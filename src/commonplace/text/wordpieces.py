@@ -14,10 +14,10 @@ _STRETCH = 1_000
 _ENGLISH_SHARE = 0.2
 _ENGLISH_WORDS = re.compile(r"[A-Za-z]+")
 
-_SPACE, _LETTER, _DIGIT, _ALONE = 0, 1, 2, 3
+_SPACE, _LETTER, _DIGIT, _SINGLE = 0, 1, 2, 3
 
 
-def spent_before(text: str) -> NDArray[np.float64]:
+def wordpieces_before(text: str) -> NDArray[np.float64]:
     """Return the estimated number of wordpieces before each position of the text."""
     spent = np.zeros(len(text) + 1)
     np.cumsum(_costs(text), out=spent[1:])
@@ -46,12 +46,12 @@ def word_starts(text: str) -> list[int]:
     return starts
 
 
-def _classes(points: NDArray[np.uint32]) -> NDArray[np.uint8]:
+def _character_classes(points: NDArray[np.uint32]) -> NDArray[np.uint8]:
     folded = points | 0x20
     latin = (folded >= ord("a")) & (folded <= ord("z"))
     latin |= (points >= 0xC0) & (points <= 0x24F) & (points != 0xD7) & (points != 0xF7)
     latin |= (points >= 0x1E00) & (points <= 0x1EFF)
-    classes = np.full(len(points), _ALONE, dtype=np.uint8)
+    classes = np.full(len(points), _SINGLE, dtype=np.uint8)
     classes[latin] = _LETTER
     classes[(points >= ord("0")) & (points <= ord("9"))] = _DIGIT
     classes[_is_space(points)] = _SPACE
@@ -67,8 +67,8 @@ def _costs(text: str) -> NDArray[np.float64]:
     scripts into letters (Hangul into its jamo).
     """
     points = _code_points(text)
-    classes = _classes(points)
-    costs: NDArray[np.float64] = (classes == _ALONE).astype(np.float64)
+    classes = _character_classes(points)
+    costs: NDArray[np.float64] = (classes == _SINGLE).astype(np.float64)
     costs[(points >= 0x0300) & (points <= 0x036F)] = 0.0
     hangul = (points >= 0xAC00) & (points <= 0xD7A3)
     if hangul.any():

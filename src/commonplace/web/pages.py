@@ -20,20 +20,20 @@ from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
 
 HOME = "/viewer"
-BELOW = f"{HOME}/"
-ASSETS = f"{BELOW}assets/"
-WORKER = "/sw.js"
+BELOW_HOME = f"{HOME}/"
+ASSETS = f"{BELOW_HOME}assets/"
+SERVICE_WORKER = "/sw.js"
 MANIFEST = "/manifest.json"
 ICON = "/favicon.ico"
-PAGES = (HOME, BELOW, "/setup")
-"""The paths that return the HTML page; every unknown path below `BELOW` does so, too."""
+PAGES = (HOME, BELOW_HOME, "/setup")
+"""The paths that return the HTML page; every unknown path below `BELOW_HOME` does so, too."""
 FILES = {
-    WORKER: "sw.js", f"{HOME}{WORKER}": "sw.js",
+    SERVICE_WORKER: "sw.js", f"{HOME}{SERVICE_WORKER}": "sw.js",
     MANIFEST: "manifest.json", f"{HOME}{MANIFEST}": "manifest.json",
     ICON: "icons/favicon.ico",
 }  # fmt: skip
 """The names of the files that have a path outside `ASSETS`, by path."""
-VISITED = ("/", *PAGES, f"{BELOW}{{room:path}}")
+LINKABLE_PATHS = ("/", *PAGES, f"{BELOW_HOME}{{room:path}}")
 """Paths that may be opened by a link on another site."""
 POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data: blob:;"
@@ -109,7 +109,7 @@ def routes() -> list[Route]:
         Route(
             f"{ASSETS}{{name:path}}", _file_endpoint(lambda request: request.path_params["name"])
         ),
-        Route(VISITED[-1], page),
+        Route(LINKABLE_PATHS[-1], page),
     ]
 
 

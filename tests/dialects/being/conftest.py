@@ -17,7 +17,7 @@ import pytest
 import uvicorn
 
 from commonplace import Commonplace
-from commonplace.access.caller import READ_ONLY, Caller
+from commonplace.access.caller import READ_ONLY_SCOPES, Caller
 from commonplace.access.credentials import Grant
 from commonplace.access.vault import open_vault
 from commonplace.dialects.being import beings, running
@@ -25,7 +25,7 @@ from commonplace.dialects.being.dialect import DIALECT
 from commonplace.dialects.contract import RequestInfo, Setting
 from commonplace.engine.library import Library
 from commonplace.server.gate import Gate, Outcome
-from commonplace.server.serving import Assembled, assembled, config
+from commonplace.server.serving import OpenServer, open_server, uvicorn_config
 from commonplace.server.settings import Settings
 from commonplace.storage.system import open_system
 from conftest import WordVectors, wait_until
@@ -65,7 +65,7 @@ class Desk:
         return replace(self, being=being, caller=replace(self.caller, subject=being))
 
     def reader(self) -> Desk:
-        return replace(self, caller=replace(self.caller, scopes=READ_ONLY))
+        return replace(self, caller=replace(self.caller, scopes=READ_ONLY_SCOPES))
 
     def idle(self) -> None:
         """Until no patrol is on its way."""
@@ -132,14 +132,14 @@ class Served:
     """A whole server on loopback."""
 
     base: str
-    made: Assembled
+    made: OpenServer
 
     def token(self, being: str = "", space: str = "default", read_only: bool = False) -> str:
         grant = Grant(
             space=space,
             subject=being,
             dialects=frozenset({"being"}),
-            **({"scopes": READ_ONLY} if read_only else {}),
+            **({"scopes": READ_ONLY_SCOPES} if read_only else {}),
         )
         return self.made.parts.tokens.credentials.create(grant).token
 
@@ -188,8 +188,8 @@ def serving(
     settings = Settings.load(
         environ or {}, data=data, port=0, embedding="none", require_token=True, **options
     )
-    with assembled(settings) as made:
-        server = uvicorn.Server(config(made.app))
+    with open_server(settings) as made:
+        server = uvicorn.Server(uvicorn_config(made.app))
         server.config.load()
         thread = threading.Thread(target=server.run, kwargs={"sockets": [made.listening]})
         thread.start()

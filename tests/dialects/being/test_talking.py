@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from commonplace import Commonplace
-from commonplace.access.caller import EVERYTHING
+from commonplace.access.caller import ALL_SCOPES
 from commonplace.access.credentials import Grant
 from commonplace.cli.app import run
 from commonplace.dialects.being import bridges, sight
@@ -116,7 +116,7 @@ def test_over_rest_a_being_is_given_what_was_said_before_and_what_it_has_sensed(
         being = served.being()
         memory = Commonplace(library=served.made.parts.library)
         memory.events.record(bridges.SENSE, being, {"data": "It rains in Brighton."})
-        grant = Grant(scopes=EVERYTHING, dialects=frozenset({"being"}))
+        grant = Grant(scopes=ALL_SCOPES, dialects=frozenset({"being"}))
         token = served.made.parts.tokens.credentials.create(grant).token
         for text in ("Do you like the sea?", "And walks?"):
             told = served.request("POST", f"/v1/beings/{being}/talk", token, {"message": text})

@@ -60,7 +60,7 @@ def test_the_key_is_never_stored_in_the_clear_nor_audited(
     held = b"".join(file.read_bytes() for file in thinker.library.path.rglob("*") if file.is_file())
     assert b"of-the-header" not in held
     assert b"kept-by-owner" not in held
-    about = running.of(thinker.library).keys().about("default")
+    about = running.of(thinker.library).keys().describe("default")
     assert about["configured"]
     assert "kept-by-owner" not in json.dumps(about)
 
@@ -479,13 +479,13 @@ def test_a_key_goes_to_its_own_provider_whatever_the_operator_uses(
     environ = {"COMMONPLACE_LLM_PROVIDER": operator, "COMMONPLACE_LLM_MODEL": "of-the-operator"}
     assert llm.provider_of(key, environ) == provider
     assert llm.provider_of("12345678", environ) == operator
-    access = llm.configured(llm.Access(key, provider), environ)
+    access = llm.with_operator_settings(llm.Access(key, provider), environ)
     assert (access.provider, access.url) == (provider, llm.URLS[provider])
     assert (access.model == "of-the-operator") == (provider == operator)
 
 
 def test_after_repeated_failures_the_model_is_left_alone(model: ModelServer) -> None:
-    access = llm.configured(llm.Access("sk-ant-12345678"), model.environ())
+    access = llm.with_operator_settings(llm.Access("sk-ant-12345678"), model.environ())
     model.manners = ["500"]
     from commonplace.dialects.being.thinking import Roots
 
@@ -506,7 +506,7 @@ def test_an_answer_is_read_only_as_far_as_one_may_go(
     from commonplace.dialects.being.thinking import Roots
 
     model.manners = [manner]
-    access = llm.configured(llm.Access("sk-12345678", provider), model.environ())
+    access = llm.with_operator_settings(llm.Access("sk-12345678", provider), model.environ())
     with pytest.raises(llm.ModelUnavailable, match="compressed or longer than 4,194,304 bytes"):
         llm.ask(access, "x", "y", Roots, seconds=30)
     assert len(model.asked) == 1  # another would be no shorter
@@ -519,7 +519,7 @@ def test_the_longest_answer_is_taken_and_none_longer(
 ) -> None:
     from commonplace.dialects.being.thinking import Roots
 
-    access = llm.configured(llm.Access("sk-12345678", provider), model.environ())
+    access = llm.with_operator_settings(llm.Access("sk-12345678", provider), model.environ())
     model.script = lambda what, shown: {"roots": []}
     llm.ask(access, "x", "y", Roots)
     for most in (model.sent, model.sent - 1):
@@ -534,7 +534,7 @@ def test_the_longest_answer_is_taken_and_none_longer(
 def test_a_service_that_is_busy_once_is_asked_again(model: ModelServer) -> None:
     from commonplace.dialects.being.thinking import Roots
 
-    access = llm.configured(llm.Access("sk-ant-12345678"), model.environ())
+    access = llm.with_operator_settings(llm.Access("sk-ant-12345678"), model.environ())
     model.manners = ["429", "500", "well"]
     model.script = lambda what, shown: {"roots": []}
     _, spent = llm.ask(access, "x", "y", Roots, seconds=10)

@@ -120,7 +120,7 @@ def test_a_deletion_is_recorded_after_its_memory_is_archived(
     def observed(space: OpenSpace, root: str, files: Sequence[FileState], **more: Any) -> None:
         note(space, root, files, **more)
         if any(not file.path for file in files):
-            live.append(lookup.find_live(brain.memory, ID))
+            live.append(lookup.find_live_memory(brain.memory, ID))
 
     monkeypatch.setattr(file_copies, "record_files", observed)
     with brain.paused():

@@ -167,4 +167,4 @@ def test_the_guide_names_every_field_of_a_declaration() -> None:
 def test_two_dialects_at_one_path_are_refused() -> None:
     harbor = registry.load("harbor")
     with pytest.raises(ValueError, match="two dialects are served at /mcp/harbor"):
-        Paths({**registry.load_all(), "copy": harbor}, "commonplace", public=())
+        Paths({**registry.load_all(), "copy": harbor}, "commonplace", public_paths=())

@@ -22,12 +22,12 @@ from commonplace.access.signed import Tokens
 from commonplace.access.vault import open_vault
 from commonplace.dialects import registry
 from commonplace.dialects.contract import Dialect, RequestInfo
-from commonplace.dialects.registry import token_forms
+from commonplace.dialects.registry import token_formats
 from commonplace.embedding.provider import Embedder
 from commonplace.engine.library import Library
 from commonplace.errors import CommonplaceError
 from commonplace.server.gate import Gate
-from commonplace.server.http import Parts, application
+from commonplace.server.http import ApplicationParts, build_application
 from commonplace.server.serving import bind
 from commonplace.server.settings import Settings
 from commonplace.storage.system import open_system
@@ -192,12 +192,12 @@ def serving(
         system = stack.enter_context(contextlib.closing(open_system(path)))
         vault = open_vault(system)
         tokens = stack.enter_context(
-            contextlib.closing(Tokens(system, vault, token_forms(), environ=environ or {}))
+            contextlib.closing(Tokens(system, vault, token_formats(), environ=environ or {}))
         )
         accounts = Accounts(system, vault, tokens.credentials)
         socket = stack.enter_context(contextlib.closing(bind("127.0.0.1", 0)))
         chosen = Settings(data=path, port=socket.getsockname()[1], **settings)
-        app = application(Parts(chosen, library, system, tokens, accounts, vault))
+        app = build_application(ApplicationParts(chosen, library, system, tokens, accounts, vault))
         server = uvicorn.Server(uvicorn.Config(app, log_config=None, lifespan="on"))
         thread = threading.Thread(target=server.run, kwargs={"sockets": [socket]}, daemon=True)
         thread.start()

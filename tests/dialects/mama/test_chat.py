@@ -13,7 +13,7 @@ import pytest
 from websockets.exceptions import ConnectionClosed
 from websockets.sync.client import ClientConnection, connect
 
-from commonplace.access.caller import EVERYTHING, FULL
+from commonplace.access.caller import ALL_SCOPES, FULL_SCOPES
 from commonplace.access.credentials import Grant
 from commonplace.dialects.mama.platform import chat, sessions
 from commonplace.engine.content.conversations import Line
@@ -261,7 +261,10 @@ def test_a_token_is_needed_once_it_is_set(tmp_path: Path, monkeypatch: pytest.Mo
 
 
 def test_other_credentials_are_refused(web: Web) -> None:
-    for grant in (Grant(space="other", scopes=EVERYTHING), Grant(space="default", scopes=FULL)):
+    for grant in (
+        Grant(space="other", scopes=ALL_SCOPES),
+        Grant(space="default", scopes=FULL_SCOPES),
+    ):
         token = web.tokens.credentials.create(grant).token
         told = refused(web, authorization=f"Bearer {token}")
         assert told == ({"type": "error", "error": "unauthorized"}, 4001)

@@ -15,7 +15,7 @@ import httpx
 import pytest
 import yaml
 
-from commonplace.access.caller import EVERYTHING, FULL
+from commonplace.access.caller import ALL_SCOPES, FULL_SCOPES
 from commonplace.access.credentials import Grant
 from commonplace.dialects.contract import Setting
 from commonplace.dialects.mama.platform import heartbeat
@@ -299,7 +299,7 @@ def test_a_token_of_the_environment_is_needed_once_it_is_set(
             web.url + "/api/config", json={}, headers={"authorization": "Bearer no"}
         )
         assert wrong.status_code == 401
-        held = web.tokens.credentials.create(Grant(space="default", scopes=EVERYTHING))
+        held = web.tokens.credentials.create(Grant(space="default", scopes=ALL_SCOPES))
         headers = {"authorization": f"Bearer {held.token}"}
         assert web.client.put(web.url + "/api/config", json={}, headers=headers).status_code == 200
 
@@ -335,7 +335,7 @@ def test_a_browser_signs_in_with_the_token_of_the_environment(
 
 
 def test_a_credential_of_another_space_is_refused(web: Web) -> None:
-    held = web.tokens.credentials.create(Grant(space="other", scopes=EVERYTHING))
+    held = web.tokens.credentials.create(Grant(space="other", scopes=ALL_SCOPES))
     headers = {"authorization": f"Bearer {held.token}"}
     for path in ("/api/config", "/api/dashboard/status"):
         refused(web.client.get(web.url + path, headers=headers), 403, "FORBIDDEN")
@@ -343,7 +343,7 @@ def test_a_credential_of_another_space_is_refused(web: Web) -> None:
 
 
 def test_a_credential_without_the_right_changes_nothing(web: Web) -> None:
-    held = web.tokens.credentials.create(Grant(space="default", scopes=FULL))
+    held = web.tokens.credentials.create(Grant(space="default", scopes=FULL_SCOPES))
     headers = {"authorization": f"Bearer {held.token}"}
     assert web.client.get(web.url + "/api/config", headers=headers).status_code == 200
     refused(web.client.put(web.url + "/api/config", json={}, headers=headers), 403, "FORBIDDEN")

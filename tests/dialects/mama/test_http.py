@@ -16,7 +16,7 @@ import apsw
 import httpx
 import pytest
 
-from commonplace.access.caller import READ_ONLY, Caller
+from commonplace.access.caller import READ_ONLY_SCOPES, Caller
 from commonplace.access.credentials import Grant
 from commonplace.dialects import registry
 from commonplace.dialects.contract import Call, RequestInfo
@@ -507,9 +507,9 @@ def test_every_route_is_behind_the_door_of_this_contract() -> None:
     assert rest is not None
     beside = {path for route in platform.ROUTES for path in route.paths}
     assert {path for route in rest.routes for path in route.paths} - beside == ROUTES.keys()
-    paths = Paths(registry.load_all(), "commonplace", public=())
+    paths = Paths(registry.load_all(), "commonplace", public_paths=())
     for path in ROUTES:
-        dialect = paths.entrance(path).dialect
+        dialect = paths.rules_of(path).dialect
         assert dialect is not None and dialect.name == "mama", path
 
 
@@ -547,7 +547,7 @@ def test_a_token_decides_whose_memory_it_is(tmp_path: Path, builtin_model: Any) 
         assert asked("first-token", "POST", "/api/save", json=DECISION).status_code == 200
         assert len(asked("first-token", "GET", "/graph").json()["nodes"]) == 1
         error(asked("second-token", "GET", "/graph"), 401, "UNAUTHORIZED")
-        granted = Grant(space="team", scopes=READ_ONLY, dialects=frozenset({"mama"}))
+        granted = Grant(space="team", scopes=READ_ONLY_SCOPES, dialects=frozenset({"mama"}))
         reader = web.tokens.credentials.create(granted).token
         assert asked(reader, "GET", "/graph").json()["nodes"] == []
         error(asked(reader, "POST", "/api/save", json=DECISION), 403, "FORBIDDEN")

@@ -20,7 +20,7 @@ import httpx
 import pytest
 from mcp import Client, MCPError, StdioServerParameters
 
-from commonplace.access.caller import READ_ONLY, Caller
+from commonplace.access.caller import READ_ONLY_SCOPES, Caller
 from commonplace.server.settings import Settings
 
 from .conftest import SEED_CHECKPOINT, SEED_DECISION, Kept, Mama, Web, opened
@@ -101,8 +101,8 @@ def test_a_reader_is_shown_and_given_only_what_reads(tmp_path: Path, builtin_mod
     from commonplace.dialects.mama.platform import OPERATIONS as PLATFORM
 
     with opened(tmp_path, Kept(builtin_model)) as mama:
-        reader = Caller(scopes=READ_ONLY)
-        visible = mama.gate.visible(reader, registry.load("mama"))
+        reader = Caller(scopes=READ_ONLY_SCOPES)
+        visible = mama.gate.visible_tools(reader, registry.load("mama"))
         assert [tool.name for tool in visible] == ["search", "load_checkpoint"]
         permitted = {
             name

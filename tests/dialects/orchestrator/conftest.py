@@ -16,12 +16,12 @@ import pytest
 import uvicorn
 
 from commonplace import Commonplace
-from commonplace.access.caller import FULL, Caller
+from commonplace.access.caller import FULL_SCOPES, Caller
 from commonplace.dialects import registry
 from commonplace.dialects.contract import RequestInfo
 from commonplace.engine.library import Library
 from commonplace.server.gate import Gate
-from commonplace.server.serving import Assembled, assembled, config
+from commonplace.server.serving import OpenServer, open_server, uvicorn_config
 from commonplace.server.settings import Settings
 from commonplace.storage.system import open_system
 from conftest import WordVectors
@@ -61,7 +61,7 @@ class Workspace:
         default_factory=lambda: Caller(
             space="acme",
             user="anna",
-            scopes=FULL,
+            scopes=FULL_SCOPES,
             credential="a token",
             dialects=frozenset({"orchestrator"}),
         )
@@ -91,7 +91,7 @@ class Workspace:
         caller = Caller(
             space=space,
             user=self.caller.user,
-            scopes=FULL,
+            scopes=FULL_SCOPES,
             credential="a token",
             dialects=self.caller.dialects,
         )
@@ -126,7 +126,7 @@ def workspace(tmp_path: Path) -> Iterator[Workspace]:
 class Server:
     """A real server on a port of its own."""
 
-    made: Assembled
+    made: OpenServer
     url: str
 
     def token(self, user: str = "anna", workspace: str = "acme", **options: Any) -> str:
@@ -154,8 +154,8 @@ def served_at(data: Path, **options: Any) -> Iterator[Server]:
     settings = Settings.load(
         {}, data=data, port=0, embedding="none", require_token=True, rate=10_000.0, **options
     )
-    with assembled(settings) as made:
-        server = uvicorn.Server(config(made.app))
+    with open_server(settings) as made:
+        server = uvicorn.Server(uvicorn_config(made.app))
         thread = threading.Thread(target=server.run, kwargs={"sockets": [made.listening]})
         thread.start()
         while not server.started:

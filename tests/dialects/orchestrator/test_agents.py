@@ -207,15 +207,17 @@ def test_a_workflow_is_carried_out_by_the_model(staffed: Workspace, model: FakeM
 
 
 def test_what_the_operator_sets_decides() -> None:
-    assert llm.of_operator({}) is None
-    access = llm.of_operator({"COMMONPLACE_LLM_PROVIDER": "anthropic", "COMMONPLACE_LLM_KEY": "k"})
+    assert llm.operator_access({}) is None
+    access = llm.operator_access(
+        {"COMMONPLACE_LLM_PROVIDER": "anthropic", "COMMONPLACE_LLM_KEY": "k"}
+    )
     assert access is not None
     assert (access.provider, access.url) == ("anthropic", "https://api.anthropic.com")
     assert "k" not in repr(access).replace("claude", "")
-    own = llm.of_operator({"COMMONPLACE_LLM_OPENAI_URL": "http://127.0.0.1:1/v1"})
+    own = llm.operator_access({"COMMONPLACE_LLM_OPENAI_URL": "http://127.0.0.1:1/v1"})
     assert own is not None and (own.url, own.model) == ("http://127.0.0.1:1/v1", "gpt-5-mini")
     with pytest.raises(InvalidInput, match="Unknown provider 'oracle'"):
-        llm.of_operator({"COMMONPLACE_LLM_PROVIDER": "oracle", "COMMONPLACE_LLM_KEY": "k"})
+        llm.operator_access({"COMMONPLACE_LLM_PROVIDER": "oracle", "COMMONPLACE_LLM_KEY": "k"})
 
 
 def test_an_agents_model_is_tried_again_left_alone_and_accounted_for(

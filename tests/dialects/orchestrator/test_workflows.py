@@ -521,7 +521,7 @@ def test_what_cannot_be_begun_keeps_nothing_else_from_it(
 def test_a_step_that_a_fault_prevents_is_tried_again_and_then_told_as_failed(
     working: Workspace, agents: Scripted, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(durable, "PAUSES", (0.0, 0.0, 0.0))
+    monkeypatch.setattr(durable, "STEP_PAUSES", (0.0, 0.0, 0.0))
     faults: list[str] = []
 
     def answer(ask: runtimes.Ask) -> str:

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from commonplace.access.caller import READ_ONLY, Caller
+from commonplace.access.caller import READ_ONLY_SCOPES, Caller
 from commonplace.cli import app
 from commonplace.dialects.orchestrator import RESERVED
 from commonplace.dialects.orchestrator.workflows import Executions
@@ -58,7 +58,7 @@ def test_a_profile_is_shown_with_and_without_preferences(workspace: Workspace) -
 def test_the_person_at_this_machine_has_a_profile_from_the_first_call_on(
     workspace: Workspace,
 ) -> None:
-    workspace.caller = Caller(space="acme", user="anna", scopes=READ_ONLY)
+    workspace.caller = Caller(space="acme", user="anna", scopes=READ_ONLY_SCOPES)
     assert workspace.value("get_user_profile")["id"] == "anna"
     assert profiles(workspace.memory) == []  # a read-only caller stores nothing
     workspace.caller = Caller(space="acme", user="anna")
@@ -246,10 +246,10 @@ def test_rest_refuses_what_is_wrong(server: Server) -> None:
 
 
 def test_an_administrator_founds_workspaces_over_rest(server: Server) -> None:
-    from commonplace.access.caller import EVERYTHING
+    from commonplace.access.caller import ALL_SCOPES
     from commonplace.access.credentials import Grant
 
-    grant = Grant(user="root", scopes=EVERYTHING, dialects=frozenset({"orchestrator"}))
+    grant = Grant(user="root", scopes=ALL_SCOPES, dialects=frozenset({"orchestrator"}))
     token = server.made.parts.tokens.credentials.create(grant).token
     with server.client(token) as client:
         made = client.post("/v1/workspaces", json={"id": "new", "name": "Brand new"})

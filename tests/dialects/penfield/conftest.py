@@ -24,12 +24,12 @@ from commonplace.access.signed import Tokens
 from commonplace.access.vault import open_vault
 from commonplace.dialects import registry
 from commonplace.dialects.contract import RequestInfo
-from commonplace.dialects.registry import token_forms
+from commonplace.dialects.registry import token_formats
 from commonplace.embedding.builtin import BuiltIn
 from commonplace.engine.library import Library
 from commonplace.server import http
 from commonplace.server.gate import Gate, Outcome
-from commonplace.server.serving import bind, config
+from commonplace.server.serving import bind, uvicorn_config
 from commonplace.server.settings import Settings
 from commonplace.storage.system import open_system
 from conftest import WordVectors, _Kept
@@ -110,7 +110,7 @@ class Server:
     """A server on a port of this machine."""
 
     url: str
-    parts: http.Parts
+    parts: http.ApplicationParts
 
     def client(self, token: str | None = None) -> httpx.Client:
         headers = {"authorization": f"Bearer {token}"} if token else {}
@@ -132,14 +132,14 @@ def running(path: Path, **settings: Any) -> Iterator[Server]:
         system = stack.enter_context(contextlib.closing(open_system(library.path)))
         vault = open_vault(system)
         tokens = stack.enter_context(
-            contextlib.closing(Tokens(system, vault, token_forms(), environ={}))
+            contextlib.closing(Tokens(system, vault, token_formats(), environ={}))
         )
         accounts = Accounts(system, vault, tokens.credentials)
         listening = stack.enter_context(contextlib.closing(bind("127.0.0.1", 0)))
         port = listening.getsockname()[1]
         chosen = Settings(data=library.path, port=port, **settings)
-        parts = http.Parts(chosen, library, system, tokens, accounts, vault)
-        server = uvicorn.Server(config(http.application(parts)))
+        parts = http.ApplicationParts(chosen, library, system, tokens, accounts, vault)
+        server = uvicorn.Server(uvicorn_config(http.build_application(parts)))
         thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]}, daemon=True)
         thread.start()
         until = time.monotonic() + 20

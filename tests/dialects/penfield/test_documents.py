@@ -16,7 +16,7 @@ import pytest
 from pypdf.generic import DecodedStreamObject, DictionaryObject, NameObject
 
 from commonplace.errors import InvalidInput
-from commonplace.server.request import CONTAINERS, DEPTH
+from commonplace.server.request import MOST_CONTAINERS, MOST_DEPTH
 from commonplace.text import files
 from penfield.test_rest import MISSING, data, failure, relate, store
 
@@ -231,12 +231,12 @@ def test_metadata_may_have_as_many_objects_as_any_body(rest: httpx.Client) -> No
     def sent(lists: int) -> httpx.Response:
         return upload(rest, "a.txt", b"text", metadata='{"a":[' + "[]," * (lists - 1) + "[]]}")
 
-    assert sent(CONTAINERS - 1).status_code == 413
-    deep = "[" * DEPTH + "]" * DEPTH
+    assert sent(MOST_CONTAINERS - 1).status_code == 413
+    deep = "[" * MOST_DEPTH + "]" * MOST_DEPTH
     told = upload(rest, "a.txt", b"text", metadata=f'{{"a":{deep}}}')
-    assert told.status_code == 400 and f"{DEPTH} levels" in told.text
+    assert told.status_code == 400 and f"{MOST_DEPTH} levels" in told.text
     assert data(rest.get("/documents"))["items"] == []
-    data(sent(CONTAINERS - 2), 201)
+    data(sent(MOST_CONTAINERS - 2), 201)
 
 
 def test_twenty_megabytes_fit_and_no_more(rest: httpx.Client) -> None:

@@ -18,7 +18,7 @@ from commonplace.access.credentials import Grant, Unauthenticated
 from commonplace.access.sessions import Sessions
 from commonplace.access.signed import Tokens
 from commonplace.access.vault import open_vault
-from commonplace.dialects.registry import token_forms
+from commonplace.dialects.registry import token_formats
 from commonplace.storage.system import open_system
 from penfield.conftest import Server
 from penfield.test_rest import data, failure, store
@@ -266,7 +266,7 @@ def test_an_access_token_is_good_at_every_moment_of_a_renewal(server: Server) ->
 
 def test_of_two_renewals_both_get_a_pair_and_later_one_is_refused(tmp_path: Path) -> None:
     system = open_system(tmp_path)
-    sides = [Tokens(system, open_vault(system), token_forms(), environ={}) for _ in range(2)]
+    sides = [Tokens(system, open_vault(system), token_formats(), environ={}) for _ in range(2)]
     key = sides[0].credentials.create(Grant(dialects=frozenset({"penfield"}))).token
     session = Sessions(sides[0], "penfield").open(key)
     used = sides[1].credentials.find(session.refresh_token)  # the other one has looked already

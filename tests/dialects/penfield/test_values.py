@@ -237,16 +237,16 @@ def test_references_are_read_from_a_description(
 def test_a_minute_lets_so_many_pass_and_says_when_the_next_begins() -> None:
     clock = [120.0]
     minutes = Quota(2, lambda: clock[0])
-    assert minutes.take("a").headers() == {
+    assert minutes.count_request("a").headers() == {
         "x-ratelimit-limit": "2", "x-ratelimit-remaining": "1", "x-ratelimit-reset": "180",
     }  # fmt: skip
-    assert minutes.take("a").remaining == 0
+    assert minutes.count_request("a").remaining == 0
     clock[0] = 150.0
-    refused = minutes.take("a")
+    refused = minutes.count_request("a")
     assert (refused.wait, refused.headers()["retry-after"]) == (30, "30")
-    assert minutes.take("b").wait == 0
+    assert minutes.count_request("b").wait == 0
     clock[0] = 180.0
-    assert minutes.take("a").wait == 0
+    assert minutes.count_request("a").wait == 0
 
 
 @pytest.mark.parametrize(
@@ -254,7 +254,7 @@ def test_a_minute_lets_so_many_pass_and_says_when_the_next_begins() -> None:
 )
 def test_the_rate_can_be_set(said: str, limit: int) -> None:
     quota = quota_of(registry.load("penfield").rate, {"COMMONPLACE_PENFIELD_RATE": said})
-    assert quota is not None and quota.take("a").limit == limit
+    assert quota is not None and quota.count_request("a").limit == limit
 
 
 def test_there_are_ten_personas_and_the_first_is_free() -> None:

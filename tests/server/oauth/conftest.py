@@ -13,14 +13,14 @@ import httpx
 import pytest
 from starlette.applications import Starlette
 
-from commonplace.access.accounts import Accounts, Cost
+from commonplace.access.accounts import Accounts, ScryptCost
 from commonplace.access.credentials import Credentials
 from commonplace.access.oauth import OAuth, routes
 from commonplace.access.oauth.families import challenge_of
 from commonplace.access.vault import Vault, open_vault
 from commonplace.dialects import registry
-from commonplace.dialects.registry import token_forms
-from commonplace.platform.fetching import Fetched, Fetcher, FetchRefused
+from commonplace.dialects.registry import token_formats
+from commonplace.platform.fetching import Fetcher, FetchRefused, FetchResponse
 from commonplace.storage.sqlite import Store
 from commonplace.storage.system import open_system
 
@@ -37,15 +37,15 @@ class Documents(Fetcher):
 
     def __init__(self) -> None:
         super().__init__()
-        self.documents: dict[str, Fetched] = {}
+        self.documents: dict[str, FetchResponse] = {}
         self.fetches: list[str] = []
 
     def put(self, url: str, body: bytes, **headers: str) -> None:
         kept = {"content-type": "application/json"}
         kept |= {k.replace("_", "-"): v for k, v in headers.items()}
-        self.documents[url] = Fetched(url, 200, kept, body)
+        self.documents[url] = FetchResponse(url, 200, kept, body)
 
-    async def fetch(self, url: str, **_: Any) -> Fetched:
+    async def fetch(self, url: str, **_: Any) -> FetchResponse:
         self.fetches.append(url)
         if url not in self.documents:
             raise FetchRefused("The host name does not resolve.")
@@ -159,8 +159,8 @@ def anyio_backend() -> str:
 def world(tmp_path: Path) -> Iterator[World]:
     with contextlib.closing(open_system(tmp_path)) as store:
         vault = open_vault(store, {})
-        credentials = Credentials(store, vault, token_forms())
-        accounts = Accounts(store, vault, credentials, cost=Cost(n=16, r=1, p=1))
+        credentials = Credentials(store, vault, token_formats())
+        accounts = Accounts(store, vault, credentials, cost=ScryptCost(n=16, r=1, p=1))
         accounts.add("anna", PASSWORD, ["anna"])
         accounts.add("bert", PASSWORD, ["bert", "work"])
         yield World(tmp_path, store, vault, credentials, accounts)

@@ -12,13 +12,13 @@ import time_machine
 
 from commonplace.access.oauth import MacRows
 from commonplace.access.oauth.devices import (
+    CODE_ALPHABET,
     DEVICE_SECONDS,
-    LETTERS,
     POLL_SECONDS,
-    SLOWER_SECONDS,
-    Device,
+    SLOW_DOWN_SECONDS,
+    DeviceRequest,
     Devices,
-    normal_user_code,
+    normalise_user_code,
 )
 from commonplace.access.oauth.errors import OAuthError
 from commonplace.access.oauth.resources import DEVICE_CODE
@@ -112,7 +112,7 @@ async def test_a_device_is_connected_as_penfields_programs_do_it(world: World) -
             "device_code", "user_code", "verification_uri", "verification_uri_complete",
             "expires_in", "interval",
         }  # fmt: skip
-        assert re.fullmatch(rf"[{LETTERS}]{{4}}-[{LETTERS}]{{4}}", started["user_code"])
+        assert re.fullmatch(rf"[{CODE_ALPHABET}]{{4}}-[{CODE_ALPHABET}]{{4}}", started["user_code"])
         assert (started["expires_in"], started["interval"]) == (900, 5)
         assert started["verification_uri"] == f"{world.issuer}/oauth/device"
         assert started["verification_uri_complete"].endswith(f"?user_code={started['user_code']}")
@@ -237,7 +237,7 @@ async def test_who_asks_too_often_has_to_slow_down(world: World, clock: Clock) -
         assert await asked_after(POLL_SECONDS) == "authorization_pending"
         assert await asked_after(POLL_SECONDS - 1) == "slow_down"
         assert await asked_after(POLL_SECONDS) == "slow_down"  # it is ten by then
-        assert await asked_after(POLL_SECONDS + 2 * SLOWER_SECONDS) == "authorization_pending"
+        assert await asked_after(POLL_SECONDS + 2 * SLOW_DOWN_SECONDS) == "authorization_pending"
         assert_refused(await poll(client, client_id, other), 400, "authorization_pending")
         await (await to_consent(world, client, started["user_code"])).press("allow")
         answer = await poll(client, client_id, started)  # early, and nothing to wait for
@@ -390,7 +390,7 @@ async def test_a_device_code_is_for_the_client_that_got_it(world: World) -> None
 
 async def test_only_so_many_devices_wait(world: World) -> None:
     few = Devices(world.store, MacRows(world.vault), world.oauth.families, most=2)
-    device = Device("cid_x", f"{world.issuer}{REST}", ("read",))
+    device = DeviceRequest("cid_x", f"{world.issuer}{REST}", ("read",))
     with time_machine.travel("2027-01-01T00:00:00Z", tick=False) as time:
         codes = [few.begin(device).user_code for _ in range(2)]
         with pytest.raises(OAuthError) as full:
@@ -467,7 +467,7 @@ async def test_the_pages_take_nothing_from_elsewhere(world: World) -> None:
     ],
 )  # fmt: skip
 def test_a_code_is_read_however_it_is_typed(typed: str, shown: str) -> None:
-    assert normal_user_code(typed) == shown
+    assert normalise_user_code(typed) == shown
 
 
 async def test_what_is_no_code_is_said(world: World) -> None:

@@ -13,11 +13,11 @@ from commonplace.access.oauth import clients as clients_module
 from commonplace.access.oauth import routes
 from commonplace.access.oauth.devices import (
     DEVICE_SECONDS,
-    MOST_WAITING,
+    MOST_PENDING,
     POLL_SECONDS,
-    SLOWER_SECONDS,
+    SLOW_DOWN_SECONDS,
 )
-from commonplace.access.oauth.endpoints import peer
+from commonplace.access.oauth.endpoints import client_address
 from commonplace.access.oauth.families import CODE_SECONDS, REFRESH_SECONDS
 from commonplace.access.oauth.forms import MOST_BYTES
 from commonplace.access.oauth.logins import LOGIN_SECONDS, Lockout
@@ -37,9 +37,9 @@ def test_every_route_is_told_of(world: World) -> None:
 
 
 def test_the_routes_of_browser_sessions_are_told_of(world: World) -> None:
-    tokens = Tokens(world.store, world.vault, registry.token_forms(), environ={})
+    tokens = Tokens(world.store, world.vault, registry.token_formats(), environ={})
     sessions = BrowserSessions(tokens, world.issuer)
-    for route in browser_routes(world.oauth, sessions, peer):
+    for route in browser_routes(world.oauth, sessions, client_address):
         assert f"`{route.path}`" in TEXT, route.path
     assert f"lasts {SESSION_SECONDS // 3600} hours" in " ".join(TEXT.split())
     assert CSRF_HEADER in TEXT.lower() and f"`{CSRF_FIELD}`" in TEXT
@@ -58,7 +58,7 @@ def test_every_resource_is_told_of_with_its_scopes() -> None:
 
 
 def test_the_figures_are_those_of_the_code() -> None:
-    free = dict(Lockout.FREE)
+    free = dict(Lockout.FREE_ATTEMPTS)
     for text in (
         f"lives for {CODE_SECONDS} seconds",
         f"For {REPEAT_SECONDS} seconds the\n  same client",
@@ -70,9 +70,9 @@ def test_the_figures_are_those_of_the_code() -> None:
         f"| {clients_module.MOST_CLIENTS}, 20 an hour",
         f"after {clients_module.IDLE_SECONDS // 86_400} days",
         f"every {POLL_SECONDS}\nseconds",
-        f"then {SLOWER_SECONDS} seconds more",
+        f"then {SLOW_DOWN_SECONDS} seconds more",
         f"(after {DEVICE_SECONDS // 60} minutes)",
-        f"| {MOST_WAITING}, 20 an hour",
+        f"| {MOST_PENDING}, 20 an hour",
         f"{free['both']} for a name from one address, {free['address']} from one address, "
         f"{free['account']} for a name",
     ):

@@ -9,7 +9,12 @@ from typing import Any
 
 import pytest
 
-from commonplace.access.oauth.clients import DOCUMENTS, Documents, check_document, freshness
+from commonplace.access.oauth.clients import (
+    MOST_CACHED_DOCUMENTS,
+    ClientDocuments,
+    parse_client_document,
+    seconds_to_cache,
+)
 from commonplace.access.oauth.errors import OAuthError
 from commonplace.platform.fetching import Fetcher
 
@@ -51,20 +56,20 @@ BAD: dict[str, dict[str, Any]] = {
 def test_a_document_that_is_not_right_is_refused(name: str) -> None:
     document = {k: v for k, v in {**GOOD, **BAD[name]}.items() if v is not None}
     with pytest.raises(OAuthError):
-        check_document(URL, document)
+        parse_client_document(URL, document)
 
 
 @pytest.mark.parametrize("document", [None, [], "x", 1])
 def test_a_document_that_is_no_object_is_refused(document: object) -> None:
     with pytest.raises(OAuthError):
-        check_document(URL, document)
+        parse_client_document(URL, document)
 
 
 def test_a_good_document_is_a_client_without_a_secret() -> None:
-    client = check_document(URL, {**GOOD, "logo_uri": "https://x.example/logo.png"})
+    client = parse_client_document(URL, {**GOOD, "logo_uri": "https://x.example/logo.png"})
     assert (client.id, client.name, client.host) == (URL, "Client", "client.example")
     assert client.secret is None
-    assert client.refreshable
+    assert client.may_refresh
 
 
 @pytest.mark.parametrize(
@@ -83,13 +88,13 @@ def test_a_good_document_is_a_client_without_a_secret() -> None:
     ],
 )
 def test_a_document_is_kept_as_its_headers_say(headers: dict[str, str], seconds: float) -> None:
-    assert freshness(headers) == seconds
+    assert seconds_to_cache(headers) == seconds
 
 
 async def test_a_document_is_fetched_once_while_it_is_fresh() -> None:
     web, clock = Web(), [0.0]
     web.put(URL, json.dumps(GOOD).encode(), cache_control="max-age=600")
-    documents = Documents(web, lambda: clock[0])
+    documents = ClientDocuments(web, lambda: clock[0])
     found = await asyncio.gather(*(documents.find(URL) for _ in range(5)))
     assert len({id(client) for client in found}) == 1
     clock[0] = 599
@@ -102,7 +107,7 @@ async def test_a_document_is_fetched_once_while_it_is_fresh() -> None:
 
 async def test_a_failure_is_kept_for_a_moment() -> None:
     web, clock = Web(), [0.0]
-    documents = Documents(web, lambda: clock[0])
+    documents = ClientDocuments(web, lambda: clock[0])
     for _ in range(3):
         with pytest.raises(OAuthError):
             await documents.find(URL)
@@ -114,11 +119,11 @@ async def test_a_failure_is_kept_for_a_moment() -> None:
 
 async def test_only_so_many_documents_are_kept() -> None:
     web = Web()
-    documents = Documents(web)
-    for number in range(DOCUMENTS + 50):
+    documents = ClientDocuments(web)
+    for number in range(MOST_CACHED_DOCUMENTS + 50):
         with pytest.raises(OAuthError):
             await documents.find(f"{URL}?{number}")
-    assert len(documents._cache) == DOCUMENTS
+    assert len(documents._cache) == MOST_CACHED_DOCUMENTS
 
 
 async def test_lookups_are_limited(world: World) -> None:
@@ -165,9 +170,9 @@ async def test_a_document_is_read_from_a_real_server(tmp_path: Path) -> None:
         assert (client.id, client.host) == (url, f"client.example:{there.port}")
 
 
-def documents_at(there: Any) -> Documents:
+def documents_at(there: Any) -> ClientDocuments:
     async def resolver(host: str, port: int) -> list[str]:
         return ["127.0.0.1"]
 
     allow = [("127.0.0.1", there.port)]
-    return Documents(Fetcher(allow=allow, resolver=resolver, tls=there.tls))
+    return ClientDocuments(Fetcher(allow=allow, resolver=resolver, tls=there.tls))

@@ -248,7 +248,7 @@ async def test_whoever_leaves_takes_their_connections_along(world: World, end: s
         elif end == "signed out":
             world.accounts.change_password("anna", "another long one", sign_out=True)
         else:
-            world.credentials.end_before("anna")
+            world.credentials.invalidate_created_before("anna")
         assert not world.alive(tokens["access_token"])
         assert_refused(await refresh(client, client_id, tokens), 400, "invalid_grant")
         late = await client.post("/oauth/token", data=world.exchange(client_id, code))
@@ -259,7 +259,7 @@ def test_a_new_password_ends_sign_ins_and_keeps_other_accounts_signed_in(world: 
     logins = world.oauth.logins
     anna, bert = logins.begin("anna"), logins.begin("bert")
     world.accounts.change_password("anna", "another long one")
-    assert (logins.user(anna), logins.user(bert)) == (None, "bert")
+    assert (logins.user_of(anna), logins.user_of(bert)) == (None, "bert")
 
 
 async def test_a_row_that_somebody_else_wrote_is_not_believed(world: World) -> None:

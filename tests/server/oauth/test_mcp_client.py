@@ -100,7 +100,7 @@ def application(world: World) -> Starlette:
         async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
             headers = dict(scope["headers"])
             token = headers.get(b"authorization", b"").decode().removeprefix("Bearer ")
-            resource = world.oauth.resources.resource_at(scope["path"])
+            resource = world.oauth.resources.resource_url_at(scope["path"])
             try:
                 caller = world.credentials.recognise(token, resource=resource)
             except Unauthenticated:

@@ -73,23 +73,23 @@ def test_a_refusal_leads_to_the_resource(world: World, path: str) -> None:
     url = f"{world.issuer}/.well-known/oauth-protected-resource{path}"
     assert header == f'Bearer resource_metadata="{url}"'
     assert url in build_protected_resource_metadata_discovery_urls(None, world.issuer + path)
-    assert world.oauth.resources.resource_at(path) == world.issuer + path
+    assert world.oauth.resources.resource_url_at(path) == world.issuer + path
 
 
 def test_what_is_below_the_rest_interface_is_a_part_of_it(world: World) -> None:
-    assert world.oauth.resources.resource_at("/api/v2/memories/x") == f"{world.issuer}/api/v2"
-    assert world.oauth.resources.resource_at("/api/v2x") is None
+    assert world.oauth.resources.resource_url_at("/api/v2/memories/x") == f"{world.issuer}/api/v2"
+    assert world.oauth.resources.resource_url_at("/api/v2x") is None
     url = f"{world.issuer}/.well-known/oauth-protected-resource/api/v2"
     assert (
         world.oauth.resources.challenge("/api/v2/memories") == f'Bearer resource_metadata="{url}"'
     )
-    assert world.oauth.resources.of(f"{world.issuer}/api/v2/memories") is None
+    assert world.oauth.resources.find_by_url(f"{world.issuer}/api/v2/memories") is None
 
 
 def test_a_refusal_elsewhere_leads_to_the_default(world: World) -> None:
     url = f"{world.issuer}/.well-known/oauth-protected-resource"
     assert world.oauth.resources.challenge("/health") == f'Bearer resource_metadata="{url}"'
-    assert world.oauth.resources.resource_at("/health") is None
+    assert world.oauth.resources.resource_url_at("/health") is None
 
 
 def test_a_refusal_can_say_why(world: World) -> None:
@@ -116,7 +116,7 @@ def test_an_issuer_is_an_origin_that_can_be_trusted(world: World, issuer: str) -
     ["https://m.example", "https://m.example:8443", "http://127.0.0.1:1", "http://[::1]:9"],
 )
 def test_a_good_issuer_is_taken(world: World, issuer: str) -> None:
-    assert _server(world, issuer).resources.authorization_server()["issuer"] == issuer
+    assert _server(world, issuer).resources.server_metadata()["issuer"] == issuer
 
 
 def _server(world: World, issuer: str) -> OAuth:

@@ -327,44 +327,44 @@ def test_locks_grow_and_are_forgotten() -> None:
     clock = [0.0]
     lockout = Lockout(lambda: clock[0])
     for _ in range(6):
-        assert lockout.take("anna", "a") == 0
+        assert lockout.count_attempt("anna", "a") == 0
     waits = []
     for _ in range(8):
-        wait = lockout.take("anna", "a")
+        wait = lockout.count_attempt("anna", "a")
         waits.append(wait)
         clock[0] += wait
-        assert lockout.take("anna", "a") == 0
+        assert lockout.count_attempt("anna", "a") == 0
     assert waits[:3] == [31, 61, 121]
     assert waits[-1] == 901
     clock[0] += 3601
-    assert lockout.take("anna", "a") == 0
+    assert lockout.count_attempt("anna", "a") == 0
 
 
 def test_one_address_cannot_try_many_names() -> None:
     lockout = Lockout(lambda: 0.0)
-    waits = [lockout.take(f"name {number}", "a") for number in range(40)]
+    waits = [lockout.count_attempt(f"name {number}", "a") for number in range(40)]
     assert waits[:21] == [0] * 21
     assert all(waits[21:])
 
 
 def test_many_addresses_cannot_try_one_name_for_ever() -> None:
     lockout = Lockout(lambda: 0.0)
-    waits = [lockout.take("anna", f"address {number}") for number in range(200)]
+    waits = [lockout.count_attempt("anna", f"address {number}") for number in range(200)]
     assert waits.count(0) == 101
 
 
 def test_success_forgets_the_tries_before_it() -> None:
     lockout = Lockout(lambda: 0.0)
     for _ in range(5):
-        lockout.take("anna", "a")
-    lockout.succeeded("anna", "a")
-    assert [lockout.take("anna", "a") for _ in range(6)] == [0] * 6
+        lockout.count_attempt("anna", "a")
+    lockout.record_success("anna", "a")
+    assert [lockout.count_attempt("anna", "a") for _ in range(6)] == [0] * 6
 
 
 def test_a_flood_of_names_does_not_grow_without_end() -> None:
     lockout = Lockout(lambda: 0.0)
     for number in range(60_000):
-        lockout.take(f"{number}", f"{number}")
+        lockout.count_attempt(f"{number}", f"{number}")
     assert len(lockout._counts) <= 50_000
 
 

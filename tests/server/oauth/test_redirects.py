@@ -103,7 +103,7 @@ def test_an_answer_is_added_to_the_query() -> None:
         "com.example.app:/x": "com.example.app:/x?code=c+%26",
     }
     for uri, expected in cases.items():
-        assert parse_redirect(uri).with_parameters({"code": "c &"}) == expected
+        assert parse_redirect(uri).uri_with({"code": "c &"}) == expected
 
 
 _PIECES = st.sampled_from(

@@ -12,9 +12,9 @@ import time_machine
 from starlette.types import Message
 
 from commonplace.access.oauth import MacRows
-from commonplace.access.oauth.clients import Clients, check_registration
+from commonplace.access.oauth.clients import Clients, parse_registration
 from commonplace.access.oauth.errors import OAuthError
-from commonplace.access.rates import block_of
+from commonplace.access.rates import network_of
 from commonplace.storage.oauth import count_clients
 
 from .conftest import CALLBACK, World
@@ -120,10 +120,10 @@ async def test_one_address_registers_only_so_many(world: World) -> None:
 
 
 def test_an_ipv6_host_is_one_sender_whatever_address_it_takes() -> None:
-    assert block_of("2001:db8:1:2::1") == block_of("2001:db8:1:2:ffff::9")
-    assert block_of("2001:db8:1:2::1") != block_of("2001:db8:1:3::1")
-    assert block_of("::ffff:198.51.100.7") == block_of("198.51.100.7")
-    assert block_of("testclient") == "testclient"
+    assert network_of("2001:db8:1:2::1") == network_of("2001:db8:1:2:ffff::9")
+    assert network_of("2001:db8:1:2::1") != network_of("2001:db8:1:3::1")
+    assert network_of("::ffff:198.51.100.7") == network_of("198.51.100.7")
+    assert network_of("testclient") == "testclient"
 
 
 async def test_ten_thousand_registrations_from_everywhere_do_not_fill_the_store(
@@ -159,7 +159,7 @@ async def register_from(world: World, address: str) -> int:
 
 async def test_however_fast_they_come_there_are_never_more_than_the_cap(world: World) -> None:
     clients = Clients(world.store, MacRows(world.vault), most=50)
-    described = check_registration(GOOD)
+    described = parse_registration(GOOD)
 
     def register() -> bool:
         try:
@@ -176,7 +176,7 @@ async def test_however_fast_they_come_there_are_never_more_than_the_cap(world: W
 
 async def test_registrations_that_nobody_allowed_are_forgotten(world: World) -> None:
     clients = Clients(world.store, MacRows(world.vault), most=5)
-    described = check_registration(GOOD)
+    described = parse_registration(GOOD)
     with time_machine.travel("2027-01-01T00:00:00Z", tick=False) as clock:
         used = clients.register(described).client
         with world.store.maintain() as connection:

@@ -31,7 +31,7 @@ from commonplace.access.oauth.resources import (
     USUAL_GRANT_TYPES,
 )
 from commonplace.access.oauth.rows import MacRows
-from commonplace.platform.fetching import Fetched, Fetcher, FetchRefused, parse_target
+from commonplace.platform.fetching import Fetcher, FetchRefused, FetchResponse, parse_target
 from commonplace.storage import oauth as stored
 from commonplace.storage.database import now
 from commonplace.storage.ports import Rows, Store
@@ -40,19 +40,19 @@ MOST_CLIENTS = 1_000
 MOST_REDIRECTS = 10
 NAME_CHARS = 80
 UNUSED_SECONDS = 86_400
-PRESSED_SECONDS = 600
+UNUSED_SECONDS_WHEN_FULL = 600
 """How long an unused registration is kept when the number of registrations reaches its limit."""
 IDLE_SECONDS = 90 * 86_400
 
 DOCUMENT_BYTES = 5 * 1024
 DOCUMENT_SECONDS = 10.0
 DOCUMENT_URL_CHARS = 500
-FRESH_LEAST = 60.0
-FRESH_USUAL = 3_600.0
-FRESH_MOST = 86_400.0
+LEAST_FRESH_SECONDS = 60.0
+USUAL_FRESH_SECONDS = 3_600.0
+MOST_FRESH_SECONDS = 86_400.0
 FAILURE_SECONDS = 30.0
-DOCUMENTS = 256
-FETCHES = 8
+MOST_CACHED_DOCUMENTS = 256
+FETCHES_AT_ONCE = 8
 
 _METADATA = ("name", "redirect_uris", "auth_method", "grant_types")
 _MAX_AGE = re.compile(r"(?:^|[\s,])max-age=\"?([0-9]{1,10})")
@@ -75,15 +75,15 @@ class Client:
     @property
     def host(self) -> str:
         """The host of the client's metadata document; empty for a registered client."""
-        return urlsplit(self.id).netloc if is_document(self.id) else ""
+        return urlsplit(self.id).netloc if is_document_url(self.id) else ""
 
     @property
-    def refreshable(self) -> bool:
+    def may_refresh(self) -> bool:
         """Whether the client can use a refresh token."""
         return "refresh_token" in self.grant_types
 
     @property
-    def redirects(self) -> bool:
+    def uses_redirects(self) -> bool:
         """Whether the client uses redirects."""
         return "authorization_code" in self.grant_types
 
@@ -98,7 +98,7 @@ class Client:
 
 
 @dataclass(frozen=True, slots=True)
-class Registered:
+class NewClient:
     """A new client with its secret, if it has one; only the secret's digest is stored."""
 
     client: Client
@@ -114,7 +114,7 @@ class Registered:
             "client_name": client.name,
             "redirect_uris": list(client.redirect_uris),
             "grant_types": list(client.grant_types),
-            "response_types": ["code"] if client.redirects else [],
+            "response_types": ["code"] if client.uses_redirects else [],
             "token_endpoint_auth_method": client.auth_method,
         }
         if self.secret is not None:
@@ -122,7 +122,7 @@ class Registered:
         return body
 
 
-def is_document(client_id: str) -> bool:
+def is_document_url(client_id: str) -> bool:
     """Return whether a client id is the URL of a client metadata document."""
     return client_id.startswith("https://")
 
@@ -130,7 +130,7 @@ def is_document(client_id: str) -> bool:
 # Client metadata
 
 
-def check_registration(body: Mapping[str, Any]) -> Client:
+def parse_registration(body: Mapping[str, Any]) -> Client:
     """Return the client of a registration request, without an id."""
     grants = _grant_types(body)
     uris = _redirect_uris(body.get("redirect_uris"), grants)
@@ -138,10 +138,10 @@ def check_registration(body: Mapping[str, Any]) -> Client:
     method = "none" if method is None else method
     if method not in AUTH_METHODS:
         raise _bad_metadata(f"token_endpoint_auth_method must be one of {', '.join(AUTH_METHODS)}.")
-    return Client("", _name(body.get("client_name"), uris), uris, method, grants)
+    return Client("", _client_name(body.get("client_name"), uris), uris, method, grants)
 
 
-def check_document(url: str, document: object) -> Client:
+def parse_client_document(url: str, document: object) -> Client:
     """Return the client that a metadata document describes."""
     if not isinstance(document, dict):
         raise _bad_metadata("The document is not a JSON object.")
@@ -149,13 +149,13 @@ def check_document(url: str, document: object) -> Client:
         raise _bad_metadata("The document's client_id is not its own URL.")
     if "client_secret" in document or "client_secret_expires_at" in document:
         raise _bad_metadata("The document must not hold a secret.")
-    offered = _texts(document.get("token_endpoint_auth_methods_supported")) or []
+    offered = _text_list(document.get("token_endpoint_auth_methods_supported")) or []
     if "none" not in (*offered, document.get("token_endpoint_auth_method", "none")):
         # Some clients prefer private_key_jwt but also support `none`.
         raise _bad_metadata("The document must offer token_endpoint_auth_method none.")
     grants = _grant_types(document)
     uris = _redirect_uris(document.get("redirect_uris"), grants)
-    return Client(url, _name(document.get("client_name"), uris), uris, grant_types=grants)
+    return Client(url, _client_name(document.get("client_name"), uris), uris, grant_types=grants)
 
 
 def check_document_url(url: str) -> None:
@@ -176,7 +176,7 @@ def check_document_url(url: str) -> None:
 def _redirect_uris(value: object, grants: tuple[str, ...]) -> tuple[str, ...]:
     if "authorization_code" not in grants:
         return ()  # redirect URIs of clients with other grants only are ignored
-    uris = _texts(value)
+    uris = _text_list(value)
     if uris is None or not 1 <= len(uris) <= MOST_REDIRECTS:
         raise OAuthError(
             "invalid_redirect_uri", f"redirect_uris must be a list of 1 to {MOST_REDIRECTS} URLs."
@@ -192,16 +192,16 @@ def _redirect_uris(value: object, grants: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def _grant_types(body: Mapping[str, Any]) -> tuple[str, ...]:
-    asked = _texts(body.get("grant_types", list(USUAL_GRANT_TYPES))) or []
+    asked = _text_list(body.get("grant_types", list(USUAL_GRANT_TYPES))) or []
     if "authorization_code" not in asked and DEVICE_CODE not in asked:
         raise _bad_metadata(f"grant_types must include authorization_code or {DEVICE_CODE}.")
-    responses = _texts(body.get("response_types", ["code"]))
+    responses = _text_list(body.get("response_types", ["code"]))
     if responses is None or ("authorization_code" in asked and "code" not in responses):
         raise _bad_metadata("response_types must include code.")
     return tuple(kind for kind in GRANT_TYPES if kind in asked)
 
 
-def _name(value: object, uris: tuple[str, ...]) -> str:
+def _client_name(value: object, uris: tuple[str, ...]) -> str:
     if value is not None and not isinstance(value, str):
         raise _bad_metadata("client_name must be a string.")
     host = parse_redirect(uris[0]).host if uris else ""
@@ -217,7 +217,7 @@ def clean_name(name: str) -> str:
     return " ".join("".join(visible).split())[:NAME_CHARS].strip()
 
 
-def _texts(value: object) -> list[str] | None:
+def _text_list(value: object) -> list[str] | None:
     if not isinstance(value, list) or not all(isinstance(part, str) for part in value):
         return None
     return value
@@ -238,7 +238,7 @@ class Clients:
         self._mac_rows = mac_rows
         self._most = most
 
-    def register(self, described: Client) -> Registered:
+    def register(self, described: Client) -> NewClient:
         """Store a client under a new id."""
         secret = None if described.auth_method == "none" else f"csc_{secrets.token_urlsafe(32)}"
         client = replace(
@@ -254,19 +254,19 @@ class Clients:
                 rows, "oauth_clients", id=client.id, secret=client.secret, metadata=metadata,
                 created_at=at, used_at=0,
             )  # fmt: skip
-        return Registered(client, secret, at)
+        return NewClient(client, secret, at)
 
     def _make_room(self, rows: Rows, at: int) -> None:
         stored.delete_unused_clients(rows, at - UNUSED_SECONDS * SECOND)
         stored.delete_idle_clients(rows, at - IDLE_SECONDS * SECOND)
         if stored.count_clients(rows) >= self._most:
-            stored.delete_unused_clients(rows, at - PRESSED_SECONDS * SECOND)
+            stored.delete_unused_clients(rows, at - UNUSED_SECONDS_WHEN_FULL * SECOND)
         if stored.count_clients(rows) >= self._most:
             raise OAuthError(
                 "temporarily_unavailable",
                 "Too many clients are registered.",
                 status=503,
-                retry_after=PRESSED_SECONDS,
+                retry_after=UNUSED_SECONDS_WHEN_FULL,
             )
 
     def find(self, client_id: str) -> Client | None:
@@ -290,7 +290,7 @@ class Clients:
 # Clients with a metadata document
 
 
-class Documents:
+class ClientDocuments:
     """A cache of clients by the URL of their metadata document. Use it on the event loop only."""
 
     def __init__(self, fetcher: Fetcher, clock: Callable[[], float] = time.monotonic) -> None:
@@ -312,7 +312,7 @@ class Documents:
             found = cached[1]
         else:
             if url not in self._under_way:
-                if len(self._under_way) >= FETCHES:
+                if len(self._under_way) >= FETCHES_AT_ONCE:
                     raise PageError(
                         "temporarily_unavailable",
                         "Too many clients are being looked up.",
@@ -336,7 +336,10 @@ class Documents:
                 seconds=DOCUMENT_SECONDS,
                 redirects=0,
             )
-            found, seconds = check_document(url, _document(answer)), freshness(answer.headers)
+            found, seconds = (
+                parse_client_document(url, _json_document(answer)),
+                seconds_to_cache(answer.headers),
+            )
         except FetchRefused as error:
             found = _bad_metadata(f"The client's document could not be fetched: {error.message}")
             seconds = FAILURE_SECONDS
@@ -344,12 +347,12 @@ class Documents:
             found, seconds = error, FAILURE_SECONDS
         self._cache[url] = (self._clock() + seconds, found)
         self._cache.move_to_end(url)
-        if len(self._cache) > DOCUMENTS:
+        if len(self._cache) > MOST_CACHED_DOCUMENTS:
             self._cache.popitem(last=False)
         return found
 
 
-def _document(answer: Fetched) -> object:
+def _json_document(answer: FetchResponse) -> object:
     kind = answer.headers.get("content-type", "").partition(";")[0].strip().lower()
     if answer.status != 200 or not _JSON.fullmatch(kind):
         raise _bad_metadata("The client's URL does not return a JSON document.")
@@ -359,14 +362,14 @@ def _document(answer: Fetched) -> object:
         raise _bad_metadata("The client's document is not valid JSON.") from None
 
 
-def freshness(headers: Mapping[str, str]) -> float:
+def seconds_to_cache(headers: Mapping[str, str]) -> float:
     """Return how many seconds to cache a document, by its headers and within fixed limits."""
     control = headers.get("cache-control", "").lower()
     if "no-store" in control or "no-cache" in control:
-        return FRESH_LEAST
+        return LEAST_FRESH_SECONDS
     match = _MAX_AGE.search(control)
     if match is None:
-        return FRESH_USUAL
+        return USUAL_FRESH_SECONDS
     age = headers.get("age", "0")
     left = int(match[1]) - (int(age) if age.isdecimal() and len(age) < 10 else 0)
-    return min(max(float(left), FRESH_LEAST), FRESH_MOST)
+    return min(max(float(left), LEAST_FRESH_SECONDS), MOST_FRESH_SECONDS)

@@ -21,8 +21,8 @@ from commonplace.access.oauth.families import (
     ENDED_SECONDS,
     Consent,
     Families,
-    Tokens,
-    other_resource,
+    IssuedTokens,
+    other_resource_error,
 )
 from commonplace.access.oauth.rows import MacRows, Row
 from commonplace.storage import oauth as stored
@@ -31,13 +31,13 @@ from commonplace.storage.ports import Rows, Store
 
 DEVICE_SECONDS = 900
 POLL_SECONDS = 5
-SLOWER_SECONDS = 5
+SLOW_DOWN_SECONDS = 5
 POLL_LEEWAY = 0.5
 """How much earlier than its interval a device may poll, since network delays vary."""
-MOST_WAITING = 1_000
-LETTERS = "BCDFGHJKLMNPQRSTVWXZ"
+MOST_PENDING = 1_000
+CODE_ALPHABET = "BCDFGHJKLMNPQRSTVWXZ"
 """The letters of user codes: no vowels, so that no code is a word (RFC 8628, section 6.1)."""
-CODE_LETTERS = 8
+CODE_LENGTH = 8
 
 _REFUSED = "The device code is not valid, or has been used."
 
@@ -67,7 +67,7 @@ class DeviceCodes:
 
 
 @dataclass(frozen=True, slots=True)
-class Device:
+class DeviceRequest:
     """The request of a waiting device."""
 
     client: str
@@ -75,11 +75,11 @@ class Device:
     scopes: tuple[str, ...]
 
 
-def normal_user_code(typed: str) -> str:
+def normalise_user_code(typed: str) -> str:
     """Return a typed user code in the form XXXX-XXXX; empty if it is not valid."""
-    letters = "".join(sign for sign in typed.upper() if sign in LETTERS)
-    others = {sign for sign in typed.upper() if sign not in LETTERS} - {" ", "-"}
-    return f"{letters[:4]}-{letters[4:]}" if len(letters) == CODE_LETTERS and not others else ""
+    letters = "".join(sign for sign in typed.upper() if sign in CODE_ALPHABET)
+    others = {sign for sign in typed.upper() if sign not in CODE_ALPHABET} - {" ", "-"}
+    return f"{letters[:4]}-{letters[4:]}" if len(letters) == CODE_LENGTH and not others else ""
 
 
 class Devices:
@@ -92,7 +92,7 @@ class Devices:
         mac_rows: MacRows,
         families: Families,
         *,
-        most: int = MOST_WAITING,
+        most: int = MOST_PENDING,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._store = store
@@ -101,7 +101,7 @@ class Devices:
         self._most = most
         self._pace = _PollingPace(most, clock)
 
-    def begin(self, device: Device) -> DeviceCodes:
+    def begin(self, device: DeviceRequest) -> DeviceCodes:
         """Begin a device request."""
         at = now()
         with self._store.maintain() as rows:
@@ -128,24 +128,26 @@ class Devices:
 
     def _unused_code(self, rows: Rows) -> str:
         while True:
-            code = normal_user_code("".join(secrets.choice(LETTERS) for _ in range(CODE_LETTERS)))
+            code = normalise_user_code(
+                "".join(secrets.choice(CODE_ALPHABET) for _ in range(CODE_LENGTH))
+            )
             if stored.device_of_code(rows, token_digest(code)) is None:
                 return code
 
     # The person's decision
 
-    def find(self, user_code: str) -> Device | None:
+    def find(self, user_code: str) -> DeviceRequest | None:
         """Return the pending device request of a user code."""
         with self._store.read() as rows:
-            row = self._waiting(rows, user_code)
+            row = self._pending_row(rows, user_code)
         if row is None:
             return None
-        return Device(row["client"], row["resource"], tuple(json.loads(row["scopes"])))
+        return DeviceRequest(row["client"], row["resource"], tuple(json.loads(row["scopes"])))
 
     def allow(self, user_code: str, allowed: Consent) -> bool:
         """Allow a device request; return False if it is no longer pending."""
         with self._store.maintain() as rows:
-            row = self._waiting(rows, user_code)
+            row = self._pending_row(rows, user_code)
             if row is None:
                 return False
             family = self._families.begin_in_transaction(rows, allowed, row["expires_at"])
@@ -155,19 +157,19 @@ class Devices:
     def deny(self, user_code: str) -> bool:
         """Deny a device request; return False if it is no longer pending."""
         with self._store.maintain() as rows:
-            row = self._waiting(rows, user_code)
+            row = self._pending_row(rows, user_code)
             if row is not None:
                 self._mac_rows.put(rows, "oauth_devices", row, answer="denied")
         return row is not None
 
-    def _waiting(self, rows: Rows, user_code: str) -> Row | None:
+    def _pending_row(self, rows: Rows, user_code: str) -> Row | None:
         key = stored.device_of_code(rows, token_digest(user_code))
         row = None if key is None else self._mac_rows.get(rows, "oauth_devices", key)
         return row if row and not row["answer"] and now() < row["expires_at"] else None
 
     # Polling
 
-    def redeem(self, device_code: str, *, client: str, resource: str | None) -> Tokens:
+    def redeem(self, device_code: str, *, client: str, resource: str | None) -> IssuedTokens:
         """Return the tokens once a person has allowed the request; until then raise
         StillPending."""
         digest = token_digest(device_code)
@@ -176,23 +178,23 @@ class Devices:
         if row is None or row["client"] != client:
             raise invalid_grant(_REFUSED)
         if resource is not None and resource != row["resource"]:
-            raise other_resource()
+            raise other_resource_error()
         ended = now() >= row["expires_at"]
         if row["answer"] == "denied":
             raise OAuthError("access_denied", "The user denied the request.")
         if ended and row["answer"] != "used":
             raise OAuthError("expired_token", "The request has expired: start again.")
         if not row["answer"]:
-            wait = self._pace.take(digest)
+            wait = self._pace.seconds_too_early(digest)
             if wait:
                 raise StillPending("slow_down", f"Wait {wait} seconds between requests.")
             raise StillPending("authorization_pending", "The person has not decided yet.")
         try:
-            return self._families.issuing(self._issue_first_tokens, digest)
+            return self._families.issue_in_transaction(self._issue_first_tokens, digest)
         finally:
             self._pace.forget(digest)
 
-    def _issue_first_tokens(self, rows: Rows, digest: bytes) -> Tokens | OAuthError:
+    def _issue_first_tokens(self, rows: Rows, digest: bytes) -> IssuedTokens | OAuthError:
         row = self._mac_rows.get(rows, "oauth_devices", digest)
         if row is None:
             return invalid_grant(_REFUSED)
@@ -212,13 +214,13 @@ class _PollingPace:
         self._asked: OrderedDict[bytes, tuple[float, int]] = OrderedDict()
         self._lock = threading.Lock()
 
-    def take(self, digest: bytes) -> int:
+    def seconds_too_early(self, digest: bytes) -> int:
         """Return 0 if the device has waited long enough, or else its new interval in seconds."""
         with self._lock:
             at = self._clock()
             last, pause = self._asked.get(digest, (None, POLL_SECONDS))
             early = last is not None and at - last < pause - POLL_LEEWAY
-            pause += SLOWER_SECONDS if early else 0
+            pause += SLOW_DOWN_SECONDS if early else 0
             self._asked[digest] = (at, pause)
             self._asked.move_to_end(digest)
             if len(self._asked) > self._most:

@@ -24,11 +24,11 @@ from commonplace.access.credentials import (
     Credentials,
     Grant,
     Unauthenticated,
-    not_repeatable,
-    repeatable,
+    is_repeatable,
+    time_not_repeatable,
     token_digest,
 )
-from commonplace.access.declarations import OFFLINE
+from commonplace.access.declarations import OFFLINE_ACCESS
 from commonplace.access.oauth.clients import Client, Clients
 from commonplace.access.oauth.errors import OAuthError, invalid_grant, invalid_request
 from commonplace.access.oauth.resources import Audience, Resources
@@ -47,8 +47,8 @@ ENDED_SECONDS = 86_400
 
 _CHALLENGE = re.compile(r"[A-Za-z0-9_-]{43}")
 _VERIFIER = re.compile(r"[A-Za-z0-9._~-]{43,128}")
-_REFUSED = "The code is not valid, has been used, or has expired."
-_NOT_REFRESHED = "The refresh token is not valid, has been used, or has expired."
+_CODE_REFUSED = "The code is not valid, has been used, or has expired."
+_REFRESH_REFUSED = "The refresh token is not valid, has been used, or has expired."
 
 
 def is_challenge(text: str) -> bool:
@@ -79,7 +79,7 @@ class Consent:
 
 
 @dataclass(frozen=True, slots=True)
-class Tokens:
+class IssuedTokens:
     """A new access token, and a refresh token if the family may have one."""
 
     access: str = field(repr=False)
@@ -158,7 +158,7 @@ class Families:
         at, family = now(), str(uuid.uuid4())
         self._prune(rows, at)
         resource = allowed.audience.resource
-        refreshable = allowed.client.refreshable and resource.refreshes(allowed.scopes)
+        refreshable = allowed.client.may_refresh and resource.gives_refresh_token(allowed.scopes)
         created = max(at, not_before(rows, owner=allowed.user, space=allowed.space))
         self._mac_rows.put(
             rows, "oauth_families", id=family, client=allowed.client.id,
@@ -172,27 +172,27 @@ class Families:
 
     def redeem(
         self, code: str, *, client: str, redirect: str, verifier: str, resource: str | None
-    ) -> Tokens:
+    ) -> IssuedTokens:
         """Exchange a code for tokens. A refused attempt also uses up the code, unless the verifier
         is malformed."""
         if not _VERIFIER.fullmatch(verifier):
             raise invalid_request("code_verifier must be 43 to 128 unreserved characters.")
-        return self.issuing(self._redeem, code, client, redirect, verifier, resource)
+        return self.issue_in_transaction(self._redeem, code, client, redirect, verifier, resource)
 
     def _redeem(
         self, rows: Rows, code: str, client: str, redirect: str, verifier: str, resource: str | None
-    ) -> Tokens | OAuthError:
+    ) -> IssuedTokens | OAuthError:
         at = now()
         row = self._mac_rows.get(rows, "oauth_codes", token_digest(code))
         if row is None:
-            return invalid_grant(_REFUSED)
-        family = self._family(rows, row["family"])
+            return invalid_grant(_CODE_REFUSED)
+        family = self._valid_family(rows, row["family"])
         if row["used_at"] is not None or family is None:
             self.revoke_in_transaction(rows, row["family"])
-            return invalid_grant(_REFUSED)
+            return invalid_grant(_CODE_REFUSED)
         self._mac_rows.put(rows, "oauth_codes", row, used_at=at)
         if at >= row["expires_at"] or not self._is_valid(rows, family):
-            return invalid_grant(_REFUSED)
+            return invalid_grant(_CODE_REFUSED)
         if family.client != client:
             return invalid_grant("The code was given to another client.")
         if row["redirect"] != redirect:
@@ -200,16 +200,16 @@ class Families:
         if not hmac.compare_digest(row["challenge"], challenge_of(verifier)):
             return invalid_grant("code_verifier does not fit the code_challenge.")
         if resource is not None and resource != family.resource:
-            return other_resource()
+            return other_resource_error()
         return self._issue(rows, family, family.scopes, at)
 
     # Refreshing
 
     def refresh(
         self, token: str, *, client: str, scopes: Sequence[str] | None, resource: str | None
-    ) -> Tokens:
+    ) -> IssuedTokens:
         """Exchange a refresh token for new tokens; its first use ends the family's other tokens."""
-        return self.issuing(self._refresh, token, client, scopes, resource)
+        return self.issue_in_transaction(self._refresh, token, client, scopes, resource)
 
     def _refresh(
         self,
@@ -218,51 +218,53 @@ class Families:
         client: str,
         scopes: Sequence[str] | None,
         resource: str | None,
-    ) -> Tokens | OAuthError:
+    ) -> IssuedTokens | OAuthError:
         at = now()
         row = self._mac_rows.get(rows, "oauth_refreshes", token_digest(token))
         if row is None:
-            return invalid_grant(_NOT_REFRESHED)
-        family, used_at = self._family(rows, row["family"]), row["used_at"]
+            return invalid_grant(_REFRESH_REFUSED)
+        family, used_at = self._valid_family(rows, row["family"]), row["used_at"]
         if family is None or (
-            used_at is not None and not (repeatable(used_at) and family.client == client)
+            used_at is not None and not (is_repeatable(used_at) and family.client == client)
         ):
             self.revoke_in_transaction(rows, row["family"])
-            return invalid_grant(_NOT_REFRESHED)
+            return invalid_grant(_REFRESH_REFUSED)
         if family.client != client:
             return invalid_grant("The refresh token was given to another client.")
         if at >= row["expires_at"] or not self._is_valid(rows, family):
             self.revoke_in_transaction(rows, family.id)
-            return invalid_grant(_NOT_REFRESHED)
+            return invalid_grant(_REFRESH_REFUSED)
         if resource is not None and resource != family.resource:
-            return other_resource()
+            return other_resource_error()
         narrowed = family.scopes if scopes is None else tuple(dict.fromkeys(scopes))
-        if not set(narrowed) <= {*family.scopes, OFFLINE}:
+        if not set(narrowed) <= {*family.scopes, OFFLINE_ACCESS}:
             return OAuthError(
                 "invalid_scope", "A refresh cannot request more scopes than were allowed."
             )
-        if not set(narrowed) - {OFFLINE}:
+        if not set(narrowed) - {OFFLINE_ACCESS}:
             return OAuthError("invalid_scope", "The requested scopes allow nothing.")
         if used_at is None:
             self._mac_rows.put(rows, "oauth_refreshes", row, used_at=at)
             for key in stored.unused_refreshes(rows, family.id):
                 other = self._mac_rows.get(rows, "oauth_refreshes", key)
                 if other is not None:
-                    self._mac_rows.put(rows, "oauth_refreshes", other, used_at=not_repeatable(at))
+                    self._mac_rows.put(
+                        rows, "oauth_refreshes", other, used_at=time_not_repeatable(at)
+                    )
             self._credentials.revoke_all_in_transaction(rows, family=family.id)
         return self._issue(rows, family, narrowed, at)
 
-    def issue_first_in_transaction(self, rows: Rows, identity: str) -> Tokens | OAuthError:
+    def issue_first_in_transaction(self, rows: Rows, identity: str) -> IssuedTokens | OAuthError:
         """Issue the first tokens of a family, if it is still valid."""
-        family = self._family(rows, identity)
+        family = self._valid_family(rows, identity)
         if family is None or not self._is_valid(rows, family):
             return invalid_grant("The authorization has been revoked.")
         return self._issue(rows, family, family.scopes, now())
 
     def _issue(
         self, rows: Rows, family: Family, scopes: tuple[str, ...], at: int
-    ) -> Tokens | OAuthError:
-        audience = self._resources.of(family.resource)
+    ) -> IssuedTokens | OAuthError:
+        audience = self._resources.find_by_url(family.resource)
         known = audience.resource.permissions if audience else {}
         inside = frozenset(s for name in scopes if name in known for s in known[name].scopes)
         if audience is None or not inside:
@@ -288,7 +290,7 @@ class Families:
         row = self._mac_rows.get(rows, "oauth_families", family.id)
         changed = {"credential": issued.credential.id, "expires_at": expires}
         self._mac_rows.put(rows, "oauth_families", row, **changed)
-        return Tokens(issued.token, refresh, scopes, seconds)
+        return IssuedTokens(issued.token, refresh, scopes, seconds)
 
     def _is_valid(self, rows: Rows, family: Family) -> bool:
         """Return whether nothing has ended the family: it and its newest access token are not
@@ -306,7 +308,7 @@ class Families:
         """Revoke a token of the client, and with it the whole family (RFC 7009)."""
         with self._store.maintain() as rows:
             row = self._mac_rows.get(rows, "oauth_refreshes", token_digest(token))
-            family = self._family(rows, row["family"]) if row else None
+            family = self._valid_family(rows, row["family"]) if row else None
             if family is not None:
                 if family.client == client:
                     self.revoke_in_transaction(rows, family.id)
@@ -328,7 +330,9 @@ class Families:
     def listing(self, user: str | None = None) -> list[Family]:
         """Return the valid families, the newest first."""
         with self._store.read() as rows:
-            found = [self._family(rows, key) for key in stored.live_families(rows, now(), user)]
+            found = [
+                self._valid_family(rows, key) for key in stored.live_families(rows, now(), user)
+            ]
         return [family for family in found if family is not None]
 
     def _prune(self, rows: Rows, at: int) -> None:
@@ -337,7 +341,9 @@ class Families:
         stored.delete_expired(rows, "oauth_refreshes", old)
         stored.delete_ended_families(rows, old)
 
-    def issuing(self, issue: Callable[..., Tokens | OAuthError], *arguments: Any) -> Tokens:
+    def issue_in_transaction(
+        self, issue: Callable[..., IssuedTokens | OAuthError], *arguments: Any
+    ) -> IssuedTokens:
         """Run a function in a transaction; return its tokens, or raise the error that it returns.
 
         The function must return the error instead of raising it, so that revocations are committed.
@@ -351,7 +357,7 @@ class Families:
             raise outcome
         return outcome
 
-    def _family(self, rows: Rows, identity: str) -> Family | None:
+    def _valid_family(self, rows: Rows, identity: str) -> Family | None:
         row = self._mac_rows.get(rows, "oauth_families", identity)
         if row is None:
             return None
@@ -359,6 +365,6 @@ class Families:
         return Family(**row | {"scopes": tuple(json.loads(row["scopes"]))})
 
 
-def other_resource() -> OAuthError:
+def other_resource_error() -> OAuthError:
     """Return the error for a resource that the person has not allowed."""
     return OAuthError("invalid_target", "The resource is not the one that was allowed.")

@@ -13,7 +13,7 @@ from starlette.responses import Response
 from commonplace.access.oauth.errors import OAuthError, invalid_request
 
 MOST_BYTES = 16 * 1024
-MOST_QUERY = 8 * 1024
+MOST_QUERY_CHARS = 8 * 1024
 MOST_PARAMETERS = 64
 
 
@@ -46,7 +46,7 @@ class Cookie:
         return response
 
 
-def parse(text: str, *, joined: str = "") -> dict[str, str]:
+def parse_parameters(text: str, *, joined: str = "") -> dict[str, str]:
     """Return the parameters of a query or form. Empty ones count as missing (RFC 6749, 3.1).
 
     Repeated parameters are refused, except the one named `joined`, whose values are joined by a
@@ -72,9 +72,9 @@ async def read_form(request: Request) -> dict[str, str]:
     """Return the parameters of a form body."""
     if _media_type(request) != "application/x-www-form-urlencoded":
         raise invalid_request("The body must be application/x-www-form-urlencoded.")
-    body = await _body(request)
+    body = await _read_body(request)
     try:
-        return parse(body.decode("ascii"))
+        return parse_parameters(body.decode("ascii"))
     except UnicodeDecodeError:
         raise invalid_request("The parameters are not valid.") from None
 
@@ -83,7 +83,7 @@ async def read_json(request: Request) -> dict[str, Any]:
     """Return the object in a JSON body."""
     if _media_type(request) != "application/json":
         raise invalid_request("The body must be application/json.")
-    body = await _body(request)
+    body = await _read_body(request)
     try:
         value = json.loads(body.decode("utf-8"), object_pairs_hook=_refuse_repeated_keys)
     except (ValueError, RecursionError):
@@ -105,7 +105,7 @@ def _media_type(request: Request) -> str:
     return kinds[0].partition(";")[0].strip().lower() if len(kinds) == 1 else ""
 
 
-async def _body(request: Request) -> bytes:
+async def _read_body(request: Request) -> bytes:
     if request.headers.get("content-encoding", "identity") != "identity":
         raise invalid_request("The body must not be compressed.")
     body = bytearray()

@@ -19,7 +19,7 @@ from commonplace.storage.ports import Store
 LOGIN_SECONDS = 600
 LOCK_SECONDS = 30.0
 LONGEST_LOCK_SECONDS = 900.0
-QUIET_SECONDS = 3_600.0
+FORGET_SECONDS = 3_600.0
 MOST_KEYS = 50_000
 
 
@@ -43,7 +43,7 @@ class Logins:
             )  # fmt: skip
         return cookie
 
-    def user(self, cookie: str) -> str | None:
+    def user_of(self, cookie: str) -> str | None:
         """Return the user of a login cookie, or None."""
         with self._store.read() as rows:
             row = self._mac_rows.get(rows, "oauth_logins", token_digest(cookie))
@@ -60,7 +60,7 @@ class Logins:
 
 
 @dataclass(slots=True)
-class _Count:
+class _Attempts:
     tries: int = 0
     last: float = 0.0
     until: float = 0.0
@@ -74,16 +74,16 @@ class Lockout:
     cannot lock out a user easily. Use it on the event loop only.
     """
 
-    FREE = (("both", 5), ("address", 20), ("account", 100))
+    FREE_ATTEMPTS = (("both", 5), ("address", 20), ("account", 100))
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
-        self._counts: OrderedDict[tuple[str, str], _Count] = OrderedDict()
+        self._counts: OrderedDict[tuple[str, str], _Attempts] = OrderedDict()
 
-    def take(self, account: str, address: str) -> int:
+    def count_attempt(self, account: str, address: str) -> int:
         """Count an attempt and return 0; or return the seconds to wait."""
         at = self._clock()
-        counts = [(self._count(key, at), free) for key, free in self._keys(account, address)]
+        counts = [(self._attempts(key, at), free) for key, free in self._keys(account, address)]
         wait = max(count.until - at for count, _ in counts)
         if wait > 0:
             return int(wait) + 1
@@ -95,7 +95,7 @@ class Lockout:
                 count.until = at + min(lock, LONGEST_LOCK_SECONDS)
         return 0
 
-    def succeeded(self, account: str, address: str) -> None:
+    def record_success(self, account: str, address: str) -> None:
         """After a successful login, reset the count of this account at this address, and lower the
         counts of the account and of the address by one."""
         for (kind, name), _ in self._keys(account, address):
@@ -108,12 +108,12 @@ class Lockout:
 
     def _keys(self, account: str, address: str) -> list[tuple[tuple[str, str], int]]:
         names = {"both": f"{address} {account}", "address": address, "account": account}
-        return [((kind, names[kind]), free) for kind, free in self.FREE]
+        return [((kind, names[kind]), free) for kind, free in self.FREE_ATTEMPTS]
 
-    def _count(self, key: tuple[str, str], at: float) -> _Count:
+    def _attempts(self, key: tuple[str, str], at: float) -> _Attempts:
         count = self._counts.get(key)
-        if count is None or at - count.last > QUIET_SECONDS:
-            count = self._counts[key] = _Count()
+        if count is None or at - count.last > FORGET_SECONDS:
+            count = self._counts[key] = _Attempts()
             if len(self._counts) > MOST_KEYS:
                 self._counts.popitem(last=False)
         self._counts.move_to_end(key)

@@ -10,28 +10,28 @@ from collections.abc import Sequence
 from html import escape
 
 from commonplace.access.accounts import Account
-from commonplace.access.declarations import OFFLINE
+from commonplace.access.declarations import OFFLINE_ACCESS
 from commonplace.access.oauth.server import Request
 
 STYLE_PATH = "/oauth/style.css"
 DEVICE_PATH = "/oauth/device"
 
 
-def login(request: Request, token: str, *, name: str = "", message: str = "") -> str:
+def login_page(request: Request, token: str, *, name: str = "", message: str = "") -> str:
     """Return the login page."""
     return _page(
         "Log in",
         f"""
 {_message(message)}
-<p>{_client(request)} wants to connect to your memory. Log in to decide.</p>
-<form method="post" action="{_path(request)}" autocomplete="on">
-{_hidden(request, token)}
+<p>{_client_name(request)} wants to connect to your memory. Log in to decide.</p>
+<form method="post" action="{_form_action(request)}" autocomplete="on">
+{_hidden_fields(request, token)}
 <label for="name">Name</label>
 <input id="name" name="name" value="{escape(name)}" required maxlength="200"
-  autocomplete="username" autocapitalize="none" spellcheck="false"{_focus(not name)}>
+  autocomplete="username" autocapitalize="none" spellcheck="false"{_autofocus(not name)}>
 <label for="password">Password</label>
 <input id="password" name="password" type="password" required maxlength="1024"
-  autocomplete="current-password"{_focus(bool(name))}>
+  autocomplete="current-password"{_autofocus(bool(name))}>
 <div class="buttons">
 <button class="main" name="action" value="login">Log in</button>
 <button name="action" value="leave" formnovalidate>Cancel</button>
@@ -41,7 +41,7 @@ def login(request: Request, token: str, *, name: str = "", message: str = "") ->
     )
 
 
-def consent(
+def consent_page(
     request: Request, token: str, account: Account, *, subject: str = "", message: str = ""
 ) -> str:
     """Return the consent page."""
@@ -49,14 +49,14 @@ def consent(
         "Allow access?",
         f"""
 {_message(message)}
-<p>{_client(request)} wants to connect to your memory through {_title(request)}.</p>
-{_identity(request)}
-<form method="post" action="{_path(request)}">
-{_hidden(request, token)}
-{_scopes(request)}
-{_spaces(account.spaces)}
-{_subject(request, subject)}
-<p class="note">{_afterwards(request)}
+<p>{_client_name(request)} wants to connect to your memory through {_resource_title(request)}.</p>
+{_client_identity(request)}
+<form method="post" action="{_form_action(request)}">
+{_hidden_fields(request, token)}
+{_scope_choice(request)}
+{_space_choice(account.spaces)}
+{_subject_choice(request, subject)}
+<p class="note">{_redirect_note(request)}
 It keeps access until you take it back, or until it is not used for 30 days.</p>
 <div class="buttons">
 <button class="main" name="action" value="allow">Allow</button>
@@ -69,7 +69,7 @@ It keeps access until you take it back, or until it is not used for 30 days.</p>
     )
 
 
-def code(token: str, *, typed: str = "", message: str = "") -> str:
+def code_page(token: str, *, typed: str = "", message: str = "") -> str:
     """Return the page that asks for a device's code."""
     return _page(
         "Connect a device",
@@ -81,7 +81,7 @@ def code(token: str, *, typed: str = "", message: str = "") -> str:
 <label for="code">Code</label>
 <input id="code" name="code" value="{escape(typed)}" required maxlength="20"
   autocomplete="off" autocapitalize="characters" spellcheck="false"
-  placeholder="XXXX-XXXX"{_focus(True)}>
+  placeholder="XXXX-XXXX"{_autofocus(True)}>
 <div class="buttons">
 <button class="main" name="action" value="find">Continue</button>
 </div>
@@ -92,7 +92,7 @@ wants to use your memory.</p>
     )
 
 
-def decided(*, allowed: bool) -> str:
+def decision_page(*, allowed: bool) -> str:
     """Return the page after a device was allowed or denied."""
     if allowed:
         words = "The device is connected. You can close this page and go back to it."
@@ -101,7 +101,7 @@ def decided(*, allowed: bool) -> str:
     return _page("Done", f"<p>{words}</p>")
 
 
-def refusal(message: str) -> str:
+def error_page(message: str) -> str:
     """Return the error page."""
     return _page(
         "Authorization failed",
@@ -113,15 +113,15 @@ it happens again, report the message above to its developers.</p>
     )
 
 
-def _client(request: Request) -> str:
+def _client_name(request: Request) -> str:
     return f"<strong class='client'>“<bdi>{escape(request.asked.client.name)}</bdi>”</strong>"
 
 
-def _title(request: Request) -> str:
+def _resource_title(request: Request) -> str:
     return f"<strong>{escape(request.audience.resource.title)}</strong>"
 
 
-def _identity(request: Request) -> str:
+def _client_identity(request: Request) -> str:
     host = request.asked.client.host
     if host:
         known = f"It is identified by <strong>{escape(host)}</strong>."
@@ -135,34 +135,34 @@ def _identity(request: Request) -> str:
     return f'<p class="identity">{known}</p>'
 
 
-def _path(request: Request) -> str:
+def _form_action(request: Request) -> str:
     return "/oauth/authorize" if request.asked.redirect is not None else DEVICE_PATH
 
 
-def _afterwards(request: Request) -> str:
+def _redirect_note(request: Request) -> str:
     if request.asked.redirect is None:
         return "When you allow it, the device is connected."
     target = escape(request.asked.redirect.target_text)
     return f"When you allow it, you are sent to <strong>{target}</strong>."
 
 
-def _scopes(request: Request) -> str:
+def _scope_choice(request: Request) -> str:
     permissions = request.audience.resource.permissions
-    asked = [name for name in request.scopes if name != OFFLINE]
+    asked = [name for name in request.scopes if name != OFFLINE_ACCESS]
     if len(asked) == 1:
-        words = escape(permissions[asked[0]].words)
+        words = escape(permissions[asked[0]].description)
         return f"""<p class="heading" id="may">It may</p>
 <ul aria-labelledby="may"><li>{words}</li></ul>
 <input type="hidden" name="scope {escape(asked[0])}" value="yes">"""
     boxes = "\n".join(
         f"""<label class="choice"><input type="checkbox" name="scope {escape(name)}" value="yes"
- checked><span>{escape(permissions[name].words)}</span></label>"""
+ checked><span>{escape(permissions[name].description)}</span></label>"""
         for name in asked
     )
     return f"<fieldset><legend>It may</legend>\n{boxes}\n</fieldset>"
 
 
-def _spaces(spaces: Sequence[str]) -> str:
+def _space_choice(spaces: Sequence[str]) -> str:
     if len(spaces) == 1:
         name = escape(spaces[0])
         return f"""<p>In your space <strong>{name}</strong> only.</p>
@@ -179,7 +179,7 @@ def _spaces(spaces: Sequence[str]) -> str:
     return f"<fieldset><legend>In this space only</legend>\n{choices}\n</fieldset>"
 
 
-def _subject(request: Request, subject: str) -> str:
+def _subject_choice(request: Request, subject: str) -> str:
     noun = escape(request.audience.resource.subject)
     if not noun:
         return ""
@@ -193,7 +193,7 @@ def _subject(request: Request, subject: str) -> str:
 shows it.</p>"""
 
 
-def _hidden(request: Request, token: str) -> str:
+def _hidden_fields(request: Request, token: str) -> str:
     return f"""<input type="hidden" name="request" value="{escape(request.asked.query)}">
 <input type="hidden" name="token" value="{escape(token)}">"""
 
@@ -202,7 +202,7 @@ def _message(text: str) -> str:
     return f'<p class="message" role="alert">{escape(text)}</p>' if text else ""
 
 
-def _focus(wanted: bool) -> str:
+def _autofocus(wanted: bool) -> str:
     return " autofocus" if wanted else ""
 
 

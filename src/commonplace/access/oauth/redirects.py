@@ -11,7 +11,7 @@ import re
 from dataclasses import dataclass
 from urllib.parse import parse_qsl, urlencode
 
-MOST_CHARACTERS = 2_048
+MOST_URI_CHARS = 2_048
 LOOPBACK_HOSTS = frozenset({"127.0.0.1", "[::1]", "localhost"})
 
 # Custom schemes of known programs. RFC 8252 requires a reversed domain name; these are shorter.
@@ -23,16 +23,18 @@ KNOWN_SCHEMES = frozenset(
 )  # fmt: skip
 RESPONSE_PARAMETERS = frozenset({"code", "state", "iss", "error", "error_description", "error_uri"})
 
-_PARTS = re.compile(
+_URI = re.compile(
     r"(?P<scheme>[a-z][a-z0-9+.-]*):(?://(?P<authority>[^/?]*))?(?P<path>[^?]*)(?:\?(?P<query>.*))?"
 )
 _AUTHORITY = re.compile(r"(?P<host>\[[0-9a-f:.]+\]|[^:@\[\]]*)(?::(?P<port>.*))?")
 _HOST = re.compile(r"\[.*\]|[a-z0-9._-]+")
-_NAME = re.compile(r"(?:[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?\.)+[a-z](?:[a-z0-9-]{0,61}[a-z0-9])?")
+_DOMAIN_NAME = re.compile(
+    r"(?:[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?\.)+[a-z](?:[a-z0-9-]{0,61}[a-z0-9])?"
+)
 _REVERSED_DOMAIN = re.compile(r"[a-z][a-z0-9-]*(?:\.[a-z0-9][a-z0-9-]*)+")
-_CHARACTERS = re.compile(r"[A-Za-z0-9._~:/?\[\]@!$&'()*+,;=%-]+")
+_URI_CHARACTERS = re.compile(r"[A-Za-z0-9._~:/?\[\]@!$&'()*+,;=%-]+")
 _BAD_ESCAPE = re.compile(r"%(?![0-9A-Fa-f]{2})|%(?:[01][0-9A-Fa-f]|2[eEfF]|5[cC]|7[fF])")
-_DOTS = frozenset({".", ".."})
+_DOT_SEGMENTS = frozenset({".", ".."})
 
 
 class BadRedirect(ValueError):
@@ -51,14 +53,14 @@ class Redirect:
     query: str | None
 
     @property
-    def loopback(self) -> bool:
+    def is_loopback(self) -> bool:
         """Whether the redirect leads to a program on the person's own machine."""
         return self.scheme == "http"
 
     @property
     def target_text(self) -> str:
         """The redirect's target in words, for the person."""
-        if self.loopback:
+        if self.is_loopback:
             return "a program on this computer"
         if self.scheme == "https":
             return self.host if self.port is None else f"{self.host}:{self.port}"
@@ -71,11 +73,11 @@ class Redirect:
         Browsers apply the directive to every redirect after the form, including later redirects by
         the client, so for https the whole scheme is allowed.
         """
-        if self.loopback and self.host != "[::1]":  # a CSP source cannot be an IPv6 address
+        if self.is_loopback and self.host != "[::1]":  # a CSP source cannot be an IPv6 address
             return "http://localhost:* http://127.0.0.1:*"
         return f"{self.scheme}:"
 
-    def with_parameters(self, parameters: dict[str, str]) -> str:
+    def uri_with(self, parameters: dict[str, str]) -> str:
         """Return the URI with the response parameters in its query."""
         joint = "?" if self.query is None else "&" if self.query else ""
         return f"{self.uri}{joint}{urlencode(parameters)}"
@@ -83,19 +85,19 @@ class Redirect:
 
 def parse_redirect(uri: str) -> Redirect:
     """Parse a redirect URI; raise BadRedirect if it is not allowed."""
-    if not uri or len(uri) > MOST_CHARACTERS:
+    if not uri or len(uri) > MOST_URI_CHARS:
         raise BadRedirect("it must have 1 to 2048 characters")
-    if not _CHARACTERS.fullmatch(uri):
+    if not _URI_CHARACTERS.fullmatch(uri):
         raise BadRedirect("it has a fragment, or characters that are not allowed in a URL")
     if _BAD_ESCAPE.search(uri):
         raise BadRedirect(
             "it has an invalid percent-escape, or one that encodes a separator or control character"
         )
-    match = _PARTS.fullmatch(uri)
+    match = _URI.fullmatch(uri)
     if match is None:
         raise BadRedirect("it is not an absolute URL with a lower-case scheme")
     scheme, authority, path = match["scheme"], match["authority"], match["path"]
-    if "//" in path or _DOTS & set(path.split("/")):
+    if "//" in path or _DOT_SEGMENTS & set(path.split("/")):
         raise BadRedirect("its path must not have empty or dot segments")
     query = match["query"]
     for name, _ in parse_qsl(query or "", keep_blank_values=True):
@@ -104,7 +106,7 @@ def parse_redirect(uri: str) -> Redirect:
     if scheme in ("http", "https"):
         host, port = _web_host(scheme, authority)
     else:
-        host, port = _private_host(scheme, authority, path), None
+        host, port = _custom_scheme_host(scheme, authority, path), None
     if path and not path.startswith("/"):
         raise BadRedirect("its path must begin with a slash")
     return Redirect(uri, scheme, host, port, path, query)
@@ -138,7 +140,7 @@ def _web_host(scheme: str, authority: str | None) -> tuple[str, int | None]:
             ipaddress.IPv4Address(host)  # refuses octal, hexadecimal and shortened forms
         except ValueError:
             raise BadRedirect("its host is not a valid address") from None
-    elif host != "localhost" and not _NAME.fullmatch(host):
+    elif host != "localhost" and not _DOMAIN_NAME.fullmatch(host):
         raise BadRedirect("its host is not a full domain name")
     return host, port
 
@@ -153,7 +155,7 @@ def _port(text: str | None, *, least: int) -> int | None:
     return port
 
 
-def _private_host(scheme: str, authority: str | None, path: str) -> str:
+def _custom_scheme_host(scheme: str, authority: str | None, path: str) -> str:
     if scheme not in KNOWN_SCHEMES and not _REVERSED_DOMAIN.fullmatch(scheme):
         raise BadRedirect(
             "its scheme must be https, http on loopback, or a reversed domain name such as"
@@ -175,7 +177,7 @@ def find_match(registered: list[str], asked: str) -> Redirect | None:
     for uri in registered:
         if uri == asked:
             return wanted
-        if wanted.loopback and _differs_in_port_only(uri, wanted):
+        if wanted.is_loopback and _differs_in_port_only(uri, wanted):
             return wanted
     return None
 

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Set
 from dataclasses import dataclass
 from typing import Any
 
-from commonplace.access.declarations import OFFLINE, Resource
+from commonplace.access.declarations import OFFLINE_ACCESS, Resource
 
 DEVICE_CODE = "urn:ietf:params:oauth:grant-type:device_code"
 USUAL_GRANT_TYPES = ("authorization_code", "refresh_token")
@@ -53,7 +53,7 @@ class Resources:
         path, resource = next(iter(self._fixed.items()))
         return Audience(self._issuer + path, path, resource)
 
-    def at(self, path: str) -> Audience | None:
+    def find_by_path(self, path: str) -> Audience | None:
         """Return the resource of a path."""
         if path in self._fixed:
             return Audience(self._issuer + path, path, self._fixed[path])
@@ -62,25 +62,25 @@ class Resources:
             if path.startswith(prefix) and _SUBJECT.fullmatch(name):
                 return Audience(self._issuer + path, path, resource, name)
         for above, resource in self._fixed.items():
-            if resource.below and path.startswith(f"{above}/"):
+            if resource.includes_below and path.startswith(f"{above}/"):
                 return Audience(self._issuer + above, above, resource)
         return None
 
     @property
-    def for_devices(self) -> Audience:
+    def default_for_devices(self) -> Audience:
         """The default resource for devices."""
         found = (path for path, what in self._fixed.items() if what.devices)
         path = next(found, self.default.path)
         return Audience(self._issuer + path, path, self._fixed[path])
 
-    def of(self, url: str) -> Audience | None:
+    def find_by_url(self, url: str) -> Audience | None:
         """Return the resource with exactly this URL."""
         if not url.startswith(self._issuer + "/"):
             return None
-        audience = self.at(url[len(self._issuer) :])
+        audience = self.find_by_path(url[len(self._issuer) :])
         return audience if audience is not None and audience.url == url else None
 
-    def authorization_server(self) -> dict[str, Any]:
+    def server_metadata(self) -> dict[str, Any]:
         """Return the document at /.well-known/oauth-authorization-server."""
         every = [*self._fixed.values(), *(what for _, what in self._open)]
         scopes = dict.fromkeys(name for what in every for name in what.permissions)
@@ -97,21 +97,21 @@ class Resources:
             "code_challenge_methods_supported": ["S256"],
             "token_endpoint_auth_methods_supported": list(AUTH_METHODS),
             "revocation_endpoint_auth_methods_supported": list(AUTH_METHODS),
-            "scopes_supported": [*scopes, OFFLINE],
+            "scopes_supported": [*scopes, OFFLINE_ACCESS],
             "authorization_response_iss_parameter_supported": True,
             "client_id_metadata_document_supported": True,
             "resource_indicators_supported": True,
             "protected_resources": [self._issuer + path for path in self._fixed],
         }
 
-    def protected_resource(self, path: str) -> dict[str, Any] | None:
+    def resource_metadata(self, path: str) -> dict[str, Any] | None:
         """Return the metadata of the resource at a path, or of the default one for an empty
         path."""
-        audience = self.at(path) if path else self.default
+        audience = self.find_by_path(path) if path else self.default
         if audience is None:
             return None
         # List `offline_access` only if it is required: clients request all listed scopes.
-        offline = [OFFLINE] if audience.resource.offline else []
+        offline = [OFFLINE_ACCESS] if audience.resource.needs_offline_access else []
         return {
             "resource": audience.url,
             "authorization_servers": [self._issuer],
@@ -122,7 +122,7 @@ class Resources:
 
     def challenge(self, path: str, *, error: str = "", scope: str = "") -> str:
         """Return the value of WWW-Authenticate for a request to a path."""
-        audience = self.at(path.rstrip("/"))
+        audience = self.find_by_path(path.rstrip("/"))
         known = audience.path if audience else ""
         parameters = {
             "error": error,
@@ -132,12 +132,12 @@ class Resources:
         given = (f'{name}="{_quoted(value)}"' for name, value in parameters.items() if value)
         return "Bearer " + ", ".join(given)
 
-    def insufficient(self, path: str, needed: Set[str], held: Set[str]) -> str:
+    def insufficient_scope_challenge(self, path: str, needed: Set[str], held: Set[str]) -> str:
         """Return the value of WWW-Authenticate for a caller who lacks a scope.
 
         It lists the caller's current scopes too, since clients request exactly the listed scopes.
         """
-        audience = self.at(path.rstrip("/"))
+        audience = self.find_by_path(path.rstrip("/"))
         permissions = audience.resource.permissions if audience else {}
         names = [
             name
@@ -147,9 +147,9 @@ class Resources:
         scope = " ".join(names or sorted(needed | held))
         return self.challenge(path, error="insufficient_scope", scope=scope)
 
-    def resource_at(self, path: str) -> str | None:
+    def resource_url_at(self, path: str) -> str | None:
         """Return the resource URL that a token must have to be accepted at a path."""
-        audience = self.at(path.rstrip("/"))
+        audience = self.find_by_path(path.rstrip("/"))
         return None if audience is None else audience.url
 
 
@@ -158,6 +158,6 @@ def _quoted(value: str) -> str:
     return "".join(character for character in plain if character.isprintable())
 
 
-def is_subject(name: str) -> bool:
+def is_valid_subject(name: str) -> bool:
     """Return whether a text is a valid subject id."""
     return _SUBJECT.fullmatch(name) is not None

@@ -14,24 +14,24 @@ from urllib.parse import unquote_plus, urlsplit
 
 from commonplace.access.accounts import Account, Accounts
 from commonplace.access.credentials import Credentials
-from commonplace.access.declarations import OFFLINE, Resource
+from commonplace.access.declarations import OFFLINE_ACCESS, Resource
 from commonplace.access.oauth import forms
 from commonplace.access.oauth.clients import (
     Client,
+    ClientDocuments,
     Clients,
-    Documents,
-    Registered,
-    check_registration,
-    is_document,
+    NewClient,
+    is_document_url,
+    parse_registration,
 )
-from commonplace.access.oauth.devices import Device, DeviceCodes, Devices
+from commonplace.access.oauth.devices import DeviceCodes, DeviceRequest, Devices
 from commonplace.access.oauth.errors import (
     OAuthError,
     PageError,
     invalid_client,
     invalid_request,
 )
-from commonplace.access.oauth.families import Consent, Families, Tokens, is_challenge
+from commonplace.access.oauth.families import Consent, Families, IssuedTokens, is_challenge
 from commonplace.access.oauth.logins import Logins
 from commonplace.access.oauth.redirects import LOOPBACK_HOSTS, Redirect, find_match
 from commonplace.access.oauth.resources import (
@@ -39,7 +39,7 @@ from commonplace.access.oauth.resources import (
     GRANT_TYPES,
     Audience,
     Resources,
-    is_subject,
+    is_valid_subject,
 )
 from commonplace.access.oauth.rows import MacRows
 from commonplace.access.oauth.signing_in import SignIn
@@ -109,23 +109,23 @@ class OAuth(SignIn):
         self.resources = Resources(issuer, resources)
         mac_rows = MacRows(vault)
         self.clients = Clients(store, mac_rows)
-        self.documents = Documents(fetcher or Fetcher())
+        self.documents = ClientDocuments(fetcher or Fetcher())
         self.families = Families(store, mac_rows, credentials, self.clients, self.resources)
         self.devices = Devices(store, mac_rows, self.families)
         self.logins = Logins(store, mac_rows)
 
     # Authorization requests
 
-    async def check(self, query: str, address: str) -> Request:
+    async def check_request(self, query: str, address: str) -> Request:
         """Check an authorization request. Raise PageError, or RedirectedError if the redirect URI
         is valid."""
         try:
-            short = len(query) <= forms.MOST_QUERY
-            parameters = forms.parse(query, joined="resource") if short else {}
+            short = len(query) <= forms.MOST_QUERY_CHARS
+            parameters = forms.parse_parameters(query, joined="resource") if short else {}
         except OAuthError as error:
             raise PageError.of(error) from None
         client = await self._asking_client(parameters.get("client_id", ""), address)
-        if not client.redirects:
+        if not client.uses_redirects:
             raise PageError("unauthorized_client", "The program is not registered for redirects.")
         redirect = find_match(list(client.redirect_uris), parameters.get("redirect_uri", ""))
         if redirect is None:
@@ -135,7 +135,7 @@ class OAuth(SignIn):
             )
         asked = ClientRequest(query, client, redirect, parameters.get("state"))
         try:
-            return self._checked(asked, parameters)
+            return self._checked_request(asked, parameters)
         except OAuthError as error:
             raise RedirectedError(error.error, error.message, asked) from None
 
@@ -143,21 +143,21 @@ class OAuth(SignIn):
         if not client_id or len(client_id) > CLIENT_ID_CHARS:
             raise PageError("invalid_request", "The request has no valid client_id.")
         try:
-            found = await self._client(client_id, address)
+            found = await self._find_client(client_id, address)
         except OAuthError as error:
             raise PageError.of(error) from None
         if found is None:
             raise PageError("invalid_client", "The program is not registered here.")
         return found
 
-    async def _client(self, client_id: str, address: str) -> Client | None:
-        if not is_document(client_id):
-            return await self.in_thread(self.clients.find, client_id)
+    async def _find_client(self, client_id: str, address: str) -> Client | None:
+        if not is_document_url(client_id):
+            return await self.run_in_thread(self.clients.find, client_id)
         if not self.documents.knows(client_id):
-            self.take("lookup", address)
+            self.check_rate("lookup", address)
         return await self.documents.find(client_id)
 
-    def _checked(self, asked: ClientRequest, parameters: Mapping[str, str]) -> Request:
+    def _checked_request(self, asked: ClientRequest, parameters: Mapping[str, str]) -> Request:
         kind = parameters.get("response_type")
         if kind is None:
             raise invalid_request("response_type is missing.")
@@ -182,15 +182,17 @@ class OAuth(SignIn):
             raise OAuthError("invalid_target", "resource is missing: say what the token is for.")
         if " " in parameters["resource"]:
             raise OAuthError("invalid_target", "Only one resource can be asked for at a time.")
-        audience = self.resources.of(parameters["resource"])
+        audience = self.resources.find_by_url(parameters["resource"])
         if audience is None:
             raise OAuthError("invalid_target", "There is no such resource here.")
-        return Request(asked, audience, _scopes(audience, parameters.get("scope", "")), challenge)
+        return Request(
+            asked, audience, _requested_scopes(audience, parameters.get("scope", "")), challenge
+        )
 
     async def check_device(self, user_code: str, address: str) -> Request:
         """Return the request of the device with a user code; raise PageError if there is none."""
-        device = await self.in_thread(self.devices.find, user_code)
-        audience = None if device is None else self.resources.of(device.resource)
+        device = await self.run_in_thread(self.devices.find, user_code)
+        audience = None if device is None else self.resources.find_by_url(device.resource)
         if device is None or audience is None:
             raise PageError("invalid_grant", "No device shows that code, or it has expired.")
         client = await self._asking_client(device.client, address)
@@ -201,14 +203,14 @@ class OAuth(SignIn):
     async def log_in(self, name: str, password: str, address: str) -> str | None:
         """Return the cookie of a new login, or None; raise OAuthError after too many attempts."""
         found = await self.verify(name, password, address)
-        return None if found is None else await self.in_thread(self.logins.begin, found.name)
+        return None if found is None else await self.run_in_thread(self.logins.begin, found.name)
 
-    async def account(self, cookie: str) -> Account | None:
+    async def account_of(self, cookie: str) -> Account | None:
         """Return the account that is logged in with a cookie."""
-        return await self.in_thread(self._account, cookie) if cookie else None
+        return await self.run_in_thread(self._account_of, cookie) if cookie else None
 
-    def _account(self, cookie: str) -> Account | None:
-        user = self.logins.user(cookie)
+    def _account_of(self, cookie: str) -> Account | None:
+        user = self.logins.user_of(cookie)
         try:
             return None if user is None else self._accounts.get(user)
         except NotFound:
@@ -221,8 +223,8 @@ class OAuth(SignIn):
 
         Return an empty string for a device, which polls for the result.
         """
-        allowed = tuple(s for s in request.scopes if s in scopes or s == OFFLINE)
-        if not set(allowed) - {OFFLINE}:
+        allowed = tuple(s for s in request.scopes if s in scopes or s == OFFLINE_ACCESS)
+        if not set(allowed) - {OFFLINE_ACCESS}:
             raise invalid_request("Allow at least one permission.")
         if space not in account.spaces:
             raise invalid_request("Choose one of your spaces.")
@@ -230,10 +232,10 @@ class OAuth(SignIn):
         subject = request.audience.subject or subject.strip()
         if not resource.subject:
             subject = ""
-        elif not is_subject(subject):
+        elif not is_valid_subject(subject):
             shown = f"its id, as 'commonplace {resource.subject} list' shows it."
             raise invalid_request(f"Say which {resource.subject}: {shown}")
-        elif self._has_subject and not await self.in_thread(
+        elif self._has_subject and not await self.run_in_thread(
             self._has_subject, resource.dialect, space, subject
         ):
             raise invalid_request(
@@ -250,33 +252,33 @@ class OAuth(SignIn):
             redirect=request.asked.redirect.uri if request.asked.redirect else "",
             challenge=request.challenge,
         )
-        async with self.audited(
+        async with self.audit_entry(
             "allow", user=account.name, client=consent.client.id, space=space, being=subject,
             resource=request.audience.url, scopes=list(allowed),
         ):  # fmt: skip
             if request.asked.redirect is None:
-                if not await self.in_thread(self.devices.allow, request.asked.query, consent):
+                if not await self.run_in_thread(self.devices.allow, request.asked.query, consent):
                     raise PageError("expired_token", "The device's request has ended.")
                 return ""
-            code = await self.in_thread(self.families.begin, consent)
-        return self.redirect_with(request.asked, {"code": code})
+            code = await self.run_in_thread(self.families.begin, consent)
+        return self.redirect_url(request.asked, {"code": code})
 
     async def deny_device(self, request: Request, user: str, address: str) -> None:
         """Deny a device request."""
-        async with self.audited(
+        async with self.audit_entry(
             "deny", user=user, client=request.asked.client.id, address=address,
             resource=request.audience.url,
         ):  # fmt: skip
-            await self.in_thread(self.devices.deny, request.asked.query)
+            await self.run_in_thread(self.devices.deny, request.asked.query)
 
-    def redirect_with(self, asked: ClientRequest, answer: Mapping[str, str]) -> str:
+    def redirect_url(self, asked: ClientRequest, answer: Mapping[str, str]) -> str:
         """Return the redirect URI with the response, the client's state and this server's
         issuer."""
         assert asked.redirect is not None
         parameters = dict(answer)
         if asked.state is not None:
             parameters["state"] = asked.state
-        return asked.redirect.with_parameters({**parameters, "iss": self.issuer})
+        return asked.redirect.uri_with({**parameters, "iss": self.issuer})
 
     # Devices, tokens and clients
 
@@ -284,24 +286,28 @@ class OAuth(SignIn):
         self, parameters: Mapping[str, str], authorization: str | None, address: str
     ) -> DeviceCodes:
         """Begin a device request."""
-        client_id = await self.authenticate(parameters, authorization)
-        client = await self._client(client_id, address)
+        client_id = await self.authenticate_client(parameters, authorization)
+        client = await self._find_client(client_id, address)
         if client is None or not client.uses_devices:
             raise OAuthError(
                 "unauthorized_client",
                 f"The client has not registered for the grant type {DEVICE_CODE}.",
             )
-        audience = self._for_device(parameters.get("resource"))
-        scopes = _scopes(audience, parameters.get("scope", ""))
-        self.take("device", address)
-        async with self.audited(
+        audience = self._device_audience(parameters.get("resource"))
+        scopes = _requested_scopes(audience, parameters.get("scope", ""))
+        self.check_rate("device", address)
+        async with self.audit_entry(
             "device", client=client.id, address=address, resource=audience.url, scopes=list(scopes)
         ):
-            asked = Device(client.id, audience.url, scopes)
-            return await self.in_thread(self.devices.begin, asked)
+            asked = DeviceRequest(client.id, audience.url, scopes)
+            return await self.run_in_thread(self.devices.begin, asked)
 
-    def _for_device(self, resource: str | None) -> Audience:
-        audience = self.resources.for_devices if resource is None else self.resources.of(resource)
+    def _device_audience(self, resource: str | None) -> Audience:
+        audience = (
+            self.resources.default_for_devices
+            if resource is None
+            else self.resources.find_by_url(resource)
+        )
         if audience is None:
             raise OAuthError("invalid_target", "There is no such resource here.")
         return audience
@@ -311,17 +317,19 @@ class OAuth(SignIn):
         """The URL where a person enters a device's code."""
         return f"{self.issuer}/oauth/device"
 
-    async def exchange(
+    async def answer_token_request(
         self, parameters: Mapping[str, str], authorization: str | None, address: str = ""
-    ) -> Tokens:
+    ) -> IssuedTokens:
         """Handle a request at the token endpoint."""
         asked = {name: parameters.get(name, "") for name in ("grant_type", "resource", "scope")}
         client = parameters.get("client_id", "")
-        async with self.audited("token", client=client, address=address, **asked):
-            return await self._exchange(parameters, authorization)
+        async with self.audit_entry("token", client=client, address=address, **asked):
+            return await self._issue_tokens(parameters, authorization)
 
-    async def _exchange(self, parameters: Mapping[str, str], authorization: str | None) -> Tokens:
-        client = await self.authenticate(parameters, authorization)
+    async def _issue_tokens(
+        self, parameters: Mapping[str, str], authorization: str | None
+    ) -> IssuedTokens:
+        client = await self.authenticate_client(parameters, authorization)
         kind = parameters.get("grant_type")
         if kind is None:
             raise invalid_request("grant_type is missing.")
@@ -332,30 +340,34 @@ class OAuth(SignIn):
             )
         resource = parameters.get("resource")
         if kind == "authorization_code":
-            return await self.in_thread(
+            return await self.run_in_thread(
                 self.families.redeem, _required_parameter(parameters, "code"), client=client,
                 redirect=_required_parameter(parameters, "redirect_uri"),
                 verifier=_required_parameter(parameters, "code_verifier"), resource=resource,
             )  # fmt: skip
         if kind == DEVICE_CODE:
             code = _required_parameter(parameters, "device_code")
-            return await self.in_thread(self.devices.redeem, code, client=client, resource=resource)
+            return await self.run_in_thread(
+                self.devices.redeem, code, client=client, resource=resource
+            )
         scope = parameters.get("scope")
-        return await self.in_thread(
+        return await self.run_in_thread(
             self.families.refresh, _required_parameter(parameters, "refresh_token"), client=client,
             scopes=None if scope is None else scope.split(), resource=resource,
         )  # fmt: skip
 
     async def revoke(self, parameters: Mapping[str, str], authorization: str | None) -> None:
         """Revoke a token of the client; do not revoke tokens of other clients."""
-        async with self.audited("revoke", client=parameters.get("client_id", "")):
-            client = await self.authenticate(parameters, authorization)
+        async with self.audit_entry("revoke", client=parameters.get("client_id", "")):
+            client = await self.authenticate_client(parameters, authorization)
             token = _required_parameter(parameters, "token")
-            await self.in_thread(self.families.revoke, token, client=client)
+            await self.run_in_thread(self.families.revoke, token, client=client)
 
-    async def authenticate(self, parameters: Mapping[str, str], authorization: str | None) -> str:
+    async def authenticate_client(
+        self, parameters: Mapping[str, str], authorization: str | None
+    ) -> str:
         """Authenticate the client; return its id."""
-        basic = _basic(authorization) if authorization is not None else None
+        basic = _parse_basic(authorization) if authorization is not None else None
         if basic is not None:
             client_id, secret = basic
             if "client_secret" in parameters or parameters.get("client_id", client_id) != client_id:
@@ -367,12 +379,12 @@ class OAuth(SignIn):
                 parameters.get("client_secret", ""),
             )
             method = "client_secret_post" if secret else "none"
-        if is_document(client_id):
+        if is_document_url(client_id):
             # The metadata document was checked before the consent; such a client has no secret.
             if method != "none" or len(client_id) > CLIENT_ID_CHARS:
                 raise invalid_client("The client has no secret.")
             return client_id
-        client = await self.in_thread(self.clients.find, client_id[:CLIENT_ID_CHARS])
+        client = await self.run_in_thread(self.clients.find, client_id[:CLIENT_ID_CHARS])
         if client is None:
             raise invalid_client("The client is not registered here.")
         if client.auth_method == "none":
@@ -383,15 +395,15 @@ class OAuth(SignIn):
             raise invalid_client("The client's secret is not right.")
         return client.id
 
-    async def register(self, body: Mapping[str, Any], address: str) -> Registered:
+    async def register(self, body: Mapping[str, Any], address: str) -> NewClient:
         """Register a new client."""
-        described = check_registration(body)
-        self.take("register", address)
-        async with self.audited("register", address=address, name=described.name):
-            return await self.in_thread(self.clients.register, described)
+        described = parse_registration(body)
+        self.check_rate("register", address)
+        async with self.audit_entry("register", address=address, name=described.name):
+            return await self.run_in_thread(self.clients.register, described)
 
     @property
-    def secure(self) -> bool:
+    def uses_https(self) -> bool:
         """Whether the server is reached over https, so that cookies can be `Secure`."""
         return self.issuer.startswith("https://")
 
@@ -406,16 +418,16 @@ def form_token(cookie: str, step: str, query: str) -> str:
     return hmac.digest(cookie.encode(), f"{step}\n{query}".encode(), "sha256").hex()
 
 
-def _scopes(audience: Audience, asked: str) -> tuple[str, ...]:
+def _requested_scopes(audience: Audience, asked: str) -> tuple[str, ...]:
     """Return the requested scopes in the resource's order; all scopes if none is requested."""
     names = set(asked.split(" ")) - {""}
     known = audience.resource.permissions
-    unknown = names - known.keys() - {OFFLINE} - audience.resource.ignored
+    unknown = names - known.keys() - {OFFLINE_ACCESS} - audience.resource.ignored
     if unknown or (names & audience.resource.ignored and not names & known.keys()):
         raise OAuthError("invalid_scope", f"The scopes of this resource are {' '.join(known)}.")
     chosen = [name for name in known if name in names] or list(known)
-    offline = OFFLINE in names or (not names and audience.resource.offline)
-    return (*chosen, OFFLINE) if offline else tuple(chosen)
+    offline = OFFLINE_ACCESS in names or (not names and audience.resource.needs_offline_access)
+    return (*chosen, OFFLINE_ACCESS) if offline else tuple(chosen)
 
 
 def _required_parameter(parameters: Mapping[str, str], name: str) -> str:
@@ -425,7 +437,7 @@ def _required_parameter(parameters: Mapping[str, str], name: str) -> str:
     return value
 
 
-def _basic(authorization: str) -> tuple[str, str]:
+def _parse_basic(authorization: str) -> tuple[str, str]:
     scheme, _, given = authorization.partition(" ")
     if scheme.lower() != "basic":
         raise invalid_client("The client must authenticate with Basic, or in the body.")

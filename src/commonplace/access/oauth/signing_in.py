@@ -18,14 +18,14 @@ from commonplace.access.caller import request_id
 from commonplace.access.oauth.devices import StillPending
 from commonplace.access.oauth.errors import OAuthError, slow_down
 from commonplace.access.oauth.logins import Lockout
-from commonplace.access.rates import Rates, block_of
+from commonplace.access.rates import RateLimiter, network_of
 from commonplace.engine.history import audit
 from commonplace.errors import CommonplaceError
 from commonplace.storage.ports import Store
 
 T = TypeVar("T")
-WORKERS = 8
-LOGIN_WORKERS = 4
+THREADS = 8
+LOGIN_THREADS = 4
 RATES = {  # requests per second and burst, for one address or, with "all", for all addresses
     "page": (1.0, 120), "token": (2.0, 240), "register": (20 / 3_600, 20),
     "all register": (200 / 3_600, 200), "device": (20 / 3_600, 20),
@@ -46,13 +46,13 @@ class SignIn:
         self._store = store
         self._accounts = accounts
         self.lockout = Lockout()
-        self._workers = CapacityLimiter(WORKERS)
-        self._login_workers = CapacityLimiter(LOGIN_WORKERS)
-        self.rates = {name: Rates(rate, burst) for name, (rate, burst) in RATES.items()}
+        self._workers = CapacityLimiter(THREADS)
+        self._login_workers = CapacityLimiter(LOGIN_THREADS)
+        self.rates = {name: RateLimiter(rate, burst) for name, (rate, burst) in RATES.items()}
 
-    def take(self, what: str, address: str, page: str = "") -> None:
+    def check_rate(self, what: str, address: str, page: str = "") -> None:
         """Count a request against the rate limits of RATES; raise OAuthError if one is exceeded."""
-        for name, who in ((what, f"{page} {block_of(address)}"), (f"all {what}", "")):
+        for name, who in ((what, f"{page} {network_of(address)}"), (f"all {what}", "")):
             wait = self.rates[name].take(who) if name in self.rates else 0
             if wait:
                 raise slow_down(wait)
@@ -60,8 +60,8 @@ class SignIn:
     async def verify(self, name: str, password: str, address: str) -> Account | None:
         """Return the account if the password is right; raise OAuthError after too many attempts."""
         account = unicodedata.normalize("NFC", name[:200])
-        async with self.audited("log in", user=account, address=address) as failed:
-            wait = self.lockout.take(account, block_of(address))
+        async with self.audit_entry("log in", user=account, address=address) as failed:
+            wait = self.lockout.count_attempt(account, network_of(address))
             if wait:
                 log.warning("login locked", extra={"address": address})
                 raise slow_down(wait)
@@ -72,11 +72,11 @@ class SignIn:
                 log.warning("login failed", extra={"address": address})
                 failed("wrong name or password")
                 return None
-            self.lockout.succeeded(account, block_of(address))
+            self.lockout.record_success(account, network_of(address))
             return found
 
     @contextlib.asynccontextmanager
-    async def audited(
+    async def audit_entry(
         self, what: str, *, user: str = "", client: str = "", address: str = "", **details: Any
     ) -> AsyncIterator[Callable[[str], None]]:
         """Write an audit entry for the block, with the action and its error, and without secrets.
@@ -98,21 +98,21 @@ class SignIn:
             raise
         finally:
             entry = audit.Entry(
-                request=request_id.get(), dialect="oauth", tool=what, caller=_plain(user),
-                client=_plain(client), address=address[:200], success=not wrong,
+                request=request_id.get(), dialect="oauth", tool=what, caller=_printable_line(user),
+                client=_printable_line(client), address=address[:200], success=not wrong,
                 error="".join(wrong)[:1000], result="{}",
                 arguments=json.dumps(details, ensure_ascii=False, separators=(",", ":")),
                 milliseconds=int((time.monotonic() - begun) * 1000),
             )  # fmt: skip
             if decided:
                 with CancelScope(shield=True):
-                    await self.in_thread(audit.append, self._store, entry)
+                    await self.run_in_thread(audit.append, self._store, entry)
 
-    async def in_thread(self, call: Callable[..., T], *arguments: Any, **named: Any) -> T:
+    async def run_in_thread(self, call: Callable[..., T], *arguments: Any, **named: Any) -> T:
         """Run a blocking call in a worker thread."""
         return await to_thread.run_sync(partial(call, *arguments, **named), limiter=self._workers)
 
 
-def _plain(text: str) -> str:
+def _printable_line(text: str) -> str:
     """Return a name as one printable line."""
     return ascii(text[:200])[1:-1]

@@ -75,7 +75,7 @@ def soul_ref(being: str) -> str:
 
 def soul(memory: Commonplace, being: str) -> Memory | None:
     """Return the being's soul."""
-    found = lookup.find_live(memory, soul_ref(being))
+    found = lookup.find_live_memory(memory, soul_ref(being))
     return found if found is not None and sight.is_own(being, found, SOUL) else None
 
 

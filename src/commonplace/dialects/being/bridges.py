@@ -27,7 +27,7 @@ from commonplace.engine.model import Event, Memory, iso
 from commonplace.errors import InvalidInput, NotFound
 from commonplace.platform import lookup
 from commonplace.platform.exclusive import exclusive
-from commonplace.text.prose import neutral
+from commonplace.text.prose import neutralise
 
 SENSE, ACTED = "being.sense", "being.act"
 SHOWN_SENSES = 50
@@ -79,8 +79,8 @@ def parse_capability(description: Any) -> Capability:
     # Without an id, the same name gets the same id when the bridge registers again.
     identity = str(description.get("id") or uuid.uuid5(_NAMESPACE, f"{kind}:{name.strip()}"))
     return Capability(
-        identity[:200], kind, neutral(name.strip())[:NAME_CHARS],
-        neutral(str(description.get("description") or ""))[:DESCRIPTION_CHARS], config,
+        identity[:200], kind, neutralise(name.strip())[:NAME_CHARS],
+        neutralise(str(description.get("description") or ""))[:DESCRIPTION_CHARS], config,
     )  # fmt: skip
 
 
@@ -262,8 +262,8 @@ def register(
         for ref, each in by_ref.items():
             text = f"{each.name}: {each.description}" if each.description else each.name
             attrs = {"capability": each.as_dict(), "bridge_id": bridge_id[:200],
-                     "bridge_name": neutral(bridge_name)[:NAME_CHARS]}  # fmt: skip
-            row = existing.get(ref) or lookup.find(call.memory, ref)
+                     "bridge_name": neutralise(bridge_name)[:NAME_CHARS]}  # fmt: skip
+            row = existing.get(ref) or lookup.find_memory(call.memory, ref)
             if row is None:
                 call.memory.remember(
                     text, kind=sight.CAPABILITY, title=each.name, ref=ref, trust="external",
@@ -352,7 +352,7 @@ def reject(call: Call, being_id: str, *, action_id: str) -> dict[str, Any]:
 
 def _decide(call: Call, being: str, identity: str, status: str) -> dict[str, Any]:
     with exclusive(call.memory, "decide on act"):
-        row = lookup.find_live(call.memory, identity)
+        row = lookup.find_live_memory(call.memory, identity)
         if row is None or not sight.is_own(being, row, sight.ACT):
             raise NotFound("No pending act has this id.")
         attrs = {**row.attrs, "status": status}

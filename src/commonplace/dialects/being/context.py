@@ -18,7 +18,7 @@ from commonplace.engine.binding import engine_call
 from commonplace.engine.commonplace import Commonplace
 from commonplace.engine.content import memories
 from commonplace.engine.model import Memory
-from commonplace.text.prose import neutral, token_estimate
+from commonplace.text.prose import neutralise, token_estimate
 
 MODEL = "claude-sonnet-4-6"
 PROMPT_TOKENS = 8_000
@@ -70,7 +70,7 @@ def context(memory: Commonplace, being: str, *, mark: bool) -> dict[str, Any]:
         "capability_tools": bridges.capability_tools(memory.name, being),
     }
     if lines := recent_nodes(memory, being):
-        built["recent_nodes"] = "\n".join(f"- {neutral(scene_of(node).line)}" for node in lines)
+        built["recent_nodes"] = "\n".join(f"- {neutralise(scene_of(node).line)}" for node in lines)
     if senses := bridges.pending_senses(memory, being, mark=mark):
         built["pending_senses"] = senses
     return built
@@ -90,12 +90,13 @@ def system_prompt(memory: Commonplace, being: str) -> str:
     relations = records.RELATIONS.all(memory, being)
     sections = [
         ("Rules", [
-            f"- [{neutral(r.attrs.get('category', ''))}] {neutral(r.title)}: {neutral(r.text)}"
+            f"- [{neutralise(r.attrs.get('category', ''))}] {neutralise(r.title)}:"
+            f" {neutralise(r.text)}"
             for r in _trusted(rules)
         ]),
         ("Preferences", _bullet_lines(_trusted(preferences))),
         ("Relationships", [
-            *(f"### {neutral(one.title)}\n{neutral(one.text)}" for one in _trusted(people)),
+            *(f"### {neutralise(one.title)}\n{neutralise(one.text)}" for one in _trusted(people)),
             *_bullet_lines(_trusted(relations)),
         ]),
     ]  # fmt: skip
@@ -108,14 +109,14 @@ def _trusted(rows: Iterable[Memory]) -> list[Memory]:
 
 
 def _bullet_lines(rows: Iterable[Memory]) -> list[str]:
-    return [f"- {neutral(row.title)}: {neutral(row.text)}" for row in rows]
+    return [f"- {neutralise(row.title)}: {neutralise(row.text)}" for row in rows]
 
 
 def _soul_section(attrs: Any) -> str:
-    name = neutral(str(attrs.get("name") or ""))
+    name = neutralise(str(attrs.get("name") or ""))
     lines = [f"# Soul\nYour name is {name}." if name else "# Soul"]
     sections = [
-        f"## {heading}\n{neutral(str(attrs[field]))}" for field, heading in _SOUL
+        f"## {heading}\n{neutralise(str(attrs[field]))}" for field, heading in _SOUL
         if attrs.get(field)
     ]  # fmt: skip
     return "\n".join([*lines, *(sections or [PERSONA])])
@@ -125,7 +126,9 @@ def _user_section(attrs: Any) -> str:
     fields = (
         ("display_name", "Name"), ("user_call_name", "Call them"), ("locale", "Reply language"),
     )  # fmt: skip
-    lines = [f"- {label}: {neutral(str(attrs[name]))}" for name, label in fields if attrs.get(name)]
+    lines = [
+        f"- {label}: {neutralise(str(attrs[name]))}" for name, label in fields if attrs.get(name)
+    ]
     return "\n".join(["# The person you are with", *lines]) if lines else ""
 
 
@@ -135,22 +138,22 @@ def snapshot(memory: Commonplace, being: str) -> str:
     preference = str(soul.attrs.get("preference") or "") if soul else ""
     waiting, _ = memory.browse(filters=sight.own_rows(being, sight.SCENE), limit=notes.LISTED)
     sections = [
-        ("Preference", [neutral(preference)] if preference else []),
-        ("recent_scenes", [neutral(notes.content_of(scene)) for scene in waiting[::-1]]),
+        ("Preference", [neutralise(preference)] if preference else []),
+        ("recent_scenes", [neutralise(notes.content_of(scene)) for scene in waiting[::-1]]),
         ("notes", [
-            f"- [{note.id}] {neutral(note.text)}"
+            f"- [{note.id}] {neutralise(note.text)}"
             for note in notes.open_notes(memory, being, "note")
         ]),
         ("messages", [
-            f"- from {neutral(str(each['from']))}: {neutral(str(each['content']))}"
+            f"- from {neutralise(str(each['from']))}: {neutralise(str(each['content']))}"
             for each in map(records.party_message_to_dict, records.unread(memory, being))
         ]),
-        ("thoughts", [neutral(records.thoughts(memory, being))]),
+        ("thoughts", [neutralise(records.thoughts(memory, being))]),
         ("knowledge", _heading_entries(records.KNOWLEDGES.all(memory, being))),
         ("tools", _heading_entries(records.TOOLS.all(memory, being))),
         ("map", _heading_entries(records.MAPS.all(memory, being))),
         ("diary", [
-            f"### {day.title}\n{neutral(day.text)}"
+            f"### {day.title}\n{neutralise(day.text)}"
             for day in records.diary_entries(memory, being)
         ]),
     ]  # fmt: skip
@@ -163,8 +166,8 @@ def _heading_entries(rows: Iterable[Memory]) -> list[str]:
     for row in rows:
         location = row.attrs.get("location")
         outside = " (from outside, not verified)" if row.trust not in TRUSTED else ""
-        place = f" [{neutral(str(location))}]" if location else ""
-        entries.append(f"### {neutral(row.title)}{place}{outside}\n{neutral(row.text)}")
+        place = f" [{neutralise(str(location))}]" if location else ""
+        entries.append(f"### {neutralise(row.title)}{place}{outside}\n{neutralise(row.text)}")
     return entries
 
 

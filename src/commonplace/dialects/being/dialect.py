@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from commonplace.access.caller import FULL
+from commonplace.access.caller import FULL_SCOPES
 from commonplace.access.declarations import (
     EnvironmentToken,
     Permission,
     Resource,
-    TokenForm,
-    TokenForms,
+    TokenFormat,
+    TokenFormats,
 )
 from commonplace.dialects.being import bridges, routes, running, sight
 from commonplace.dialects.being.operations import OPERATIONS
@@ -20,7 +20,7 @@ _RESOURCE = Resource(
         "being:full": Permission(
             "Act as this being: read its memory and your shared knowledge, store, change and"
             " delete",
-            FULL,
+            FULL_SCOPES,
         )
     },
     subject="being",
@@ -41,12 +41,12 @@ DIALECT = Dialect(
     tools=TOOLS,
     operations=OPERATIONS,
     rest=routes.REST,
-    tokens=TokenForms(
-        personal=TokenForm("brt_"),
-        oauth=TokenForm("bto_", checked=False),
+    tokens=TokenFormats(
+        personal=TokenFormat("brt_"),
+        oauth=TokenFormat("bto_", has_checksum=False),
         refresh="btr_",
         environment=EnvironmentToken(
-            variables=("BEING_API_TOKEN",), user_variable="BEING_API_USER_ID", scopes=FULL
+            variables=("BEING_API_TOKEN",), user_variable="BEING_API_USER_ID", scopes=FULL_SCOPES
         ),
         in_websocket_query=True,
         realm="being-api",

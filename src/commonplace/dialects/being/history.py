@@ -17,7 +17,7 @@ from commonplace.engine.content.conversations import KIND, Line
 from commonplace.engine.finding.filters import Filters
 from commonplace.engine.model import Message
 from commonplace.errors import InvalidInput
-from commonplace.text.prose import neutral
+from commonplace.text.prose import neutralise
 
 ROLES = ("user", "assistant", "system")
 FOUND, MOST_FOUND = 10, 50
@@ -96,7 +96,9 @@ def search_history(
     for memory in found:
         line = call.memory.conversations.of(memory.id)
         at = (memory.occurred_at or memory.created_at).astimezone(UTC)
-        text = neutral(memory.text[:SHOWN_CHARS]) + ("…" if len(memory.text) > SHOWN_CHARS else "")
+        text = neutralise(memory.text[:SHOWN_CHARS]) + (
+            "…" if len(memory.text) > SHOWN_CHARS else ""
+        )
         blocks.append(f"[{at:%Y/%m/%d %H:%M}] {line.speaker}: {text}")
     return capped("\n\n".join(blocks))
 

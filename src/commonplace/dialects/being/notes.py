@@ -12,7 +12,7 @@ from commonplace.dialects.contract import Call, json_text
 from commonplace.engine.commonplace import Commonplace
 from commonplace.engine.model import LIVE_STATES, Memory, iso
 from commonplace.platform.exclusive import exclusive
-from commonplace.text.prose import neutral
+from commonplace.text.prose import neutralise
 
 ENOUGH = 10
 """The number of waiting scenes that starts a patrol."""
@@ -140,7 +140,7 @@ def write(
             if (target := retyped[change["id"]]) is not None:
                 memory.revise(target.id, attrs={**target.attrs, "type": change["type"]})
     note_lines = [
-        f"- [{note.id}] {neutral(note.text)}" for note in open_notes(memory, being, "note")
+        f"- [{note.id}] {neutralise(note.text)}" for note in open_notes(memory, being, "note")
     ]
     warnings = [_not_found(missing)] if missing else []
     return "\n".join(["ok: notes updated.", *warnings, *note_lines])
@@ -148,7 +148,7 @@ def write(
 
 def _not_found(identities: Sequence[str]) -> str:
     """Return the message for ids without a note; a patrol may have made nodes of the scenes."""
-    ids = ", ".join(neutral(each[:80]) for each in identities)
+    ids = ", ".join(neutralise(each[:80]) for each in identities)
     return f"no notes have these ids: {ids} (a patrol may have turned them into nodes)."
 
 

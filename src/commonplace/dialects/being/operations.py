@@ -389,7 +389,7 @@ def _keys(call: Call) -> Any:
 @_operation("read", takes_being=False)
 def about_llm_key(call: Call) -> Any:
     """Return whether a key is stored, without the key itself."""
-    return _keys(call).about(call.memory.name)
+    return _keys(call).describe(call.memory.name)
 
 
 @_operation(
@@ -405,7 +405,7 @@ def put_llm_key(call: Call, *, provider: str = "anthropic", model: str = "") -> 
             "The key is missing.", hint="Send the key in the header X-LLM-API-Key, not in the body."
         )
     _keys(call).put(call.memory.name, key, provider=provider, model=model)
-    return _keys(call).about(call.memory.name)
+    return _keys(call).describe(call.memory.name)
 
 
 @_operation("delete", takes_being=False, options=_STEPWISE)

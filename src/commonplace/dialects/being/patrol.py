@@ -397,7 +397,7 @@ class _Patrol:
                 for each in self.fresh
                 if cluster in clusters_by_node[each] and each not in member_ids
             ]
-            live = filter(None, (lookup.find_live(self.memory, each) for each in fresh_ids))
+            live = filter(None, (lookup.find_live_memory(self.memory, each) for each in fresh_ids))
             nodes = self._sorted_for_model([*members, *live])[:SHOWN_OF_EACH]
             if len(nodes) < 2:
                 self._mark_dead(cluster, [node for node in nodes if node.state == "dying"])
@@ -476,7 +476,7 @@ class _Patrol:
         self.touched |= changed
 
     def _unchanged(self, node: Memory) -> bool:
-        current = lookup.find(self.memory, node.id)
+        current = lookup.find_memory(self.memory, node.id)
         return current is not None and current.version == node.version
 
     def _absorb(self, survivor: Memory, absorbed: Sequence[Memory], merge: Any) -> None:
@@ -608,7 +608,7 @@ class _Patrol:
             clusters.pop(cluster.id)
 
     def _most_similar(self, cluster: Cluster, candidates: Sequence[Cluster]) -> Cluster | None:
-        from commonplace.embedding.provider import calibrated, cosines
+        from commonplace.embedding.provider import calibrate, cosines
 
         embedder = self.memory.library.embedder
         if embedder is None or cluster.centroid is None:
@@ -621,7 +621,7 @@ class _Patrol:
             return None
         means = np.stack([np.frombuffer(each.centroid or b"", "<f4") for each in comparable])
         raw = cosines(embedder.id, mean[None, :], means)[0]
-        if calibrated(float(raw.max()), embedder.id, "latin") <= grouping.ALIKE:
+        if calibrate(float(raw.max()), embedder.id, "latin") <= grouping.ALIKE:
             return None
         return comparable[int(raw.argmax())]
 

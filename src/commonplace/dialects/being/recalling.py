@@ -20,7 +20,7 @@ from commonplace.engine.content import memories
 from commonplace.engine.model import LIVE_STATES, Cluster, Memory
 from commonplace.errors import InvalidInput, NotFound
 from commonplace.platform.exclusive import exclusive
-from commonplace.text.prose import neutral
+from commonplace.text.prose import neutralise
 from commonplace.text.scripts import dominant_script
 from commonplace.text.snippets import opening
 
@@ -68,7 +68,7 @@ def shuffled_pieces(memories: Sequence[Memory]) -> str:
     for memory in memories:
         scene = scene_of(memory)
         parts = (scene.action, scene.feeling)
-        pieces += [neutral(opening(part, TEXT_CHARS)) for part in parts if part]
+        pieces += [neutralise(opening(part, TEXT_CHARS)) for part in parts if part]
     if not pieces:
         return NOTHING
     _shuffler.shuffle(pieces)
@@ -124,8 +124,8 @@ def _clusters_text(memory: Commonplace, being: str) -> str:
         return NO_CLUSTERS
     lines = [f"{len(clusters)} clusters:"]
     for cluster in clusters:
-        digest = f" — {neutral(cluster.digest)}" if cluster.digest else ""
-        lines.append(f"- [{cluster.id}] {neutral(cluster.name)}{digest}")
+        digest = f" — {neutralise(cluster.digest)}" if cluster.digest else ""
+        lines.append(f"- [{cluster.id}] {neutralise(cluster.name)}{digest}")
     return "\n".join(lines)
 
 
@@ -136,8 +136,8 @@ def _cluster_text(
     with contextlib.suppress(NotFound, InvalidInput):
         cluster = memory.clusters.get(identity.lower())
     if cluster is None or cluster.attrs.get("being") != being:
-        return f"Cluster {NOT_FOUND}: {neutral(identity[:80])}"
-    lines = [neutral(cluster.name), f"digest: {neutral(cluster.digest) or '-'}"]
+        return f"Cluster {NOT_FOUND}: {neutralise(identity[:80])}"
+    lines = [neutralise(cluster.name), f"digest: {neutralise(cluster.digest) or '-'}"]
     if no_nodes:
         return capped("\n".join(lines))
     nodes = memory.clusters.members(cluster.id, states=ALL_STATES)
@@ -151,7 +151,7 @@ def _cluster_text(
     nodes.sort(key=lambda node: (-node.importance, -last_used(node)))
     shown = nodes[:limit]
     lines += [
-        f"- [{node.id}] {neutral(scene_of(node).line)} (importance: {node.importance:g})"
+        f"- [{node.id}] {neutralise(scene_of(node).line)} (importance: {node.importance:g})"
         for node in shown
     ]
     if not shown:
@@ -163,7 +163,7 @@ def _cluster_text(
 def _node_text(memory: Commonplace, being: str, identity: str) -> str:
     node = readable(memory, being, identity)
     if node is None:
-        return f"Node {NOT_FOUND}: {neutral(identity[:80])}"
+        return f"Node {NOT_FOUND}: {neutralise(identity[:80])}"
     scene = scene_of(node)
     touch(memory, [node])
     homes = memory.clusters.homes(node.id)[node.id]
@@ -171,13 +171,13 @@ def _node_text(memory: Commonplace, being: str, identity: str) -> str:
         [
             f"id: {node.id}",
             f"cluster_id: {homes[0] if homes else '-'}",
-            f"action: {neutral(scene.action)}",
-            f"feeling: {neutral(scene.feeling) or '-'}",
-            f"themes: {neutral(', '.join(scene.themes)) or '-'}",
+            f"action: {neutralise(scene.action)}",
+            f"feeling: {neutralise(scene.feeling) or '-'}",
+            f"themes: {neutralise(', '.join(scene.themes)) or '-'}",
             f"importance: {node.importance:g}",
             f"status: {node.state}",
             f"reactivation_count: {memory.usage(node.id).accesses}",
-            f"when: {neutral('、'.join(scene.dates)) or '-'}",
+            f"when: {neutralise('、'.join(scene.dates)) or '-'}",
             f"trust: {node.trust}",
         ]
     )
@@ -238,8 +238,8 @@ def _searched_by_meaning(hits: Hits) -> bool:
 
 def _line(memory: Memory, matched: str) -> str:
     scene = scene_of(memory)
-    themes = f" (themes: {neutral(', '.join(scene.themes))})" if scene.themes else ""
-    return f"- [{memory.id}] {matched}{neutral(opening(scene.line, TEXT_CHARS))}{themes}"
+    themes = f" (themes: {neutralise(', '.join(scene.themes))})" if scene.themes else ""
+    return f"- [{memory.id}] {matched}{neutralise(opening(scene.line, TEXT_CHARS))}{themes}"
 
 
 def by_words(call: Call, query: str, limit: int, *, every: bool) -> list[tuple[Memory, list[str]]]:

@@ -169,7 +169,7 @@ class KeyedTarget:
 
     def find(self, memory: Commonplace, being: str, key: str) -> Memory | None:
         """Return the live entry with this key, or None."""
-        return lookup.find_live(memory, self.ref(being, key))
+        return lookup.find_live_memory(memory, self.ref(being, key))
 
     def all(self, memory: Commonplace, being: str) -> list[Memory]:
         """Return all entries, sorted by key."""
@@ -187,7 +187,7 @@ class KeyedTarget:
     ) -> Memory:
         """Insert or replace the entry with this key."""
         checks.text(key, "key", max_chars=checks.TITLE_CHARS)
-        existing = lookup.find(memory, self.ref(being, key))
+        existing = lookup.find_memory(memory, self.ref(being, key))
         if existing is None:
             tags = [] if self.kind in SHARED else [sight.tag(being)]
             return memory.remember(

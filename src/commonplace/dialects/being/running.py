@@ -76,7 +76,7 @@ class Runtime:
         """Return the model of the request or the owner, or else the operator's model."""
         from commonplace.platform import llm
 
-        return self._access(call) or llm.of_operator(self.environ)
+        return self._access(call) or llm.operator_access(self.environ)
 
     def _access(self, call: Call) -> Any:
         from commonplace.platform import llm
@@ -88,7 +88,7 @@ class Runtime:
         else:
             keys = self.keys()
             access = keys.get(call.memory.name) if keys is not None else None
-        return None if access is None else llm.configured(access, self.environ)
+        return None if access is None else llm.with_operator_settings(access, self.environ)
 
     def patrol(
         self,

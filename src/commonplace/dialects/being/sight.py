@@ -94,7 +94,7 @@ def marks_of(being: Memory, name: str = "marks_at") -> list[int]:
 
 def every(memory: Commonplace, filters: Filters, order: str = "newest") -> Iterator[Memory]:
     """Return all rows that pass the filters and have valid attrs."""
-    return filter(readable, lookup.every(memory, filters, order))
+    return filter(readable, lookup.all_memories(memory, filters, order))
 
 
 def is_own(being: str, memory: Memory, *kinds: str) -> bool:
@@ -111,7 +111,7 @@ def beings(memory: Commonplace) -> list[Memory]:
 def get(memory: Commonplace, identity: str) -> Memory | None:
     """Return the memory with this id, or None if there is none or the id is malformed."""
     with contextlib.suppress(InvalidInput):
-        return lookup.find(memory, identity)
+        return lookup.find_memory(memory, identity)
     return None
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from commonplace.access.caller import FULL, Caller, NotPermitted
+from commonplace.access.caller import FULL_SCOPES, Caller, NotPermitted
 from commonplace.dialects.agent_calls import AgentCalls
 from commonplace.dialects.being import context, history, patrol, recalling, running, sight, tools
 from commonplace.dialects.being.thinking import Thinking
@@ -14,7 +14,7 @@ from commonplace.engine.commonplace import Commonplace
 from commonplace.errors import InvalidInput
 from commonplace.platform import agents, llm
 from commonplace.storage.locking import Busy
-from commonplace.text.prose import neutral
+from commonplace.text.prose import neutralise
 
 NAME = "being"
 SPENT = "being.llm"
@@ -49,16 +49,16 @@ def reply(
     current = context.context(memory, being, mark=True)
     parts = [current["snapshot"], current.get("recent_nodes", "")]
     if senses := current.get("pending_senses"):
-        parts.append(f"<senses>\n{neutral(as_json(senses))}\n</senses>")
+        parts.append(f"<senses>\n{neutralise(as_json(senses))}\n</senses>")
     parts.append(recalling.related_pieces(memory, being, text))
     stored = memory.conversations.history(sight.tag(being), limit=KEPT_TURNS)
-    lines = [f"{line.speaker}: {neutral(line.memory.text[:LINE_CHARS])}" for line in stored]
+    lines = [f"{line.speaker}: {neutralise(line.memory.text[:LINE_CHARS])}" for line in stored]
     lines += [f"{each['role']}: {each['content']}" for each in unstored]
     parts += [*lines[-KEPT_TURNS:], f"user: {text}"]
     return agents.run(
         access, current["system_prompt"] + _HOW, "\n\n".join(filter(None, parts)), abilities,
         seconds=TURN_SECONDS,
-        spent=lambda spent: memory.events.record(SPENT, being, spent.as_dict()),
+        report_usage=lambda usage: memory.events.record(SPENT, being, usage.as_dict()),
     )  # fmt: skip
 
 
@@ -78,8 +78,8 @@ def talk(call: Call, being: str, *, message: str) -> dict[str, Any]:
             hint="Set COMMONPLACE_LLM_KEY, or store a key with PUT /v1/llm-key.",
         )
     caller = Caller(
-        space=call.memory.name, user=call.caller.user, scopes=FULL, credential=f"being:{being}",
-        dialects=frozenset({NAME}), subject=being,
+        space=call.memory.name, user=call.caller.user, scopes=FULL_SCOPES,
+        credential=f"being:{being}", dialects=frozenset({NAME}), subject=being,
     )  # fmt: skip
     key = f"talk:{call.retry_key}" if call.retry_key else ""
     abilities = AgentCalls(setting, caller, NAME, key).abilities(TOOLS)

@@ -108,7 +108,7 @@ class Thinking:
                 seconds=min(remaining, llm.CALL_SECONDS),
             )  # fmt: skip
         except CommonplaceError as error:
-            usage = getattr(error, "spent", None)  # an invalid answer costs money, too
+            usage = getattr(error, "usage", None)  # an invalid answer costs money, too
             self.spent(purpose, {**(usage.as_dict() if usage else {}), "error": error.message})
             return None
         self.spent(purpose, cost.as_dict())

@@ -13,7 +13,7 @@ from commonplace.dialects.clawbrain.strategy import Strategy
 from commonplace.engine.commonplace import Commonplace
 from commonplace.engine.finding.ranking import credit_decayed
 from commonplace.engine.model import Memory
-from commonplace.text.hidden import visible
+from commonplace.text.hidden import escape_hidden
 
 FILE = "MEMORY.md"
 EMPTY = "# Memory\n\nNothing is stored yet. Memories stored with memory_store will appear here.\n"
@@ -77,7 +77,7 @@ def entries(memory: Commonplace, decay_rate: float) -> list[Entry]:
 
 def _entry(one: Memory, location: locations.Location, score: float) -> Entry:
     section = SECTIONS[-1] if location.kind == "episode" else location.category.capitalize()
-    content = visible(one.text.strip())
+    content = escape_hidden(one.text.strip())
     return Entry(
         section, score, f"\n### {location.name}\n<!-- score: {score:.3f} -->\n\n{content}\n"
     )

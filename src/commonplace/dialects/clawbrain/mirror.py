@@ -320,7 +320,7 @@ class Mirror:
 
     def _live_memory(self, location: Location) -> Memory | None:
         """Return the live memory at a location."""
-        return lookup.find_live(self._memory, location.id)
+        return lookup.find_live_memory(self._memory, location.id)
 
     def _deleted_memory(self, location: Location) -> Memory | None:
         """Return the memory that was archived because its file at this location was deleted."""

@@ -20,7 +20,7 @@ LIFECYCLE = "lifecycle"
 
 def find(memory: Commonplace, identity: str) -> Memory:
     """Return the live memory with this id, of any dialect."""
-    found = lookup.find_live(memory, identity)
+    found = lookup.find_live_memory(memory, identity)
     if found is not None:
         return found
     raise NotFound(
@@ -31,7 +31,7 @@ def find(memory: Commonplace, identity: str) -> Memory:
 
 def live(memory: Commonplace, kinds: Iterable[str] = KINDS) -> list[Memory]:
     """Return all live memories of this dialect, oldest first."""
-    found = lookup.every(memory, order="oldest", kinds=list(kinds))
+    found = lookup.all_memories(memory, order="oldest", kinds=list(kinds))
     return [one for one in found if locations.of_memory(one) is not None]
 
 
@@ -71,7 +71,7 @@ def store(
 
 def release_id(memory: Commonplace, location: Location, origin: Origin | None = None) -> None:
     """Remove the ref from an archived memory, so that a new memory can use it."""
-    former = lookup.find(memory, location.id)
+    former = lookup.find_memory(memory, location.id)
     if former is not None and former.state not in LIVE_STATES:
         memory.revise(former.id, ref=None, origin=origin)
 

@@ -40,8 +40,8 @@ def _import_spooled(setting: Setting) -> None:
 
     memory = Commonplace(library=setting.library, origin=Origin(client="commonplace-hook"))
     try:
-        hooks.take_in(setting.library.path, memory.at)
-        hooks.catch_up(setting.library.path, memory.at)
+        hooks.handle_spooled_events(setting.library.path, memory.at)
+        hooks.capture_known_transcripts(setting.library.path, memory.at)
     except CommonplaceError as error:
         log.warning("spooled hook events are left", extra={"why": error.message})
     except Exception:

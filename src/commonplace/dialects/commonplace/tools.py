@@ -248,7 +248,7 @@ def context(call: Call, *, about: str | None = None) -> ResultWithText:
     ]
     if not items:
         return ResultWithText(value, "Nothing is remembered yet.")
-    fitted = prose.fit(items, BRIEFING_TOKENS)
+    fitted = prose.fit_items(items, BRIEFING_TOKENS)
     return ResultWithText(value, prose.envelope(fitted.items, left_out=fitted.left_out))
 
 
@@ -372,14 +372,14 @@ def hook(call: Call, **event: Any) -> str:
     # The path of a transcript is valid on this machine only, so calls with a credential read none.
     local = not call.caller.credential
     environ = call.request_info.environ
-    envelope = hooks.answer(call.memory, event, capturing=local, environ=environ)
+    envelope = hooks.handle_event(call.memory, event, capturing=local, environ=environ)
     return "" if envelope is None else as_json(envelope)
 
 
 def _hook_only_reads(event: Mapping[str, Any]) -> bool:
     from commonplace.platform import hooks
 
-    return hooks.only_reads(event)
+    return hooks.stores_nothing(event)
 
 
 @exclusively
@@ -390,7 +390,7 @@ def review(
     from commonplace.platform import review as inbox
 
     if action == "list":
-        found, total = inbox.waiting(call.memory, limit)
+        found, total = inbox.pending_proposals(call.memory, limit)
         return {"proposals": [proposal_to_dict(each) for each in found], "waiting": total}
     if id is None:
         raise InvalidInput(
@@ -429,7 +429,7 @@ def memory_file(call: Call, *, command: str, **arguments: Any) -> str:
         raise NotPermitted(
             "Deleting a file needs the scope 'delete'.", hint="Use a credential that has it."
         )
-    return memory_files.run(call.memory, command, arguments)
+    return memory_files.run_command(call.memory, command, arguments)
 
 
 def fail(tool: Tool, error: CommonplaceError) -> Wire:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from commonplace.access.declarations import EnvironmentToken, TokenForms
+from commonplace.access.declarations import EnvironmentToken, TokenFormats
 from commonplace.dialects.contract import Dialect
 from commonplace.dialects.mama import platform
 from commonplace.dialects.mama.operations import OPERATIONS
@@ -28,7 +28,7 @@ DIALECT = Dialect(
     tools=TOOLS,
     operations=(*OPERATIONS, *platform.OPERATIONS),
     rest=REST,
-    tokens=TokenForms(
+    tokens=TokenFormats(
         in_websocket_query=True,
         environment=EnvironmentToken(variables=("MAMA_AUTH_TOKEN", "MAMA_SERVER_TOKEN")),
     ),

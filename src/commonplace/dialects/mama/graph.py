@@ -68,8 +68,8 @@ def decision_graph(call: Call, *, topic: str, cluster: bool) -> dict[str, Any]:
 
 def _newest(memory: Commonplace) -> Iterator[Memory]:
     """Return live memories and superseded decisions, newest first."""
-    live = lookup.every(memory, page=PAGE, without_kinds=[checkpoints.KIND])
-    past = lookup.every(memory, page=PAGE, kinds=[decisions.KIND], states=["superseded"])
+    live = lookup.all_memories(memory, page=PAGE, without_kinds=[checkpoints.KIND])
+    past = lookup.all_memories(memory, page=PAGE, kinds=[decisions.KIND], states=["superseded"])
     return islice(heapq.merge(live, past, key=searching.newest_first), NODES)
 
 

@@ -131,13 +131,13 @@ def _unless_stored(memory: Commonplace, draft: Draft) -> Draft | None:
     Both sides number their checkpoints: one whose number another checkpoint has here gets a ref
     with its time.
     """
-    held, at = lookup.find(memory, draft.ref or ""), draft.created_at
+    held, at = lookup.find_memory(memory, draft.ref or ""), draft.created_at
     if held is None:
         return draft
     if draft.kind != checkpoints.KIND or not isinstance(at, datetime) or at == held.created_at:
         return None
     other = replace(draft, ref=f"{draft.ref}@{microseconds(at) // 1_000}")
-    return other if lookup.find(memory, other.ref or "") is None else None
+    return other if lookup.find_memory(memory, other.ref or "") is None else None
 
 
 def _decision(row: Row) -> Draft:
@@ -209,7 +209,7 @@ class _Linking:
         self._memory = memory
         self._found = found
         self._all = list(
-            lookup.every(memory, order="oldest", kinds=[decisions.KIND], states=ALL_STATES)
+            lookup.all_memories(memory, order="oldest", kinds=[decisions.KIND], states=ALL_STATES)
         )
         self._by_ref = {each.ref: each for each in self._all if each.ref}
         self._ids = {each.id for each in self._all}

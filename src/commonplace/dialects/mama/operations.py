@@ -76,7 +76,9 @@ def list_checkpoints(call: Call) -> Any:
 def _all_checkpoints(call: Call) -> Iterator[Memory]:
     states = ["active", "dying", "archived"]
     # Archived checkpoints of other contracts are omitted, because they were deleted.
-    for each in lookup.every(call.memory, page=PAGE, kinds=[checkpoints.KIND], states=states):
+    for each in lookup.all_memories(
+        call.memory, page=PAGE, kinds=[checkpoints.KIND], states=states
+    ):
         if each.state in LIVE_STATES or checkpoints.is_numbered(each):
             yield each
 

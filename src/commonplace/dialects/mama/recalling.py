@@ -47,7 +47,7 @@ def recall(memory: Commonplace, prompt: str, *, start: bool, tokens: int) -> Rec
         items += [_item(each, "recent") for each in newest]
     if not items:
         return Recalled("", 0)
-    fitted = prose.fit(items, tokens)
+    fitted = prose.fit_items(items, tokens)
     if not fitted.items:
         return Recalled("", 0)
     return Recalled(prose.envelope(fitted.items, left_out=fitted.left_out), len(fitted.items))

@@ -69,7 +69,7 @@ def save_decision(
 def _link(call: Call, new: Memory, reasoning: str) -> None:
     """Add the links that a reasoning states; ignore references to missing decisions."""
     for relation, target in decisions.references(reasoning):
-        other = lookup.find(call.memory, target)
+        other = lookup.find_memory(call.memory, target)
         if other is not None and other.id != new.id and decisions.is_visible(other):
             call.memory.links.add(
                 new.id, other.id, relation, weight=1.0,
@@ -145,7 +145,7 @@ def need_decision(call: Call, id: str) -> Memory:
 
 def visible(call: Call, id: str) -> Memory:
     """Return a visible memory by its id; raise NotFound if there is none."""
-    memory = lookup.find(call.memory, id) if id.strip() and len(id) <= 500 else None
+    memory = lookup.find_memory(call.memory, id) if id.strip() and len(id) <= 500 else None
     if memory is None or not decisions.is_visible(memory):
         raise NotFound(f"Decision not found: {id[:200]}", field="id")
     return call.memory.get(memory.id)  # counts as read

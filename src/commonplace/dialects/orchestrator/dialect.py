@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
-from commonplace.access.declarations import ADMIN, MEMORY, HmacForm, Resource, TokenForms
+from commonplace.access.declarations import (
+    ADMIN_PERMISSION,
+    DEFAULT_PERMISSIONS,
+    HmacTokenFormat,
+    Resource,
+    TokenFormats,
+)
 from commonplace.dialects.contract import Dialect
 from commonplace.dialects.orchestrator import (
     answering,
@@ -36,8 +42,8 @@ DIALECT = Dialect(
     tools=TOOLS,
     operations=OPERATIONS,
     rest=REST,
-    tokens=TokenForms(signed=HmacForm()),
-    resources={"/mcp/v1": Resource(permissions={**MEMORY, "admin": ADMIN})},
+    tokens=TokenFormats(signed=HmacTokenFormat()),
+    resources={"/mcp/v1": Resource(permissions={**DEFAULT_PERMISSIONS, "admin": ADMIN_PERMISSION})},
     fail=answering.fail,
     refuse=answering.refuse,
     kinds=drawers.KINDS,

@@ -24,7 +24,7 @@ from commonplace.errors import Conflict, InvalidInput, NotFound
 from commonplace.platform import lookup
 from commonplace.platform.exclusive import exclusive
 from commonplace.storage.database import now
-from commonplace.text.prose import neutral
+from commonplace.text.prose import neutralise
 from commonplace.text.snippets import opening
 
 if TYPE_CHECKING:
@@ -179,7 +179,7 @@ def put(memory: Commonplace, wing: str, room: str, content: str, **about: str) -
     if is_noise(content):
         raise InvalidInput("content too short or trivial to store")
     identity = drawer_id(wing, room, content)
-    there = lookup.find(memory, identity)
+    there = lookup.find_memory(memory, identity)
     if there is not None:
         if there.state not in LIVE_STATES:
             with _within_limit(memory):
@@ -209,7 +209,7 @@ def write_diary(memory: Commonplace, agent: str, entry: str, topic: str) -> str:
     wing = wing_of_agent(agent)
     identity = drawer_id(wing, DIARY, entry)
     about = {"hall": topic, "added_by": agent}
-    there = lookup.find(memory, identity)
+    there = lookup.find_memory(memory, identity)
     try:
         if there is None or there.state not in LIVE_STATES:
             if there is not None:  # a deleted entry gives its id to the new one
@@ -265,7 +265,7 @@ def _check_length(name: str, text: str, most: int) -> None:
 
 def delete(memory: Commonplace, identity: str) -> None:
     """Archive a drawer; 'commonplace recover' makes it live again."""
-    found = lookup.find(memory, identity)
+    found = lookup.find_memory(memory, identity)
     if found is None or (found.kind in OWN and found.state not in LIVE_STATES):
         raise NotFound("drawer not found")
     if found.kind not in OWN:
@@ -275,7 +275,7 @@ def delete(memory: Commonplace, identity: str) -> None:
 
 def identity_of(memory: Commonplace) -> str:
     """Return the identity text of the workspace, or an empty string if there is none."""
-    found = lookup.find_live(memory, IDENTITY_REF)
+    found = lookup.find_live_memory(memory, IDENTITY_REF)
     return found.text if found is not None else ""
 
 
@@ -283,7 +283,7 @@ def set_identity(memory: Commonplace, content: str) -> None:
     """Replace the identity text of the workspace."""
     _check_length("content", content, IDENTITY_CHARS)
     with exclusive(memory, "set identity"):
-        found = lookup.find(memory, IDENTITY_REF)
+        found = lookup.find_memory(memory, IDENTITY_REF)
         if found is None:
             memory.remember(
                 content, kind=IDENTITY, ref=IDENTITY_REF, importance=1.0, pinned=True,
@@ -299,12 +299,12 @@ def set_identity(memory: Commonplace, content: str) -> None:
 def wake_up(memory: Commonplace) -> str:
     """Return the identity (L0) and the most important drawers (L1) as text for a model."""
     identity = identity_of(memory)
-    parts = [f"## Identity\n{neutral(cut(identity, L0_CHARS))}" if identity else ""]
+    parts = [f"## Identity\n{neutralise(cut(identity, L0_CHARS))}" if identity else ""]
     best, _ = memory.browse(kinds=OWN, order="importance", limit=L1_DRAWERS)
     by_room: dict[str, list[str]] = defaultdict(list)
     for drawer in best:
         snippet = " ".join(cut(drawer.text, L1_SNIPPET_CHARS).split())
-        by_room[str(drawer.attrs.get("room", ""))].append(f"- {neutral(snippet)}")
+        by_room[str(drawer.attrs.get("room", ""))].append(f"- {neutralise(snippet)}")
     parts.append(_fit_entries("## Essential memories", by_room, L1_CHARS))
     return "\n\n".join(part for part in parts if part)
 
@@ -312,7 +312,7 @@ def wake_up(memory: Commonplace) -> str:
 def _fit_entries(heading: str, by_room: Mapping[str, Sequence[str]], chars: int) -> str:
     text = heading
     for room, lines in by_room.items():
-        started = f"{text}\n[{neutral(room)}]"
+        started = f"{text}\n[{neutralise(room)}]"
         if len(started) + len(lines[0]) + 1 > chars:
             break
         text = started

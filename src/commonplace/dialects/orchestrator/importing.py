@@ -242,7 +242,11 @@ class _Import:
             else:
                 drafts[each.id] = _draft(each)
         with self._unit():
-            new = [draft for id, draft in drafts.items() if lookup.find(self._memory, id) is None]
+            new = [
+                draft
+                for id, draft in drafts.items()
+                if lookup.find_memory(self._memory, id) is None
+            ]
             self._memory.remember_many(new)
         counts.added += len(new)
         counts.unchanged += len(drafts) - len(new)
@@ -328,7 +332,7 @@ def _store_triple(memory: Commonplace, triple: Mapping[str, Any], counts: Counts
         counts.unchanged += 1
         return
     closet = str(triple.get("source_closet") or "")
-    source = lookup.find(memory, closet) if closet else None
+    source = lookup.find_memory(memory, closet) if closet else None
     confidence = _number(triple.get("confidence"))
     memory.facts.add(
         subject, predicate, object_, valid_from=start, valid_to=end,

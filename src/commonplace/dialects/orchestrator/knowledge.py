@@ -88,7 +88,7 @@ def memory_kg_add(
 ) -> Answer:
     """Add a fact to the knowledge graph: subject, predicate, object."""
     attrs = {"source_closet": source_closet} if source_closet else None
-    source = lookup.find(call.memory, source_closet) if source_closet else None
+    source = lookup.find_memory(call.memory, source_closet) if source_closet else None
     try:
         fact = call.memory.facts.add(
             subject, predicate, object, valid_from=valid_from or None, attrs=attrs,

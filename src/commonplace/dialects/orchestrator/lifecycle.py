@@ -73,7 +73,7 @@ def run(memory: Commonplace, now: datetime | None = None) -> Report:
 
 def _fade(memory: Commonplace, at: datetime) -> int:
     changed = 0
-    for drawer in list(lookup.every(memory, order="oldest", kinds=drawers.OWN)):
+    for drawer in list(lookup.all_memories(memory, order="oldest", kinds=drawers.OWN)):
         days = _days_due(memory, drawer, at)
         before = drawer.importance * drawers.SCALE
         after = decayed(before, days)
@@ -104,7 +104,7 @@ def _prune(memory: Commonplace) -> int:
     """Archive unimportant drawers that are rarely read, except for the best SPARED of them."""
     faint = [
         drawer
-        for drawer in list(lookup.every(memory, order="oldest", kinds=drawers.OWN))
+        for drawer in list(lookup.all_memories(memory, order="oldest", kinds=drawers.OWN))
         if drawer.importance * drawers.SCALE < PRUNED_BELOW
         and memory.usage(drawer.id).accesses < READ_OFTEN
     ]

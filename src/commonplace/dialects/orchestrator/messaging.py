@@ -21,7 +21,7 @@ from commonplace.engine.binding import lease
 from commonplace.engine.history import audit
 from commonplace.errors import CommonplaceError, Conflict, InvalidInput, NotFound
 from commonplace.platform.exclusive import exclusive
-from commonplace.text.prose import neutral
+from commonplace.text.prose import neutralise
 
 if TYPE_CHECKING:
     from commonplace.dialects.orchestrator.workspaces import Agent
@@ -180,7 +180,7 @@ def _recent(memory: Commonplace, conversation: str, chars: int) -> str:
     heading = "## Conversation\nThe last messages, the oldest first:"
     room = chars - len(heading)
     for line in reversed(memory.conversations.history(conversation, limit=RECENT)):
-        said = f"- {line.speaker}: {neutral(drawers.cut(line.memory.text, RECENT_CHARS))}"
+        said = f"- {line.speaker}: {neutralise(drawers.cut(line.memory.text, RECENT_CHARS))}"
         room -= len(said) + 1
         if room < 0:
             break

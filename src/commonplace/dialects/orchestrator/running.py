@@ -23,7 +23,7 @@ def running(setting: Setting) -> Iterator[None]:
     try:
         with (
             lifecycle.running(setting),
-            durable.executing(library, durable.WORKFLOWS, executions),
+            durable.running_workflows(library, durable.WORKFLOWS, executions),
         ):
             yield
     finally:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 from weakref import WeakKeyDictionary
 
-from commonplace.access.caller import FULL, Caller
+from commonplace.access.caller import FULL_SCOPES, Caller
 from commonplace.dialects.agent_calls import AgentCalls
 from commonplace.dialects.contract import Setting
 from commonplace.dialects.orchestrator import workspaces
@@ -62,7 +62,7 @@ def put(library: Library, runtime: Runtime | None) -> None:
 
 def configured(setting: Setting) -> Runtime | None:
     """Return a runtime with the operator's language model, or None without a model."""
-    access = llm.of_operator(setting.environ)
+    access = llm.operator_access(setting.environ)
     if access is None or setting.perform is None:
         return None
     return ModelRuntime(access, setting)
@@ -83,20 +83,20 @@ class ModelRuntime:
         return agents.run(
             self._access, ask.agent.system_prompt, ask.prompt, abilities,
             model=ask.agent.model, seconds=ask.seconds,
-            spent=lambda spent: self._record(ask, spent),
+            report_usage=lambda usage: self._record(ask, usage),
         )  # fmt: skip
 
-    def _record(self, ask: Ask, spent: llm.Spent) -> None:
+    def _record(self, ask: Ask, usage: llm.ModelUsage) -> None:
         """Record the cost of a run."""
         memory = Commonplace(space=ask.space, origin=ORIGIN, library=self._setting.library)
-        memory.events.record(SPENT, ask.agent.id, spent.as_dict())
+        memory.events.record(SPENT, ask.agent.id, usage.as_dict())
 
 
 def calls_of(ask: Ask, setting: Setting) -> AgentCalls:
     """Return the caller of tools for an agent, in its workspace and conversation."""
     active, credential = ask.conversation_id, f"agent:{ask.agent.slug}"
     caller = Caller(
-        space=ask.space, user=ask.user, scopes=FULL, credential=credential,
+        space=ask.space, user=ask.user, scopes=FULL_SCOPES, credential=credential,
         dialects=frozenset({NAME}),
     )  # fmt: skip
     return AgentCalls(

@@ -27,7 +27,7 @@ from commonplace.engine.model import Origin
 from commonplace.errors import CommonplaceError, Conflict, InvalidInput
 from commonplace.platform import durable
 from commonplace.platform.exclusive import exclusive
-from commonplace.platform.records import STATE
+from commonplace.platform.records import RECORD_STATE
 
 if TYPE_CHECKING:
     from commonplace.dialects.orchestrator.runtimes import Runtime
@@ -179,7 +179,7 @@ def trigger_workflow(
     name = workflow.attrs["name"]
     if not workflow.attrs["is_active"]:
         raise Conflict("workflow is inactive")
-    if not durable.installed():
+    if not durable.is_dbos_installed():
         raise InvalidInput("workflows not configured on this server: DBOS is not installed")
     attrs = {
         "workflow_id": workflow.id, "name": name, "steps": workflow.attrs["steps"],
@@ -189,7 +189,7 @@ def trigger_workflow(
     }  # fmt: skip
     execution = records.add(memory, EXECUTION, None, name, attrs)
     # Request it before the commit: the process that runs workflows waits for the row.
-    durable.ask(memory.library, memory.name, execution.id)
+    durable.request_workflow(memory.library, memory.name, execution.id)
     info = f'workflow "{name}" triggered, execution {execution.id} started'
     return {"execution_id": execution.id, "info": info}
 
@@ -300,7 +300,7 @@ def approve(memory: Commonplace, identity: str) -> None:
         # the time of waiting for approval does not count as running time
         waited += execution.attrs.get("waited", 0.0)
         records.change(memory, execution, turn=turn, waited=waited)
-        durable.ask(memory.library, memory.name, execution.id, turn)
+        durable.request_workflow(memory.library, memory.name, execution.id, turn)
 
 
 def cancel(memory: Commonplace, identity: str) -> None:
@@ -335,7 +335,7 @@ class Executions:
     def _memory(self, space: str) -> Commonplace:
         return Commonplace(space=space, origin=ORIGIN, library=self._library)
 
-    def steps(self, space: str, identity: str) -> int | None:
+    def count_steps(self, space: str, identity: str) -> int | None:
         """Return the number of steps of an execution."""
         if not self._library.exists(space):
             return None
@@ -463,7 +463,7 @@ class Executions:
             memory.events.record("workflow.step.completed", execution.id, {**event, "error": error})
         return True
 
-    def failed(self, space: str, identity: str) -> None:
+    def mark_failed(self, space: str, identity: str) -> None:
         """Mark an execution as failed because of an internal error."""
         memory = self._memory(space)
         with exclusive(memory, "workflow end"):
@@ -480,7 +480,7 @@ class Executions:
                 return
             memory = self._memory(space)
             try:
-                counted = engine_call(memory, count_by_attrs, ["status"], [EXECUTION], [STATE])
+                counted = engine_call(memory, count_by_attrs, ["status"], [EXECUTION], [RECORD_STATE])
                 if all(status in OVER for (status,) in counted):
                     continue  # all executions have ended, so the space's index need not be loaded
                 for execution in records.listing(memory, EXECUTION):

@@ -122,7 +122,7 @@ def by_phrase(call: Call, phrase: str) -> Memory | None:
 
 def find(call: Call, name: str) -> Memory | None:
     """Return the live checkpoint with exactly this name, or None."""
-    memory = lookup.find_live(call.memory, f"{CONTEXT_REF}{name}")
+    memory = lookup.find_live_memory(call.memory, f"{CONTEXT_REF}{name}")
     return memory if memory is not None and is_context(memory) else None
 
 
@@ -204,7 +204,7 @@ def list_contexts(
     wanted = (name_pattern or "").casefold()
     found = [
         memory
-        for memory in lookup.every(call.memory, kinds=["checkpoint"])
+        for memory in lookup.all_memories(call.memory, kinds=["checkpoint"])
         if is_context(memory) and wanted in str(memory.attrs["checkpoint_name"]).casefold()
     ]
     contexts = []

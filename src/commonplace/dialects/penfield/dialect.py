@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from commonplace import __version__
-from commonplace.access.caller import EVERYTHING, READ_ONLY
+from commonplace.access.caller import ALL_SCOPES, READ_ONLY_SCOPES
 from commonplace.access.declarations import (
-    READ,
-    WRITE,
-    JwtForm,
+    READ_PERMISSION,
+    WRITE_PERMISSION,
+    JwtTokenFormat,
     Permission,
     Resource,
-    TokenForm,
-    TokenForms,
+    TokenFormat,
+    TokenFormats,
 )
 from commonplace.dialects.contract import Dialect, RateLimit
 from commonplace.dialects.penfield.failures import fail, refuse
@@ -24,15 +24,15 @@ _REST_WRITE = Permission(
     "Store new memories, and change or delete those that are there", frozenset({"write"})
 )
 
-JWT = JwtForm(
+JWT = JwtTokenFormat(
     audience="penfield",
     tenant_prefix="pf_",
     permissions={
-        "read": READ_ONLY,
+        "read": READ_ONLY_SCOPES,
         "write": frozenset({"write"}),
         "delete": frozenset({"delete"}),
         "relationships_delete": frozenset({"delete"}),
-        "admin": EVERYTHING,
+        "admin": ALL_SCOPES,
     },
     lifetime=259_200,
 )
@@ -52,17 +52,19 @@ DIALECT = Dialect(
     tools=TOOLS,
     operations=OPERATIONS,
     rest=REST,
-    tokens=TokenForms(personal=TokenForm("tm_{space}_ak_"), jwt=JWT, tells_expiry=True),
+    tokens=TokenFormats(personal=TokenFormat("tm_{space}_ak_"), jwt=JWT, tells_expiry=True),
     resources={
         "/mcp/penfield": Resource(
-            permissions={"read": READ, "write": WRITE}, ignored=_IGNORED, offline=True
+            permissions={"read": READ_PERMISSION, "write": WRITE_PERMISSION},
+            ignored=_IGNORED,
+            needs_offline_access=True,
         ),
         "/api/v2": Resource(
             title="Penfield's REST interface",
-            permissions={"read": READ, "write": _REST_WRITE},
-            below=True,
+            permissions={"read": READ_PERMISSION, "write": _REST_WRITE},
+            includes_below=True,
             ignored=_IGNORED,
-            offline=True,
+            needs_offline_access=True,
             devices=True,
             access_seconds=86_400,  # clients refresh a token when it is valid for less than 4 hours
         ),

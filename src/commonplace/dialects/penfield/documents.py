@@ -25,7 +25,7 @@ from commonplace.engine.model import Artifact, Memory
 from commonplace.errors import NotFound
 from commonplace.platform import lookup
 from commonplace.platform.exclusive import exclusive, exclusively
-from commonplace.text.files import LARGEST, extension_of, text_of
+from commonplace.text.files import MOST_BYTES, extension_of, text_of
 
 CHUNK_IMPORTANCE = 0.5
 NAME_CHARS = 255
@@ -83,11 +83,11 @@ def upload_document(
     """POST /documents/upload: store the file, and each chunk of its text as a memory."""
     name = safe_name(filename)
     raw = binary.decode(data)
-    if len(raw) > LARGEST:
+    if len(raw) > MOST_BYTES:
         raise TooBig(
-            f"The file has {len(raw):,} bytes; the maximum is {LARGEST:,}.",
+            f"The file has {len(raw):,} bytes; the maximum is {MOST_BYTES:,}.",
             field="file",
-            details={"field": "file", "max_length": LARGEST, "actual_length": len(raw)},
+            details={"field": "file", "max_length": MOST_BYTES, "actual_length": len(raw)},
         )
     digest = hashlib.sha256(raw).hexdigest()
     if (same := _duplicate(call, digest)) is not None:
@@ -153,7 +153,7 @@ def chunks_of(call: Call, artifact: Artifact) -> list[Memory]:
         f"{CHUNK_REF}{identity_of(artifact)}:{at}"
         for at in range(artifact.attrs["document"]["chunks"])
     )
-    found = (lookup.find_live(call.memory, ref) for ref in refs)
+    found = (lookup.find_live_memory(call.memory, ref) for ref in refs)
     return [memory for memory in found if memory is not None]
 
 

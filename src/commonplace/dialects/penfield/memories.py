@@ -52,7 +52,7 @@ MOST_PER_PAGE = 100
 
 def readable(call: Call, identity: str, *, count: bool = False) -> Memory:
     """Return a live or a replaced memory by its id; raise NoMemory if there is none."""
-    memory = lookup.find(call.memory, identity)
+    memory = lookup.find_memory(call.memory, identity)
     hidden = (
         memory is None
         or (memory.state not in (*LIVE_STATES, "superseded") and "lifecycle" not in memory.attrs)
@@ -441,7 +441,7 @@ def _with_inactive(call: Call, conditions: dict[str, Any], field: str, down: boo
     states = (*LIVE_STATES, "superseded", "archived")
     found = [
         memory
-        for memory in lookup.every(call.memory, states=states, **conditions)
+        for memory in lookup.all_memories(call.memory, states=states, **conditions)
         if memory.state != "archived" or "lifecycle" in memory.attrs
     ]
     return sorted(found, key=lambda memory: (getattr(memory, field), memory.num), reverse=down)

@@ -219,7 +219,11 @@ def in_context(call: Call, memory: Memory, neighbours: int) -> dict[str, Any]:
         return {}
     text, reached = "", -1
     for at in range(max(0, index - neighbours), min(total, index + neighbours + 1)):
-        one = memory if at == index else lookup.find(call.memory, f"{CHUNK_REF}{document}:{at}")
+        one = (
+            memory
+            if at == index
+            else lookup.find_memory(call.memory, f"{CHUNK_REF}{document}:{at}")
+        )
         if one is None:
             continue
         start, stop = int(one.attrs.get("start", 0)), int(one.attrs.get("stop", 0))

@@ -146,7 +146,7 @@ def succeed(
     call.memory.revise(old.id, **marked)
     for link in around:
         other = link.target if link.source == old.id else link.source
-        if link.kind == "supersedes" or lookup.find_live(call.memory, other) is None:
+        if link.kind == "supersedes" or lookup.find_live_memory(call.memory, other) is None:
             continue
         source, target = (new.id, other) if link.source == old.id else (other, new.id)
         links.add(

@@ -35,7 +35,7 @@ from commonplace.storage.ports import Rows
 from commonplace.storage.tables import MEMORIES, MESSAGES, Row
 from commonplace.storage.writing import Unit
 from commonplace.text.analysis import fold
-from commonplace.text.passages import Span, split
+from commonplace.text.passages import Span, split_passages
 
 if TYPE_CHECKING:
     from commonplace.engine.library import OpenSpace
@@ -222,7 +222,7 @@ def trust_labels(trust: str) -> list[str]:
 def index_entries(values: dict[str, Any], speaker: str = "") -> PreparedMemory:
     """Compute the index entries of a memory from its values."""
     title, whole = values["title"], values["text"]
-    spans = split(whole)
+    spans = split_passages(whole)
     labels = trust_labels(values["trust"]) + field_labels(values)
     if title:
         whole = f"{title}\n{whole}" if whole else title

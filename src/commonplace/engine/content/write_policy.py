@@ -255,7 +255,7 @@ def _mask_labels(values: dict[str, Any]) -> None:
         return
     from commonplace.text import secrets
 
-    if ref and (found := secrets.find_certain(ref)):
+    if ref and (found := secrets.find_certain_secrets(ref)):
         raise InvalidInput(
             f"ref contains a secret ({found[0].kind}).",
             hint="A ref cannot be masked: choose another ref, or allow secrets.",

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from commonplace.embedding.builtin import information
+from commonplace.embedding.builtin import word_information
 from commonplace.engine import checks
 
 if TYPE_CHECKING:
@@ -151,7 +151,7 @@ def term_information(search: Search, asked: Question) -> list[float]:
     found = dict.fromkeys(search.terms, 0.0)
     for word, terms in asked.undated_words.items():
         for term in terms:
-            found[term] += information(word) / len(terms)
+            found[term] += word_information(word) / len(terms)
     return list(found.values())
 
 

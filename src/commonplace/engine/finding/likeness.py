@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from commonplace.embedding.provider import calibrated, cosines, knows_script
+from commonplace.embedding.provider import calibrate, cosines, knows_script
 from commonplace.engine import checks
 from commonplace.engine.content.memories import need_row
 from commonplace.engine.finding.filters import Filters
@@ -28,7 +28,7 @@ def similarity(space: OpenSpace, text: str, others: Sequence[str]) -> list[float
     if _supports_script(space, text) and space.embedder is not None and others:
         vectors = space.embedder.embed([text, *others])
         raw = cosines(space.embedder.id, vectors[:1], vectors[1:])[0]
-        likeness = calibrated(raw, space.embedder.id, dominant_script(text))
+        likeness = calibrate(raw, space.embedder.id, dominant_script(text))
         return [float(value) for value in likeness]
     words = set(analyse(text))
     found = []
@@ -100,7 +100,7 @@ def similar_pairs(
                 own = snapshot.cosine(snapshot.vectors[passage], float(snapshot.scales[passage]))
                 np.maximum(cosine, own, out=cosine)
             top = highest_positions(cosine, mask & (snapshot.num != row["num"]), limit)
-            likeness = calibrated(cosine[top], embedder.id, dominant_script(row["text"]))
+            likeness = calibrate(cosine[top], embedder.id, dominant_script(row["text"]))
             nums = snapshot.num[top].tolist()
             others = MEMORIES.by_nums(connection, space.name, nums)
             for num, value in zip(nums, likeness.tolist(), strict=True):
@@ -156,5 +156,5 @@ def _calibrated_similarities(
     scripts = [dominant_script(text) for text in texts]
     for script in set(scripts):
         rows = [i for i, each in enumerate(scripts) if each == script]
-        result[rows] = calibrated(raw[rows], space.embedder.id, script)
+        result[rows] = calibrate(raw[rows], space.embedder.id, script)
     return result

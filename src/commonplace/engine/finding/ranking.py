@@ -211,7 +211,7 @@ class Question:
         self.periods: list[tuple[int, int]] = []
         self.undated = query
         if seen_from is not None and dates.TIME_WORD.search(query):
-            for period, (start, end) in dates.periods_named(query, seen_from):
+            for period, (start, end) in dates.find_periods(query, seen_from):
                 self.periods.append((microseconds(period[0]), microseconds(period[1])))
                 self.undated = f"{self.undated[:start]}{' ' * (end - start)}{self.undated[end:]}"
         self.terms = list(dict.fromkeys(analyse_query(query)))
@@ -221,7 +221,7 @@ class Question:
         if self.embedder is None:
             self.degraded = "There is no embedding provider; only words were searched."
         self.usable = self.embedder is not None and knows_script(self.embedder.id, self.script)
-        self.quick = quick and hasattr(self.embedder, "embed_quickly")
+        self.quick = quick and hasattr(self.embedder, "embed_without_english")
 
     @cached_property
     def words(self) -> dict[str, list[str]]:
@@ -249,7 +249,7 @@ class Question:
             return None
         try:
             if self.quick:
-                rows = self.embedder.embed_quickly([text])  # type: ignore[attr-defined]
+                rows = self.embedder.embed_without_english([text])  # type: ignore[attr-defined]
             else:
                 rows = self.embedder.embed([text], query=True)
             return _quantised(np.asarray(rows, np.float32).tobytes())

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from commonplace.embedding.builtin import information
-from commonplace.embedding.provider import calibrated
+from commonplace.embedding.builtin import word_information
+from commonplace.embedding.provider import calibrate
 from commonplace.engine import checks
 from commonplace.engine.finding import confidence, current
 from commonplace.engine.finding.arranging import QUESTION_ENDS, REPEATED_SHARE, Arrangement, arrange
@@ -373,7 +373,7 @@ def _similarities(space: OpenSpace, search: Search, top: NDArray[np.int64]) -> N
     shared: NDArray[Any] = search.covered[top]
     if not search.has_cosines or space.embedder is None:
         return shared
-    likeness = calibrated(search.cosine[top], space.embedder.id, search.script)
+    likeness = calibrate(search.cosine[top], space.embedder.id, search.script)
     return np.where(search.embedded[top], likeness, shared)
 
 
@@ -422,7 +422,7 @@ def _may_need_memories(query: str) -> bool:
     if len(terms) != 1 or query.endswith(QUESTION_ENDS):
         return bool(terms)
     words = [word for word in re.findall(r"\w+", query) if terms & set(analyse_query(word))]
-    return max(map(information, words), default=0.0) >= PROMPT_INFORMATION
+    return max(map(word_information, words), default=0.0) >= PROMPT_INFORMATION
 
 
 def prompt_query(prompt: str) -> str:

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from commonplace.storage import derived
 from commonplace.storage.index import Snapshot
-from commonplace.text.analysis import bare, english_stems, seems_english
+from commonplace.text.analysis import english_stems, seems_english, without_accents
 
 if TYPE_CHECKING:
     from commonplace.engine.finding.ranking import Question
@@ -74,7 +74,7 @@ def nearest_word(snapshot: Snapshot, word: str) -> tuple[str, str] | None:
     is missing, added, replaced, or swapped with the next one. The first letter is never missing,
     added or replaced. Among several candidates, the most frequent is chosen.
     """
-    own = bare(word.casefold())
+    own = without_accents(word.casefold())
     if not SHORTEST <= len(own) <= LONGEST or not (own.isascii() and own.isalpha()):
         return None
     found = _most_frequent(snapshot, _with_one_error(own))

@@ -54,7 +54,7 @@ class FoundSecret:
 
 
 _LABEL_COLUMNS = ("tags", "ref", "path", "conversation", "session", "speaker", "reviewer")
-_UNCERTAIN_KINDS = ("password", "key")  # see secrets.find_certain
+_UNCERTAIN_KINDS = ("password", "key")  # see secrets.find_certain_secrets
 ColumnTexts = Iterator[tuple[str, str]]
 """Pairs of a column and its text."""
 FindSecrets = Callable[[str], list[secrets.Secret]]
@@ -72,7 +72,7 @@ def finder_of_texts(*wanted: str) -> FindSecrets:
     return find
 
 
-def scan(space: OpenSpace, find: FindSecrets = secrets.find) -> list[FoundSecret]:
+def scan(space: OpenSpace, find: FindSecrets = secrets.find_secrets) -> list[FoundSecret]:
     """Return the secrets in all stored objects and their former versions."""
     found: dict[tuple[str, str, str, str], FoundSecret] = {}
 
@@ -108,7 +108,7 @@ def _excerpt(text: str, secret: secrets.Secret) -> str:
     first, last = max(0, secret.start - EXCERPT), secret.stop + EXCERPT
     before = ("…" if first else "") + secrets.mask(text[first : secret.start])[0].lstrip()
     after = secrets.mask(text[secret.stop : last])[0].rstrip() + ("…" if last < len(text) else "")
-    return " ".join(f"{before}{secrets.mark(secret.kind)}{after}".split())
+    return " ".join(f"{before}{secrets.mask_for(secret.kind)}{after}".split())
 
 
 def purge_secrets(
@@ -128,7 +128,7 @@ def purge_secrets(
     proof = purge(space, *wanted, origin=origin)
     for identity, copy in kept.items():
         ref = rows[identity]["ref"]
-        if ref is not None and not secrets.find_certain(ref):
+        if ref is not None and not secrets.find_certain_secrets(ref):
             memories.change(space, copy.id, {"ref": ref}, origin)
     return proof, {identity: copy.id for identity, copy in kept.items()}
 

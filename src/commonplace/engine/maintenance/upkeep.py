@@ -14,7 +14,7 @@ from commonplace.storage.database import now
 from commonplace.storage.derived import quantise
 from commonplace.storage.ports import Rows
 from commonplace.storage.tables import MEMORIES
-from commonplace.text.passages import split
+from commonplace.text.passages import split_passages
 
 if TYPE_CHECKING:
     from commonplace.engine.library import OpenSpace
@@ -172,7 +172,7 @@ def _embed(space: OpenSpace, nums: list[int], stopping: Callable[[], bool]) -> i
     with space.store.read() as connection:
         rows = MEMORIES.by_nums(connection, space.name, nums)
         speakers = {num: memories.speaker_of(connection, space.name, num) for num in rows}
-    spans = {num: split(row["text"]) for num, row in rows.items()}
+    spans = {num: split_passages(row["text"]) for num, row in rows.items()}
     texts = [
         memories.embedding_prefix(row["title"], speakers[num]) + row["text"][span.start : span.stop]
         for num, row in rows.items()

@@ -18,7 +18,7 @@ from commonplace.platform.exclusive import exclusively
 
 def proposals(call: Call, *, offset: int, limit: int) -> dict[str, Any]:
     """Return a page of open proposals, newest first, and the total number."""
-    found, total = review.waiting(call.memory, limit, offset)
+    found, total = review.pending_proposals(call.memory, limit, offset)
     page = [
         {
             **proposal_to_dict(one),

@@ -58,7 +58,7 @@ def overview(call: Call, *, as_of: str | None = None) -> dict[str, Any]:
         "clients": _pairs(found.clients),
         "trusts": _pairs(found.trusts),
         "projects": _pairs(found.projects),
-        "proposals": review.waiting(call.memory, 1)[1],
+        "proposals": review.pending_proposals(call.memory, 1)[1],
         "days": [[day.isoformat(), many] for day, many in found.days.items()],
         "recent": [rows.row(one) for one in newest],
         "use": _agent_calls(call),

@@ -209,7 +209,7 @@ def discord_image(call: Call, *, channelId: str, imagePath: str, caption: str) -
 def _news(memory: Commonplace, since: datetime, until: datetime) -> str:
     """Return memories and runs of a period, newest first, as text for a model."""
     found, size = [], 0
-    new = lookup.every(memory, page=200, created_since=since, created_until=until)
+    new = lookup.all_memories(memory, page=200, created_since=since, created_until=until)
     stored = (f"- [{one.kind}] {one.text}" for one in new)
     for line in itertools.chain(stored, _runs(memory, since, until)):
         line = line[:2_000]

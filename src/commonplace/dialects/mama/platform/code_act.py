@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from importlib.util import find_spec
 from typing import Any
 
-from commonplace.access.caller import READ_ONLY, Caller
+from commonplace.access.caller import READ_ONLY_SCOPES, Caller
 from commonplace.dialects.agent_calls import AgentCalls
 from commonplace.dialects.contract import Call, TooManyCalls
 from commonplace.dialects.mama.platform import configuration, paths, service
@@ -44,7 +44,7 @@ def _as_text(function: sandbox.Function) -> Callable[[Mapping[str, Any]], str]:
     def call(arguments: Mapping[str, Any]) -> str:
         try:
             return json.dumps(function([dict(arguments)]), ensure_ascii=False)
-        except sandbox.Unsuitable as error:
+        except sandbox.FunctionError as error:
             return f"error: {error}"
 
     return call
@@ -67,7 +67,7 @@ class Functions:
         self._memory = memory
         self._running = running
         caller = Caller(
-            space=service.OWNER_SPACE, user="local", scopes=READ_ONLY,
+            space=service.OWNER_SPACE, user="local", scopes=READ_ONLY_SCOPES,
             credential=f"agent:{AGENT}", dialects=frozenset({"mama"}),
         )  # fmt: skip
         self._calls = AgentCalls(running.setting, caller, "mama")
@@ -98,27 +98,27 @@ class Functions:
             try:
                 return function(**named(name, arguments))
             except PlatformError as error:
-                raise sandbox.Unsuitable(error.message) from None
+                raise sandbox.FunctionError(error.message) from None
             except TypeError:
                 message = f"{name} takes {', '.join(PARAMETERS[name]) or 'no arguments'}."
-                raise sandbox.Unsuitable(message) from None
+                raise sandbox.FunctionError(message) from None
 
         return call
 
     def _tool(self, tool: str, arguments: Mapping[str, Any]) -> Any:
         text = self._calls.of(tool)(arguments)
         if text.startswith(("error: ", "Error: ")):
-            raise sandbox.Unsuitable(text)
+            raise sandbox.FunctionError(text)
         return json.loads(text)
 
     def _read(self, path: str = "") -> dict[str, Any]:
         if not isinstance(path, str):
-            raise sandbox.Unsuitable("Read needs the argument path.")
+            raise sandbox.FunctionError("Read needs the argument path.")
         data = paths.read(self._running, path, most=FILE_BYTES).data
         try:
             return {"content": data.decode()}
         except UnicodeDecodeError:
-            raise sandbox.Unsuitable("The file is not UTF-8 text.") from None
+            raise sandbox.FunctionError("The file is not UTF-8 text.") from None
 
     def _tree(self) -> dict[str, Any]:
         return configuration.masked(configuration.effective(self._memory, self._running))
@@ -141,7 +141,7 @@ class Functions:
     def _config(self, section: str = "") -> Any:
         tree = self._tree()
         if section and section not in tree:
-            raise sandbox.Unsuitable(f"Sections: {', '.join(tree)}.")
+            raise sandbox.FunctionError(f"Sections: {', '.join(tree)}.")
         return tree[section] if section else tree
 
 

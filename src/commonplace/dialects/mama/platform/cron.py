@@ -97,7 +97,7 @@ def delete_job(call: Call, *, id: str) -> Any:
 
 def run_job(call: Call, *, id: str) -> Any:
     """Run a job now; the result is stored in the job's log."""
-    if not durable.installed():
+    if not durable.is_dbos_installed():
         raise not_installed("DBOS")
     with exclusive(call.memory, "run job"):
         job = _job(call.memory, id)

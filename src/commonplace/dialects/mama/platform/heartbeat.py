@@ -63,7 +63,7 @@ def status(call: Call) -> Any:
 
 def trigger(call: Call, *, prompt: str) -> Any:
     """Run a heartbeat now."""
-    if not durable.installed():
+    if not durable.is_dbos_installed():
         raise not_installed("DBOS")
     call.memory.library.coordination.expect_work()
     return {"execution_id": begin(call.memory, prompt), "started": True}

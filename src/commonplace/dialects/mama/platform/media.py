@@ -135,8 +135,8 @@ def shrink_image(extension: str, data: bytes) -> bytes:
         raise not_installed("Pillow")
     try:
         if extension in SHRUNK and len(data) > LARGE_IMAGE:
-            return images.smaller(data)
-        images.check(data)  # a small file can decompress to gigabytes
+            return images.shrink(data)
+        images.check_pixels(data)  # a small file can decompress to gigabytes
         return data
     except images.TooManyPixels as error:
         raise PlatformError(413, "TOO_LARGE", error.message) from None

@@ -38,7 +38,7 @@ def running(setting: Setting) -> Iterator[None]:
                     heartbeat.act_on_answer(here, memory, answer)
 
             work = runs.Runs(here, tick, act_on_run)
-            stack.enter_context(durable.executing(setting.library, runs.KIND, work))
+            stack.enter_context(durable.running_workflows(setting.library, runs.KIND, work))
         yield
 
 

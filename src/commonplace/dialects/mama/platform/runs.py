@@ -18,7 +18,7 @@ from commonplace.engine.model import Memory, Origin
 from commonplace.errors import CommonplaceError
 from commonplace.platform import durable
 from commonplace.platform.exclusive import exclusive
-from commonplace.platform.records import STATE
+from commonplace.platform.records import RECORD_STATE
 
 if TYPE_CHECKING:
     from commonplace.dialects.mama.platform.service import Service
@@ -53,7 +53,7 @@ def begin(memory: Commonplace, identity: str, job: str, prompt: str, agent: str)
 
 def request_execution(memory: Commonplace, identity: str) -> None:
     """Request the execution of a run by the process that holds the lock."""
-    durable.ask(memory.library, memory.name, durable.named(KIND, identity))
+    durable.request_workflow(memory.library, memory.name, durable.workflow_id(KIND, identity))
 
 
 def is_running(memory: Commonplace, job: str) -> bool:
@@ -95,7 +95,7 @@ class Runs:
     def _find_run(self, identity: str) -> Memory | None:
         return records.find(self._memory(), identity.partition("~")[2], KIND)
 
-    def steps(self, space: str, identity: str) -> int | None:
+    def count_steps(self, space: str, identity: str) -> int | None:
         """Return the number of steps, which is one, or None if there is no such run."""
         if space != service.OWNER_SPACE or not self._running.setting.library.exists(space):
             return None
@@ -124,7 +124,7 @@ class Runs:
     def end(self, space: str, identity: str) -> None:
         """Do nothing: a run has no cleanup."""
 
-    def failed(self, space: str, identity: str) -> None:
+    def mark_failed(self, space: str, identity: str) -> None:
         """Mark a run as failed because this server cannot execute it."""
         del space
         message = "The server could not execute the run; see the server's log."
@@ -135,12 +135,12 @@ class Runs:
         memory = self._memory()
         if given_up() or not self._running.setting.library.exists(service.OWNER_SPACE):
             return
-        counted = engine_call(memory, count_by_attrs, ["status"], [KIND], [STATE])
+        counted = engine_call(memory, count_by_attrs, ["status"], [KIND], [RECORD_STATE])
         if not any(status == "running" for (status,) in counted):
             return
         for run in records.listing(memory, KIND):
             if run.attrs["status"] == "running" and run.ref is not None:
-                yield service.OWNER_SPACE, durable.named(KIND, run.ref), 0
+                yield service.OWNER_SPACE, durable.workflow_id(KIND, run.ref), 0
 
     def tick(self) -> None:
         """Start the runs of jobs that are due."""

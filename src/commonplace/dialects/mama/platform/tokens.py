@@ -107,7 +107,7 @@ def by_agent(call: Call) -> Any:
 
 def _name(memory: Commonplace, event: Event) -> str:
     """Return the name of an event's agent: the slug of an agent, or the name of a being."""
-    found = lookup.find(memory, event.subject)
+    found = lookup.find_memory(memory, event.subject)
     if found is None:
         return "unknown"
     if event.kind == "being.llm":
