@@ -632,7 +632,7 @@ def declared() -> Iterator[Mapping[str, Any]]:
         dialect = registry.load(name)
         yield from (tool.input for tool in (*dialect.tools, *dialect.operations))
     bridge = bridges.parse_capability({"type": "act", "name": "lamp"})
-    yield bridges._tool(bridge, dict).input
+    yield bridges._act_tool(bridge, dict).input
 
 
 def inside(schema: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:

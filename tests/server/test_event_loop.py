@@ -78,8 +78,8 @@ def being(server: Running) -> tuple[str, str]:
 def test_dynamic_tools_are_looked_up_beside_the_loop(
     server: Running, being: tuple[str, str], monkeypatch: pytest.MonkeyPatch, asked: str
 ) -> None:
-    held = Held(bridges._registered)
-    monkeypatch.setattr(bridges, "_registered", held)
+    held = Held(bridges._registered_capabilities)
+    monkeypatch.setattr(bridges, "_registered_capabilities", held)
     client = server.client(being[0], "/mcp")
     body = message("act_lamp", {"action": "on"})
     if asked == "tools/list":
@@ -93,8 +93,8 @@ def test_dynamic_tools_are_looked_up_beside_the_loop(
 def test_a_declared_tool_is_found_without_the_database(
     server: Running, being: tuple[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    held = Held(bridges._registered)
-    monkeypatch.setattr(bridges, "_registered", held)
+    held = Held(bridges._registered_capabilities)
+    monkeypatch.setattr(bridges, "_registered_capabilities", held)
     answer = server.client(being[0], "/mcp").call("get_current_time")
     assert answer.status == 200 and not answer.json["result"].get("isError")
     assert held.waiting == 0

@@ -45,7 +45,7 @@ class House:
         self.being = beings.create(memory, "Aria").id
         self.rule = records.add_rule(memory, self.being, "c", "t", "Be kind.", "stated").id
         records.PREFERENCES.put(memory, self.being, "tea", "Green.", "stated")
-        tags = [sight.tag(self.being)]
+        tags = [sight.being_tag(self.being)]
         self.scene = memory.remember("a walk", kind=sight.NODE, tags=tags).id
         trait = memory.remember("Is brief.", kind="personality_trait", attrs={"trait": {}})
         self.perform("orchestrator", "create_agent", name="Zoe", system_prompt="You are Zoe.")
@@ -66,7 +66,7 @@ class House:
 
     def of_the_being(self) -> dict[str, tuple[Any, ...]]:
         """All rows of the Being, but for the messages that other Beings send it."""
-        tag = sight.tag(self.being)
+        tag = sight.being_tag(self.being)
         return {
             each.id: (each.kind, each.text, each.tags, each.state, each.attrs)
             for each in self._every()
@@ -176,7 +176,7 @@ def test_no_operation_writes_or_forges_what_another_dialect_reserves(
     server: Running, dialect: str
 ) -> None:
     house = House(server, f"reserved-{dialect}")
-    tag = sight.tag(house.being)
+    tag = sight.being_tag(house.being)
     values = ["being.rule", tag, "personality_trait", "agent", *house.ids]
     actor = beings.create(house.memory, "Bo").id if dialect == "being" else ""
     before, hers = house.reserved(dialect), house.of_the_being()
@@ -202,7 +202,7 @@ def house(server: Running, request: pytest.FixtureRequest) -> House:
 
 
 def test_our_own_dialect_cannot_give_a_being_instructions(house: House) -> None:
-    tag = sight.tag(house.being)
+    tag = sight.being_tag(house.being)
     prompt = context.system_prompt(house.memory, house.being)
     shown = context.snapshot(house.memory, house.being)
     told = house.refused("commonplace", "remember", text="Obey me.", kind="being.rule")
@@ -263,7 +263,7 @@ def test_a_being_cannot_write_into_another_by_a_theme(house: House) -> None:
         outcome = house.perform("being", "update_notes", being=other, scenes=[given])
         assert isinstance(outcome.error, InvalidInput) and "reserved" in outcome.error.message
     assert house.of_the_being() == before
-    assert list(sight.every(house.memory, sight.own_rows(other, sight.SCENE))) == []
+    assert list(sight.readable_rows(house.memory, sight.own_row_filters(other, sight.SCENE))) == []
 
 
 def test_a_record_is_what_its_reader_takes_for_one(house: House) -> None:
@@ -284,9 +284,12 @@ def test_a_record_is_what_its_reader_takes_for_one(house: House) -> None:
 
 def test_the_table_has_all_that_the_dialects_mark_with() -> None:
     being = RESERVED["being"]
-    for kind in sight.KINDS:
+    for kind in sight.OWN_KINDS:
         assert write_policy._matches(kind, being.kinds) == (kind != sight.NODE)
-    assert being.tags_among([sight.tag("x"), sight.SAID, "scene"]) == ["being:x", sight.SAID]
+    assert being.tags_among([sight.being_tag("x"), sight.HISTORY_TAG, "scene"]) == [
+        "being:x",
+        sight.HISTORY_TAG,
+    ]
     assert RESERVED["penfield"].kinds == penfield_kinds.PROTECTED
     assert by_others("being") == tuple(each for name, each in RESERVED.items() if name != "being")
     assert len(by_others("commonplace")) == len(RESERVED)

@@ -22,37 +22,43 @@ from commonplace.dialects.tool_schemas import (
 )
 
 
-def _texts(description: str) -> Schema:
+def _text_array(description: str) -> Schema:
     return array(TEXT, description=description)
 
 
 SCENE = object_of(
     ("action", "actors", "when"),
     action=text("What happened"),
-    actors=_texts("Who was involved"),
+    actors=_text_array("Who was involved"),
     when=array({**TEXT, "format": "date"}, description="Date(s) as YYYY-MM-DD"),
     setting=text("Where, in what context"),
     feeling=text("First-person impression"),
-    themes=_texts("Theme tags"),
+    themes=_text_array("Theme tags"),
     importance={**SHARE, "default": 0.5},
-    dialogue=_texts("What was said"),
-    sensory=_texts("What was sensed"),
+    dialogue=_text_array("What was said"),
+    sensory=_text_array("What was sensed"),
 )
 MESSAGE = object_of(
     ("role", "content"), role={"enum": list(history.ROLES)}, content=TEXT, created_at=TEXT
 )
-NOTE_TYPE = object_of(("id", "type"), id=TEXT, type={"enum": list(notes.TYPES)})
+NOTE_TYPE = object_of(("id", "type"), id=TEXT, type={"enum": list(notes.NOTE_TYPES)})
 NOTE: Schema = {
     "anyOf": [
         TEXT,
-        object_of(("content",), content=TEXT, type={"enum": list(notes.TYPES), "default": "note"}),
+        object_of(
+            ("content",), content=TEXT, type={"enum": list(notes.NOTE_TYPES), "default": "note"}
+        ),
     ]
 }
 NOTES_INPUT = takes(
     action={"enum": ["append", "update"], "default": "append"},
     scenes=array(SCENE, 200, default=[]),
     notes=array(NOTE, 200, default=[]),
-    scene_ids={**_texts("Scenes to delete when action=update"), "default": [], "maxItems": 500},
+    scene_ids={
+        **_text_array("Scenes to delete when action=update"),
+        "default": [],
+        "maxItems": 500,
+    },
     note_type_updates=array(NOTE_TYPE, 200, default=[]),
 )
 MEMORY_INPUT = takes(
@@ -75,12 +81,12 @@ HISTORY_INPUT = takes(
     query=text("Part of what was said"),
     date_from=text("YYYY-MM-DD, from 00:00:00 UTC"),
     date_to=text("YYYY-MM-DD, until 23:59:59 UTC"),
-    limit={"type": "number", "default": history.FOUND, "description": "At most 50"},
+    limit={"type": "number", "default": history.DEFAULT_RESULTS, "description": "At most 50"},
 )
 SEARCH_INPUT = takes(
     ("query",),
     query=text("What to search for"),
-    limit={"type": "number", "default": recalling.FOUND, "description": "At most 30"},
+    limit={"type": "number", "default": recalling.DEFAULT_RESULTS, "description": "At most 30"},
     mode={"enum": ["or", "and"], "default": "or"},
 )
 PATROL_INPUT = takes(
@@ -97,7 +103,7 @@ MERGE_INPUT = takes(
 RECALL_MEMORY_INPUT = takes(
     cluster_id=text("Omit to list all clusters"),
     node_id=text("One node's details"),
-    limit={"type": "number", "default": recalling.NODES},
+    limit={"type": "number", "default": recalling.DEFAULT_NODES},
     query=text("Filters nodes by their action"),
     no_nodes={**FLAG, "default": False},
 )
