@@ -172,7 +172,7 @@ def test_a_model_that_fails_is_told_in_the_answer(
     assert answer["message_id"] and answer["error"] == refused
     assert rows(staffed)[-1]["status"] == "failed"
     model.reply, model.delay = (lambda _: "late"), 1.0
-    monkeypatch.setattr(messaging, "SECONDS", 0.3)
+    monkeypatch.setattr(messaging, "RESPONSE_SECONDS", 0.3)
     assert ask(staffed)["error"] == "the agent did not answer within 0.3 s"
     assert [row["status"] for row in rows(staffed)] == ["failed", "failed"]
 
@@ -228,7 +228,7 @@ def test_an_agents_model_is_tried_again_left_alone_and_accounted_for(
     assert len(model.requests) == 5
 
     def spending() -> list[dict[str, Any]]:
-        found = staffed.memory.events.all(kind=runtimes.SPENT)
+        found = staffed.memory.events.all(kind=runtimes.SPENDING_EVENT)
         return [dict(event.payload or {}) for event in found]
 
     assert spending() == [

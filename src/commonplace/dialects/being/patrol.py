@@ -579,7 +579,8 @@ class _Patrol:
                 top = grouping.most_important_actions([], member_scenes)
                 new = self.memory.clusters.create(
                     name.strip() or grouping.cluster_name(member_scenes),
-                    digest=grouping.cluster_digest(top), parent=parent, attrs={"being": self.being, "tops": top},
+                    digest=grouping.cluster_digest(top), parent=parent,
+                    attrs={"being": self.being, "tops": top},
                 )  # fmt: skip
                 self.memory.clusters.move(cluster.id, new.id, *(node.id for node in members))
                 remaining -= len(members)

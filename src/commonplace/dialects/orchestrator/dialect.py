@@ -40,6 +40,6 @@ DIALECT = Dialect(
     resources={"/mcp/v1": Resource(permissions={**MEMORY, "admin": ADMIN})},
     fail=answering.fail,
     refuse=answering.refuse,
-    kinds=drawers.KINDS,
+    kinds=drawers.SHOWN_TYPES,
     running=running,
 )

@@ -106,7 +106,7 @@ class Functions:
         return call
 
     def _tool(self, tool: str, arguments: Mapping[str, Any]) -> Any:
-        text = self._calls.of(tool)(arguments)
+        text = self._calls.tool_function(tool)(arguments)
         if text.startswith(("error: ", "Error: ")):
             raise sandbox.Unsuitable(text)
         return json.loads(text)
