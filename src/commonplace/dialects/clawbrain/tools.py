@@ -50,9 +50,9 @@ SNIPPET_CHARS = 180
 MAX_RESULTS = 20
 MAX_REPORTED = 100
 QUERY_CHARS = 10_000
-WORDS = 32  # maximum number of words of a query that are searched one by one
-FACTS = 20  # maximum number of new facts that are checked for contradictions
-PEERS = 100  # maximum number of memories with which each fact is compared
+MAX_WORDS = 32  # maximum number of words of a query that are searched one by one
+MAX_NEW_FACTS = 20  # maximum number of new facts that are checked for contradictions
+MAX_PEERS = 100  # maximum number of memories with which each fact is compared
 
 
 def succeed(tool: Tool, value: Any) -> Wire:
@@ -107,21 +107,21 @@ def _exists_error(location: Location) -> Conflict:
 def retrieve(call: Call, *, id: str) -> dict[str, Any]:
     """Return one memory, and count the access."""
     memory = records.find(call.memory, id)
-    credit.record_turn(call.memory, file_sync.session(call), [memory.id])
+    credit.record_turn(call.memory, file_sync.session_of(call), [memory.id])
     call.memory.get(memory.id, count=True)  # read after the first write, in the same transaction
     usage = call.memory.usage(memory.id)
     location = locations.of_memory(memory)
     score = credit.credit_of(memory, credit.rule(call.memory))
     return {
         "id": records.public_id(memory),
-        "type": _type(memory),
+        "type": _shown_type(memory),
         "category": location.category if location else memory.kind,
-        "name": _name(memory),
+        "name": _shown_name(memory),
         "content": memory.text,
         "tags": list(memory.tags),
         "credit_score": round(score, 4),
         "access_count": usage.accesses,
-        "created_at": documents.created(memory),
+        "created_at": documents.created_stamp(memory),
         "last_accessed": documents.stamp(usage.last_access or memory.created_at),
         "pinned": memory.pinned,
     }
@@ -138,15 +138,15 @@ def search(call: Call, *, query: str, limit: int, type: str | None = None) -> di
         results.append(
             {
                 "id": records.public_id(memory),
-                "name": _name(memory),
-                "type": _type(memory),
+                "name": _shown_name(memory),
+                "type": _shown_type(memory),
                 "snippet": snippet(memory.text),
                 "credit_score": round(score, 4),
                 "relevance_score": round(relevance, 4),
                 "combined_score": round(credit_weighted(relevance, score), 4),
             }
         )
-    credit.record_turn(call.memory, file_sync.session(call), [memory.id for memory, _ in found])
+    credit.record_turn(call.memory, file_sync.session_of(call), [memory.id for memory, _ in found])
     return {"results": results, "total_matches": total}
 
 
@@ -159,7 +159,7 @@ def search_memories(
     words of the query.
     """
     asked = checks.optional(query, "query", max_chars=QUERY_CHARS).strip()
-    words = list(dict.fromkeys(word[: checks.NAME_CHARS] for word in asked.split()))[:WORDS]
+    words = list(dict.fromkeys(word[: checks.NAME_CHARS] for word in asked.split()))[:MAX_WORDS]
     if not words:
         return [], 0
     rate, at = credit.rule(memory).decay_rate, now()
@@ -211,7 +211,7 @@ def update(call: Call, *, id: str, content: str) -> dict[str, Any]:
     found = _contradictions(call, memory, location, content) if location.kind == "entity" else []
     with exclusive(call.memory, "memory_update"):
         memory, location = _own_memory(call, id)
-        before = documents.updated(memory)
+        before = documents.updated_stamp(memory)
         attrs = {**memory.attrs, "updated": documents.stamp(datetime.now(UTC))}
         call.memory.revise(memory.id, text=content, attrs=attrs)
         for one in found:
@@ -231,20 +231,20 @@ def _contradictions(
     call: Call, memory: Memory, location: Location, content: str
 ) -> list[contradictions.Contradiction]:
     """Return the facts of other entities of the category that new facts contradict or update."""
-    old = set(contradictions.facts(memory.text))
-    new = [fact for fact in contradictions.facts(content) if fact not in old][:FACTS]
+    old = set(contradictions.bullet_facts(memory.text))
+    new = [fact for fact in contradictions.bullet_facts(content) if fact not in old][:MAX_NEW_FACTS]
     peers: dict[str, Memory] = {}
     for fact in new:
         hits = call.memory.recall(
-            fact[:1_000], kinds=["entity"], limit=PEERS, count=False, minimum=0
+            fact[:1_000], kinds=["entity"], limit=MAX_PEERS, count=False, minimum=0
         )
         peers |= {hit.memory.id: hit.memory for hit in hits if hit.memory.id != memory.id}
     known = []
     for peer in peers.values():
         other = locations.of_memory(peer)
         if other is not None and other.category == location.category:
-            known += [(other.id, fact) for fact in contradictions.facts(peer.text)]
-    return contradictions.find(new, known)
+            known += [(other.id, fact) for fact in contradictions.bullet_facts(peer.text)]
+    return contradictions.find_contradictions(new, known)
 
 
 @exclusively
@@ -275,7 +275,7 @@ def report(call: Call, *, top_n: int) -> dict[str, Any]:
     files = file_sync.space_files(call)
     chosen = strategy.read(files.directory if files else None)
     rule, at = credit.rule(call.memory), datetime.now(UTC)
-    scored = [(credit.credit_of(one, rule), one) for one in records.live(call.memory)]
+    scored = [(credit.credit_of(one, rule), one) for one in records.live_memories(call.memory)]
     most = max(1, min(MAX_REPORTED, top_n))
     best = sorted(scored, key=lambda each: (-each[0], each[1].num))
     worst = sorted(scored, key=lambda each: (each[0], each[1].num))
@@ -297,8 +297,8 @@ def report(call: Call, *, top_n: int) -> dict[str, Any]:
         "prune_candidates": sum(
             lifecycle.may_be_pruned(one, score, chosen, at) for score, one in scored
         ),
-        "last_consolidation": _last(call, "consolidate"),
-        "last_pruning": _last(call, "prune"),
+        "last_consolidation": _last_stamp(call, "consolidate"),
+        "last_pruning": _last_stamp(call, "prune"),
     }
 
 
@@ -329,17 +329,17 @@ def _own_memory(call: Call, identity: str) -> tuple[Memory, Location]:
     return memory, location
 
 
-def _type(memory: Memory) -> str:
+def _shown_type(memory: Memory) -> str:
     return memory.kind if memory.kind in KINDS else SHOWN_AS.get(memory.kind, SHOWN_AS["*"])
 
 
-def _name(memory: Memory) -> str:
+def _shown_name(memory: Memory) -> str:
     location = locations.of_memory(memory)
     return location.name if location else memory.title or memory.id
 
 
-def _last(call: Call, action: str) -> str | None:
-    at = records.last_at(call.memory, action)
+def _last_stamp(call: Call, action: str) -> str | None:
+    at = records.last_time(call.memory, action)
     return None if at is None else documents.stamp(at)
 
 
