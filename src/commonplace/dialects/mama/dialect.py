@@ -7,8 +7,8 @@ from commonplace.dialects.contract import Dialect
 from commonplace.dialects.mama import platform
 from commonplace.dialects.mama.operations import OPERATIONS
 from commonplace.dialects.mama.platform import chat
-from commonplace.dialects.mama.presenting import KINDS
-from commonplace.dialects.mama.refusing import refusal
+from commonplace.dialects.mama.presenting import SHOWN_TYPES
+from commonplace.dialects.mama.refusing import error_body
 from commonplace.dialects.mama.routes import REST
 from commonplace.dialects.mama.running import pipe, running
 from commonplace.dialects.mama.tools import TOOLS, fail, succeed
@@ -34,9 +34,9 @@ DIALECT = Dialect(
     ),
     succeed=succeed,
     fail=fail,
-    refuse=refusal,
+    refuse=error_body,
     refuse_socket=chat.refusal,
-    kinds=KINDS,
+    kinds=SHOWN_TYPES,
     running=running,
     pipe=pipe,
 )

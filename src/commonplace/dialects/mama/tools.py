@@ -19,14 +19,14 @@ from commonplace.dialects.mama.presenting import SECONDS
 from commonplace.dialects.tool_schemas import SHARE, TEXT, array, takes, text
 from commonplace.errors import CommonplaceError
 
-CONFIDENCE = 0.5
-LIMIT, MOST = 10, 100
+DEFAULT_CONFIDENCE = 0.5
+DEFAULT_LIMIT, MAX_LIMIT = 10, 100
 # For `search_decisions_and_contracts`, which hooks of editors call before code is changed.
-EDITING = ("Edit", "Write", "apply_patch")
-CODE = (".js", ".ts", ".jsx", ".tsx", ".py", ".go", ".rs", ".java")
-CONTRACT_TOPICS = "contract_"  # prefix of the topics of contracts
+EDITING_TOOLS = ("Edit", "Write", "apply_patch")
+CODE_SUFFIXES = (".js", ".ts", ".jsx", ".tsx", ".py", ".go", ".rs", ".java")
+CONTRACT_PREFIX = "contract_"  # prefix of the topics of contracts
 CONTRACT_CANDIDATES = 10
-TYPES: dict[str, tuple[str, ...] | None] = {
+KINDS_BY_TYPE: dict[str, tuple[str, ...] | None] = {
     "all": None,
     "decision": (decisions.KIND,),
     "checkpoint": (checkpoints.KIND,),
@@ -62,35 +62,35 @@ def save(
         memory = saving.save_checkpoint(call, summary, next_steps, open_files)
         return {
             "success": True,
-            "id": checkpoints.identity(memory),
+            "id": checkpoints.public_id(memory),
             "type": type,
             "message": "Checkpoint saved",
         }
     saved = saving.save_decision(call, topic, decision, reasoning, confidence)
     answer = {
         "success": True,
-        "id": decisions.identity(saved.memory),
+        "id": decisions.public_id(saved.memory),
         "type": type,
         "message": f"Decision saved: {topic}",
     }
     if saved.similar:
         names = ("id", "topic", "decision", "similarity", "created_at")
-        similar = [presenting.similar(found, SECONDS, *names) for found in saved.similar]
-        answer["similar_decisions"] = fitting.fitted(similar, fitting.BYTES // 2)
+        similar = [presenting.similar_to_dict(found, SECONDS, *names) for found in saved.similar]
+        answer["similar_decisions"] = fitting.fit_items(similar, fitting.MAX_BYTES // 2)
     return {**answer, **saved.advice}
 
 
 def search(call: Call, *, query: str, type: str, limit: float) -> Any:
     """Return the best matches, or without a query the newest memories."""
-    most = max(1, min(int(limit), MOST))
-    kinds = TYPES[type]
+    most = max(1, min(int(limit), MAX_LIMIT))
+    kinds = KINDS_BY_TYPE[type]
     if query.strip():
         found = searching.suggest(call.memory, query, limit=most, kinds=kinds)
-        results = [presenting.result(each, SECONDS) for each in found]
+        results = [presenting.result_to_dict(each, SECONDS) for each in found]
     else:
-        newest = searching.recent(call.memory, limit=most, kinds=kinds)
-        results = [presenting.item(each, SECONDS) for each in newest]
-    return {"success": True, "count": len(results), "results": fitting.fitted(results)}
+        newest = searching.newest_memories(call.memory, limit=most, kinds=kinds)
+        results = [presenting.item_to_dict(each, SECONDS) for each in newest]
+    return {"success": True, "count": len(results), "results": fitting.fit_items(results)}
 
 
 def update(call: Call, *, id: str, outcome: str, reason: str | None = None) -> Any:
@@ -120,24 +120,26 @@ def search_decisions_and_contracts(
     """Return decisions for a query, and contracts for the file that is about to change."""
     file = PurePosixPath(filePath.replace("\\", "/"))
     about = ""
-    if toolName in EDITING and file.suffix in CODE:
+    if toolName in EDITING_TOOLS and file.suffix in CODE_SUFFIXES:
         about = f"contract api {' '.join(file.stem.replace('-', '_').split('_'))}"
 
-    def nearest(asked: str, most: int) -> list[searching.Found]:
+    def nearest(asked: str, most: int) -> list[searching.SearchResult]:
         if most < 1 or not asked.strip():
             return []
         return searching.most_similar(
-            call.memory, asked, limit=min(most, MOST), least=similarityThreshold
+            call.memory, asked, limit=min(most, MAX_LIMIT), least=similarityThreshold
         )
 
     contracts = [
         found
         for found in nearest(about, CONTRACT_CANDIDATES)
-        if decisions.read(found.memory).topic.startswith(CONTRACT_TOPICS)
+        if decisions.read(found.memory).topic.startswith(CONTRACT_PREFIX)
     ]
     parts = (nearest(query, int(decisionLimit)), contracts[: max(0, int(contractLimit))])
     found, agreed = (
-        fitting.fitted([presenting.similar(each, SECONDS) for each in part], fitting.BYTES // 2)
+        fitting.fit_items(
+            [presenting.similar_to_dict(each, SECONDS) for each in part], fitting.MAX_BYTES // 2
+        )
         for part in parts
     )
     return {"success": True, "decisionResults": found, "contractResults": agreed}
@@ -159,7 +161,8 @@ TOOLS = (
                        " Same topic = supersedes previous."),
             decision=text("Decision: the decision made."),
             reasoning=text("Decision: why, with references to other decisions."),
-            confidence={**SHARE, "default": CONFIDENCE, "description": "Decision: 0.0-1.0."},
+            confidence={**SHARE, "default": DEFAULT_CONFIDENCE,
+                        "description": "Decision: 0.0-1.0."},
             summary=text("Checkpoint: what was done, what is pending."),
             next_steps=text("Checkpoint: instructions for the next session.", default=""),
             open_files=array(
@@ -176,9 +179,9 @@ TOOLS = (
         handler=search,
         input=takes(
             query=text("What to look for; empty for the newest items.", default=""),
-            type=text("What to search.", enum=list(TYPES), default="all"),
-            limit={"type": "number", "default": LIMIT,
-                   "description": f"Maximum results, up to {MOST}."},
+            type=text("What to search.", enum=list(KINDS_BY_TYPE), default="all"),
+            limit={"type": "number", "default": DEFAULT_LIMIT,
+                   "description": f"Maximum results, up to {MAX_LIMIT}."},
         ),
     ),
     Tool(
