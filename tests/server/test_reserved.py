@@ -290,7 +290,7 @@ def test_the_table_has_all_that_the_dialects_mark_with() -> None:
         "being:x",
         sight.HISTORY_TAG,
     ]
-    assert RESERVED["penfield"].kinds == penfield_kinds.PROTECTED
+    assert RESERVED["penfield"].kinds == penfield_kinds.PROTECTED_TYPES
     assert by_others("being") == tuple(each for name, each in RESERVED.items() if name != "being")
     assert len(by_others("commonplace")) == len(RESERVED)
 

@@ -15,7 +15,7 @@ from commonplace.access.declarations import (
 )
 from commonplace.dialects.contract import Dialect, RateLimit
 from commonplace.dialects.penfield.failures import fail, refuse
-from commonplace.dialects.penfield.kinds import SHOWN, TYPES
+from commonplace.dialects.penfield.kinds import SHOWN_TYPES, TYPES
 from commonplace.dialects.penfield.routes import OPERATIONS, REST
 from commonplace.dialects.penfield.tools import TOOLS
 
@@ -70,5 +70,5 @@ DIALECT = Dialect(
     fail=fail,
     refuse=refuse,
     rate=RateLimit(250, "COMMONPLACE_PENFIELD_RATE"),
-    kinds={**dict(zip(TYPES, TYPES, strict=True)), **SHOWN},
+    kinds={**dict(zip(TYPES, TYPES, strict=True)), **SHOWN_TYPES},
 )

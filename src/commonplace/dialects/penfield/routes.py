@@ -20,21 +20,21 @@ from commonplace.dialects.penfield import (
     versions,
 )
 from commonplace.dialects.penfield.failures import VERSION, stamp
-from commonplace.dialects.penfield.personas import BY_ID
+from commonplace.dialects.penfield.personas import PERSONAS_BY_ID
 from commonplace.dialects.penfield.schemas import (
     CONTENT,
     DATE,
-    OFF,
-    ON,
+    FLAG_OFF,
+    FLAG_ON,
     PATH,
     QUERY,
     RELATION,
     TAGS,
     TYPE,
     UUID,
-    chars,
-    choice,
-    share,
+    enum_schema,
+    share_schema,
+    text_schema,
 )
 from commonplace.dialects.penfield.tools import TOOLS
 from commonplace.dialects.rest import Method, OpenApi, Rest, Route
@@ -62,8 +62,8 @@ _MAYBE = {"type": ["string", "null"]}
 _LIST = {"type": "array"}
 _TEXTS = array(TEXT)
 _META = nullable(OBJECT)
-_REASON = nullable(chars(2_000))
-_TAG_LIST = {**chars(2_000), "description": "With commas between; any of them."}
+_REASON = nullable(text_schema(2_000))
+_TAG_LIST = {**text_schema(2_000), "description": "With commas between; any of them."}
 _PAGE = {
     "page": integer(1, 100_000, 1),
     "per_page": {**integer(1, default=20), "description": "A page has at most 100."},
@@ -78,7 +78,7 @@ MEMORY = gives(
     id=TEXT, content=TEXT, memory_type=TEXT, importance=_NUMBER, confidence=_NUMBER,
     surprise_score=_NUMBER, source_type=TEXT, user_id=TEXT, tags=_TEXTS, access_count=_WHOLE,
     last_accessed=_MAYBE, created_at=TEXT, updated_at=TEXT, metadata=OBJECT, lifecycle_state=TEXT,
-    trust=TEXT, embedding_status=choice(["pending", "completed", "failed"]),
+    trust=TEXT, embedding_status=enum_schema(["pending", "completed", "failed"]),
     relationships=array(RELATIONSHIP),
 )  # fmt: skip
 PAGINATION = gives(
@@ -106,11 +106,11 @@ SESSION = gives(
 )
 _RELATE = takes(
     ["from_id", "to_id", "relationship_type"], from_id=UUID, to_id=UUID,
-    relationship_type=RELATION, direction_type=choice(relationships.DIRECTIONS, "DIRECTED"),
-    inverse_type=nullable(RELATION), strength=share(0.5), confidence=share(0.8), evidence=_META,
-    traversal_properties=_META,
+    relationship_type=RELATION, direction_type=enum_schema(relationships.DIRECTIONS, "DIRECTED"),
+    inverse_type=nullable(RELATION), strength=share_schema(0.5),
+    confidence=share_schema(0.8), evidence=_META, traversal_properties=_META,
 )  # fmt: skip
-_RELATE_MANY = {**array(_RELATE, relationships.BULK), "minItems": 1}
+_RELATE_MANY = {**array(_RELATE, relationships.MAX_BULK), "minItems": 1}
 
 
 def open_session(call: Call) -> dict[str, Any]:
@@ -193,7 +193,7 @@ _ENDPOINTS = (
         "POST", "/auth/refresh", "Exchange a refresh token for new tokens", renew_session, SESSION,
         scope="read", public=True, answer=answers.renew_session,
         request_body=_body(
-            "application/json", object_of(["refresh_token"], refresh_token=chars(4096))
+            "application/json", object_of(["refresh_token"], refresh_token=text_schema(4096))
         ),
     ),
     _endpoint(
@@ -205,17 +205,17 @@ _ENDPOINTS = (
         "POST", "/memories", "Store a memory", memories.create_memory, MEMORY,
         takes(
             ["content"], content=CONTENT, memory_type=nullable(TYPE), importance=nullable(SHARE),
-            confidence=nullable(SHARE), tags=nullable(TAGS), source_type=nullable(chars(64, 1)),
-            metadata=_META,
+            confidence=nullable(SHARE), tags=nullable(TAGS),
+            source_type=nullable(text_schema(64, 1)), metadata=_META,
         ), status=201, errors=(409,),
     ),
     _endpoint(
         "GET", "/memories", "List memories", memories.list_memories, _paged(MEMORY),
         takes(
-            **_PAGE, memory_type=TYPE, user_id=chars(200), importance_threshold=SHARE,
-            date_from=DATE, date_to=DATE, tags=_TAG_LIST, include_inactive=OFF,
-            time_range=choice(["today", "yesterday", "week", "month", "quarter", "year"]),
-            sort=choice([sign + name for name in ("created_at", "importance", "updated_at")
+            **_PAGE, memory_type=TYPE, user_id=text_schema(200), importance_threshold=SHARE,
+            date_from=DATE, date_to=DATE, tags=_TAG_LIST, include_inactive=FLAG_OFF,
+            time_range=enum_schema(["today", "yesterday", "week", "month", "quarter", "year"]),
+            sort=enum_schema([sign + name for name in ("created_at", "importance", "updated_at")
                          for sign in ("-", "")], "-created_at"),
         ), large=True,
     ),
@@ -224,8 +224,8 @@ _ENDPOINTS = (
         relationships.create_contradiction, CONTRADICTION,
         takes(
             ["source_memory_id", "target_memory_id"], source_memory_id=UUID, target_memory_id=UUID,
-            contradiction_type=choice(["direct", "partial", "contextual"], "direct"),
-            confidence=share(0.8), metadata=_META,
+            contradiction_type=enum_schema(["direct", "partial", "contextual"], "direct"),
+            confidence=share_schema(0.8), metadata=_META,
         ), status=201, errors=(404, 409),
     ),
     _endpoint(
@@ -233,7 +233,9 @@ _ENDPOINTS = (
         relationships.resolve_contradiction, CONTRADICTION,
         takes(
             ["resolution"], new_content=nullable(CONTENT), reason=_REASON,
-            resolution=choice(["create_new", "choose_memory_1", "choose_memory_2", "keep_both"]),
+            resolution=enum_schema(
+                ["create_new", "choose_memory_1", "choose_memory_2", "keep_both"]
+            ),
         ), errors=(409,),
     ),
     _endpoint("GET", "/memories/{id}", "Get a memory", memories.read_memory, MEMORY),
@@ -256,7 +258,7 @@ _ENDPOINTS = (
         gives(original_memory_id=TEXT, new_memory_id=TEXT, evolution_id=TEXT, evolution_type=TEXT,
               version=_WHOLE, created_at=TEXT),
         takes(["new_content", "evolution_type"], new_content=CONTENT,
-              evolution_type=choice(versions.LIFECYCLE), reason=_REASON),
+              evolution_type=enum_schema(versions.LIFECYCLE_BY_EVOLUTION), reason=_REASON),
         status=201, errors=(409,),
     ),
     _endpoint(
@@ -270,7 +272,7 @@ _ENDPOINTS = (
     ),
     _endpoint(
         "DELETE", "/memories/{id}/tags", "Remove tags from a memory", tagging.remove_tags, TAGGED,
-        takes(["tags"], tags={**chars(2_000), "description": "With commas between."}),
+        takes(["tags"], tags={**text_schema(2_000), "description": "With commas between."}),
     ),
     _endpoint(
         "GET", "/tags", "List tags by usage", tagging.list_tags,
@@ -288,13 +290,14 @@ _ENDPOINTS = (
         "POST", "/search/hybrid", "Search by words, meaning and links", searching.hybrid_search,
         gives(items=array(ITEM), query=TEXT, analyzed_query=OBJECT, search_metadata=OBJECT),
         takes(
-            ["query"], query=QUERY, limit=integer(1, 100, 20), bm25_weight=share(0.4),
-            vector_weight=share(0.4), graph_weight=share(0.2),
-            memory_types=nullable(array(TYPE, 20)), source_types=nullable(array(chars(64), 20)),
-            importance_threshold=nullable(SHARE), enable_graph_expansion=ON,
+            ["query"], query=QUERY, limit=integer(1, 100, 20), bm25_weight=share_schema(0.4),
+            vector_weight=share_schema(0.4), graph_weight=share_schema(0.2),
+            memory_types=nullable(array(TYPE, 20)),
+            source_types=nullable(array(text_schema(64), 20)),
+            importance_threshold=nullable(SHARE), enable_graph_expansion=FLAG_ON,
             graph_max_depth=integer(1, 5, 2), graph_seed_limit=integer(1, 50, 10),
             rrf_k=integer(1, 100, 60), min_score_threshold=nullable(SHARE),
-            include_neighbors=integer(0, 20, 2), tags=nullable(chars(2_000)),
+            include_neighbors=integer(0, 20, 2), tags=nullable(text_schema(2_000)),
             start_date=nullable(DATE), end_date=nullable(DATE),
         ), scope="read", large=True,
     ),
@@ -305,9 +308,9 @@ _ENDPOINTS = (
             ["query"], query=QUERY, limit=integer(1, 100, 20),
             filters=nullable(takes(
                 memory_types=nullable(array(TYPE, 20)), min_importance=nullable(SHARE),
-                user_id=nullable(chars(200)),
+                user_id=nullable(text_schema(200)),
             )),
-            include_neighbors=integer(0, 20, 2), tags=nullable(chars(2_000)),
+            include_neighbors=integer(0, 20, 2), tags=nullable(text_schema(2_000)),
         ), scope="read", large=True,
     ),
     _endpoint(
@@ -330,7 +333,8 @@ _ENDPOINTS = (
         relationships.create_relationships,
         gives(created=array(RELATIONSHIP), updated=_LIST, deleted=_LIST, errors=_LIST),
         takes(["relationships"], relationships=_RELATE_MANY), status=201, errors=(404, 409),
-        read=answers.relationship_list, request_body=_body("application/json", _RELATE_MANY),
+        read=answers.relationship_list_arguments,
+        request_body=_body("application/json", _RELATE_MANY),
     ),
     _endpoint(
         "POST", "/relationships/traverse", "Follow relationships", relationships.traverse,
@@ -338,7 +342,7 @@ _ENDPOINTS = (
               total_paths_found=_WHOLE),
         takes(
             ["start_memory_id"], start_memory_id=UUID, max_depth=integer(1, 10, 3),
-            direction=choice(relationships.WAYS, "ANY"), include_scores=ON,
+            direction=enum_schema(relationships.LINK_DIRECTIONS, "ANY"), include_scores=FLAG_ON,
             relationship_types=nullable(array(RELATION, 24)), min_strength=nullable(SHARE),
         ), scope="read", errors=(404,),
     ),
@@ -364,11 +368,11 @@ _ENDPOINTS = (
         gives(time_window=TEXT, memories=_LIST, active_topics=_TEXTS, memory_clusters=_LIST,
               emerging_patterns=_LIST, relationship_insights=_LIST, statistics=OBJECT),
         takes(
-            time_window=choice(reflection.WINDOWS, "recent"), include_documents=OFF,
-            include_patterns=ON, include_relationships=ON, include_clusters=ON,
+            time_window=enum_schema(reflection.WINDOWS, "recent"), include_documents=FLAG_OFF,
+            include_patterns=FLAG_ON, include_relationships=FLAG_ON, include_clusters=FLAG_ON,
             max_memories=integer(1, 1_000, 50), start_date=nullable(DATE), end_date=nullable(DATE),
-            recency_weight=share(0.4), access_weight=share(0.3), importance_weight=share(0.2),
-            relationship_weight=share(0.1),
+            recency_weight=share_schema(0.4), access_weight=share_schema(0.3),
+            importance_weight=share_schema(0.2), relationship_weight=share_schema(0.1),
         ), scope="read", large=True,
     ),
     _endpoint(
@@ -376,7 +380,7 @@ _ENDPOINTS = (
         gives(summary=TEXT, memory_count=_WHOLE, topics=_TEXTS, memory_types=OBJECT,
               relationships=_LIST),
         takes(memory_ids=nullable(array(UUID, 1_000)), max_memories=integer(1, 1_000, 50),
-              include_relationships=ON),
+              include_relationships=FLAG_ON),
         scope="read", errors=(404,),
     ),
     _endpoint(
@@ -398,17 +402,17 @@ _ENDPOINTS = (
     ),
     _endpoint(
         "POST", "/personality", "Choose a persona", personality.choose_persona, PERSONALITY,
-        takes(["persona_id"], persona_id=choice(BY_ID), set_as_org_default=OFF),
+        takes(["persona_id"], persona_id=enum_schema(PERSONAS_BY_ID), set_as_org_default=FLAG_OFF),
     ),
     _endpoint(
         "POST", "/personality/traits", "Add a trait", personality.create_trait, TRAIT,
-        takes(["content"], content=chars(personality.TRAIT_CHARS, 1),
-              category={**chars(64, 1), "default": "custom_instruction"}),
+        takes(["content"], content=text_schema(personality.TRAIT_CHARS, 1),
+              category={**text_schema(64, 1), "default": "custom_instruction"}),
         status=201, errors=(409,),
     ),
     _endpoint(
         "PUT", "/personality/traits/{id}", "Change a trait", personality.change_trait, TRAIT,
-        takes(["content"], content=chars(personality.TRAIT_CHARS, 1)),
+        takes(["content"], content=text_schema(personality.TRAIT_CHARS, 1)),
     ),
     _endpoint(
         "DELETE", "/personality/traits/{id}", "Remove a trait", personality.delete_trait,
@@ -430,7 +434,7 @@ _ENDPOINTS = (
     _endpoint(
         "GET", "/artifacts/list", "List a directory", artifacts.list_artifacts,
         gives(success=FLAG, path=TEXT, folders=_TEXTS, files=_LIST),
-        takes(path_prefix={**PATH, "default": "/"}, name_pattern=chars(200)), errors=(400,),
+        takes(path_prefix={**PATH, "default": "/"}, name_pattern=text_schema(200)), errors=(400,),
         names=(("prefix", "path_prefix"),),
     ),
     _endpoint(
@@ -440,7 +444,7 @@ _ENDPOINTS = (
     # Documents
     _endpoint(
         "POST", "/documents/upload", "Upload a document", documents.upload_document, DOCUMENT,
-        takes(["filename", "data"], filename=chars(4 * documents.NAME_CHARS), data=TEXT,
+        takes(["filename", "data"], filename=text_schema(4 * documents.NAME_CHARS), data=TEXT,
               metadata=_META),
         status=201, errors=(413,), answer=answers.upload, uploads=21 * MIB,
         request_body=_body("multipart/form-data", object_of(
@@ -454,7 +458,7 @@ _ENDPOINTS = (
     ),
     _endpoint(
         "GET", "/documents/{id}", "Get a document", documents.read_document, DOCUMENT,
-        takes(include_chunks=OFF), large=True,
+        takes(include_chunks=FLAG_OFF), large=True,
     ),
     _endpoint(
         "GET", "/documents/{id}/download", "Download a document's file",
@@ -481,11 +485,11 @@ REST = Rest(
         title="Penfield API",
         version=VERSION,
         error=gives(
-            status=choice(["error"]),
+            status=enum_schema(["error"]),
             error=gives(code=TEXT, message=TEXT, details=OBJECT, field_errors=OBJECT),
             meta=_ENVELOPE,
         ),
-        envelope=lambda data: gives(status=choice(["success"]), data=data, meta=_ENVELOPE),
+        envelope=lambda data: gives(status=enum_schema(["success"]), data=data, meta=_ENVELOPE),
         statuses={
             400: "Malformed", 401: "Not signed in", 403: "Not permitted", 404: "Not found",
             405: "The method is not allowed", 413: "Too large",

@@ -21,16 +21,16 @@ from commonplace.dialects.penfield.schemas import (
     CONTENT,
     DATE,
     DESCRIPTION_CHARS,
+    FLAG_OFF,
     NAME_CHARS,
-    OFF,
     PATH,
     QUERY,
     RELATION,
     TAGS,
     UUID,
-    chars,
-    choice,
-    share,
+    enum_schema,
+    share_schema,
+    text_schema,
 )
 from commonplace.dialects.tool_schemas import (
     FLAG,
@@ -104,7 +104,7 @@ TOOLS = (
         " context before responding, resume a topic, or look up prior decisions.",
         takes(
             ["query"], query=QUERY, limit=_LIMIT,
-            source_type={**nullable(choice(["memory", "document"])),
+            source_type={**nullable(enum_schema(["memory", "document"])),
                          "description": "Only memories, or only documents."},
             tags={**nullable(TAGS), "description": "Any of these."},
             start_date=nullable(DATE), end_date=nullable(DATE),
@@ -133,7 +133,7 @@ TOOLS = (
         "Create a relationship between two memories, with the most specific type.",
         takes(
             ["from_memory", "to_memory", "relationship_type"], from_memory=UUID, to_memory=UUID,
-            relationship_type=RELATION, strength=share(0.5),
+            relationship_type=RELATION, strength=share_schema(0.5),
         ),
         gives(**_DONE, id=TEXT),
     ),
@@ -153,7 +153,7 @@ TOOLS = (
         "read", reflection.reflect,
         "Analyze patterns in memories of a time window: topics, clusters, insights."
         " Use it sparingly.",
-        takes(time_window=choice(reflection.WINDOWS, "recent"), include_documents=OFF,
+        takes(time_window=enum_schema(reflection.WINDOWS, "recent"), include_documents=FLAG_OFF,
               start_date=nullable(DATE), end_date=nullable(DATE)),
         gives(**_DONE, memories=_LIST, active_topics=_LIST),
     ),
@@ -162,20 +162,21 @@ TOOLS = (
         "Create a checkpoint for a later session, under a unique name. In the"
         " description refer to memories as 'memory_id: UUID', which always resolves, or"
         " \"memory: 'phrase'\", which may not.",
-        takes(["name"], name=chars(NAME_CHARS, 1), description=nullable(chars(DESCRIPTION_CHARS))),
+        takes(["name"], name=text_schema(NAME_CHARS, 1),
+              description=nullable(text_schema(DESCRIPTION_CHARS))),
         gives(**_DONE, context_id=TEXT, memories_included={"type": "integer"}),
     ),
     _tool(
         "read", contexts.restore_context,
         "Restore a checkpoint by its name or id. The name 'awakening' loads the"
         " personality briefing.",
-        takes(["name"], name=chars(NAME_CHARS, 1), limit=integer(1, 100, 20)),
+        takes(["name"], name=text_schema(NAME_CHARS, 1), limit=integer(1, 100, 20)),
         gives(**_DONE, context_id=TEXT, description=TEXT, memories=_LIST),
     ),
     _tool(
         "read", contexts.list_contexts, "List saved checkpoints, the newest first.",
         takes(limit=integer(1, 100, 20), offset=integer(0, 1_000_000, 0),
-              name_pattern=nullable(chars(NAME_CHARS)), include_descriptions=OFF),
+              name_pattern=nullable(text_schema(NAME_CHARS)), include_descriptions=FLAG_OFF),
         gives(**_DONE, total={"type": "integer"}, contexts=_LIST),
     ),
     _tool(
