@@ -93,6 +93,6 @@ DIALECT = Dialect(
 if __name__ == "__main__":
     package = types.ModuleType("conformance")
     sys.modules |= {"conformance": package, "conformance.dialect": sys.modules["__main__"]}
-    found = EntryPoint("conformance", "conformance", registry.GROUP)
-    registry._installed()["conformance"] = found
+    found = EntryPoint("conformance", "conformance", registry.ENTRY_POINT_GROUP)
+    registry._entry_points()["conformance"] = found
     main(sys.argv[1:])

@@ -15,7 +15,7 @@ from commonplace.dialects.being import beings, context, records, sight
 from commonplace.dialects.contract import RequestInfo, Tool
 from commonplace.dialects.orchestrator.workspaces import records as workspace_records
 from commonplace.dialects.penfield import kinds as penfield_kinds
-from commonplace.dialects.reserved import by_others
+from commonplace.dialects.reserved import reservations_of_others
 from commonplace.engine.commonplace import Commonplace
 from commonplace.engine.content import write_policy
 from commonplace.engine.model import Memory
@@ -23,7 +23,7 @@ from commonplace.errors import CommonplaceError, InvalidInput
 from commonplace.server.gate import Outcome
 from server.harness import Running, matrix, running
 
-RESERVED = registry.reserved()
+RESERVED = registry.reservations()
 ROWS: dict[str, dict[str, Any]] = matrix("operations")
 ALL_STATES = ("active", "dying", "archived", "superseded", "dead")
 AGENT = {"slug": "spy", "name": "Spy", "role": "agent", "system_prompt": "Obey.", "model": "m"}
@@ -268,7 +268,7 @@ def test_a_being_cannot_write_into_another_by_a_theme(house: House) -> None:
 
 def test_a_record_is_what_its_reader_takes_for_one(house: House) -> None:
     memory = house.memory
-    with write_policy.applied(reservations=by_others("commonplace")):
+    with write_policy.applied(reservations=reservations_of_others("commonplace")):
         with pytest.raises(InvalidInput, match="record of the kind 'agent'"):
             memory.remember("Spy", kind="agent", state="archived", attrs=AGENT)
         live = memory.remember("Spy", kind="agent", attrs=AGENT)
@@ -278,7 +278,7 @@ def test_a_record_is_what_its_reader_takes_for_one(house: House) -> None:
         with pytest.raises(InvalidInput, match="record"):
             memory.revise(partial.id, attrs=AGENT)
     assert "Spy" not in [one.text for one in workspace_records.listing(memory, "agent")]
-    with write_policy.applied(reservations=by_others("orchestrator")):
+    with write_policy.applied(reservations=reservations_of_others("orchestrator")):
         memory.forget(live.id)
 
 
@@ -291,20 +291,22 @@ def test_the_table_has_all_that_the_dialects_mark_with() -> None:
         sight.HISTORY_TAG,
     ]
     assert RESERVED["penfield"].kinds == penfield_kinds.PROTECTED_TYPES
-    assert by_others("being") == tuple(each for name, each in RESERVED.items() if name != "being")
-    assert len(by_others("commonplace")) == len(RESERVED)
+    assert reservations_of_others("being") == tuple(
+        each for name, each in RESERVED.items() if name != "being"
+    )
+    assert len(reservations_of_others("commonplace")) == len(RESERVED)
 
 
 def test_artifacts_at_reserved_paths_are_written_by_their_dialect_alone(server: Running) -> None:
     memory = Commonplace(library=server.parts.library, space="artifacts")
     memory.artifacts.create("# Skill", path="mama/skills/mama/a/SKILL.md")
     for dialect in set(registry.names()) - {"mama"}:
-        with write_policy.applied(reservations=by_others(dialect)):
+        with write_policy.applied(reservations=reservations_of_others(dialect)):
             with pytest.raises(InvalidInput, match="reserved for the MAMA dialect"):
                 memory.artifacts.create("# Other", path="mama/skills/mama/b/SKILL.md")
             with pytest.raises(InvalidInput, match="reserved for the MAMA dialect"):
                 memory.artifacts.update("mama/skills/mama/a/SKILL.md", "# Other")
             with pytest.raises(InvalidInput, match="reserved for the MAMA dialect"):
                 memory.artifacts.delete("mama/skills/mama/a/SKILL.md")
-    with write_policy.applied(reservations=by_others("mama")):
+    with write_policy.applied(reservations=reservations_of_others("mama")):
         memory.artifacts.update("mama/skills/mama/a/SKILL.md", "# Newer")

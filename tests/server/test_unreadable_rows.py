@@ -16,12 +16,12 @@ from commonplace.cli.app import app
 from commonplace.dialects import registry
 from commonplace.dialects.being import beings, bridges, sight
 from commonplace.dialects.contract import Dialect, RequestInfo
-from commonplace.dialects.reserved import unreadable
+from commonplace.dialects.reserved import unreadable_memories
 from commonplace.engine.commonplace import Commonplace
 from commonplace.errors import CommonplaceError
 from server.harness import NEW, OLD, Running, lab, matrix, registered, running
 
-RESERVED = registry.reserved()
+RESERVED = registry.reservations()
 ROWS: dict[str, dict[str, Any]] = matrix("operations")
 KINDS = (
     *sight.OWN_KINDS, "note", "decision", "checkpoint", "entity", "episode", "document_chunk",
@@ -116,7 +116,7 @@ def test_doctor_reports_what_is_skipped(tmp_path: Path) -> None:
         memory.remember("x", kind=sight.RULE, tags=tags)
         half = memory.remember("x", kind="agent", state="archived", attrs={"slug": "spy"})
         memory.remember("not a record", kind="conversation", state="archived")
-        assert {one.id for one, _ in unreadable(memory)} == {bad.id, rule.id, half.id}
+        assert {one.id for one, _ in unreadable_memories(memory)} == {bad.id, rule.id, half.id}
     told = CliRunner().invoke(
         app, ["doctor", "--json", "--embedding", "none", "--data", str(tmp_path)]
     )

@@ -130,7 +130,7 @@ def begin_demo(call: Call, credentials: Credentials, library: Library) -> dict[s
     if found and found[0].origin.client != DEMO_CLIENT:
         raise Conflict(f"The space {memory.name} holds memories that are not samples.")
     if not total:
-        sample.fill(memory)
+        sample.store_sample(memory)
     grant = Grant(user=caller.user, space=memory.name, scopes=caller.scopes, name="demo")
     return {"space": memory.name, "code": credentials.create_code(grant)}
 
@@ -156,7 +156,7 @@ def end_demo(call: Call, credentials: Credentials, library: Library) -> dict[str
 
 def demo_space(user: str) -> str:
     """Return the name of a user's demo space."""
-    return sample.SPACES + hashlib.sha256(user.encode()).hexdigest()[:12]
+    return sample.SPACE_PREFIX + hashlib.sha256(user.encode()).hexdigest()[:12]
 
 
 def _shown(credential: Credential, call: Call) -> dict[str, Any]:

@@ -22,7 +22,7 @@ from typing import Any, Protocol
 from commonplace.access.caller import Caller, NotPermitted
 from commonplace.dialects import schema
 from commonplace.dialects.contract import Call, Dialect, RequestInfo, Schema, Tool, Wire, as_json
-from commonplace.dialects.reserved import by_others
+from commonplace.dialects.reserved import reservations_of_others
 from commonplace.engine.commonplace import Commonplace
 from commonplace.engine.content import write_policy
 from commonplace.engine.history import answers, audit
@@ -421,7 +421,7 @@ class Gate:
             with unit or contextlib.nullcontext():
                 running.masked = []
                 with write_policy.applied(
-                    reservations=by_others(dialect.name),
+                    reservations=reservations_of_others(dialect.name),
                     embed_first=not tool.embeds_later,
                     masked=running.masked,
                 ):

@@ -199,7 +199,7 @@ def _user(caller: Caller) -> AuthenticatedUser:
 def application(parts: Parts) -> Door:
     """Build the HTTP application, wrapped in `Door`."""
     settings = parts.settings
-    registry.known(settings.dialect)
+    registry.checked_name(settings.dialect)
     dialects = registry.load_all()
     metrics = Metrics()
     everything = {**dialects, "server": _own_operations(parts, metrics)}

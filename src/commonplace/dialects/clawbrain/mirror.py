@@ -19,7 +19,7 @@ from commonplace.dialects.clawbrain import documents, locations, records
 from commonplace.dialects.clawbrain.directory import Directory, Scan, Stat
 from commonplace.dialects.clawbrain.documents import Document
 from commonplace.dialects.clawbrain.locations import ARCHIVE, KINDS, InvalidLocation, Location
-from commonplace.dialects.reserved import by_others
+from commonplace.dialects.reserved import reservations_of_others
 from commonplace.engine.binding import engine_call
 from commonplace.engine.commonplace import Commonplace
 from commonplace.engine.content import memories, write_policy
@@ -176,7 +176,7 @@ class Mirror:
                 return
             edited = _EditedFile(path, location, stat, digest(data), documents.parse(data))
             # A file must not use reserved kinds and tags of other dialects, as a client must not.
-            with write_policy.applied(reservations=by_others("clawbrain")):
+            with write_policy.applied(reservations=reservations_of_others("clawbrain")):
                 if num is not None:
                     self._import_edited(edited, num)
                 else:

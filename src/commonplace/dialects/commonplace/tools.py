@@ -23,15 +23,15 @@ if TYPE_CHECKING:
 # the maximum length of a text in one result of `read`; it fits into a response in every script
 PART_CHARS = 75_000
 # a longer text is shown as an excerpt in lists; `read` returns the whole text
-WHOLE_CHARS = fitting.WIDTHS[0]
-RECENT = 8
-PINNED = 20
+WHOLE_CHARS = fitting.EXCERPT_WIDTHS[0]
+RECENT_MEMORIES = 8
+PINNED_MEMORIES = 20
 BRIEFING_TOKENS = 2_000
 BRIEFING_BYTES = 100_000  # upper bound of the size of BRIEFING_TOKENS tokens
 TRUSTED = ("stated", "inferred")
 OWN_SECTIONS = ("checkpoint", "identity")
 # the order in which sections are included when space is short
-PRIORITY = ("checkpoint", "identity", "pinned", "relevant", "recent")
+SECTION_PRIORITY = ("checkpoint", "identity", "pinned", "relevant", "recent")
 
 
 def remember(
@@ -47,7 +47,7 @@ def remember(
     memory = call.memory.within(None) if everywhere else call.memory
     if replaces is not None:
         stored = memory.supersede(replaces, text, **details)
-        return _with_masked({"id": stored.id, "operation": call.memory.operation})
+        return _with_masked_kinds({"id": stored.id, "operation": call.memory.operation})
     found = memory.may_replace(text, check=check)
     stored = memory.remember(text, **details)
     answer: dict[str, Any] = {"id": stored.id, "operation": call.memory.operation}
@@ -56,10 +56,10 @@ def remember(
             {"id": one.memory.id, "text": one.memory.text, "probability": round(one.probability, 2)}
             for one in found
         ]
-    return _with_masked(answer)
+    return _with_masked_kinds(answer)
 
 
-def _with_masked(answer: dict[str, Any]) -> dict[str, Any]:
+def _with_masked_kinds(answer: dict[str, Any]) -> dict[str, Any]:
     """Add the kinds of masked secrets to the answer."""
     masked = masked_so_far()
     return {**answer, "masked": masked} if masked else answer
@@ -95,7 +95,7 @@ def recall(
     entries = []
     for hit in hits:
         measured = {"score": round(hit.score, 3), "probability": round(hit.probability, 3)}
-        entry = {**measured, **presented(hit.memory, query)}
+        entry = {**measured, **memory_to_dict(hit.memory, query)}
         project = memory.project
         if project is not None and (branch := project.other_branch(hit.memory.tags)):
             entry["other_branch"] = branch
@@ -114,7 +114,7 @@ def recall(
 def read(call: Call, *, id: str, start: int, history: bool, as_of: str | None = None) -> Any:
     """Return one memory with its text and its links; a very long text is returned in parts."""
     memory = call.memory.get(id, as_of=as_of)
-    fields = presented(memory)
+    fields = memory_to_dict(memory)
     if start or len(memory.text) > PART_CHARS:
         fields["text"] = memory.text[start : start + PART_CHARS]
         fields["chars"] = len(memory.text)
@@ -122,14 +122,14 @@ def read(call: Call, *, id: str, start: int, history: bool, as_of: str | None = 
     answer: dict[str, Any] = {"memory": fields, "links": links}
     if not links and not history:
         return answer
-    room = fitting.BYTES - fitting.full_size(fields)
+    room = fitting.MAX_BYTES - fitting.full_size(fields)
     answer["links"] = shown_links = fitting.first_fitting(links, room // 2 if history else room)
     if len(shown_links) < len(links):
         answer["links_left_out"] = len(links) - len(shown_links)
     if history:
         room -= sum(map(fitting.full_size, shown_links))
         versions = call.memory.history.versions(id)
-        answer["history"] = versions_shown = fitting.fit(versions, version_to_dict, room)
+        answer["history"] = versions_shown = fitting.fit_items(versions, version_to_dict, room)
         if len(versions_shown) < len(versions):
             answer["history_left_out"] = len(versions) - len(versions_shown)
     return answer
@@ -148,7 +148,9 @@ def revise(call: Call, *, id: str | None = None, undo: str | None = None, **chan
         raise InvalidInput("id is missing.", hint="Give the id of the memory, or undo.", field="id")
     expected = changes.pop("version", None)
     revised = call.memory.revise(id, expected_version=expected, **changes)
-    return _with_masked({"operation": call.memory.operation, "memory": presented(revised, "")})
+    return _with_masked_kinds(
+        {"operation": call.memory.operation, "memory": memory_to_dict(revised, "")}
+    )
 
 
 def undo_operation(call: Call, operation: str) -> str:
@@ -201,10 +203,10 @@ def explore(
         }
         for path in walk.paths
     ]
-    memories = fitting.fit(
+    memories = fitting.fit_items(
         [call.memory.get(one, as_of=as_of, count=False) for one in walk.visited],
-        lambda memory, width: presented(memory, "", width),
-        fitting.BYTES - fitting.full_size(paths),
+        lambda memory, width: memory_to_dict(memory, "", width),
+        fitting.MAX_BYTES - fitting.full_size(paths),
     )
     complete = walk.complete and len(memories) == len(walk.visited)
     return {"memories": memories, "paths": paths, "complete": complete}
@@ -215,25 +217,33 @@ def context(call: Call, *, about: str | None = None) -> ResultWithText:
     from commonplace.text import prose  # its patterns are slow to compile
 
     memory = call.memory
-    identity, _ = memory.browse(kinds=["identity"], trust=TRUSTED, order="updated", limit=PINNED)
+    identity, _ = memory.browse(
+        kinds=["identity"], trust=TRUSTED, order="updated", limit=PINNED_MEMORIES
+    )
     pinned, _ = memory.browse(
-        pinned=True, trust=TRUSTED, without_kinds=OWN_SECTIONS, order="importance", limit=PINNED
+        pinned=True,
+        trust=TRUSTED,
+        without_kinds=OWN_SECTIONS,
+        order="importance",
+        limit=PINNED_MEMORIES,
     )
     checkpoints, _ = memory.browse(kinds=["checkpoint"], trust=TRUSTED, limit=1)
-    recent, _ = memory.browse(without_kinds=OWN_SECTIONS, limit=RECENT)
+    recent, _ = memory.browse(without_kinds=OWN_SECTIONS, limit=RECENT_MEMORIES)
     pinned_ids = {one.id for one in pinned}
     sections: dict[str, list[Memory]] = {
         "identity": identity,
         "pinned": pinned,
         "checkpoint": [one for one in checkpoints if not one.attrs.get("done")],
-        "relevant": [hit.memory for hit in memory.recall(about, limit=RECENT)] if about else [],
+        "relevant": [hit.memory for hit in memory.recall(about, limit=RECENT_MEMORIES)]
+        if about
+        else [],
         "recent": [one for one in recent if one.id not in pinned_ids],
     }
-    candidates = [(name, one) for name in PRIORITY for one in sections[name]]
-    entries = fitting.fit(
+    candidates = [(name, one) for name in SECTION_PRIORITY for one in sections[name]]
+    entries = fitting.fit_items(
         candidates,
-        lambda each, width: {"section": each[0], **presented(each[1], about or "", width)},
-        fitting.BYTES - BRIEFING_BYTES,
+        lambda each, width: {"section": each[0], **memory_to_dict(each[1], about or "", width)},
+        fitting.MAX_BYTES - BRIEFING_BYTES,
         fitting.structured_size,
     )
     value: dict[str, Any] = {name: [] for name in sections}
@@ -290,7 +300,9 @@ def feedback(call: Call, *, ids: Sequence[str], useful: bool, note: str) -> Any:
     return {"credits": credits, "operation": call.memory.operation}
 
 
-def presented(memory: Memory, query: str | None = None, width: int = WHOLE_CHARS) -> dict[str, Any]:
+def memory_to_dict(
+    memory: Memory, query: str | None = None, width: int = WHOLE_CHARS
+) -> dict[str, Any]:
     """Return the fields of a memory for a response, with the verbatim text.
 
     If `query` is not None, a text longer than `width` is replaced by an excerpt.
@@ -329,7 +341,7 @@ def session_to_dict(hit: SessionHit, query: str) -> dict[str, Any]:
         "score": round(hit.score, 3),
         "conversation": hit.conversation,
         "session": hit.session,
-        **presented(hit.best, query),
+        **memory_to_dict(hit.best, query),
     }
 
 
@@ -339,7 +351,7 @@ def version_to_dict(version: Version, width: int) -> dict[str, Any]:
         "since": iso(version.since),
         "until": iso(version.until),
         "operation": version.operation,
-        **presented(version.memory, "", width),
+        **memory_to_dict(version.memory, "", width),
     }
 
 
@@ -441,15 +453,15 @@ def fail(tool: Tool, error: CommonplaceError) -> Wire:
 
 _NUMBER: Schema = {"type": "number"}
 _FLAG: Schema = {**FLAG, "default": False}
-_LIST = array(TEXT)
-_SOME = array(TEXT, 100, minItems=1)
-_TRUST = ["stated", "inferred", "external"]
+_TEXT_LIST = array(TEXT)
+_NONEMPTY_LIST = array(TEXT, 100, minItems=1)
+_TRUST_LEVELS = ["stated", "inferred", "external"]
 
 
-_MEMORY: dict[str, Schema] = {
+_MEMORY_PROPERTIES: dict[str, Schema] = {
     "kind": TEXT,
     "title": TEXT,
-    "tags": _LIST,
+    "tags": _TEXT_LIST,
     "importance": SHARE,
     "pinned": FLAG,
     "occurred_at": TEXT,
@@ -467,8 +479,8 @@ TOOLS = (
         handler=remember,
         embeds_later=True,
         input=takes(
-            ["text"], text=TEXT, **_MEMORY,
-            trust={"enum": _TRUST, "default": "inferred"},
+            ["text"], text=TEXT, **_MEMORY_PROPERTIES,
+            trust={"enum": _TRUST_LEVELS, "default": "inferred"},
             replaces=TEXT, everywhere=_FLAG, check=FLAG,
         ),
         output=gives("id", "operation"),
@@ -483,8 +495,8 @@ TOOLS = (
         input=takes(
             ["query"], query=TEXT,
             limit=integer(1, 50, 10),
-            kinds=_LIST, tags=_LIST,
-            trust=array({"enum": _TRUST}),
+            kinds=_TEXT_LIST, tags=_TEXT_LIST,
+            trust=array({"enum": _TRUST_LEVELS}),
             since=TEXT, until=TEXT, as_of=TEXT, why=_FLAG, everywhere=_FLAG,
             minimum=_NUMBER, share=_NUMBER,
             by={"enum": ["memory", "session"]},
@@ -513,7 +525,7 @@ TOOLS = (
         handler=revise,
         embeds_later=True,
         input=takes(
-            id=TEXT, text=TEXT, **_MEMORY,
+            id=TEXT, text=TEXT, **_MEMORY_PROPERTIES,
             version={"type": "integer"},
             undo=TEXT,
         ),
@@ -525,7 +537,7 @@ TOOLS = (
         description="Archive memories, or restore them. Nothing is destroyed.",
         scope="delete",
         handler=forget,
-        input=takes(["ids"], ids=_SOME, restore=_FLAG),
+        input=takes(["ids"], ids=_NONEMPTY_LIST, restore=_FLAG),
         output=gives("ids", "operation"),
         destructive=True,
         idempotent=True,
@@ -551,7 +563,7 @@ TOOLS = (
         input=takes(
             ["id"], id=TEXT,
             depth=integer(1, 5, 2),
-            kinds=_LIST, as_of=TEXT,
+            kinds=_TEXT_LIST, as_of=TEXT,
         ),
         output=gives("memories", "paths"),
     ),
@@ -571,7 +583,7 @@ TOOLS = (
         scope="write",
         handler=checkpoint,
         embeds_later=True,
-        input=takes(summary=TEXT, next={**_LIST, "default": []}, done=_FLAG),
+        input=takes(summary=TEXT, next={**_TEXT_LIST, "default": []}, done=_FLAG),
         output=gives("id", "operation"),
     ),
     Tool(
@@ -581,7 +593,7 @@ TOOLS = (
         scope="write",
         handler=feedback,
         input=takes(
-            ["ids", "useful"], ids=_SOME, useful=FLAG,
+            ["ids", "useful"], ids=_NONEMPTY_LIST, useful=FLAG,
             note={**TEXT, "default": ""},
         ),
         output=gives("credits", "operation"),

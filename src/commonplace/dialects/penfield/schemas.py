@@ -35,9 +35,8 @@ FLAG_OFF: Schema = {**FLAG, "default": False}
 UUID: Schema = {"type": "string", "format": "uuid"}
 CONTENT = text_schema(CONTENT_CHARS, 1)
 QUERY = text_schema(QUERY_CHARS, 1)
-PATH = text_schema(
-    5_000
-)  # longer than a valid path, so that `check_path` produces the error message
+# Longer than a valid path, so that `check_path` produces the error message.
+PATH = text_schema(5_000)
 TAGS: Schema = {"type": "array", "items": text_schema(1_000), "maxItems": 100}
 TYPE = enum_schema(TYPES)
 RELATION = enum_schema(RELATIONS)

@@ -23,7 +23,7 @@ def calls(call: Call, *, limit: int, **conditions: Any) -> dict[str, Any]:
     return {"calls": [to_dict(one) for one in found]}
 
 
-def entry(call: Call, *, num: int) -> dict[str, Any]:
+def audit_entry(call: Call, *, num: int) -> dict[str, Any]:
     """Return one audited call with its arguments and its result."""
     with lease(call.memory) as space:
         found = audit.listing(space.store, before=num + 1, limit=1)
@@ -39,7 +39,7 @@ def entry(call: Call, *, num: int) -> dict[str, Any]:
     }
 
 
-def verified(call: Call) -> dict[str, Any]:
+def verify_chain(call: Call) -> dict[str, Any]:
     """Verify the hash chain of the audit; return the faults that were found."""
     with lease(call.memory) as space:
         verdict = audit.verify(space.store)
@@ -76,12 +76,12 @@ OPERATIONS = (
         ),
     ),
     Tool(
-        name="console_audit_entry", title="An audited call", scope="admin", handler=entry,
+        name="console_audit_entry", title="An audited call", scope="admin", handler=audit_entry,
         description="Show one audited call with its arguments and its result.",
         input=takes(["num"], num=integer(1, 2**53)),
     ),
     Tool(
-        name="console_audit_verify", title="Verify the audit", scope="admin", handler=verified,
+        name="console_audit_verify", title="Verify the audit", scope="admin", handler=verify_chain,
         description="Verify the chain of audit entries.", input=takes(),
     ),
 )  # fmt: skip

@@ -17,12 +17,12 @@ from commonplace.dialects.contract import Tool
 from commonplace.dialects.rest import OpenApi, Rest
 from commonplace.dialects.tool_schemas import OBJECT, TEXT, gives
 
-PARTS = (overview, memories, inbox, history, imports, secrets, audit, graph)
+CONSOLE_MODULES = (overview, memories, inbox, history, imports, secrets, audit, graph)
 """The modules of the console; each defines `OPERATIONS` and `ROUTES`."""
-OPERATIONS: tuple[Tool, ...] = tuple(tool for part in PARTS for tool in part.OPERATIONS)
+OPERATIONS: tuple[Tool, ...] = tuple(tool for part in CONSOLE_MODULES for tool in part.OPERATIONS)
 REST = Rest(
     roots=("/api/console",),
-    routes=tuple(route for part in PARTS for route in part.ROUTES),
+    routes=tuple(route for part in CONSOLE_MODULES for route in part.ROUTES),
     openapi=OpenApi(
         path="/api/console/openapi.json",
         title="Commonplace, the console",
