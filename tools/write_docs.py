@@ -166,7 +166,7 @@ def dialects(names: Sequence[str] = registry.built_in()) -> str:
             _codes(scopes),
         ]
         lines.append(f"| {' | '.join(cells)} |")
-    tables = {dialect.name: dialect.kinds for dialect in loaded}
+    tables = {dialect.name: dialect.shown_types for dialect in loaded}
     kinds = sorted({kind for table in tables.values() for kind in table if kind != "*"})
     lines += [
         "",

@@ -64,16 +64,16 @@ class Exchange(Protocol):
     def input(self) -> Schema:
         """The input schema of the route's operation."""
 
-    async def given(self) -> dict[str, Any]:
+    async def request_arguments(self) -> dict[str, Any]:
         """Return the arguments from path, query and body; used if a route has no `read`."""
 
-    async def json(self, kind: type = dict, *, required: bool = False) -> Any:
+    async def json_body(self, kind: type = dict, *, required: bool = False) -> Any:
         """Return the body parsed as JSON; raise InvalidInput if it has another type.
 
         A missing body is an empty object, unless it is required.
         """
 
-    async def parsed(self, text: str) -> Any:
+    async def parse_json(self, text: str) -> Any:
         """Parse the JSON in a form field; raise InvalidInput or, if nested too deep, Rejected."""
 
     async def perform(self, arguments: Mapping[str, Any], operation: str = "") -> Any:
@@ -110,10 +110,10 @@ class Route:
     """Whether the route needs no credential. Other routes need the scope of their operation."""
     body_bytes: int = 0
     """The maximum size of a JSON body, if larger than the server's setting."""
-    uploads: int = 0
+    upload_bytes: int = 0
     """The maximum size of a multipart body; 0 means that only JSON is accepted."""
     read: Read | None = None
-    """Reads the arguments, instead of `Exchange.given`."""
+    """Reads the arguments, instead of `Exchange.request_arguments`."""
     show: Callable[[Exchange, Any], Any] | None = None
     """Formats the operation's value, instead of the dialect's `succeed`."""
     answer: Answer | None = None

@@ -379,7 +379,7 @@ def with_details(admitted: Admitted, meta: object, client: str) -> Admitted:
     if client == request_info.client and not isinstance(key, str) and not confirmed:
         return admitted
     key = key if isinstance(key, str) else request_info.idempotency_key
-    info = replace(request_info, client=client, idempotency_key=key, confirmed=confirmed)
+    info = replace(request_info, client=client, idempotency_key=key, confirmed_keys=confirmed)
     return replace(admitted, request_info=info)
 
 

@@ -298,7 +298,7 @@ class Gate:
         """Audit a refused call: in the caller's space, or in system.db without a caller."""
         known = self._table.get((dialect, name))
         payload = _Payload(as_json(arguments or {}), as_json(error.as_dict()), error)
-        if known is not None and known.tool.withheld:
+        if known is not None and known.tool.has_secret_arguments:
             payload = payload.withheld(known.tool)
         entry = _entry(caller, request_info, dialect, name, payload)
         if caller is None:
@@ -355,12 +355,12 @@ class Gate:
         ignored: list[str] | None = [] if operation.dialect.contract else None
         checked = operation.checker.check(operation.without_nulls(arguments), ignored)
         # An unknown argument name may itself be the secret.
-        if ignored and not operation.tool.withheld:
+        if ignored and not operation.tool.has_secret_arguments:
             running.ignored = tuple(_one_line(name) for name in ignored[:MOST_IGNORED])
             names = {"tool": operation.tool.name, "arguments": ", ".join(running.ignored)}
             log.info("unknown arguments are ignored", extra=names)
         tool = operation.tool
-        if tool.reads_with is not None and tool.reads_with(checked):
+        if tool.only_reads_with is not None and tool.only_reads_with(checked):
             running.reads = True
         keyed = request_info.idempotency_key and tool.scope != "read"
         with self._memory.library.lease(caller.space) as space:
@@ -430,11 +430,13 @@ class Gate:
                 result = as_json(wire)
                 _refuse_too_large(result, tool.response_bytes or RESPONSE_BYTES)
                 if tool.secret_results:
-                    told = dialect.succeed(tool, tool.storable(value))
+                    told = dialect.succeed(tool, tool.without_secrets(value))
                     result = as_json(running.with_notes(told))
                 if not state.commit() and not tool.stepwise:
                     raise TookTooLong("The call took too long and was cancelled.")
-                confirmed = [_pipe_key(running.caller, one) for one in call.request_info.confirmed]
+                confirmed = [
+                    _pipe_key(running.caller, one) for one in call.request_info.confirmed_keys
+                ]
                 if key is not None:
                     answers.keep(store, key, result, confirmed)
                 elif confirmed:
@@ -466,7 +468,7 @@ class Gate:
     ) -> None:
         operation = running.operation
         payload = _Payload(running.arguments, result, error)
-        if operation.tool.withheld:
+        if operation.tool.has_secret_arguments:
             payload = payload.withheld(operation.tool)
         elif not self._memory.library.allow_secrets:
             payload = payload.masked()
@@ -561,7 +563,7 @@ def _retry_key(running: _RunningCall, call: Call) -> bytes:
     - The tool and its arguments. Keys of objects are sorted, since some clients
       do not preserve their order.
     - The headers that contracts read, such as `X-Conversation-Id`.
-    - Of the session only the part that the tool's effect depends on (`Tool.session`). A client that
+    - Of the session only the part that the tool's effect depends on (`Tool.session_part`). A client that
       reconnects gets another session id, and its retry must still be recognised.
 
     The digest does not cover the address, the client name and the request id, which do not
@@ -574,7 +576,7 @@ def _retry_key(running: _RunningCall, call: Call) -> bytes:
     parts = (
         caller.family or caller.credential, caller.user, caller.subject,
         running.operation.dialect.name, tool.name, arguments,
-        sorted(request.headers.items()), tool.session(call) if tool.session else "",
+        sorted(request.headers.items()), tool.session_part(call) if tool.session_part else "",
         request.idempotency_key,
     )  # fmt: skip
     return hashlib.sha256(as_json(parts).encode()).digest()

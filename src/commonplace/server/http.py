@@ -278,15 +278,15 @@ def _lifespan(
         perform=gate.perform,
         vault=lambda: parts.vault,
         restart=parts.restart,
-        log_lines=log_lines(),
+        log_formatter=log_lines(),
     )
 
     @contextlib.asynccontextmanager
     async def lifespan(_: Starlette) -> AsyncIterator[None]:
         async with contextlib.AsyncExitStack() as stack:
             for dialect in dialects:
-                if dialect.running is not None:
-                    await stack.enter_async_context(_in_thread(dialect.running(setting)))
+                if dialect.background_work is not None:
+                    await stack.enter_async_context(_in_thread(dialect.background_work(setting)))
             for endpoint in endpoints:
                 for manager in endpoint.managers.values():
                     await stack.enter_async_context(manager.run())

@@ -49,7 +49,7 @@ def build(dialect: Dialect, workers: Workers, quota: Quota | None = None) -> Ser
             raise
         except Exception as error:
             raise _fault(error) from error
-        return {**COMPLETE, "tools": [tool.listed() for tool in tools]}
+        return {**COMPLETE, "tools": [tool.list_entry() for tool in tools]}
 
     async def call_tool(
         _: ServerRequestContext[Any, Any], params: types.CallToolRequestParams

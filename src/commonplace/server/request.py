@@ -158,7 +158,7 @@ class Paths:
             routes = [route for route in rest.routes if path in route.paths]
             entrance = Entrance(
                 path, dialect, all(route.public for route in routes),
-                uploads=max(route.uploads for route in routes),
+                uploads=max(route.upload_bytes for route in routes),
                 body=max(route.body_bytes for route in routes),
                 websocket=any(route.method == "WEBSOCKET" for route in routes),
             )  # fmt: skip

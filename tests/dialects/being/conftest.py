@@ -98,7 +98,7 @@ def open_desk(
             environ=environ or {},
             vault=lambda: open_vault(system, {}),
         )
-        with running.running(setting):
+        with running.background_work(setting):
             yield Desk(library, gate, memory, being, Caller(subject=being))
 
 

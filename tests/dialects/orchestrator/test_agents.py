@@ -14,7 +14,7 @@ import pytest
 from commonplace.dialects.contract import RequestInfo, Setting
 from commonplace.dialects.orchestrator import messaging, runtimes
 from commonplace.dialects.orchestrator.dialect import TOOLS
-from commonplace.dialects.orchestrator.running import running
+from commonplace.dialects.orchestrator.running import background_work
 from commonplace.dialects.orchestrator.workspaces import records
 from commonplace.engine.history import audit
 from commonplace.errors import InvalidInput
@@ -43,7 +43,7 @@ def staffed(tmp_path: Path, model: FakeModel) -> Iterator[Workspace]:
             library=workspace.library, system=system, environ=environ,
             perform=workspace.gate.perform,
         )  # fmt: skip
-        with running(setting):
+        with background_work(setting):
             yield workspace
 
 

@@ -127,7 +127,7 @@ def test_the_round_is_made_while_the_dialect_is_served(
     monkeypatch.setattr(lifecycle, "CHECK_SECONDS", 0.01)
     system = open_system(tmp_path / "data")
     setting = Setting(library=workspace.library, system=system, environ={})
-    with lifecycle.running(setting):
+    with lifecycle.background_upkeep(setting):
         wait_until(lambda: importance(workspace, one.id) < 3.0)
     system.close()
 

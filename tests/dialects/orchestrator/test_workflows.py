@@ -20,7 +20,7 @@ import postgres_engine
 from commonplace.cli import app
 from commonplace.dialects.contract import Call, RequestInfo, Setting
 from commonplace.dialects.orchestrator import messaging, runtimes, workflows
-from commonplace.dialects.orchestrator.running import running
+from commonplace.dialects.orchestrator.running import background_work
 from commonplace.dialects.orchestrator.workspaces import records
 from commonplace.errors import CommonplaceError, Conflict, InvalidInput, StorageUnavailable
 from commonplace.platform import durable
@@ -55,7 +55,7 @@ def at_work(path: Path, runtime: Scripted | None, **environ: str) -> Iterator[Wo
         runtimes.set_runtime(workspace.library, runtime)
         with contextlib.closing(open_system(path)) as system:
             setting = Setting(library=workspace.library, system=system, environ=environ)
-            with running(setting):
+            with background_work(setting):
                 yield workspace
 
 

@@ -29,7 +29,7 @@ from dbos import _queue  # loaded here, for all that are forked
 from commonplace.dialects import registry
 from commonplace.dialects.contract import Setting
 from commonplace.dialects.orchestrator import runtimes, workflows
-from commonplace.dialects.orchestrator.running import running
+from commonplace.dialects.orchestrator.running import background_work
 from commonplace.engine.commonplace import Commonplace
 from commonplace.engine.library import Library
 from commonplace.errors import CommonplaceError
@@ -108,7 +108,7 @@ def carry_out(data: Path, space: str, execution: str, log: Path, kill: str) -> N
         gate = Gate(library, system, [ORCHESTRATOR])
         agents.setting = Setting(library=library, system=system, environ={}, perform=gate.perform)
         runtimes.set_runtime(library, agents)
-        with running(agents.setting):
+        with background_work(agents.setting):
             memory = Commonplace(space=space, library=library)
             until = time.monotonic() + ENOUGH_SECONDS
             while time.monotonic() < until:

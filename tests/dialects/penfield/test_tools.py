@@ -58,7 +58,7 @@ def test_the_tools_are_those_of_the_contract() -> None:
 
 def test_every_tool_says_what_it_does() -> None:
     for tool in registry.load("penfield").tools:
-        shown = tool.listed()
+        shown = tool.list_entry()
         assert shown["title"] and shown["description"].endswith(".")
         assert set(shown["annotations"]) == {
             "readOnlyHint", "destructiveHint", "idempotentHint", "openWorldHint",

@@ -54,8 +54,8 @@ DIALECT = Dialect(
     resources={"/mcp": _RESOURCE, "/mcp/{being_id}": _RESOURCE},
     fail=routes.fail,
     refuse=routes.refuse,
-    kinds={"*": "scene"},
-    running=running.running,
+    shown_types={"*": "scene"},
+    background_work=running.background_work,
     subject=Subject(
         title="Being", parameter="being_id", identify=sight.identify, find_named=sight.find_named
     ),

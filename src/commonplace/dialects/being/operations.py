@@ -232,7 +232,7 @@ def get_diary(call: Call, being: str, *, limit: int) -> Any:
 @_operation("read")
 def rest_context(call: Call, being: str) -> Any:
     """Return the context, with notes, pinned nodes and tools."""
-    return context.rest_context(call, being, [tool.listed() for tool in tools.TOOLS])
+    return context.rest_context(call, being, [tool.list_entry() for tool in tools.TOOLS])
 
 
 # --- tools of the contract -----------------------------------------------------------------------
@@ -415,7 +415,7 @@ def about_llm_key(call: Call) -> Any:
 
 
 @_operation(
-    "write", takes_being=False, options={"stepwise": True, "withheld": True},
+    "write", takes_being=False, options={"stepwise": True, "has_secret_arguments": True},
     provider={"enum": ["anthropic", "openai"], "default": "anthropic"}, model=TEXT,
 )  # fmt: skip
 def put_llm_key(call: Call, *, provider: str = "anthropic", model: str = "") -> Any:

@@ -20,8 +20,8 @@ READ_ONLY = ReadOnly(
         # Clients of newer MCP versions send the first at the start, the second to cancel a request.
         | {"server/discover", "notifications/cancelled"}
     ),
-    other_method=NO_ACTION,
-    other_tool=NO_TOOL,
+    method_error=NO_ACTION,
+    tool_error=NO_TOOL,
 )
 _NUMBER = re.compile(r"\d+")
 

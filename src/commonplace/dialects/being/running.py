@@ -211,7 +211,7 @@ def runtime_of(library: Library) -> Runtime:
 
 
 @contextlib.contextmanager
-def running(setting: Setting) -> Iterator[None]:
+def background_work(setting: Setting) -> Iterator[None]:
     """Run patrols while the dialect is served."""
     runtime = Runtime(setting.library, setting)
     with _runtimes_lock:

@@ -25,8 +25,8 @@ DIALECT = Dialect(
     rest=Rest(routes=(Route("POST", "/v1/clawbrain/outcomes", "record_outcome"),)),
     succeed=succeed,
     fail=fail,
-    kinds={**dict(zip(KINDS, KINDS, strict=True)), **SHOWN_AS},
-    running=file_sync.running,
-    pipe=file_sync.pipe,
+    shown_types={**dict(zip(KINDS, KINDS, strict=True)), **SHOWN_AS},
+    background_work=file_sync.background_work,
+    stdio_connection=file_sync.stdio_connection,
     call_wrapper=file_sync.call_wrapper,
 )

@@ -371,7 +371,7 @@ class FileSync:
 
 
 @contextlib.contextmanager
-def running(setting: Setting) -> Iterator[None]:
+def background_work(setting: Setting) -> Iterator[None]:
     """Sync files while the dialect is served."""
     sync = FileSync(setting)
     _running_syncs[setting.library] = sync
@@ -384,7 +384,7 @@ def running(setting: Setting) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def pipe(setting: Setting) -> Iterator[None]:
+def stdio_connection(setting: Setting) -> Iterator[None]:
     """Sync the directory of a client before its first call."""
     sync = _running_syncs.get(setting.library)
     if sync is not None and setting.space is not None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from commonplace import __version__
 from commonplace.dialects.commonplace.console.routes import OPERATIONS, REST
-from commonplace.dialects.commonplace.running import running
+from commonplace.dialects.commonplace.running import background_work
 from commonplace.dialects.commonplace.tools import TOOLS, fail
 from commonplace.dialects.contract import Dialect
 
@@ -21,7 +21,7 @@ DIALECT = Dialect(
     paths=("/mcp/commonplace",),
     tools=TOOLS,
     fail=fail,
-    running=running,
+    background_work=background_work,
     operations=OPERATIONS,
     rest=REST,
 )

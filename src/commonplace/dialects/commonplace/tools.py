@@ -604,7 +604,7 @@ TOOLS = (
         description="For the hooks of agents: context for an event of a session.",
         scope="write",
         handler=hook,
-        reads_with=_hook_only_reads,
+        only_reads_with=_hook_only_reads,
         embeds_later=True,
         input=takes(
             ["event"], event=TEXT, session=TEXT, cwd=TEXT, prompt=TEXT, transcript=TEXT,
@@ -613,7 +613,7 @@ TOOLS = (
         idempotent=True,
         hidden=True,
         stepwise=True,
-        withheld=True,  # a prompt may contain text that its author marked as private
+        has_secret_arguments=True,  # a prompt may contain text that its author marked as private
     ),
     Tool(
         name="review",

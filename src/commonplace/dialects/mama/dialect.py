@@ -10,7 +10,7 @@ from commonplace.dialects.mama.platform import chat
 from commonplace.dialects.mama.presenting import SHOWN_TYPES
 from commonplace.dialects.mama.refusing import error_body
 from commonplace.dialects.mama.routes import REST
-from commonplace.dialects.mama.running import pipe, running
+from commonplace.dialects.mama.running import background_work, stdio_connection
 from commonplace.dialects.mama.tools import TOOLS, fail, succeed
 
 DIALECT = Dialect(
@@ -36,7 +36,7 @@ DIALECT = Dialect(
     fail=fail,
     refuse=error_body,
     refuse_socket=chat.refusal,
-    kinds=SHOWN_TYPES,
-    running=running,
-    pipe=pipe,
+    shown_types=SHOWN_TYPES,
+    background_work=background_work,
+    stdio_connection=stdio_connection,
 )

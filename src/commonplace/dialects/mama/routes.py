@@ -121,7 +121,7 @@ async def _send_export(exchange: Exchange) -> Reply:
 
 async def _json_object(exchange: Exchange) -> dict[str, Any]:
     try:
-        body: dict[str, Any] = await exchange.json(required=True)
+        body: dict[str, Any] = await exchange.json_body(required=True)
     except InvalidInput as error:
         raise _bad_request("INVALID_REQUEST", error.message) from None
     return body

@@ -15,7 +15,7 @@ from commonplace.dialects.orchestrator import (
     workspaces,
 )
 from commonplace.dialects.orchestrator.routes import REST
-from commonplace.dialects.orchestrator.running import running
+from commonplace.dialects.orchestrator.running import background_work
 
 TOOLS, OPERATIONS = answering.tools_defined_in(
     messaging, artifacts, knowledge, drawers, pushing, workflows, workspaces
@@ -40,6 +40,6 @@ DIALECT = Dialect(
     resources={"/mcp/v1": Resource(permissions={**MEMORY, "admin": ADMIN})},
     fail=answering.fail,
     refuse=answering.refuse,
-    kinds=drawers.SHOWN_TYPES,
-    running=running,
+    shown_types=drawers.SHOWN_TYPES,
+    background_work=background_work,
 )

@@ -116,7 +116,7 @@ def _prune_drawers(memory: Commonplace) -> int:
 
 
 @contextlib.contextmanager
-def running(setting: Setting) -> Iterator[None]:
+def background_upkeep(setting: Setting) -> Iterator[None]:
     """Run the daily decay and pruning of all spaces in the background."""
     stop = threading.Event()
 

@@ -66,7 +66,7 @@ def create_agent_history(
     {"success": False, "agent_slug": "", "response": "", "message_id": "", "error": ""},
     open_world=True,
     stepwise=True,
-    session=workspaces.calling_agent,
+    session_part=workspaces.calling_agent,
 )
 def send_message_to_agent(
     call: Call,

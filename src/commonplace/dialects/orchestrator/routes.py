@@ -15,7 +15,7 @@ _HERE = _ROOT + "/{workspace}"
 
 async def _workspace_arguments(exchange: Exchange) -> dict[str, Any]:
     """Return the arguments; raise NotFound if the path has a workspace other than the caller's."""
-    arguments = await exchange.given()
+    arguments = await exchange.request_arguments()
     workspace = arguments.pop("workspace", None)
     if workspace not in (None, OWN_WORKSPACE, exchange.caller.space):
         shown = await exchange.perform({}, "show_workspace")

@@ -11,7 +11,7 @@ from commonplace.platform import durable
 
 
 @contextlib.contextmanager
-def running(setting: Setting) -> Iterator[None]:
+def background_work(setting: Setting) -> Iterator[None]:
     """Run all background work of the dialect during the block."""
     library = setting.library
     manual = setting.environ.get(workflows.APPROVAL_VARIABLE) == "manual"
@@ -22,7 +22,7 @@ def running(setting: Setting) -> Iterator[None]:
         pushing.set_pusher(library, pushing.configured_pusher(setting.environ))
     try:
         with (
-            lifecycle.running(setting),
+            lifecycle.background_upkeep(setting),
             durable.executing(library, durable.WORKFLOWS, executions),
         ):
             yield

@@ -34,7 +34,7 @@ class _Required(Invalid, rest="VAL_FIELD_REQUIRED"):
 
 async def relationship_list_arguments(exchange: Exchange) -> dict[str, Any]:
     """Return the arguments of a request whose body is a list of relationships."""
-    return {"relationships": await exchange.json(list)}
+    return {"relationships": await exchange.json_body(list)}
 
 
 async def open_session(exchange: Exchange) -> Reply:
@@ -44,7 +44,7 @@ async def open_session(exchange: Exchange) -> Reply:
 
 async def renew_session(exchange: Exchange) -> Reply:
     """Exchange a refresh token for new tokens."""
-    token = (await exchange.json()).get("refresh_token")
+    token = (await exchange.json_body()).get("refresh_token")
     if not isinstance(token, str):
         wrong = _Required if token is None else Invalid
         about = {"field": "refresh_token"}
@@ -87,7 +87,7 @@ async def upload(exchange: Exchange) -> Reply:
 
 async def _parse_metadata(exchange: Exchange, text: str) -> dict[str, Any]:
     try:
-        value = await exchange.parsed(text)
+        value = await exchange.parse_json(text)
     except InvalidInput:
         value = None
     if not isinstance(value, dict):
@@ -97,7 +97,7 @@ async def _parse_metadata(exchange: Exchange, text: str) -> dict[str, Any]:
 
 async def download(exchange: Exchange) -> Reply:
     """Send a file as a download, never inline, because it may be an untrusted page."""
-    exchange.arguments |= await exchange.given()
+    exchange.arguments |= await exchange.request_arguments()
     value = await exchange.perform(exchange.arguments)
     data = await asyncio.to_thread(binary.decode, value["data"])
     name = value["filename"]

@@ -70,5 +70,5 @@ DIALECT = Dialect(
     fail=fail,
     refuse=refuse,
     rate=RateLimit(250, "COMMONPLACE_PENFIELD_RATE"),
-    kinds={**dict(zip(TYPES, TYPES, strict=True)), **SHOWN_TYPES},
+    shown_types={**dict(zip(TYPES, TYPES, strict=True)), **SHOWN_TYPES},
 )

@@ -446,7 +446,7 @@ _ENDPOINTS = (
         "POST", "/documents/upload", "Upload a document", documents.upload_document, DOCUMENT,
         takes(["filename", "data"], filename=text_schema(4 * documents.NAME_CHARS), data=TEXT,
               metadata=_META),
-        status=201, errors=(413,), answer=answers.upload, uploads=21 * MIB,
+        status=201, errors=(413,), answer=answers.upload, upload_bytes=21 * MIB,
         request_body=_body("multipart/form-data", object_of(
             ["file"], file={"type": "string", "format": "binary"},
             metadata={"type": "string", "description": "A JSON object."},

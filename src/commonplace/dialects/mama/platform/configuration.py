@@ -364,14 +364,14 @@ def update(call: Call, *, config: Mapping[str, Any]) -> Any:
 
 
 async def _config_arguments(exchange: Exchange) -> dict[str, Any]:
-    return {"config": await exchange.json(required=True)}
+    return {"config": await exchange.json_body(required=True)}
 
 
 OPERATIONS = (
     operation("get_config", "Get configuration", "read", show),
     operation(
         "put_config", "Update configuration", "operator", update, ("config",),
-        {"config": {"type": "object"}}, withheld=True,
+        {"config": {"type": "object"}}, has_secret_arguments=True,
     ),
 )  # fmt: skip
 ROUTES = (

@@ -55,7 +55,7 @@ def log_to_file(running: Service) -> Iterator[None]:
     handler = _PrivateFile(
         log_path(running), maxBytes=FILE_BYTES, backupCount=LOG_FILES - 1, delay=True
     )
-    handler.setFormatter(running.setting.log_lines)
+    handler.setFormatter(running.setting.log_formatter)
     root.addHandler(handler)
     try:
         yield

@@ -269,7 +269,7 @@ async def _upload_reply(exchange: Exchange) -> Reply:
 
 
 async def _file_reply(exchange: Exchange, *, download: bool) -> Reply:
-    file: _Download = await exchange.perform(await exchange.given())
+    file: _Download = await exchange.perform(await exchange.request_arguments())
     name: str = file["name"]
     extension = extension_of(name)
     attached = download or extension in DOWNLOAD_ONLY
@@ -297,7 +297,7 @@ _FILE_BODY = {"required": True, "content": {"multipart/form-data": {"schema": _F
 OPERATIONS = (
     operation(
         "upload_media", "Upload a file", "write", upload, ("filename", "content_type", "sha256"),
-        {"filename": TEXT, "content_type": TEXT, "sha256": TEXT}, withheld=True,
+        {"filename": TEXT, "content_type": TEXT, "sha256": TEXT}, has_secret_arguments=True,
     ),
     operation(
         "read_media", "Read a file", "read", read_media, ("filename",), {"filename": TEXT}
@@ -306,7 +306,7 @@ OPERATIONS = (
 ROUTES = (
     Route(
         "POST", "/api/upload", "upload_media", answer=_upload_reply,
-        uploads=MOST_BYTES + 1024 * 1024, request_body=_FILE_BODY,
+        upload_bytes=MOST_BYTES + 1024 * 1024, request_body=_FILE_BODY,
     ),
     Route("GET", "/api/media/{filename}", "read_media", answer=_inline_reply, media_type="*/*"),
     Route(

@@ -19,7 +19,7 @@ log = logging.getLogger(__name__)
 
 
 @contextlib.contextmanager
-def running(setting: Setting) -> Iterator[None]:
+def background_work(setting: Setting) -> Iterator[None]:
     """Serve the platform; over stdio, only provide the settings for its tools."""
     with contextlib.ExitStack() as stack:
         here = stack.enter_context(service.serving(setting))

@@ -163,7 +163,7 @@ def operation(
     properties: Mapping[str, Schema] | None = None,
     *,
     stepwise: bool = False,
-    withheld: bool = False,
+    has_secret_arguments: bool = False,
     open_world: bool = False,
     response_bytes: int = RESPONSE_BYTES,
 ) -> Tool:
@@ -179,7 +179,7 @@ def operation(
         name=name, title=title, description=handler.__doc__ or title, handler=run,
         scope="admin" if level == "operator" else level,
         input=takes(required, **(properties or {})),
-        stepwise=stepwise, withheld=withheld, open_world=open_world,
+        stepwise=stepwise, has_secret_arguments=has_secret_arguments, open_world=open_world,
         response_bytes=response_bytes,
     )  # fmt: skip
 
@@ -187,7 +187,7 @@ def operation(
 async def read_arguments(exchange: Exchange) -> dict[str, Any]:
     """Return the arguments from path, query and body; required ones must be present."""
     try:
-        found = await exchange.given()
+        found = await exchange.request_arguments()
     except InvalidInput as error:
         raise malformed(error.message) from None
     arguments = {name: value for name, value in found.items() if value is not None}

@@ -117,7 +117,7 @@ def update_agent(call: Call, *, id: str, changes: Mapping[str, Any]) -> Any:
 
 
 async def _change_arguments(exchange: Exchange) -> dict[str, Any]:
-    body = await exchange.json(required=True)
+    body = await exchange.json_body(required=True)
     return {"id": exchange.request.path_params["id"], "changes": body}
 
 
@@ -126,7 +126,7 @@ OPERATIONS = (
     operation("list_team", "List agents", "read", list_agents),
     operation(
         "update_agent_config", "Change an agent", "operator", update_agent, ("id", "changes"),
-        {"id": TEXT, "changes": OBJECT}, withheld=True,
+        {"id": TEXT, "changes": OBJECT}, has_secret_arguments=True,
     ),
     operation(
         "list_delegations", "List delegations", "read", list_delegations, (),
