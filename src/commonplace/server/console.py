@@ -11,7 +11,7 @@ from commonplace.access.credentials import SCOPE_NAMES, Credential, Credentials,
 from commonplace.dialects.commonplace.console import sample
 from commonplace.dialects.contract import Call, Tool
 from commonplace.dialects.rest import Route
-from commonplace.dialects.tool_schemas import TEXT, array, integer, takes
+from commonplace.dialects.tool_schemas import TEXT, array, input_schema, integer
 from commonplace.engine.commonplace import Commonplace
 from commonplace.engine.library import Library
 from commonplace.engine.model import Origin
@@ -33,14 +33,15 @@ def operations(credentials: Credentials, library: Library) -> tuple[Tool, ...]:
         *_token_operations(credentials),
         Tool(
             name="console_demo", title="Show sample memories", scope="admin", stepwise=True,
-            handler=lambda call: begin_demo(call, credentials, library), input=takes(),
+            handler=lambda call: begin_demo(call, credentials, library), input=input_schema(),
             description="Put sample memories into a space of their own, and give a code with"
             " which a browser can sign in there.",
             secret_results=("code",),
         ),
         Tool(
             name="console_demo_end", title="Remove the sample memories", scope="admin",
-            handler=lambda call: end_demo(call, credentials, library), input=takes(), stepwise=True,
+            handler=lambda call: end_demo(call, credentials, library), input=input_schema(),
+            stepwise=True,
             description="Delete the sample memories for good, and sign out of their space.",
             destructive=True,
         ),
@@ -65,13 +66,14 @@ def _token_operations(credentials: Credentials) -> tuple[Tool, ...]:
     return (
         Tool(
             name="console_tokens", title="Credentials", scope="admin", handler=listed,
-            description="List the tokens, OAuth grants and sessions of the space.", input=takes(),
+            description="List the tokens, OAuth grants and sessions of the space.",
+            input=input_schema(),
         ),
         Tool(
             name="console_token_create", title="Create a token", scope="admin", handler=created,
             description="Create a token for the space; it is shown once.", stepwise=True,
             secret_results=("token",),
-            input=takes(
+            input=input_schema(
                 name={**TEXT, "default": "", "maxLength": 100},
                 scope={"enum": list(SCOPE_NAMES), "default": "full"},
                 dialects=array(TEXT, 20, default=[]), days=integer(1, 3_660),
@@ -80,7 +82,7 @@ def _token_operations(credentials: Credentials) -> tuple[Tool, ...]:
         Tool(
             name="console_token_revoke", title="Revoke a credential", scope="admin",
             handler=revoked, description="Revoke a token, an OAuth grant or a session.",
-            input=takes(["id"], id=TEXT), destructive=True, idempotent=True,
+            input=input_schema(["id"], id=TEXT), destructive=True, idempotent=True,
         ),
     )  # fmt: skip
 

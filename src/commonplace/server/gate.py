@@ -563,8 +563,8 @@ def _retry_key(running: _RunningCall, call: Call) -> bytes:
     - The tool and its arguments. Keys of objects are sorted, since some clients
       do not preserve their order.
     - The headers that contracts read, such as `X-Conversation-Id`.
-    - Of the session only the part that the tool's effect depends on (`Tool.session_part`). A client that
-      reconnects gets another session id, and its retry must still be recognised.
+    - Of the session only the part that the tool's effect depends on (`Tool.session_part`). A client
+      that reconnects gets another session id, and its retry must still be recognised.
 
     The digest does not cover the address, the client name and the request id, which do not
     change the effect.

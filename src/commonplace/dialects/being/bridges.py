@@ -21,7 +21,7 @@ from typing import Any
 from commonplace.access.caller import Caller
 from commonplace.dialects.being import sight
 from commonplace.dialects.contract import Call, Tool
-from commonplace.dialects.tool_schemas import TEXT, takes
+from commonplace.dialects.tool_schemas import TEXT, input_schema
 from commonplace.engine.commonplace import Commonplace
 from commonplace.engine.model import Event, Memory, iso
 from commonplace.errors import InvalidInput, NotFound
@@ -194,7 +194,7 @@ def _act_tool(
     )  # fmt: skip
 
 
-_ACT_INPUT = takes(
+_ACT_INPUT = input_schema(
     ["action"],
     action=TEXT,
     parameters={"type": "object", "default": {}},

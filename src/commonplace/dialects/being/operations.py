@@ -22,7 +22,7 @@ from commonplace.dialects.being import (
 from commonplace.dialects.being import notes as noting
 from commonplace.dialects.being.scenes import scene_of
 from commonplace.dialects.contract import Call, Schema, Tool
-from commonplace.dialects.tool_schemas import FLAG, OBJECT, TEXT, array, integer, takes, text
+from commonplace.dialects.tool_schemas import FLAG, OBJECT, TEXT, array, input_schema, integer, text
 from commonplace.engine.model import Memory, iso
 from commonplace.errors import CommonplaceError, InvalidInput, NotFound
 from commonplace.platform.exclusive import exclusive
@@ -47,9 +47,9 @@ def _operation(
 
     def decorate(handler: Handler) -> Handler:
         title = operation_name or handler.__name__
-        schema = takes(required, **properties)
+        schema = input_schema(required, **properties)
         if takes_being:
-            schema = takes(("being_id", *required), being_id=TEXT, **properties)
+            schema = input_schema(("being_id", *required), being_id=TEXT, **properties)
         operation = Tool(
             name=title, title=title, description=handler.__doc__ or title, scope=scope,
             handler=_wrap_for_being(handler) if takes_being else handler, input=schema,

@@ -22,7 +22,7 @@ from commonplace.dialects.clawbrain import (
 from commonplace.dialects.clawbrain.file_sync import SpaceFiles
 from commonplace.dialects.clawbrain.locations import ARCHIVE, KINDS, Location
 from commonplace.dialects.contract import Call, Tool, Wire, json_text
-from commonplace.dialects.tool_schemas import FLAG, TEXT, array, nullable, takes, text
+from commonplace.dialects.tool_schemas import FLAG, TEXT, array, input_schema, nullable, text
 from commonplace.engine import checks
 from commonplace.engine.binding import engine_call
 from commonplace.engine.commonplace import Commonplace
@@ -369,7 +369,7 @@ TOOLS = (
         description="Create a new memory entry (entity or episode).",
         scope="write",
         handler=store,
-        input=takes(
+        input=input_schema(
             ["type", "name", "content"],
             type={
                 "enum": list(KINDS),
@@ -393,7 +393,7 @@ TOOLS = (
         description="Get a specific memory by ID.",
         scope="read",
         handler=retrieve,
-        input=takes(["id"], id=_ID),
+        input=input_schema(["id"], id=_ID),
     ),
     Tool(
         name="memory_search",
@@ -401,7 +401,7 @@ TOOLS = (
         description="Search all memories by name, tags and content, weighted by credit.",
         scope="read",
         handler=search,
-        input=takes(
+        input=input_schema(
             ["query"],
             query=TEXT,
             type={"enum": [*KINDS, None], "default": None, "description": "null for all types."},
@@ -414,7 +414,7 @@ TOOLS = (
         description="Update an existing memory's content.",
         scope="write",
         handler=update,
-        input=takes(["id", "content"], id=_ID, content=TEXT),
+        input=input_schema(["id", "content"], id=_ID, content=TEXT),
     ),
     Tool(
         name="memory_delete",
@@ -422,7 +422,7 @@ TOOLS = (
         description="Archive a memory (soft delete: moves it to archive/).",
         scope="delete",
         handler=delete,
-        input=takes(["id"], id=_ID),
+        input=input_schema(["id"], id=_ID),
         destructive=True,
     ),
     Tool(
@@ -431,7 +431,7 @@ TOOLS = (
         description="Show memory credit statistics.",
         scope="read",
         handler=report,
-        input=takes(
+        input=input_schema(
             top_n={"type": "integer", "default": 10, "description": "1 to 100 of each end."}
         ),
     ),
@@ -441,7 +441,7 @@ TOOLS = (
         description="Trigger immediate consolidation and pruning.",
         scope="delete",
         handler=compact,
-        input=takes(),
+        input=input_schema(),
         destructive=True,
     ),
 )  # fmt: skip
@@ -453,7 +453,7 @@ OPERATIONS = (
         description="Rate the last turn; its memories gain or lose credit.",
         scope="write",
         handler=outcome,
-        input=takes(
+        input=input_schema(
             ["signal"],
             signal={"enum": list(credit.SIGNALS)},
             session=nullable({**TEXT, "minLength": 1, "maxLength": checks.NAME_CHARS}),

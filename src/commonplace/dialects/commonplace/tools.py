@@ -9,7 +9,15 @@ from commonplace.access.caller import NotPermitted
 from commonplace.dialects import contract
 from commonplace.dialects.commonplace import fitting
 from commonplace.dialects.contract import Call, ResultWithText, Schema, Tool, Wire, as_json
-from commonplace.dialects.tool_schemas import FLAG, SHARE, TEXT, array, gives, integer, takes
+from commonplace.dialects.tool_schemas import (
+    FLAG,
+    SHARE,
+    TEXT,
+    array,
+    input_schema,
+    integer,
+    output_schema,
+)
 from commonplace.engine.content import credit
 from commonplace.engine.content.write_policy import masked_so_far
 from commonplace.engine.model import Link, Memory, Version, iso
@@ -478,12 +486,12 @@ TOOLS = (
         scope="write",
         handler=remember,
         embeds_later=True,
-        input=takes(
+        input=input_schema(
             ["text"], text=TEXT, **_MEMORY_PROPERTIES,
             trust={"enum": _TRUST_LEVELS, "default": "inferred"},
             replaces=TEXT, everywhere=_FLAG, check=FLAG,
         ),
-        output=gives("id", "operation"),
+        output=output_schema("id", "operation"),
     ),
     Tool(
         name="recall",
@@ -492,7 +500,7 @@ TOOLS = (
         " everywhere: in all projects. minimum: least probability.",
         scope="read",
         handler=recall,
-        input=takes(
+        input=input_schema(
             ["query"], query=TEXT,
             limit=integer(1, 50, 10),
             kinds=_TEXT_LIST, tags=_TEXT_LIST,
@@ -501,7 +509,7 @@ TOOLS = (
             minimum=_NUMBER, share=_NUMBER,
             by={"enum": ["memory", "session"]},
         ),
-        output=gives("memories"),
+        output=output_schema("memories"),
     ),
     Tool(
         name="read",
@@ -510,11 +518,11 @@ TOOLS = (
         " by start.",
         scope="read",
         handler=read,
-        input=takes(
+        input=input_schema(
             ["id"], id=TEXT, as_of=TEXT, history=_FLAG,
             start=integer(0, default=0),
         ),
-        output=gives("memory", "links"),
+        output=output_schema("memory", "links"),
     ),
     Tool(
         name="revise",
@@ -524,12 +532,12 @@ TOOLS = (
         scope="write",
         handler=revise,
         embeds_later=True,
-        input=takes(
+        input=input_schema(
             id=TEXT, text=TEXT, **_MEMORY_PROPERTIES,
             version={"type": "integer"},
             undo=TEXT,
         ),
-        output=gives("operation"),
+        output=output_schema("operation"),
     ),
     Tool(
         name="forget",
@@ -537,8 +545,8 @@ TOOLS = (
         description="Archive memories, or restore them. Nothing is destroyed.",
         scope="delete",
         handler=forget,
-        input=takes(["ids"], ids=_NONEMPTY_LIST, restore=_FLAG),
-        output=gives("ids", "operation"),
+        input=input_schema(["ids"], ids=_NONEMPTY_LIST, restore=_FLAG),
+        output=output_schema("ids", "operation"),
         destructive=True,
         idempotent=True,
     ),
@@ -548,11 +556,11 @@ TOOLS = (
         description="Link two memories, e.g. supports, contradicts.",
         scope="write",
         handler=connect,
-        input=takes(
+        input=input_schema(
             ["source", "target", "kind"], source=TEXT, target=TEXT, kind=TEXT,
             weight={**SHARE, "default": 0.5}, reason={**TEXT, "default": ""},
         ),
-        output=gives("id", "operation"),
+        output=output_schema("id", "operation"),
     ),
     Tool(
         name="explore",
@@ -560,12 +568,12 @@ TOOLS = (
         description="Follow links from a memory.",
         scope="read",
         handler=explore,
-        input=takes(
+        input=input_schema(
             ["id"], id=TEXT,
             depth=integer(1, 5, 2),
             kinds=_TEXT_LIST, as_of=TEXT,
         ),
-        output=gives("memories", "paths"),
+        output=output_schema("memories", "paths"),
     ),
     Tool(
         name="context",
@@ -573,8 +581,8 @@ TOOLS = (
         description="Get what to know at the start: identity, pinned, checkpoint, recent.",
         scope="read",
         handler=context,
-        input=takes(about=TEXT),
-        output=gives("identity", "pinned", "checkpoint", "relevant", "recent"),
+        input=input_schema(about=TEXT),
+        output=output_schema("identity", "pinned", "checkpoint", "relevant", "recent"),
     ),
     Tool(
         name="checkpoint",
@@ -583,8 +591,8 @@ TOOLS = (
         scope="write",
         handler=checkpoint,
         embeds_later=True,
-        input=takes(summary=TEXT, next={**_TEXT_LIST, "default": []}, done=_FLAG),
-        output=gives("id", "operation"),
+        input=input_schema(summary=TEXT, next={**_TEXT_LIST, "default": []}, done=_FLAG),
+        output=output_schema("id", "operation"),
     ),
     Tool(
         name="feedback",
@@ -592,11 +600,11 @@ TOOLS = (
         description="Say whether recalled memories helped.",
         scope="write",
         handler=feedback,
-        input=takes(
+        input=input_schema(
             ["ids", "useful"], ids=_NONEMPTY_LIST, useful=FLAG,
             note={**TEXT, "default": ""},
         ),
-        output=gives("credits", "operation"),
+        output=output_schema("credits", "operation"),
     ),
     Tool(
         name="hook",
@@ -606,7 +614,7 @@ TOOLS = (
         handler=hook,
         only_reads_with=_hook_only_reads,
         embeds_later=True,
-        input=takes(
+        input=input_schema(
             ["event"], event=TEXT, session=TEXT, cwd=TEXT, prompt=TEXT, transcript=TEXT,
             source=TEXT, agent=TEXT,
         ),
@@ -622,7 +630,7 @@ TOOLS = (
         " when the user says so.",
         scope="write",
         handler=review,
-        input=takes(
+        input=input_schema(
             action={"enum": ["list", "accept", "reject", "edit"], "default": "list"},
             id=TEXT, text=TEXT, limit=integer(1, 50, 20),
         ),
@@ -635,7 +643,7 @@ TOOLS = (
         scope="write",
         handler=memory_file,
         embeds_later=True,
-        input=takes(
+        input=input_schema(
             ["command"],
             command={"enum": ["view", "create", "str_replace", "insert", "delete", "rename"]},
             path=TEXT, view_range=array({"type": "integer"}, 2, minItems=2), file_text=TEXT,

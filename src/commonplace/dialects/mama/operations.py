@@ -19,7 +19,7 @@ from commonplace.dialects.mama import (
     searching,
 )
 from commonplace.dialects.mama.presenting import MILLISECONDS
-from commonplace.dialects.tool_schemas import FLAG, SHARE, TEXT, array, integer, takes
+from commonplace.dialects.tool_schemas import FLAG, SHARE, TEXT, array, input_schema, integer
 from commonplace.engine.model import LIVE_STATES, Memory
 from commonplace.errors import NotFound
 from commonplace.platform import lookup
@@ -132,7 +132,7 @@ def _operation(
     ]
     return Tool(
         name=name, title=title, description=handler.__doc__ or "", scope=scope, handler=handler,
-        response_bytes=response_bytes, input=takes(required, **properties),
+        response_bytes=response_bytes, input=input_schema(required, **properties),
     )  # fmt: skip
 
 

@@ -16,7 +16,7 @@ from commonplace.dialects.mama import (
     searching,
 )
 from commonplace.dialects.mama.presenting import SECONDS
-from commonplace.dialects.tool_schemas import SHARE, TEXT, array, takes, text
+from commonplace.dialects.tool_schemas import SHARE, TEXT, array, input_schema, text
 from commonplace.errors import CommonplaceError
 
 DEFAULT_CONFIDENCE = 0.5
@@ -154,7 +154,7 @@ TOOLS = (
         " debates: <id>, synthesizes: [<id>, <id>].",
         scope="write",
         handler=save,
-        input=takes(
+        input=input_schema(
             ["type"],
             type=text("What to save.", enum=["decision", "checkpoint"]),
             topic=text("Decision: topic identifier, e.g. 'auth_strategy'."
@@ -177,7 +177,7 @@ TOOLS = (
         " without a query, list the newest. Results tell outcomes and how decisions are related.",
         scope="read",
         handler=search,
-        input=takes(
+        input=input_schema(
             query=text("What to look for; empty for the newest items.", default=""),
             type=text("What to search.", enum=list(KINDS_BY_TYPE), default="all"),
             limit={"type": "number", "default": DEFAULT_LIMIT,
@@ -192,7 +192,7 @@ TOOLS = (
         scope="write",
         handler=update,
         idempotent=True,
-        input=takes(
+        input=input_schema(
             ["id", "outcome"],
             id=text("The decision's id."),
             outcome=text("success, failed or partial, in any case."),
@@ -206,7 +206,7 @@ TOOLS = (
         scope="read",
         handler=load_checkpoint,
         response_bytes=fitting.READ_BYTES,
-        input=takes(),
+        input=input_schema(),
     ),
     Tool(
         name="search_decisions_and_contracts",
@@ -215,7 +215,7 @@ TOOLS = (
         scope="read",
         handler=search_decisions_and_contracts,
         hidden=True,
-        input=takes(
+        input=input_schema(
             query=text("What to look for.", default=""),
             filePath=text("The file that is about to be changed.", default=""),
             toolName=text("The editor's tool: Edit, Write or apply_patch.", default=""),

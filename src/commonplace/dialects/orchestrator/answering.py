@@ -15,7 +15,7 @@ from typing import Annotated, Any, get_args, get_origin, get_type_hints
 
 from commonplace.access.caller import Scope
 from commonplace.dialects.contract import Call, Tool, Wire, as_json
-from commonplace.dialects.tool_schemas import object_of, takes
+from commonplace.dialects.tool_schemas import input_schema, object_of
 from commonplace.errors import CommonplaceError, Conflict, InvalidInput, NotFound
 
 CAPTION = "description"
@@ -81,7 +81,7 @@ def tool(
             description=inspect.getdoc(function) or "",
             scope=scope,
             handler=handler,
-            input=takes(required, **properties),
+            input=input_schema(required, **properties),
             output=output,
             **options,
         )

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from commonplace.dialects.contract import Call, Tool
 from commonplace.dialects.rest import Route
-from commonplace.dialects.tool_schemas import TEXT, integer, takes
+from commonplace.dialects.tool_schemas import TEXT, input_schema, integer
 from commonplace.engine.binding import engine_call, lease
 from commonplace.engine.content.links import linked_groups
 from commonplace.engine.model import Link, Memory, iso
@@ -272,16 +272,17 @@ OPERATIONS = (
     Tool(
         name="console_graph", title="Graph", scope="read", handler=groups,
         description="List the groups of linked memories with their positions.",
-        input=takes(kind=TEXT),
+        input=input_schema(kind=TEXT),
     ),
     Tool(
         name="console_graph_group", title="A part of the graph", scope="read", handler=group,
         description="Show the memories linked to one memory, with links and positions.",
-        input=takes(["id"], id=TEXT, kind=TEXT, limit=integer(1, MAX_NODES, 150)),
+        input=input_schema(["id"], id=TEXT, kind=TEXT, limit=integer(1, MAX_NODES, 150)),
     ),
     Tool(
         name="console_facts", title="Facts", scope="read", handler=facts,
-        description="List facts with the time for which they are valid.", input=takes(entity=TEXT),
+        description="List facts with the time for which they are valid.",
+        input=input_schema(entity=TEXT),
     ),
 )  # fmt: skip
 ROUTES = (

@@ -9,7 +9,7 @@ from commonplace.dialects.commonplace.console import rows
 from commonplace.dialects.commonplace.tools import undo_operation
 from commonplace.dialects.contract import Call, Tool
 from commonplace.dialects.rest import Route
-from commonplace.dialects.tool_schemas import TEXT, integer, takes
+from commonplace.dialects.tool_schemas import TEXT, input_schema, integer
 from commonplace.engine.binding import engine_call
 from commonplace.engine.history import changes as changing
 from commonplace.engine.model import Memory
@@ -107,27 +107,27 @@ OPERATIONS = (
     Tool(
         name="console_operations", title="Operations", scope="read", handler=operations,
         description="List operations, newest first.",
-        input=takes(limit=integer(1, 500, PAGE), before=integer(0)),
+        input=input_schema(limit=integer(1, 500, PAGE), before=integer(0)),
     ),
     Tool(
         name="console_operation", title="An operation", scope="read", handler=changes_of,
         description="Show the changes of an operation.",
-        input=takes(["operation"], operation=TEXT),
+        input=input_schema(["operation"], operation=TEXT),
     ),
     Tool(
         name="console_changes", title="Changes", scope="read", handler=changes_between,
         description="Show the changes between two times.",
-        input=takes(["since", "until"], since=TEXT, until=TEXT),
+        input=input_schema(["since", "until"], since=TEXT, until=TEXT),
     ),
     Tool(
         name="console_undo_preview", title="Preview an undo", scope="read", handler=preview_undo,
         description="Show the changes that undoing an operation would make.",
-        input=takes(["operation"], operation=TEXT),
+        input=input_schema(["operation"], operation=TEXT),
         stepwise=True,  # the preview runs in a transaction that is rolled back
     ),
     Tool(
         name="console_undo", title="Undo", scope="write", handler=undo,
-        description="Undo an operation.", input=takes(["operation"], operation=TEXT),
+        description="Undo an operation.", input=input_schema(["operation"], operation=TEXT),
     ),
 )  # fmt: skip
 ROUTES = (

@@ -15,9 +15,9 @@ from commonplace.dialects.tool_schemas import (
     SHARE,
     TEXT,
     array,
+    input_schema,
     integer,
     nullable,
-    takes,
 )
 from commonplace.engine.binding import lease
 from commonplace.engine.history import audit
@@ -248,7 +248,7 @@ OPERATIONS = (
     Tool(
         name="console_memories", title="List memories", scope="read", handler=memories,
         description="List memories by kind, tag, client, trust, state and date.",
-        input=takes(
+        input=input_schema(
             order={"enum": list(ORDERS), "default": "newest"}, offset=rows.OFFSET,
             limit=rows.LIMIT, **rows.FILTERS,
         ),
@@ -256,39 +256,40 @@ OPERATIONS = (
     Tool(
         name="console_search", title="Search memories", scope="read", handler=search,
         description="Search memories, with the reasons for each hit, or sessions.",
-        input=takes(
+        input=input_schema(
             ["query"], query=TEXT, limit=integer(1, 100, DEFAULT_HITS),
             by={"enum": ["memory", "session"], "default": "memory"}, **rows.FILTERS,
         ),
     ),
     Tool(
-        name="console_choices", title="Choices", scope="read", handler=filter_values, input=takes(),
+        name="console_choices", title="Choices", scope="read", handler=filter_values,
+        input=input_schema(),
         description="List the tags that are in use.",
     ),
     Tool(
         name="console_memory", title="Read a memory", scope="read", handler=memory,
         description="Read one memory with its links and its use, now or as of a time.",
-        input=takes(["id"], id=TEXT, as_of=TEXT), response_bytes=MEMORY_BYTES,
+        input=input_schema(["id"], id=TEXT, as_of=TEXT), response_bytes=MEMORY_BYTES,
     ),
     Tool(
         name="console_versions", title="Versions", scope="read", handler=versions,
         description="List the versions of a memory.",
-        input=takes(["id"], id=TEXT), response_bytes=MEMORY_BYTES,
+        input=input_schema(["id"], id=TEXT), response_bytes=MEMORY_BYTES,
     ),
     Tool(
         name="console_calls", title="Calls", scope="read", handler=calls_with_memory,
         description="List the newest audited calls that returned a memory.",
-        input=takes(["id"], id=TEXT),
+        input=input_schema(["id"], id=TEXT),
     ),
     Tool(
         name="console_remember", title="Remember", scope="write", handler=remember,
         description="Store a memory that the person states.",
-        input=takes(["text"], text=TEXT, occurred_at=TEXT, **_DETAILS),
+        input=input_schema(["text"], text=TEXT, occurred_at=TEXT, **_DETAILS),
     ),
     Tool(
         name="console_revise", title="Revise", scope="write", handler=revise,
         description="Change a memory, unless it has changed since the given version.",
-        input=takes(
+        input=input_schema(
             ["id", "version"], id=TEXT, version=integer(0), text=TEXT,
             occurred_at=nullable(TEXT), **_DETAILS,
         ),
@@ -297,45 +298,45 @@ OPERATIONS = (
     Tool(
         name="console_tag", title="Tag", scope="write", handler=tag,
         description="Add tags to memories, and remove other tags.",
-        input=takes(["ids"], ids=_IDS, add=_SOME_TAGS, remove=_SOME_TAGS),
+        input=input_schema(["ids"], ids=_IDS, add=_SOME_TAGS, remove=_SOME_TAGS),
     ),
     Tool(
         name="console_pin", title="Pin", scope="write", handler=pin,
         description="Pin memories, or unpin them.",
-        input=takes(["ids", "pinned"], ids=_IDS, pinned=FLAG),
+        input=input_schema(["ids", "pinned"], ids=_IDS, pinned=FLAG),
     ),
     Tool(
         name="console_trust", title="Promote trust", scope="admin", handler=trust,
         description="Raise the trust of a memory.",
-        input=takes(["id", "trust"], id=TEXT, trust={"enum": list(TRUSTS)}),
+        input=input_schema(["id", "trust"], id=TEXT, trust={"enum": list(TRUSTS)}),
     ),
     Tool(
         name="console_hide", title="Hide", scope="delete", handler=hide,
         description="Archive memories; they can be restored.",
-        input=takes(["ids"], ids=_IDS), destructive=True,
+        input=input_schema(["ids"], ids=_IDS), destructive=True,
     ),
     Tool(
         name="console_restore", title="Restore", scope="delete", handler=restore,
         description="Make archived memories live again.",
-        input=takes(["ids"], ids=_IDS),
+        input=input_schema(["ids"], ids=_IDS),
     ),
     Tool(
         name="console_purge", title="Purge", scope="admin", handler=purge, stepwise=True,
         description="Delete memories permanently, with all their versions.",
-        input=takes(["ids", "confirm"], ids=_IDS, confirm={"enum": [PURGE_CONFIRMATION]}),
+        input=input_schema(["ids", "confirm"], ids=_IDS, confirm={"enum": [PURGE_CONFIRMATION]}),
         destructive=True,
     ),
     Tool(
         name="console_connect", title="Connect", scope="write", handler=connect,
         description="Link two memories.",
-        input=takes(
+        input=input_schema(
             ["source", "target", "kind"], source=TEXT, target=TEXT, kind=TEXT,
             weight={**SHARE, "default": 0.5}, reason={**TEXT, "default": ""},
         ),
     ),
     Tool(
         name="console_disconnect", title="Disconnect", scope="write", handler=disconnect,
-        description="Remove a link.", input=takes(["id"], id=TEXT),
+        description="Remove a link.", input=input_schema(["id"], id=TEXT),
     ),
 )  # fmt: skip
 _ROOT = "/api/console/memories"

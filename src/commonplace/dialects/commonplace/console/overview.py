@@ -13,7 +13,7 @@ from commonplace.access.caller import SCOPES
 from commonplace.dialects.commonplace.console import graph, rows, sample
 from commonplace.dialects.contract import Call, Tool
 from commonplace.dialects.rest import Route
-from commonplace.dialects.tool_schemas import TEXT, takes
+from commonplace.dialects.tool_schemas import TEXT, input_schema
 from commonplace.engine.binding import engine_call, lease
 from commonplace.engine.finding.summary import summary
 from commonplace.engine.history import audit
@@ -125,13 +125,13 @@ def _disk_usage(call: Call) -> dict[str, Any]:
 OPERATIONS = (
     Tool(
         name="console_me", title="Signed-in user", scope="read", handler=signed_in_user,
-        input=takes(),
+        input=input_schema(),
         description="Show the signed-in user and the permissions of the credential.",
     ),
     Tool(
         name="console_overview", title="Overview", scope="read", handler=overview,
         description="Show counts of memories, today's calls of agents, and the state of the space.",
-        input=takes(as_of=TEXT),
+        input=input_schema(as_of=TEXT),
     ),
 )  # fmt: skip
 ROUTES = (

@@ -15,7 +15,7 @@ from commonplace.dialects.commonplace.console import (
 )
 from commonplace.dialects.contract import Tool
 from commonplace.dialects.rest import OpenApi, Rest
-from commonplace.dialects.tool_schemas import OBJECT, TEXT, gives
+from commonplace.dialects.tool_schemas import OBJECT, TEXT, output_schema
 
 CONSOLE_MODULES = (overview, memories, inbox, history, imports, secrets, audit, graph)
 """The modules of the console; each defines `OPERATIONS` and `ROUTES`."""
@@ -27,7 +27,7 @@ REST = Rest(
         path="/api/console/openapi.json",
         title="Commonplace, the console",
         version=__version__,
-        error=gives(error={**OBJECT, "properties": {"code": TEXT, "message": TEXT}}),
+        error=output_schema(error={**OBJECT, "properties": {"code": TEXT, "message": TEXT}}),
         statuses={
             400: "The request is not valid", 401: "No valid credential",
             403: "The credential lacks the scope", 404: "Not found",

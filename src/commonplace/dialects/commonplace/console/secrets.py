@@ -12,7 +12,7 @@ from commonplace.dialects.commonplace.console.memories import (
 )
 from commonplace.dialects.contract import Call, Tool
 from commonplace.dialects.rest import Route
-from commonplace.dialects.tool_schemas import TEXT, array, takes
+from commonplace.dialects.tool_schemas import TEXT, array, input_schema
 from commonplace.engine.binding import lease
 from commonplace.engine.maintenance import secret_scan
 
@@ -44,13 +44,13 @@ def purge(call: Call, *, ids: Sequence[str], confirm: str) -> dict[str, Any]:
 OPERATIONS = (
     Tool(
         name="console_secrets", title="Secrets found", scope="admin", handler=find_secrets,
-        input=takes(), description="Find stored keys, tokens and passwords.",
+        input=input_schema(), description="Find stored keys, tokens and passwords.",
         stepwise=True,  # the scan reads all memories and all earlier versions
     ),
     Tool(
         name="console_secrets_purge", title="Purge secrets", scope="admin", handler=purge,
         description="Delete memories with secrets permanently, and store masked copies.",
-        input=takes(
+        input=input_schema(
             ["ids", "confirm"], ids=array(TEXT, 200, minItems=1),
             confirm={"enum": [PURGE_CONFIRMATION]},
         ),

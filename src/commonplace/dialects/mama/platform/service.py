@@ -24,7 +24,7 @@ from commonplace.access.caller import NotPermitted
 from commonplace.dialects.contract import Call, Schema, Setting, Tool
 from commonplace.dialects.mama.platform.failures import PlatformError, malformed, missing_fields
 from commonplace.dialects.rest import Exchange
-from commonplace.dialects.tool_schemas import takes
+from commonplace.dialects.tool_schemas import input_schema
 from commonplace.errors import InvalidInput
 
 if TYPE_CHECKING:
@@ -178,7 +178,7 @@ def operation(
     return Tool(
         name=name, title=title, description=handler.__doc__ or title, handler=run,
         scope="admin" if level == "operator" else level,
-        input=takes(required, **(properties or {})),
+        input=input_schema(required, **(properties or {})),
         stepwise=stepwise, has_secret_arguments=has_secret_arguments, open_world=open_world,
         response_bytes=response_bytes,
     )  # fmt: skip
