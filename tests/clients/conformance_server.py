@@ -87,7 +87,7 @@ DIALECT = Dialect(
         tool("test_multiple_content_types", always(*MIXED)),
         tool("test_error_handling", fails),
     ),
-    succeed=succeed,
+    format_result=succeed,
 )
 
 if __name__ == "__main__":

@@ -12,7 +12,9 @@ from commonplace.dialects import registry
 from commonplace.engine.commonplace import Commonplace
 from server.harness import Client, Running, running
 
-PATHS = {name: registry.load(name).paths[0] for name in registry.built_in() if name != "being"}
+PATHS = {
+    name: registry.load(name).paths[0] for name in registry.built_in_names() if name != "being"
+}
 
 
 @pytest.fixture(scope="module")

@@ -278,7 +278,7 @@ def test_a_body_without_room_is_refused_in_the_format_of_its_contract(
 ) -> None:
     monkeypatch.setattr(request, "TOTAL_BYTES", 1)
     answer = server.client(server.token("room")).request("POST", path, {"name": "Mia"})
-    refuse = registry.load(dialect).refuse
+    refuse = registry.load(dialect).format_refusal
     assert refuse is not None and answer.status == 503
     told = "Too many large requests are open. Try again in a moment."
     wanted = refuse(503, "BUSY", told, str(answer.header("x-request-id")))

@@ -147,7 +147,7 @@ def json_text(value: Any, **layout: Any) -> str:
     return written if written.isascii() and "\x7f" not in written else escape_json(written)
 
 
-def succeed(tool: Tool, value: Any) -> Wire:
+def format_result(tool: Tool, value: Any) -> Wire:
     """Return the default result: a string as text, other values as structured content and JSON."""
     del tool
     if isinstance(value, str):
@@ -165,7 +165,7 @@ def succeed(tool: Tool, value: Any) -> Wire:
     }
 
 
-def fail(tool: Tool, error: CommonplaceError) -> Wire:
+def format_error(tool: Tool, error: CommonplaceError) -> Wire:
     """Return the default error result: the code, the message and the hint as text."""
     del tool
     return {"content": [{"type": "text", "text": f"{error.code}: {error}"}], "isError": True}
@@ -219,7 +219,7 @@ class Setting:
     """The format of the server's log, which omits the messages of exceptions."""
 
 
-Refuse = Callable[[int, str, str, str], "dict[str, Any] | str"]
+FormatRefusal = Callable[[int, str, str, str], "dict[str, Any] | str"]
 """A function from (status, code, message, request id) to the body of a server error."""
 
 Identify = Callable[["Commonplace", Caller, Sequence[str]], Caller]
@@ -298,10 +298,10 @@ class Dialect:
     tokens: TokenForms = OURS
     resources: Mapping[str, Resource] | None = None
     """OAuth resources by path; None for one with default permissions for each MCP path."""
-    succeed: Callable[[Tool, Any], Wire] = succeed
-    fail: Callable[[Tool, CommonplaceError], Wire] = fail
-    refuse: Refuse | None = None
-    refuse_socket: Callable[[CommonplaceError], tuple[dict[str, Any], int]] | None = None
+    format_result: Callable[[Tool, Any], Wire] = format_result
+    format_error: Callable[[Tool, CommonplaceError], Wire] = format_error
+    format_refusal: FormatRefusal | None = None
+    format_socket_refusal: Callable[[CommonplaceError], tuple[dict[str, Any], int]] | None = None
     """The message and the close code for a WebSocket that the server refuses."""
     rate: RateLimit | None = None
     """The rate limit of each space in an HTTP server."""

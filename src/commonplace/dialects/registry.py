@@ -28,7 +28,7 @@ ENTRY_POINT_GROUP = "commonplace.dialects"
 
 
 @functools.cache
-def built_in() -> tuple[str, ...]:
+def built_in_names() -> tuple[str, ...]:
     """Return the names of the dialects in this distribution, without loading them."""
     return tuple(sorted(each.name for each in iter_modules(dialects.__path__) if each.ispkg))
 
@@ -38,17 +38,17 @@ def _entry_points() -> dict[str, EntryPoint]:
     from importlib.metadata import entry_points
 
     found = sorted(entry_points(group=ENTRY_POINT_GROUP), key=lambda each: each.name)
-    return {each.name: each for each in found if each.name not in built_in()}
+    return {each.name: each for each in found if each.name not in built_in_names()}
 
 
 def names() -> tuple[str, ...]:
     """Return the names of all dialects, without loading them."""
-    return (*built_in(), *_entry_points())
+    return (*built_in_names(), *_entry_points())
 
 
 def checked_name(name: str) -> str:
     """Return the name if such a dialect exists; raise InvalidInput otherwise."""
-    if name not in built_in() and name not in _entry_points():
+    if name not in built_in_names() and name not in _entry_points():
         raise InvalidInput(
             f"There is no dialect {name!r}.", hint=f"Available: {', '.join(names())}.",
             field="dialect",
@@ -57,7 +57,9 @@ def checked_name(name: str) -> str:
 
 
 def _package_name(name: str) -> str:
-    return f"{dialects.__name__}.{name}" if name in built_in() else _entry_points()[name].module
+    return (
+        f"{dialects.__name__}.{name}" if name in built_in_names() else _entry_points()[name].module
+    )
 
 
 def load(name: str) -> Dialect:
@@ -98,7 +100,7 @@ def token_forms() -> Forms:
     return Forms({**forms, "server": OURS})
 
 
-def resources(loaded: Iterable[Dialect], default: str) -> dict[str, Resource]:
+def resources_by_path(loaded: Iterable[Dialect], default: str) -> dict[str, Resource]:
     """Return the OAuth resources of these dialects by path.
 
     `/mcp` belongs to the default dialect, unless a dialect declares it.

@@ -345,7 +345,7 @@ def _timed_out(operation: Operation | None, seconds: float) -> Outcome:
         f"The call took longer than {seconds:g} s and was cancelled.",
         hint="Nothing was changed; ask for less, or try again.",
     )
-    return Outcome(operation.dialect.fail(operation.tool, late) if operation else {}, late)
+    return Outcome(operation.dialect.format_error(operation.tool, late) if operation else {}, late)
 
 
 async def call_permitted(
@@ -365,7 +365,7 @@ async def call_permitted(
     late = quota.refusal(who.caller) if quota is not None and operation else None
     if late is not None and operation is not None:
         await workers.refuse(who, dialect, name, given, late)
-        return dialect.fail(operation.tool, late)
+        return dialect.format_error(operation.tool, late)
     return await workers.perform(who, dialect, name, given, decision)
 
 

@@ -212,7 +212,7 @@ class Gate:
             for tool in dialect.tools:
                 self._register(dialect, tool)
             for tool in dialect.operations:
-                shaped = replace(dialect, succeed=_as_value, fail=_as_error)
+                shaped = replace(dialect, format_result=_as_value, format_error=_as_error)
                 self._register(shaped, tool, rest_only=True)
 
     def _register(self, dialect: Dialect, tool: Tool, *, rest_only: bool = False) -> None:
@@ -426,11 +426,11 @@ class Gate:
                     masked=running.masked,
                 ):
                     value = tool.handler(call, **checked)
-                wire = running.with_notes(dialect.succeed(tool, value))
+                wire = running.with_notes(dialect.format_result(tool, value))
                 result = as_json(wire)
                 _refuse_too_large(result, tool.response_bytes or RESPONSE_BYTES)
                 if tool.secret_results:
-                    told = dialect.succeed(tool, tool.without_secrets(value))
+                    told = dialect.format_result(tool, tool.without_secrets(value))
                     result = as_json(running.with_notes(told))
                 if not state.commit() and not tool.stepwise:
                     raise TookTooLong("The call took too long and was cancelled.")
@@ -452,7 +452,7 @@ class Gate:
 
     def _failed(self, running: _RunningCall, error: CommonplaceError) -> Outcome:
         dialect, tool = running.operation.dialect, running.operation.tool
-        wire = running.with_notes(_visible(dialect.fail(tool, error)))
+        wire = running.with_notes(_visible(dialect.format_error(tool, error)))
         if running.stored:
             return Outcome(wire, error)
         try:
@@ -460,7 +460,7 @@ class Gate:
                 self._audit(running, space.store, as_json(wire), error)
         except CommonplaceError as worse:  # only the audit entry of the failed call is missing
             log.error("a call could not be audited", extra={"tool": tool.name, "why": worse.code})
-            return Outcome(dialect.fail(tool, worse), worse)
+            return Outcome(dialect.format_error(tool, worse), worse)
         return Outcome(wire, error)
 
     def _audit(

@@ -353,7 +353,7 @@ def _oauth(parts: Parts, dialects: Mapping[str, Dialect]) -> OAuth | None:
         return OAuth(
             parts.system, parts.tokens.credentials, parts.accounts,
             vault=parts.vault, issuer=settings.base_url,
-            resources=registry.resources(dialects.values(), settings.dialect),
+            resources=registry.resources_by_path(dialects.values(), settings.dialect),
             has_subject=lambda dialect, space, subject: _has_subject(
                 parts.library, dialects[dialect], space, subject
             ),
@@ -447,7 +447,7 @@ def _own_operations(parts: Parts, metrics: Metrics) -> Dialect:
                 Route("GET", "/metrics", "metrics", show=_as_text),
                 *console.ROUTES,
             ),
-            fail=_own_failure,
+            format_error=_own_failure,
         ),
         operations=(
             Tool(

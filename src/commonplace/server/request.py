@@ -626,8 +626,8 @@ def replayed(body: bytes, receive: Receive) -> Receive:
 
 def refusal(status: int, code: str, message: str, dialect: Dialect | None) -> Response:
     """Return the response to a refused request, in the dialect's own format."""
-    if dialect is not None and dialect.refuse is not None:
-        body = dialect.refuse(status, code, message, request_id.get())
+    if dialect is not None and dialect.format_refusal is not None:
+        body = dialect.format_refusal(status, code, message, request_id.get())
     else:
         body = {"error": {"code": code, "message": message, "request": request_id.get()}}
     if isinstance(body, str):

@@ -101,7 +101,7 @@ class _Adapter:
             unread = "The form cannot be read, or has too many parts."
             response = refusal(error.status_code, "BAD_REQUEST", unread, self.dialect)
         except CommonplaceError as error:
-            reply = self.rest.fail(exchange, error)
+            reply = self.rest.format_error(exchange, error)
             if isinstance(error, NotPermitted):
                 needed = f'Bearer error="insufficient_scope", scope="{exchange.scope}"'
                 headers = {"www-authenticate": needed, **reply.headers}
@@ -121,7 +121,7 @@ class _Adapter:
         value = await exchange.perform(exchange.arguments)
         if route.status == 204:
             return Reply(status=204)
-        shown = (route.show or self.rest.succeed)(exchange, value)
+        shown = (route.show or self.rest.format_result)(exchange, value)
         return shown if isinstance(shown, Reply) else Reply(shown, route.status)
 
 

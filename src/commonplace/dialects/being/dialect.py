@@ -52,8 +52,8 @@ DIALECT = Dialect(
         realm="being-api",
     ),
     resources={"/mcp": _RESOURCE, "/mcp/{being_id}": _RESOURCE},
-    fail=routes.fail,
-    refuse=routes.refuse,
+    format_error=routes.format_error,
+    format_refusal=routes.format_refusal,
     shown_types={"*": "scene"},
     background_work=running.background_work,
     subject=Subject(

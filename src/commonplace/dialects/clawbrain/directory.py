@@ -69,7 +69,7 @@ class _FolderByDescriptor:
         """Return the directory itself, which may be reached by links."""
         return cls(os.open(path, os.O_RDONLY | getattr(os, "O_DIRECTORY", 0)))
 
-    def inner(self, name: str) -> _FolderByDescriptor:
+    def open_inner(self, name: str) -> _FolderByDescriptor:
         return _FolderByDescriptor(os.open(name, _OPEN_FOLDER, dir_fd=self._descriptor))
 
     def make(self, name: str) -> None:
@@ -117,7 +117,7 @@ class _FolderByPath:
             raise FileNotFoundError(errno.ENOENT, "The directory does not exist.")
         return cls(path)
 
-    def inner(self, name: str) -> _FolderByPath:
+    def open_inner(self, name: str) -> _FolderByPath:
         found = os.lstat(self._path / name)
         if not stat.S_ISDIR(found.st_mode) or _is_junction(found):
             raise NotADirectoryError(errno.ENOTDIR, "A part of the path is not a folder.")
@@ -194,14 +194,14 @@ class Directory:
         try:
             for part in parts:
                 try:
-                    inner: _Folder = folder.inner(part)
+                    inner: _Folder = folder.open_inner(part)
                 except FileNotFoundError:
                     if not create:
                         raise
                     with contextlib.suppress(FileExistsError):
                         folder.make(part)
                     folder.sync()
-                    inner = folder.inner(part)
+                    inner = folder.open_inner(part)
                 folder.close()
                 folder = inner
             yield folder

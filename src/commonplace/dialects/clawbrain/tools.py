@@ -55,14 +55,14 @@ MAX_NEW_FACTS = 20  # maximum number of new facts that are checked for contradic
 MAX_PEERS = 100  # maximum number of memories with which each fact is compared
 
 
-def succeed(tool: Tool, value: Any) -> Wire:
+def format_result(tool: Tool, value: Any) -> Wire:
     """Return the contract's result: indented JSON as text."""
     del tool
     text = json_text(value, indent=2)
     return {"content": [{"type": "text", "text": text}], "isError": False}
 
 
-def fail(tool: Tool, error: CommonplaceError) -> Wire:
+def format_error(tool: Tool, error: CommonplaceError) -> Wire:
     """Return the contract's error result: the message as text."""
     del tool
     return {"content": [{"type": "text", "text": str(error)}], "isError": True}
@@ -344,7 +344,7 @@ def _last_stamp(call: Call, action: str) -> str | None:
 
 
 @exclusively
-def outcome(call: Call, *, signal: str, session: str | None = None) -> dict[str, Any]:
+def record_outcome(call: Call, *, signal: str, session: str | None = None) -> dict[str, Any]:
     """Rate the newest unrated turn of a session, or of all sessions."""
     judged = credit.judge_turn(call.memory, signal, session)
     return {
@@ -452,7 +452,7 @@ OPERATIONS = (
         title="Record an outcome",
         description="Rate the last turn; its memories gain or lose credit.",
         scope="write",
-        handler=outcome,
+        handler=record_outcome,
         input=input_schema(
             ["signal"],
             signal={"enum": list(credit.SIGNALS)},

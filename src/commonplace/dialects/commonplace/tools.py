@@ -385,7 +385,7 @@ def provenance(memory: Memory) -> str:
 def hook(call: Call, **event: Any) -> str:
     """Answer a hook event of an agent's session with a JSON envelope, or an empty string.
 
-    The caller is a hook and not a model, so errors are empty too (see `fail`).
+    The caller is a hook and not a model, so errors are empty too (see `format_error`).
     """
     from commonplace.platform import hooks
 
@@ -452,11 +452,11 @@ def memory_file(call: Call, *, command: str, **arguments: Any) -> str:
     return memory_files.run(call.memory, command, arguments)
 
 
-def fail(tool: Tool, error: CommonplaceError) -> Wire:
+def format_error(tool: Tool, error: CommonplaceError) -> Wire:
     """Return the default error result, or an empty one for a hook, so that the agent continues."""
     if tool.handler is hook:
         return {"content": [{"type": "text", "text": ""}], "isError": False}
-    return contract.fail(tool, error)
+    return contract.format_error(tool, error)
 
 
 _NUMBER: Schema = {"type": "number"}

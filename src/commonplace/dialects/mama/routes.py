@@ -149,10 +149,10 @@ def _parse_limit(value: str | None) -> int:
     return min(int(value), operations.SEARCH_MAX)
 
 
-def _fail(exchange: Exchange, error: CommonplaceError) -> Reply:
+def _format_rest_error(exchange: Exchange, error: CommonplaceError) -> Reply:
     """Return an error response with the contract's code and status."""
     if exchange.route in platform.ROUTES:
-        return failures.fail(exchange, error)
+        return failures.format_error(exchange, error)
     operation = exchange.route.operation
     if isinstance(error, InvalidInput):
         status, code = 400, "INVALID_REQUEST"
@@ -169,7 +169,7 @@ def _fail(exchange: Exchange, error: CommonplaceError) -> Reply:
 
 REST = Rest(
     roots=("/api", "/graph", "/checkpoints"),
-    fail=_fail,
+    format_error=_format_rest_error,
     openapi=OpenApi(
         path="/api/openapi.json",
         title="MAMA, beside memory",

@@ -33,13 +33,13 @@ KINDS_BY_TYPE: dict[str, tuple[str, ...] | None] = {
 }
 
 
-def succeed(tool: Tool, value: Any) -> Wire:
+def format_result(tool: Tool, value: Any) -> Wire:
     """Return a tool's result in the contract's format."""
     del tool
     return {"content": [{"type": "text", "text": as_json(value)}]}
 
 
-def fail(tool: Tool, error: CommonplaceError) -> Wire:
+def format_error(tool: Tool, error: CommonplaceError) -> Wire:
     """Return an error as a tool's result in the contract's format."""
     del tool
     return {"content": [{"type": "text", "text": f"Error: {error}"}], "isError": True}

@@ -159,7 +159,7 @@ def tools_defined_in(*modules: ModuleType) -> tuple[tuple[Tool, ...], tuple[Tool
     )
 
 
-def fail(tool: Tool, error: CommonplaceError) -> Wire:
+def format_error(tool: Tool, error: CommonplaceError) -> Wire:
     """Return an error result; the message is in the key that the contract defines."""
     answer = empty_answer(tool.output)
     text = _error_message(tool, error)
@@ -188,7 +188,7 @@ def _error_message(tool: Tool, error: CommonplaceError) -> str:
     return str(error) if error.message.endswith(".") else error.message
 
 
-def refuse(status: int, code: str, message: str, request: str) -> dict[str, Any] | str:
+def format_refusal(status: int, code: str, message: str, request: str) -> dict[str, Any] | str:
     """Return the body of an HTTP error, as JSON or as plain text, as the contract defines."""
     if status == 401:
         missing = message.startswith("No token")

@@ -38,8 +38,8 @@ DIALECT = Dialect(
     rest=REST,
     tokens=TokenForms(signed=HmacForm()),
     resources={"/mcp/v1": Resource(permissions={**MEMORY, "admin": ADMIN})},
-    fail=answering.fail,
-    refuse=answering.refuse,
+    format_error=answering.format_error,
+    format_refusal=answering.format_refusal,
     shown_types=drawers.SHOWN_TYPES,
     background_work=background_work,
 )

@@ -60,7 +60,7 @@ def _session_reply(exchange: Exchange, session: Session) -> Reply:
         "tenant_id": session.tenant,
         "refresh_token": session.refresh_token,
     }
-    return Reply(succeed(exchange, data))
+    return Reply(format_result(exchange, data))
 
 
 async def upload(exchange: Exchange) -> Reply:
@@ -82,7 +82,7 @@ async def upload(exchange: Exchange) -> Reply:
     exchange.arguments |= arguments
     encoded = await asyncio.to_thread(binary.encode, data)
     value = await exchange.perform({**arguments, "data": encoded})
-    return Reply(succeed(exchange, value), exchange.route.status)
+    return Reply(format_result(exchange, value), exchange.route.status)
 
 
 async def _parse_metadata(exchange: Exchange, text: str) -> dict[str, Any]:
@@ -114,12 +114,12 @@ async def download(exchange: Exchange) -> Reply:
     )
 
 
-def succeed(exchange: Exchange, data: Any) -> dict[str, Any]:
+def format_result(exchange: Exchange, data: Any) -> dict[str, Any]:
     """Return the body of a successful response."""
     return {"status": "success", "data": data, "meta": response_meta(exchange.request_id)}
 
 
-def fail(exchange: Exchange, error: CommonplaceError) -> Reply:
+def format_error(exchange: Exchange, error: CommonplaceError) -> Reply:
     """Return the REST error response for an error."""
     _, code, status = codes_of(error)
     details: dict[str, Any] = dict(error.details) if isinstance(error, Failure) else {}

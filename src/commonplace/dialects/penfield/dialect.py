@@ -14,7 +14,7 @@ from commonplace.access.declarations import (
     TokenForms,
 )
 from commonplace.dialects.contract import Dialect, RateLimit
-from commonplace.dialects.penfield.failures import fail, refuse
+from commonplace.dialects.penfield.failures import format_error, format_refusal
 from commonplace.dialects.penfield.kinds import SHOWN_TYPES, TYPES
 from commonplace.dialects.penfield.routes import OPERATIONS, REST
 from commonplace.dialects.penfield.tools import TOOLS
@@ -67,8 +67,8 @@ DIALECT = Dialect(
             access_seconds=86_400,  # clients refresh a token when it is valid for less than 4 hours
         ),
     },
-    fail=fail,
-    refuse=refuse,
+    format_error=format_error,
+    format_refusal=format_refusal,
     rate=RateLimit(250, "COMMONPLACE_PENFIELD_RATE"),
     shown_types={**dict(zip(TYPES, TYPES, strict=True)), **SHOWN_TYPES},
 )

@@ -165,7 +165,7 @@ def _is_bad_path(error: CommonplaceError) -> bool:
     return is_invalid and error.field in ("path", "path_prefix")
 
 
-def fail(tool: Tool, error: CommonplaceError) -> Wire:
+def format_error(tool: Tool, error: CommonplaceError) -> Wire:
     """Return the error result of a tool."""
     body: dict[str, Any]
     if isinstance(error, Forbidden):
@@ -222,7 +222,7 @@ _MESSAGES = {
 }
 
 
-def refuse(status: int, code: str, message: str, request: str) -> dict[str, Any]:
+def format_refusal(status: int, code: str, message: str, request: str) -> dict[str, Any]:
     """Return the error body of a request that the server refuses before the gate."""
     rest_code = _CODES_BY_STATUS.get(status, "SYS_INTERNAL_ERROR")
     if code == "TOKEN_EXPIRED":

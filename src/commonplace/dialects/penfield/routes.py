@@ -135,11 +135,11 @@ def verify_session(call: Call) -> dict[str, Any]:
     }
 
 
-def _paged(item: Schema) -> Schema:
+def _page_schema(item: Schema) -> Schema:
     return output_schema(items=array(item), pagination=PAGINATION)
 
 
-def _body(media_type: str, schema: Schema) -> dict[str, Any]:
+def _body_description(media_type: str, schema: Schema) -> dict[str, Any]:
     """Return the OpenAPI description of a body."""
     return {"required": True, "content": {media_type: {"schema": schema}}}
 
@@ -192,7 +192,7 @@ _ENDPOINTS = (
     _endpoint(
         "POST", "/auth/refresh", "Exchange a refresh token for new tokens", renew_session, SESSION,
         scope="read", public=True, answer=answers.renew_session,
-        request_body=_body(
+        request_body=_body_description(
             "application/json", object_of(["refresh_token"], refresh_token=text_schema(4096))
         ),
     ),
@@ -210,7 +210,7 @@ _ENDPOINTS = (
         ), status=201, errors=(409,),
     ),
     _endpoint(
-        "GET", "/memories", "List memories", memories.list_memories, _paged(MEMORY),
+        "GET", "/memories", "List memories", memories.list_memories, _page_schema(MEMORY),
         input_schema(
             **_PAGE, memory_type=TYPE, user_id=text_schema(200), importance_threshold=SHARE,
             date_from=DATE, date_to=DATE, tags=_TAG_LIST, include_inactive=FLAG_OFF,
@@ -283,7 +283,7 @@ _ENDPOINTS = (
     ),
     _endpoint(
         "GET", "/tags/{tag}/memories", "List the memories of a tag", tagging.list_tagged,
-        _paged(MEMORY),
+        _page_schema(MEMORY),
         input_schema(["tag"], tag={"type": "string", "pattern": "^[A-Za-z0-9_: -]{1,100}$"},
                      **_PAGE),
         large=True,
@@ -328,7 +328,7 @@ _ENDPOINTS = (
     ),
     _endpoint(
         "GET", "/relationships", "List relationships", relationships.list_relationships,
-        _paged(RELATIONSHIP),
+        _page_schema(RELATIONSHIP),
         input_schema(**_PAGE, from_id=UUID, to_id=UUID, memory_id=UUID, relationship_type=RELATION),
     ),
     _endpoint(
@@ -337,7 +337,7 @@ _ENDPOINTS = (
         output_schema(created=array(RELATIONSHIP), updated=_LIST, deleted=_LIST, errors=_LIST),
         input_schema(["relationships"], relationships=_RELATE_MANY), status=201, errors=(404, 409),
         read=answers.relationship_list_arguments,
-        request_body=_body("application/json", _RELATE_MANY),
+        request_body=_body_description("application/json", _RELATE_MANY),
     ),
     _endpoint(
         "POST", "/relationships/traverse", "Follow relationships", relationships.traverse,
@@ -457,13 +457,13 @@ _ENDPOINTS = (
                      data=TEXT,
               metadata=_META),
         status=201, errors=(413,), answer=answers.upload, upload_bytes=21 * MIB,
-        request_body=_body("multipart/form-data", object_of(
+        request_body=_body_description("multipart/form-data", object_of(
             ["file"], file={"type": "string", "format": "binary"},
             metadata={"type": "string", "description": "A JSON object."},
         )),
     ),
     _endpoint(
-        "GET", "/documents", "List documents", documents.list_documents, _paged(DOCUMENT),
+        "GET", "/documents", "List documents", documents.list_documents, _page_schema(DOCUMENT),
         input_schema(**_PAGE),
     ),
     _endpoint(
@@ -488,8 +488,8 @@ _ENVELOPE = output_schema(timestamp=TEXT, version=TEXT, request_id=TEXT)
 REST = Rest(
     routes=tuple(route for _, route in _ENDPOINTS),
     roots=(ROOT,),
-    succeed=answers.succeed,
-    fail=answers.fail,
+    format_result=answers.format_result,
+    format_error=answers.format_error,
     openapi=OpenApi(
         path=f"{ROOT}/openapi.json",
         title="Penfield API",

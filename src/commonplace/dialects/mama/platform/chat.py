@@ -43,7 +43,7 @@ IMAGE_TYPES = ("image/jpeg", "image/png", "image/gif", "image/webp")
 Message = dict[str, Any]
 
 
-def refusal(error: CommonplaceError) -> tuple[Message, int]:
+def format_socket_refusal(error: CommonplaceError) -> tuple[Message, int]:
     """Return the error message and close code for a refused socket."""
     if error.code == "RATE_LIMITED":
         return {"type": "error", "error": "too many connections"}, TOO_MANY
@@ -247,7 +247,7 @@ class _Client:
             try:
                 text = await self._socket.receive_text()
             except KeyError:
-                self._error("A message must be a text frame with a JSON object.")
+                self._send_error("A message must be a text frame with a JSON object.")
                 continue
             if len(text.encode(errors="replace")) > FRAME_BYTES:
                 await self._socket.close(TOO_LARGE)
@@ -272,7 +272,7 @@ class _Client:
         except (ValueError, RecursionError):
             message = None
         if not isinstance(message, dict):
-            self._error("A message must be a JSON object.")
+            self._send_error("A message must be a JSON object.")
             return
         await self._handle(message)
 
@@ -286,17 +286,17 @@ class _Client:
             elif kind == "ping":
                 self.send({"type": "pong", "timestamp": _now_milliseconds()})
             elif kind != "pong":
-                self._error("Unknown message type.")
+                self._send_error("Unknown message type.")
         except CommonplaceError as error:
-            self._error(str(error))
+            self._send_error(str(error))
 
-    def _error(self, message: str) -> None:
+    def _send_error(self, message: str) -> None:
         self.send(_error_frame(message))
 
     async def _attach(self, message: Message) -> None:
         given = message.get("sessionId")
         if given is not None and (not isinstance(given, str) or len(given) > 200):
-            self._error("sessionId must be a string.")
+            self._send_error("sessionId must be a string.")
             return
         viewer = message.get("osAgentMode") is True
         found = await self._exchange.perform(
@@ -324,13 +324,13 @@ class _Client:
     async def _send(self, message: Message) -> None:
         content, files = message.get("content", ""), message.get("attachments") or []
         if not isinstance(content, str) or not isinstance(files, list):
-            self._error("content must be a string, and attachments a list.")
+            self._send_error("content must be a string, and attachments a list.")
             return
         if not content.strip() and not files:
-            self._error("A message needs content or attachments.")
+            self._send_error("A message needs content or attachments.")
             return
         if len(content) > CONTENT_CHARS or len(files) > MAX_ATTACHMENTS:
-            self._error(
+            self._send_error(
                 f"A message may have at most {CONTENT_CHARS:,} characters"
                 f" and {MAX_ATTACHMENTS} attachments."
             )
@@ -339,7 +339,7 @@ class _Client:
             await self._attach({"osAgentMode": True})
         channel = self._channel()
         if channel.waiting > MAX_WAITING:
-            self._error(f"{MAX_WAITING} messages are already waiting. Wait for an answer.")
+            self._send_error(f"{MAX_WAITING} messages are already waiting. Wait for an answer.")
             return
         if channel.waiting:
             self.send(

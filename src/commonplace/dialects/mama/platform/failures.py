@@ -96,7 +96,7 @@ def _status_and_code(error: CommonplaceError) -> tuple[int, str]:
     return 500, "INTERNAL_ERROR"
 
 
-def fail(exchange: Exchange, error: CommonplaceError) -> Reply:
+def format_error(exchange: Exchange, error: CommonplaceError) -> Reply:
     """Return the error response of a request, in the format of its route."""
     status, code = _status_and_code(error)
     message = "Internal error; see the server's log." if code == "INTERNAL_ERROR" else str(error)

@@ -97,7 +97,7 @@ class Repositories:
         except ValueError:
             raise _gateway_error("GitHub's response is not valid.") from None
 
-    def folders(self, repository: str) -> list[str]:
+    def folder_names(self, repository: str) -> list[str]:
         """Return the names of the directories at the top of a repository."""
         found = self._json(f"/repos/{repository}/contents")
         if not isinstance(found, list):

@@ -35,10 +35,10 @@ _BASE36 = string.digits + string.ascii_lowercase
 
 def new_id(prefix: str) -> str:
     """Return a new id with the time in milliseconds, in the contract's format."""
-    return f"{prefix}_{time.time_ns() // 1_000_000}_{_random()}"
+    return f"{prefix}_{time.time_ns() // 1_000_000}_{_random_suffix()}"
 
 
-def _random() -> str:
+def _random_suffix() -> str:
     return "".join(secrets.choice(_BASE36) for _ in range(6))
 
 

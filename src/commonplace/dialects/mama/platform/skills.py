@@ -256,7 +256,7 @@ def catalog_names(running: Service) -> tuple[list[str], str]:
         return names, ""
     try:
         with github.Repositories(running) as repositories:
-            names = repositories.folders(CATALOG)
+            names = repositories.folder_names(CATALOG)
     except PlatformError as error:
         return names, error.message
     _catalogs[address] = (time.monotonic(), names)
