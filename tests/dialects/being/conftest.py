@@ -69,7 +69,7 @@ class Desk:
 
     def idle(self) -> None:
         """Until no patrol is on its way."""
-        wait_until(running.runtime_of(self.library).idle, 60)
+        wait_until(running.runtime_of(self.library).is_idle, 60)
 
     def live(self, *scenes: dict[str, Any]) -> dict[str, Any]:
         """Scenes, and a patrol that takes them."""

@@ -231,7 +231,7 @@ def test_a_search_is_limited_to_ten_and_at_most_twenty(real_web: Web) -> None:
         decisions.Decision(f"auth_{n}", f"Use JWT in service {n}", "Stateless") for n in range(22)
     ]
     real_web.memory.remember_many(
-        [Draft(text=each.text, kind="decision", attrs=each.lengths) for each in stated]
+        [Draft(text=each.text, kind="decision", attrs=each.attrs) for each in stated]
     )
     for limit, count in ((None, 10), ("1", 1), ("19", 19), ("20", 20), ("21", 20), ("500", 20)):
         query = {"q": "JWT authentication"} | ({} if limit is None else {"limit": limit})

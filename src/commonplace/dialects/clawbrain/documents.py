@@ -72,7 +72,7 @@ def created_stamp(memory: Memory) -> str:
 
 
 def created_at(memory: Memory) -> datetime:
-    """Return `created` as a datetime."""
+    """Return the time of `created_stamp` as a datetime."""
     return parse_time(created_stamp(memory), "created")
 
 

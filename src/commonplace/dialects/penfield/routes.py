@@ -216,7 +216,7 @@ _ENDPOINTS = (
             date_from=DATE, date_to=DATE, tags=_TAG_LIST, include_inactive=FLAG_OFF,
             time_range=enum_schema(["today", "yesterday", "week", "month", "quarter", "year"]),
             sort=enum_schema([sign + name for name in ("created_at", "importance", "updated_at")
-                         for sign in ("-", "")], "-created_at"),
+                              for sign in ("-", "")], "-created_at"),
         ), large=True,
     ),
     _endpoint(
@@ -257,9 +257,9 @@ _ENDPOINTS = (
         "POST", "/memories/{id}/evolve", "Replace a memory by a new one", versions.evolve_memory,
         output_schema(original_memory_id=TEXT, new_memory_id=TEXT, evolution_id=TEXT,
                       evolution_type=TEXT,
-              version=_WHOLE, created_at=TEXT),
+                      version=_WHOLE, created_at=TEXT),
         input_schema(["new_content", "evolution_type"], new_content=CONTENT,
-              evolution_type=enum_schema(versions.LIFECYCLE_BY_EVOLUTION), reason=_REASON),
+                     evolution_type=enum_schema(versions.LIFECYCLE_BY_EVOLUTION), reason=_REASON),
         status=201, errors=(409,),
     ),
     _endpoint(
@@ -279,7 +279,7 @@ _ENDPOINTS = (
         "GET", "/tags", "List tags by usage", tagging.list_tags,
         output_schema(items=array(output_schema(id=TEXT, name=TEXT, usage_count=_WHOLE,
                                                 created_at=TEXT)),
-              total=_WHOLE),
+                      total=_WHOLE),
     ),
     _endpoint(
         "GET", "/tags/{tag}/memories", "List the memories of a tag", tagging.list_tagged,
@@ -319,7 +319,7 @@ _ENDPOINTS = (
     _endpoint(
         "GET", "/search/stats", "Say how much can be searched", searching.search_stats,
         output_schema(total_memories=_WHOLE, total_documents=_WHOLE, total_relationships=_WHOLE,
-              embedding_coverage=_NUMBER, last_indexed=_MAYBE),
+                      embedding_coverage=_NUMBER, last_indexed=_MAYBE),
     ),
     # Relationships
     _endpoint(
@@ -342,7 +342,7 @@ _ENDPOINTS = (
     _endpoint(
         "POST", "/relationships/traverse", "Follow relationships", relationships.traverse,
         output_schema(paths=_LIST, visited_chunks=_TEXTS, max_depth_reached=_WHOLE,
-              total_paths_found=_WHOLE),
+                      total_paths_found=_WHOLE),
         input_schema(
             ["start_memory_id"], start_memory_id=UUID, max_depth=integer(1, 10, 3),
             direction=enum_schema(relationships.LINK_DIRECTIONS, "ANY"), include_scores=FLAG_ON,
@@ -370,7 +370,7 @@ _ENDPOINTS = (
     _endpoint(
         "POST", "/analysis/reflect", "Analyze recent memories", reflection.analyse,
         output_schema(time_window=TEXT, memories=_LIST, active_topics=_TEXTS, memory_clusters=_LIST,
-              emerging_patterns=_LIST, relationship_insights=_LIST, statistics=OBJECT),
+                      emerging_patterns=_LIST, relationship_insights=_LIST, statistics=OBJECT),
         input_schema(
             time_window=enum_schema(reflection.WINDOWS, "recent"), include_documents=FLAG_OFF,
             include_patterns=FLAG_ON, include_relationships=FLAG_ON, include_clusters=FLAG_ON,
@@ -382,9 +382,9 @@ _ENDPOINTS = (
     _endpoint(
         "POST", "/analysis/summarize", "Summarize memories", reflection.summarize,
         output_schema(summary=TEXT, memory_count=_WHOLE, topics=_TEXTS, memory_types=OBJECT,
-              relationships=_LIST),
+                      relationships=_LIST),
         input_schema(memory_ids=nullable(array(UUID, 1_000)), max_memories=integer(1, 1_000, 50),
-              include_relationships=FLAG_ON),
+                     include_relationships=FLAG_ON),
         scope="read", errors=(404,),
     ),
     _endpoint(
@@ -413,7 +413,7 @@ _ENDPOINTS = (
     _endpoint(
         "POST", "/personality/traits", "Add a trait", personality.create_trait, TRAIT,
         input_schema(["content"], content=text_schema(personality.TRAIT_CHARS, 1),
-              category={**text_schema(64, 1), "default": "custom_instruction"}),
+                     category={**text_schema(64, 1), "default": "custom_instruction"}),
         status=201, errors=(409,),
     ),
     _endpoint(
@@ -428,7 +428,7 @@ _ENDPOINTS = (
     _endpoint(
         "POST", "/artifacts", "Save a file", artifacts.save_artifact,
         output_schema(success=FLAG, message=TEXT, path=TEXT, artifact_id=TEXT, content_type=TEXT,
-              size=_WHOLE, storage_path=TEXT),
+                      size=_WHOLE, storage_path=TEXT),
         input_schema(["path", "content"], path=PATH, content=TEXT), status=201,
         errors=(400, 409, 413),
         body_bytes=16 * MIB,
@@ -455,7 +455,7 @@ _ENDPOINTS = (
         "POST", "/documents/upload", "Upload a document", documents.upload_document, DOCUMENT,
         input_schema(["filename", "data"], filename=text_schema(4 * documents.NAME_CHARS),
                      data=TEXT,
-              metadata=_META),
+                     metadata=_META),
         status=201, errors=(413,), answer=answers.upload, upload_bytes=21 * MIB,
         request_body=_body_description("multipart/form-data", object_of(
             ["file"], file={"type": "string", "format": "binary"},

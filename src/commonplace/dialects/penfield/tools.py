@@ -126,7 +126,7 @@ TOOLS = (
         "Update a memory's content, importance or tags; tags replace the old ones.",
         input_schema(["memory_id"], memory_id=UUID, content=nullable(CONTENT),
                      importance=nullable(SHARE),
-              tags=nullable(TAGS)),
+                     tags=nullable(TAGS)),
         output_schema(**_DONE, id=TEXT), idempotent=True,
     ),
     _tool(
@@ -148,7 +148,7 @@ TOOLS = (
     _tool(
         "read", relationships.explore, "Traverse the knowledge graph from a memory.",
         input_schema(["start_memory"], start_memory=UUID, max_depth=integer(1, 10, 3),
-              relationship_types=nullable(array(RELATION, 24))),
+                     relationship_types=nullable(array(RELATION, 24))),
         output_schema(**_DONE, paths=_LIST, memories=_LIST),
     ),
     _tool(
@@ -157,7 +157,7 @@ TOOLS = (
         " Use it sparingly.",
         input_schema(time_window=enum_schema(reflection.WINDOWS, "recent"),
                      include_documents=FLAG_OFF,
-              start_date=nullable(DATE), end_date=nullable(DATE)),
+                     start_date=nullable(DATE), end_date=nullable(DATE)),
         output_schema(**_DONE, memories=_LIST, active_topics=_LIST),
     ),
     _tool(
@@ -166,7 +166,7 @@ TOOLS = (
         " description refer to memories as 'memory_id: UUID', which always resolves, or"
         " \"memory: 'phrase'\", which may not.",
         input_schema(["name"], name=text_schema(NAME_CHARS, 1),
-              description=nullable(text_schema(DESCRIPTION_CHARS))),
+                     description=nullable(text_schema(DESCRIPTION_CHARS))),
         output_schema(**_DONE, context_id=TEXT, memories_included={"type": "integer"}),
     ),
     _tool(
@@ -179,7 +179,7 @@ TOOLS = (
     _tool(
         "read", contexts.list_contexts, "List saved checkpoints, the newest first.",
         input_schema(limit=integer(1, 100, 20), offset=integer(0, 1_000_000, 0),
-              name_pattern=nullable(text_schema(NAME_CHARS)), include_descriptions=FLAG_OFF),
+                     name_pattern=nullable(text_schema(NAME_CHARS)), include_descriptions=FLAG_OFF),
         output_schema(**_DONE, total={"type": "integer"}, contexts=_LIST),
     ),
     _tool(
