@@ -56,5 +56,5 @@ DIALECT = Dialect(
     tools=(LOG_SHIP, LIST_SHIPS),
     operations=(LIST_SHIPS.renamed("show_ships"),),
     rest=Rest(routes=(Route("GET", "/v1/harbor/ships", "show_ships"),)),
-    kinds={"*": "note"},
+    shown_types={"*": "note"},
 )
