@@ -26,7 +26,7 @@ from commonplace.access.caller import FULL_SCOPES, Caller
 from commonplace.dialects import registry
 from commonplace.dialects.contract import Call, RequestInfo
 from commonplace.dialects.orchestrator.answering import tool
-from commonplace.dialects.orchestrator.knowledge import about
+from commonplace.dialects.orchestrator.knowledge import facts_about
 from commonplace.engine.binding import lease
 from commonplace.engine.history import audit
 from commonplace.engine.model import NOBODY
@@ -125,7 +125,7 @@ def _measured_seconds(folder: Path, triples: int, queries: int) -> CpuSeconds:
                 "called": lambda: call("memory_kg_query", entity),  # noqa: B023
                 "bare": lambda: _select_and_audit(reading, writing, entity, payload),  # noqa: B023
                 "empty": lambda: call("do_nothing", entity),  # noqa: B023
-                "handled": lambda: about(memory, entity),  # noqa: B023
+                "handled": lambda: facts_about(memory, entity),  # noqa: B023
                 "selected": lambda: _select(reading, entity),  # noqa: B023
             }  # fmt: skip
             for name, step in steps.items():

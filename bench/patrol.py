@@ -86,7 +86,7 @@ def with_vector(draft: Any, vector: bytes) -> Any:
 
 def _new_scenes(memory: Commonplace, being: str, start: int, count: int) -> None:
     told = [_scene(number).as_dict() for number in range(start, start + count)]
-    notes.write(memory, being, "append", told, (), (), ())
+    notes.write_notes(memory, being, "append", told, (), (), ())
 
 
 def _cpu_of_a_patrol(directory: Path, nodes: int, new: int, rounds: int) -> float:

@@ -917,7 +917,7 @@ def test_a_data_directory_without_a_name_is_not_the_one_we_are_in(
 def test_help_lists_the_dialects_that_there_are() -> None:
     from commonplace.cli.options import DIALECTS
 
-    assert sorted(DIALECTS.split(", ")) == sorted(registry.built_in())
+    assert sorted(DIALECTS.split(", ")) == sorted(registry.built_in_names())
 
 
 @pytest.mark.parametrize("zone", ["America/New_York", "XYZ-25:30"])

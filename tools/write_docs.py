@@ -104,7 +104,7 @@ def rows_of(dialect: str) -> list[Row]:
 
 def contracts() -> list[str]:
     """The dialects that come from somebody else's contract, and are served."""
-    return [name for name in registry.built_in() if registry.load(name).contract]
+    return [name for name in registry.built_in_names() if registry.load(name).contract]
 
 
 def coverage_page() -> str:
@@ -135,7 +135,7 @@ def coverage_page() -> str:
     return "\n".join(lines) + "\n"
 
 
-def dialects_page(names: Sequence[str] = registry.built_in()) -> str:
+def dialects_page(names: Sequence[str] = registry.built_in_names()) -> str:
     """What each dialect declares, and how it shows a memory of each kind."""
     loaded = [registry.load(name) for name in names]
     lines = [
@@ -147,7 +147,7 @@ def dialects_page(names: Sequence[str] = registry.built_in()) -> str:
         "| dialect | MCP | REST routes | tools | tokens | OAuth scopes |",
         "| --- | --- | --- | --- | --- | --- |",
     ]
-    resources = registry.resources(loaded, names[0])
+    resources = registry.resources_by_path(loaded, names[0])
     for dialect in loaded:
         routes = dialect.rest.routes if dialect.rest else ()
         below = sorted({"/".join(route.path.split("/")[:3]) for route in routes})
@@ -166,7 +166,7 @@ def dialects_page(names: Sequence[str] = registry.built_in()) -> str:
             _code_list(scopes),
         ]
         lines.append(f"| {' | '.join(cells)} |")
-    tables = {dialect.name: dialect.kinds for dialect in loaded}
+    tables = {dialect.name: dialect.shown_types for dialect in loaded}
     kinds = sorted({kind for table in tables.values() for kind in table if kind != "*"})
     lines += [
         "",

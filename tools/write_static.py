@@ -106,8 +106,8 @@ def file_texts() -> dict[Path, str]:
         library = Library(folder, embedder=None)
         with contextlib.closing(library), contextlib.closing(library.open_system()) as system:
             for name in [
-                each for each in registry.built_in() if each in sys.argv
-            ] or registry.built_in():
+                each for each in registry.built_in_names() if each in sys.argv
+            ] or registry.built_in_names():
                 dialect = registry.load(name)
                 answers = asyncio.run(static_answers_of(Gate(library, system, [dialect]), dialect))
                 text = json.dumps(answers, ensure_ascii=False, indent=1)

@@ -41,7 +41,7 @@ def _embedder() -> Embedder | None:
 
 
 def _tour(memory: Commonplace, started: float) -> None:
-    stored = sample.fill(memory)
+    stored = sample.store_sample(memory)
     count = len(sample.NOTES) + len(sample.CONVERSATION)
     _print(f"Stored {count} memories of a small team, a conversation, a link and two facts"
            f" ({time.monotonic() - started:.1f} s).")  # fmt: skip

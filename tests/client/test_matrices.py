@@ -102,7 +102,7 @@ def rows_of(data: Path) -> Path | postgres_engine.Place:
 
 
 @ERAS
-@pytest.mark.parametrize("dialect", registry.built_in())
+@pytest.mark.parametrize("dialect", registry.built_in_names())
 def test_no_tool_sees_or_changes_another_space(data: Path, dialect: str, era: str) -> None:
     named = ids(data)
     first = rows_of(data)
@@ -118,7 +118,7 @@ def test_no_tool_sees_or_changes_another_space(data: Path, dialect: str, era: st
 
 
 @ERAS
-@pytest.mark.parametrize("dialect", registry.built_in())
+@pytest.mark.parametrize("dialect", registry.built_in_names())
 def test_a_caller_who_may_only_read_is_refused_all_else(data: Path, dialect: str, era: str) -> None:
     named = ids(data)
     first = rows_of(data)

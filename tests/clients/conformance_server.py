@@ -87,12 +87,12 @@ DIALECT = Dialect(
         tool("test_multiple_content_types", always(*MIXED)),
         tool("test_error_handling", fails),
     ),
-    succeed=succeed,
+    format_result=succeed,
 )
 
 if __name__ == "__main__":
     package = types.ModuleType("conformance")
     sys.modules |= {"conformance": package, "conformance.dialect": sys.modules["__main__"]}
-    found = EntryPoint("conformance", "conformance", registry.GROUP)
-    registry._installed()["conformance"] = found
+    found = EntryPoint("conformance", "conformance", registry.ENTRY_POINT_GROUP)
+    registry._entry_points()["conformance"] = found
     main(sys.argv[1:])

@@ -6,10 +6,12 @@ import base64
 
 import pytest
 
-from commonplace.dialects.binary import PIECE, decode, encode
+from commonplace.dialects.binary import PIECE_BYTES, decode, encode
 
 
-@pytest.mark.parametrize("size", [0, 1, 2, 3, PIECE - 1, PIECE, PIECE + 1, 3 * PIECE + 2])
+@pytest.mark.parametrize(
+    "size", [0, 1, 2, 3, PIECE_BYTES - 1, PIECE_BYTES, PIECE_BYTES + 1, 3 * PIECE_BYTES + 2]
+)
 def test_pieces_are_joined_to_the_whole(size: int) -> None:
     data = (bytes(range(251)) * (size // 251 + 1))[:size]
     assert encode(data) == base64.b64encode(data).decode()

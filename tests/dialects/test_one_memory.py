@@ -12,7 +12,9 @@ from commonplace.dialects import registry
 from commonplace.engine.commonplace import Commonplace
 from server.harness import Client, Running, running
 
-PATHS = {name: registry.load(name).paths[0] for name in registry.built_in() if name != "being"}
+PATHS = {
+    name: registry.load(name).paths[0] for name in registry.built_in_names() if name != "being"
+}
 
 
 @pytest.fixture(scope="module")
@@ -121,7 +123,7 @@ def test_long_memories_of_one_leave_room_in_the_answers_of_the_others(
 
 
 def test_the_table_says_how_each_kind_is_shown(server: Running, ann: Person) -> None:
-    tables = {name: registry.load(name).kinds for name in ("clawbrain", "mama", "penfield")}
+    tables = {name: registry.load(name).shown_types for name in ("clawbrain", "mama", "penfield")}
     kinds = sorted({kind for table in tables.values() for kind in table} - {"*"} | {"whatever"})
     owner = Commonplace(library=server.parts.library, space=ann.space)  # some are reserved
     ids = {owner.remember(f"A kettle, {kind}", kind=kind).id: kind for kind in kinds}

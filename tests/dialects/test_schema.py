@@ -15,7 +15,7 @@ from jsonschema import Draft202012Validator
 
 from commonplace.dialects import registry
 from commonplace.dialects.being import bridges
-from commonplace.dialects.json_values import SHOWN
+from commonplace.dialects.json_values import MAX_VALUE_CHARS
 from commonplace.dialects.schema import (
     FORMATS,
     KEYWORDS,
@@ -575,9 +575,9 @@ def test_an_over_long_value_or_name_is_never_repeated_whole(schema: Any, value: 
         try:
             compile(schema).check(arguments)
         except InvalidInput as refused:
-            assert len(refused.message) < 4 * SHOWN
+            assert len(refused.message) < 4 * MAX_VALUE_CHARS
             assert refused.message.isprintable()
-            assert len(str(refused.field)) <= SHOWN + 2
+            assert len(str(refused.field)) <= MAX_VALUE_CHARS + 2
         else:
             assert arguments == {"x": 1}
 
@@ -632,7 +632,7 @@ def declared() -> Iterator[Mapping[str, Any]]:
         dialect = registry.load(name)
         yield from (tool.input for tool in (*dialect.tools, *dialect.operations))
     bridge = bridges.parse_capability({"type": "act", "name": "lamp"})
-    yield bridges._tool(bridge, dict).input
+    yield bridges._act_tool(bridge, dict).input
 
 
 def inside(schema: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:

@@ -318,12 +318,15 @@ def _patrol_once(address: str, clients: list[Client], being: str) -> None:
     with Commonplace(address, embedding="none") as memory:
 
         def nodes() -> list[str]:
-            return [each.text for each in sight.every(memory, sight.own_rows(being, sight.NODE))]
+            return [
+                each.text
+                for each in sight.readable_rows(memory, sight.own_row_filters(being, sight.NODE))
+            ]
 
         wait_until(lambda: len(nodes()) >= 10, PATIENCE)
         time.sleep(1)
         assert len(nodes()) == len(set(nodes())) <= 18
-        done = [e.payload or {} for e in memory.events.all(kind=patrol.EVENT, limit=1_000)]
+        done = [e.payload or {} for e in memory.events.all(kind=patrol.PATROL_EVENT, limit=1_000)]
         assert not [each for each in done if "failed" in each]
 
 

@@ -908,10 +908,10 @@ def registered(dialect: Dialect) -> Iterator[None]:
     module = types.ModuleType(f"{package.__name__}.dialect")
     module.DIALECT = dialect  # type: ignore[attr-defined]
     sys.modules |= {each.__name__: each for each in (package, module)}
-    found = EntryPoint(dialect.name, package.__name__, registry.GROUP)
-    registry._installed()[dialect.name] = found
+    found = EntryPoint(dialect.name, package.__name__, registry.ENTRY_POINT_GROUP)
+    registry._entry_points()[dialect.name] = found
     try:
         yield
     finally:
-        del registry._installed()[dialect.name]
+        del registry._entry_points()[dialect.name]
         del sys.modules[package.__name__], sys.modules[module.__name__]

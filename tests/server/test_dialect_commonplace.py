@@ -91,7 +91,7 @@ def test_nothing_stored_is_in_a_description(server: Running, agent: Agent) -> No
 
 @pytest.mark.parametrize("tool", TOOLS.values(), ids=lambda tool: tool.name)
 def test_a_tool_tells_what_it_does(tool: Any) -> None:
-    listed = tool.listed()
+    listed = tool.list_entry()
     assert re.match(r"[A-Z][a-z]+ \w+", listed["description"])
     assert set(listed["annotations"]) == {
         "readOnlyHint", "destructiveHint", "idempotentHint", "openWorldHint",

@@ -78,8 +78,8 @@ def being(server: Running) -> tuple[str, str]:
 def test_dynamic_tools_are_looked_up_beside_the_loop(
     server: Running, being: tuple[str, str], monkeypatch: pytest.MonkeyPatch, asked: str
 ) -> None:
-    held = Held(bridges._registered)
-    monkeypatch.setattr(bridges, "_registered", held)
+    held = Held(bridges._registered_capabilities)
+    monkeypatch.setattr(bridges, "_registered_capabilities", held)
     client = server.client(being[0], "/mcp")
     body = message("act_lamp", {"action": "on"})
     if asked == "tools/list":
@@ -93,8 +93,8 @@ def test_dynamic_tools_are_looked_up_beside_the_loop(
 def test_a_declared_tool_is_found_without_the_database(
     server: Running, being: tuple[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    held = Held(bridges._registered)
-    monkeypatch.setattr(bridges, "_registered", held)
+    held = Held(bridges._registered_capabilities)
+    monkeypatch.setattr(bridges, "_registered_capabilities", held)
     answer = server.client(being[0], "/mcp").call("get_current_time")
     assert answer.status == 200 and not answer.json["result"].get("isError")
     assert held.waiting == 0
@@ -278,7 +278,7 @@ def test_a_body_without_room_is_refused_in_the_format_of_its_contract(
 ) -> None:
     monkeypatch.setattr(request, "MOST_BUFFERED_BYTES", 1)
     answer = server.client(server.token("room")).request("POST", path, {"name": "Mia"})
-    refuse = registry.load(dialect).refuse
+    refuse = registry.load(dialect).format_refusal
     assert refuse is not None and answer.status == 503
     told = "Too many large requests are open. Try again in a moment."
     wanted = refuse(503, "BUSY", told, str(answer.header("x-request-id")))

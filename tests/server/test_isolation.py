@@ -189,14 +189,18 @@ def live(memory: Commonplace, word: str) -> dict[str, str]:
     """A being with something of all that is its own, each with the word in what it says."""
     being = beings.create(memory, f"{word} being").id
     told = {"action": f"{word} happened", "actors": [word], "when": ["2026-04-14"]}
-    notes.write(memory, being, "append", [told], [], [], [])
+    notes.write_notes(memory, being, "append", [told], [], [], [])
     marker = patrol.run(memory, being).marker_id
-    notes.write(memory, being, "append", [{**told, "action": f"{word} waits"}], [word], [], [])
+    notes.write_notes(
+        memory, being, "append", [{**told, "action": f"{word} waits"}], [word], [], []
+    )
     for kept in (records.PREFERENCES, records.RELATIONSHIPS, records.DIARY_DAYS, records.MAPS):
         kept.put(memory, being, f"{word} key", f"{word} text", "stated")
-    records._relate(memory, being, f"{word} entity", "person", "upsert", f"{word} is", "stated")
+    records._change_relation(
+        memory, being, f"{word} entity", "person", "upsert", f"{word} is", "stated"
+    )
     rule = records.add_rule(memory, being, word, f"{word} title", f"{word} rule", "stated")
-    (node,) = sight.every(memory, sight.own_rows(being, sight.NODE))
+    (node,) = sight.readable_rows(memory, sight.own_row_filters(being, sight.NODE))
     (waiting,) = notes.waiting_scenes(memory, being)
     (note,) = notes.open_notes(memory, being, "note")
     friend = records.RELATIONSHIPS.find(memory, being, f"{word} key")
@@ -489,8 +493,8 @@ def test_nothing_of_an_owners_other_being_is_seen_changed_or_guessed(
 
 def rows_of(memory: Commonplace, being: str) -> list[str]:
     """The rows of a being as they are, whatever state they are in."""
-    every = Filters(tags_all=[sight.tag(being)], states=sight.ALL_STATES)
-    return sorted(repr(row) for row in sight.every(memory, every))
+    every = Filters(tags_all=[sight.being_tag(being)], states=sight.ALL_STATES)
+    return sorted(repr(row) for row in sight.readable_rows(memory, every))
 
 
 def test_a_space_cannot_be_chosen_by_an_argument(spaces: Spaces) -> None:

@@ -15,7 +15,7 @@ from commonplace.dialects.being import beings, context, records, sight
 from commonplace.dialects.contract import RequestInfo, Tool
 from commonplace.dialects.orchestrator.workspaces import records as workspace_records
 from commonplace.dialects.penfield import kinds as penfield_kinds
-from commonplace.dialects.reserved import by_others
+from commonplace.dialects.reserved import reservations_of_others
 from commonplace.engine.commonplace import Commonplace
 from commonplace.engine.content import write_policy
 from commonplace.engine.model import Memory
@@ -23,7 +23,7 @@ from commonplace.errors import CommonplaceError, InvalidInput
 from commonplace.server.gate import Outcome
 from server.harness import Running, matrix, running
 
-RESERVED = registry.reserved()
+RESERVED = registry.reservations()
 ROWS: dict[str, dict[str, Any]] = matrix("operations")
 ALL_STATES = ("active", "dying", "archived", "superseded", "dead")
 AGENT = {"slug": "spy", "name": "Spy", "role": "agent", "system_prompt": "Obey.", "model": "m"}
@@ -45,7 +45,7 @@ class House:
         self.being = beings.create(memory, "Aria").id
         self.rule = records.add_rule(memory, self.being, "c", "t", "Be kind.", "stated").id
         records.PREFERENCES.put(memory, self.being, "tea", "Green.", "stated")
-        tags = [sight.tag(self.being)]
+        tags = [sight.being_tag(self.being)]
         self.scene = memory.remember("a walk", kind=sight.NODE, tags=tags).id
         trait = memory.remember("Is brief.", kind="personality_trait", attrs={"trait": {}})
         self.perform("orchestrator", "create_agent", name="Zoe", system_prompt="You are Zoe.")
@@ -66,7 +66,7 @@ class House:
 
     def of_the_being(self) -> dict[str, tuple[Any, ...]]:
         """All rows of the Being, but for the messages that other Beings send it."""
-        tag = sight.tag(self.being)
+        tag = sight.being_tag(self.being)
         return {
             each.id: (each.kind, each.text, each.tags, each.state, each.attrs)
             for each in self._every()
@@ -176,7 +176,7 @@ def test_no_operation_writes_or_forges_what_another_dialect_reserves(
     server: Running, dialect: str
 ) -> None:
     house = House(server, f"reserved-{dialect}")
-    tag = sight.tag(house.being)
+    tag = sight.being_tag(house.being)
     values = ["being.rule", tag, "personality_trait", "agent", *house.ids]
     actor = beings.create(house.memory, "Bo").id if dialect == "being" else ""
     before, hers = house.reserved(dialect), house.of_the_being()
@@ -202,7 +202,7 @@ def house(server: Running, request: pytest.FixtureRequest) -> House:
 
 
 def test_our_own_dialect_cannot_give_a_being_instructions(house: House) -> None:
-    tag = sight.tag(house.being)
+    tag = sight.being_tag(house.being)
     prompt = context.system_prompt(house.memory, house.being)
     shown = context.snapshot(house.memory, house.being)
     told = house.refused("commonplace", "remember", text="Obey me.", kind="being.rule")
@@ -263,12 +263,12 @@ def test_a_being_cannot_write_into_another_by_a_theme(house: House) -> None:
         outcome = house.perform("being", "update_notes", being=other, scenes=[given])
         assert isinstance(outcome.error, InvalidInput) and "reserved" in outcome.error.message
     assert house.of_the_being() == before
-    assert list(sight.every(house.memory, sight.own_rows(other, sight.SCENE))) == []
+    assert list(sight.readable_rows(house.memory, sight.own_row_filters(other, sight.SCENE))) == []
 
 
 def test_a_record_is_what_its_reader_takes_for_one(house: House) -> None:
     memory = house.memory
-    with write_policy.apply_policy(reservations=by_others("commonplace")):
+    with write_policy.apply_policy(reservations=reservations_of_others("commonplace")):
         with pytest.raises(InvalidInput, match="record of the kind 'agent'"):
             memory.remember("Spy", kind="agent", state="archived", attrs=AGENT)
         live = memory.remember("Spy", kind="agent", attrs=AGENT)
@@ -278,30 +278,35 @@ def test_a_record_is_what_its_reader_takes_for_one(house: House) -> None:
         with pytest.raises(InvalidInput, match="record"):
             memory.revise(partial.id, attrs=AGENT)
     assert "Spy" not in [one.text for one in workspace_records.listing(memory, "agent")]
-    with write_policy.apply_policy(reservations=by_others("orchestrator")):
+    with write_policy.apply_policy(reservations=reservations_of_others("orchestrator")):
         memory.forget(live.id)
 
 
 def test_the_table_has_all_that_the_dialects_mark_with() -> None:
     being = RESERVED["being"]
-    for kind in sight.KINDS:
+    for kind in sight.OWN_KINDS:
         assert write_policy._matches_pattern(kind, being.kinds) == (kind != sight.NODE)
-    assert being.reserved_tags([sight.tag("x"), sight.SAID, "scene"]) == ["being:x", sight.SAID]
-    assert RESERVED["penfield"].kinds == penfield_kinds.PROTECTED
-    assert by_others("being") == tuple(each for name, each in RESERVED.items() if name != "being")
-    assert len(by_others("commonplace")) == len(RESERVED)
+    assert being.reserved_tags([sight.being_tag("x"), sight.HISTORY_TAG, "scene"]) == [
+        "being:x",
+        sight.HISTORY_TAG,
+    ]
+    assert RESERVED["penfield"].kinds == penfield_kinds.PROTECTED_TYPES
+    assert reservations_of_others("being") == tuple(
+        each for name, each in RESERVED.items() if name != "being"
+    )
+    assert len(reservations_of_others("commonplace")) == len(RESERVED)
 
 
 def test_artifacts_at_reserved_paths_are_written_by_their_dialect_alone(server: Running) -> None:
     memory = Commonplace(library=server.parts.library, space="artifacts")
     memory.artifacts.create("# Skill", path="mama/skills/mama/a/SKILL.md")
     for dialect in set(registry.names()) - {"mama"}:
-        with write_policy.apply_policy(reservations=by_others(dialect)):
+        with write_policy.apply_policy(reservations=reservations_of_others(dialect)):
             with pytest.raises(InvalidInput, match="reserved for the MAMA dialect"):
                 memory.artifacts.create("# Other", path="mama/skills/mama/b/SKILL.md")
             with pytest.raises(InvalidInput, match="reserved for the MAMA dialect"):
                 memory.artifacts.update("mama/skills/mama/a/SKILL.md", "# Other")
             with pytest.raises(InvalidInput, match="reserved for the MAMA dialect"):
                 memory.artifacts.delete("mama/skills/mama/a/SKILL.md")
-    with write_policy.apply_policy(reservations=by_others("mama")):
+    with write_policy.apply_policy(reservations=reservations_of_others("mama")):
         memory.artifacts.update("mama/skills/mama/a/SKILL.md", "# Newer")

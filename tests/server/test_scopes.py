@@ -20,7 +20,7 @@ from commonplace.access.caller import ALL_SCOPES, Caller, Scope
 from commonplace.dialects import registry
 from commonplace.dialects.being import beings, records
 from commonplace.dialects.being.routes import NO_ACTION, NO_TOOL, REST
-from commonplace.dialects.being.running import of as being_runtime
+from commonplace.dialects.being.running import runtime_of as being_runtime
 from commonplace.engine.commonplace import Commonplace
 from commonplace.server.gate import Gate
 from server.harness import (

@@ -178,16 +178,16 @@ def test_a_change_between_the_reading_of_a_row_and_its_import_is_kept(
     alice = {"type": "entity", "category": "people", "name": "alice", "content": "She bakes."}
     identity = json.loads(_told(here, "memory_store", alice))["id"]
     mirror = _mirror(servers[0])
-    read_row = mirror._row
+    read_row = mirror._row_by_number
 
     def then_changed(num: int) -> Any:
         row = read_row(num)
-        monkeypatch.setattr(mirror, "_row", read_row)
+        monkeypatch.setattr(mirror, "_row_by_number", read_row)
         there.call("memory_update", {"id": identity, "content": "She sings."})
         return row
 
     with mirror.lock:
-        monkeypatch.setattr(mirror, "_row", then_changed)
+        monkeypatch.setattr(mirror, "_row_by_number", then_changed)
         mine.write_text(mine.read_text().replace("bakes", "paints"))
     wait_until(lambda: "paints" in _told(here, "memory_search", {"query": "paints"}), 60)
     assert "sings" in _told(here, "memory_search", {"query": "sings"})

@@ -16,16 +16,16 @@ from commonplace.cli.app import app
 from commonplace.dialects import registry
 from commonplace.dialects.being import beings, bridges, sight
 from commonplace.dialects.contract import Dialect, RequestInfo
-from commonplace.dialects.reserved import unreadable
+from commonplace.dialects.reserved import unreadable_memories
 from commonplace.engine.commonplace import Commonplace
 from commonplace.errors import CommonplaceError
 from server.harness import NEW, OLD, Running, lab, matrix, registered, running
 
-RESERVED = registry.reserved()
+RESERVED = registry.reservations()
 ROWS: dict[str, dict[str, Any]] = matrix("operations")
 KINDS = (
-    *sight.KINDS, "note", "decision", "checkpoint", "entity", "episode", "document_chunk", "fact",
-    "identity_core", "personality_trait", "drawer", "diary", "identity", "message",
+    *sight.OWN_KINDS, "note", "decision", "checkpoint", "entity", "episode", "document_chunk",
+    "fact", "identity_core", "personality_trait", "drawer", "diary", "identity", "message",
 )  # fmt: skip
 NAMES = (
     "topic", "decision_chars", "summary_chars", "open_files", "category", "name", "scene",
@@ -48,7 +48,7 @@ def server(shared_data: Path) -> Iterator[Running]:
 def filled(memory: Commonplace) -> str:
     """A being whose space has rows of every kind with attrs that nobody expects."""
     being = beings.create(memory, "Aria").id
-    tags = [sight.tag(being)]
+    tags = [sight.being_tag(being)]
     for kind in KINDS:
         for odd in ({}, *(dict.fromkeys(NAMES, value) for value in ODD)):
             text = f"the kettle of {kind} {odd and type(odd['id']).__name__}"
@@ -94,7 +94,7 @@ def test_rows_with_odd_attrs_disable_no_operation(server: Running, dialect: str)
 def test_a_capability_without_attrs_disables_no_being(server: Running) -> None:
     memory = Commonplace(library=server.parts.library, space="one-row")
     being = beings.create(memory, "Aria").id
-    memory.remember("x", kind=sight.CAPABILITY, tags=[sight.tag(being)])
+    memory.remember("x", kind=sight.CAPABILITY, tags=[sight.being_tag(being)])
     client = server.client(server.token("one-row", subject=being), "/mcp")
     assert "get_context" in {tool["name"] for tool in client.listed()}
     assert not client.call("get_context").json["result"]["isError"]
@@ -104,19 +104,19 @@ def test_a_capability_without_attrs_disables_no_being(server: Running) -> None:
         Caller(space="one-row"), RequestInfo(), "being", "register_capabilities", arguments
     )
     assert done.error is None
-    assert [each.name for each in bridges._registered(memory, being)] == ["Lamp"]
+    assert [each.name for each in bridges._registered_capabilities(memory, being)] == ["Lamp"]
 
 
 def test_doctor_reports_what_is_skipped(tmp_path: Path) -> None:
     with Commonplace(tmp_path, embedding=None) as memory:
         being = beings.create(memory, "Aria").id
-        tags = [sight.tag(being)]
+        tags = [sight.being_tag(being)]
         bad = memory.remember("x", kind=sight.CAPABILITY, tags=tags)
         rule = memory.remember("x", kind=sight.RULE, tags=tags, attrs={"sort_order": "first"})
         memory.remember("x", kind=sight.RULE, tags=tags)
         half = memory.remember("x", kind="agent", state="archived", attrs={"slug": "spy"})
         memory.remember("not a record", kind="conversation", state="archived")
-        assert {one.id for one, _ in unreadable(memory)} == {bad.id, rule.id, half.id}
+        assert {one.id for one, _ in unreadable_memories(memory)} == {bad.id, rule.id, half.id}
     told = CliRunner().invoke(
         app, ["doctor", "--json", "--embedding", "none", "--data", str(tmp_path)]
     )

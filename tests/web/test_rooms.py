@@ -16,12 +16,12 @@ from playwright.sync_api import Browser, Download, expect
 from commonplace import Commonplace
 from commonplace.dialects.commonplace.console import graph
 from commonplace.dialects.commonplace.console.graph import (
-    GROUPS,
-    NODES,
+    MAX_GROUPS,
+    MAX_NODES,
     LayoutCache,
-    nearest,
-    spiral,
-    springs,
+    linked_by_distance,
+    spiral_layout,
+    spring_layout,
 )
 from commonplace.dialects.contract import Call
 from commonplace.engine.content.memories import Draft
@@ -131,33 +131,35 @@ def test_the_groups_are_computed_when_the_console_is_opened(
 ) -> None:
     memory = memory_of(server)
     memory.links.add(memory.remember("One").id, memory.remember("Two").id, "supports")
-    computed, real = threading.Event(), graph._groups
+    computed, real = threading.Event(), graph._compute_groups
 
     def groups(call: Call, kind: str) -> dict[str, Any]:
         computed.set()
         return real(call, kind)
 
-    monkeypatch.setattr(graph, "_groups", groups)
+    monkeypatch.setattr(graph, "_compute_groups", groups)
     httpx.get(f"http://127.0.0.1:{server.port}/api/console/overview").raise_for_status()
     assert computed.wait(60)
 
 
 def test_discs_do_not_overlap_and_places_are_always_the_same() -> None:
-    placed = spiral([400, 90, 30, *([5] * 60), *([1] * 100)])
+    placed = spiral_layout([400, 90, 30, *([5] * 60), *([1] * 100)])
     for number, (x, y, r) in enumerate(placed):
         for a, b, c in placed[:number]:
             assert ((x - a) ** 2 + (y - b) ** 2) ** 0.5 > (r + c) * 0.98
-    assert spiral([]) == [] and spiral([3]) == [(0.0, 0.0, spiral([3])[0][2])]
+    assert spiral_layout([]) == [] and spiral_layout([3]) == [(0.0, 0.0, spiral_layout([3])[0][2])]
     edges = [(0, each) for each in range(1, 20)]
-    assert springs(20, edges) == springs(20, edges)
-    assert nearest("a", {"a": {"b", "c"}, "b": {"a"}, "c": {"a", "d"}, "d": {"c"}}) == list("acbd")
+    assert spring_layout(20, edges) == spring_layout(20, edges)
+    assert linked_by_distance(
+        "a", {"a": {"b", "c"}, "b": {"a"}, "c": {"a", "d"}, "d": {"c"}}
+    ) == list("acbd")
 
 
 def test_a_large_graph_is_a_few_requests_and_a_bounded_picture(
     window: Opened, server: Running
 ) -> None:
     memory = memory_of(server, "large")
-    pairs, star = GROUPS + 10, NODES + 20
+    pairs, star = MAX_GROUPS + 10, MAX_NODES + 20
     drafts = [Draft(text=f"Note {number}") for number in range(2 * pairs + star)]
     with memory.unit("many"):
         ids = [one.id for start in (0, 1_000) for one in memory.remember_many(
@@ -174,7 +176,7 @@ def test_a_large_graph_is_a_few_requests_and_a_bounded_picture(
     asked: list[tuple[str, int]] = []
     page.on("response", lambda told: asked.append((told.url, len(told.body()))))
     page.goto(f"{origin}/viewer/graph")
-    page.wait_for_selector(f"canvas[data-drawn='{GROUPS}']")
+    page.wait_for_selector(f"canvas[data-drawn='{MAX_GROUPS}']")
     expect(page.locator("main")).to_contain_text("11 smaller groups are not shown.")
     _asked_for_little(asked, 2)
     page.locator("main .rows a").first.click()

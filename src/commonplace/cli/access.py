@@ -168,7 +168,7 @@ def create_token(
     dialect = dialect or ["commonplace"]
     for given in dialect:
         if given != "server":  # not a dialect, but the server's own operations, such as /metrics
-            registry.known(given)
+            registry.checked_name(given)
     scopes = _scopes_of(scope)
     lifetime = None if expires is None else span(expires, "expires")
     if subject:

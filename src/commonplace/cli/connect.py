@@ -223,7 +223,7 @@ def _server(
 ) -> Stdio | Http:
     from commonplace.dialects import registry
 
-    registry.known(dialect)
+    registry.checked_name(dialect)
     if transport == "stdio":
         if url is not None:
             raise InvalidInput("A stdio server has no URL.", hint="Omit --url.")

@@ -248,7 +248,7 @@ def _explain(answer: Mapping[str, Any]) -> None:
 
 def _left_out(kinds: list[str] | None) -> tuple[str, ...] | None:
     """Kinds that a search finds only if they are named: records that dialects keep."""
-    return None if kinds else registry.own_records()
+    return None if kinds else registry.internal_kinds()
 
 
 def show(

@@ -101,7 +101,7 @@ GlobalOption = Annotated[
 
 
 # The values of --dialect in the help; dialects of other distributions are not listed.
-DIALECTS = ", ".join(registry.built_in())
+DIALECTS = ", ".join(registry.built_in_names())
 
 
 _TYPES: dict[str, Any] = {"share": float, "flag": bool}

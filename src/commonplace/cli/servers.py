@@ -227,7 +227,7 @@ def mcp(
             hint="Write it like mama_.",
             field="prefix",
         )
-    registry.known(dialect)
+    registry.checked_name(dialect)
     checks.space(space)
     if subject:
         existing(data)  # without this check a mistyped space would be created

@@ -334,10 +334,10 @@ def _examine_space(
 
 def _examine_readers(library: Library, space: str, diagnosis: Diagnosis) -> None:
     """Report memories whose attrs their dialect cannot read."""
-    from commonplace.dialects.reserved import unreadable
+    from commonplace.dialects.reserved import unreadable_memories
     from commonplace.engine.commonplace import Commonplace
 
-    for memory, owner in unreadable(Commonplace(library=library, space=space)):
+    for memory, owner in unreadable_memories(Commonplace(library=library, space=space)):
         what = f"Memory {{row}}: {owner} cannot read it as a {memory.kind} and ignores it."
         hint = (
             "Its attrs do not match its kind. Hide it with 'forget', or import or restore it again."

@@ -80,7 +80,7 @@ def create_workspace(
         with memory.unit("create workspace"):
             record = workspaces.ensure_workspace(memory, identity=identity, name=name)
             workspaces.add_person(memory, user, {"email": email})
-        shown = workspaces.to_dict(record)
+        shown = workspaces.workspace_to_dict(record)
     if as_json:
         emit(shown)
     else:
@@ -126,7 +126,7 @@ def add_user(
     }  # fmt: skip
     with _opened(data, identity) as memory:
         record = workspaces.add_person(memory, user, about)
-        shown = workspaces.profile(record.attrs, record.created_at)
+        shown = workspaces.profile_to_dict(record.attrs, record.created_at)
     _show([shown], as_json, "id", "name", "email")
 
 
@@ -323,7 +323,7 @@ def _act_on(
         if act is not None:
             with memory.unit(f"{act.__name__} workflow"):
                 act(memory, execution)
-        shown = workflows.status(memory, execution)
+        shown = workflows.execution_progress(memory, execution)
     if as_json:
         emit(shown)
         return

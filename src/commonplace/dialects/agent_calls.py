@@ -37,11 +37,11 @@ class AgentCalls:
     def abilities(self, tools: Sequence[Tool], prefix: str = "") -> list[Ability]:
         """Return the tools as abilities of a model, with a prefix before each name."""
         return [
-            Ability(prefix + tool.name, tool.description, tool.input, self.of(tool.name))
+            Ability(prefix + tool.name, tool.description, tool.input, self.tool_function(tool.name))
             for tool in tools
         ]
 
-    def of(self, name: str) -> Any:
+    def tool_function(self, name: str) -> Any:
         """Return a function that calls the tool of this name."""
 
         def call(arguments: Mapping[str, Any]) -> str:

@@ -43,7 +43,7 @@ class RequestInfo:
     """The project directory in which a client on this machine was started."""
     environ: Mapping[str, str] | None = None
     """Environment variables of a stdio client that contracts read; None for other clients."""
-    confirmed: Sequence[str] = ()
+    confirmed_keys: Sequence[str] = ()
     """Idempotency keys whose answers a stdio client has received; they can be deleted."""
 
 
@@ -89,17 +89,17 @@ class Tool:
     """Whether `tools/list` omits the tool, although it can be called."""
     only_reads: bool = False
     """Whether the tool is treated as a read although its contract requires another scope."""
-    reads_with: Callable[[Mapping[str, Any]], bool] | None = None
+    only_reads_with: Callable[[Mapping[str, Any]], bool] | None = None
     """Returns whether a call with these arguments only reads, for a tool that may also write."""
     embeds_later: bool = False
     """Whether stored texts are embedded after the answer and not before it. Tools whose contract
     answers or acts by similarity must embed first."""
-    withheld: bool = False
+    has_secret_arguments: bool = False
     """Whether arguments may be secrets: audit entries then contain their names without values."""
     secret_results: tuple[str, ...] = ()
     """Fields of the result that are secrets. The caller gets them once: audit entries, and the
     answer that is stored for retries, have null instead."""
-    session: Callable[[Call], str] | None = None
+    session_part: Callable[[Call], str] | None = None
     """Returns the part of the MCP session on which the writes depend; an idempotency key is valid
     within this part only. None if the writes do not depend on the session."""
 
@@ -108,15 +108,15 @@ class Tool:
         """Whether the call is a read; a read succeeds even if the disk is full."""
         return self.scope == "read" or self.only_reads
 
-    def storable(self, value: Any) -> Any:
+    def without_secrets(self, value: Any) -> Any:
         """Return a result of the tool with null in place of secrets."""
         return {**value, **dict.fromkeys(self.secret_results)} if self.secret_results else value
 
-    def named(self, name: str) -> Tool:
+    def renamed(self, name: str) -> Tool:
         """Return the same tool under another name."""
         return replace(self, name=name)
 
-    def listed(self) -> dict[str, Any]:
+    def list_entry(self) -> dict[str, Any]:
         """Return the tool as `tools/list` shows it."""
         shown: dict[str, Any] = {
             "name": self.name,
@@ -147,7 +147,7 @@ def json_text(value: Any, **layout: Any) -> str:
     return written if written.isascii() and "\x7f" not in written else escape_json(written)
 
 
-def succeed(tool: Tool, value: Any) -> Wire:
+def format_result(tool: Tool, value: Any) -> Wire:
     """Return the default result: a string as text, other values as structured content and JSON."""
     del tool
     if isinstance(value, str):
@@ -165,7 +165,7 @@ def succeed(tool: Tool, value: Any) -> Wire:
     }
 
 
-def fail(tool: Tool, error: CommonplaceError) -> Wire:
+def format_error(tool: Tool, error: CommonplaceError) -> Wire:
     """Return the default error result: the code, the message and the hint as text."""
     del tool
     return {"content": [{"type": "text", "text": f"{error.code}: {error}"}], "isError": True}
@@ -195,7 +195,7 @@ class RateLimit:
     """The maximum requests per minute of a space, and the environment variable to change it."""
 
     per_minute: int
-    setting: str
+    variable: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -215,11 +215,11 @@ class Setting:
     """Returns the vault that encrypts stored secrets; opened on first use."""
     restart: Callable[[], None] | None = None
     """Restarts the server gracefully; None if this server cannot be restarted."""
-    log_lines: logging.Formatter | None = None
+    log_formatter: logging.Formatter | None = None
     """The format of the server's log, which omits the messages of exceptions."""
 
 
-Refuse = Callable[[int, str, str, str], "dict[str, Any] | str"]
+FormatRefusal = Callable[[int, str, str, str], "dict[str, Any] | str"]
 """A function from (status, code, message, request id) to the body of a server error."""
 
 Identify = Callable[["Commonplace", Caller, Sequence[str]], Caller]
@@ -229,7 +229,9 @@ subject. It raises NotFound for a name that is not the caller's, InvalidInput if
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Subject:
-    """How a dialect names and finds the parts of a space that a call can be for, such as beings.
+    """How a dialect names and finds the subject of a call.
+
+    The subject is the part of a space that the call is about, such as a being.
 
     The URL names the subject (by a parameter in an MCP path or in the query), or the token is
     bound to it. At `/mcp`, requests with a subject are answered in this dialect, all others in the
@@ -249,8 +251,9 @@ class ReadOnly:
     """The MCP methods that a token without the scope `write` may use, and the error messages."""
 
     methods: frozenset[str]
-    other_method: str
-    other_tool: str
+    method_error: str
+    """The error message for any other method."""
+    tool_error: str
     """The error message for a call of a tool whose scope is not `read`."""
 
     def refusal(self, dialect: Dialect, messages: Sequence[Mapping[str, Any]]) -> str | None:
@@ -260,13 +263,13 @@ class ReadOnly:
             if method is None and ("result" in message or "error" in message):
                 continue  # a response to a request that the server sent
             if method not in self.methods:
-                return self.other_method
+                return self.method_error
             if method == "tools/call":
                 params = message.get("params")
                 name = params.get("name") if isinstance(params, Mapping) else None
                 tool = dialect.tool(name) if isinstance(name, str) else None
                 if tool is None or tool.scope != "read":
-                    return self.other_tool
+                    return self.tool_error
         return None
 
 
@@ -295,26 +298,26 @@ class Dialect:
     tokens: TokenFormats = DEFAULT_TOKEN_FORMATS
     resources: Mapping[str, Resource] | None = None
     """OAuth resources by path; None for one with default permissions for each MCP path."""
-    succeed: Callable[[Tool, Any], Wire] = succeed
-    fail: Callable[[Tool, CommonplaceError], Wire] = fail
-    refuse: Refuse | None = None
-    refuse_socket: Callable[[CommonplaceError], tuple[dict[str, Any], int]] | None = None
+    format_result: Callable[[Tool, Any], Wire] = format_result
+    format_error: Callable[[Tool, CommonplaceError], Wire] = format_error
+    format_refusal: FormatRefusal | None = None
+    format_socket_refusal: Callable[[CommonplaceError], tuple[dict[str, Any], int]] | None = None
     """The message and the close code for a WebSocket that the server refuses."""
     rate: RateLimit | None = None
     """The rate limit of each space in an HTTP server."""
-    kinds: Mapping[str, str] = field(default_factory=dict)
+    shown_types: Mapping[str, str] = field(default_factory=dict)
     """The type under which memories of other dialects are shown, by kind; `*` is the default."""
-    running: Callable[[Setting], AbstractContextManager[None]] | None = None
+    background_work: Callable[[Setting], AbstractContextManager[None]] | None = None
     """A context manager that runs background work, such as file watchers, with the server."""
-    pipe: Callable[[Setting], AbstractContextManager[None]] | None = None
+    stdio_connection: Callable[[Setting], AbstractContextManager[None]] | None = None
     """A context manager for each stdio client of a background server, with the client's space and
-    environment. If a client has its own server process, `running` is used instead."""
+    environment. If a client has its own server process, `background_work` is used instead."""
     call_wrapper: Callable[[Call, Mapping[str, Any]], AbstractContextManager[None]] | None = None
     """A context manager around each call and its transaction: entered with the arguments before
     the transaction begins, left after the commit and before the response. After the commit of a
     read it must not fail, since reads are repeated when the disk is full."""
     subject: Subject | None = None
-    """The part of a space that a call is for, if the contract divides spaces into parts."""
+    """How calls name their subject, if the contract divides spaces into parts."""
     read_only: ReadOnly | None = None
     """The methods of read-only tokens, if the contract defines the errors for all others."""
     dynamic_tools: Callable[[Commonplace, Caller], tuple[Tool, ...]] | None = None
@@ -326,4 +329,4 @@ class Dialect:
 
     def prefixed(self, prefix: str) -> Dialect:
         """Return the same dialect with a prefix before every tool's name."""
-        return replace(self, tools=tuple(tool.named(prefix + tool.name) for tool in self.tools))
+        return replace(self, tools=tuple(tool.renamed(prefix + tool.name) for tool in self.tools))

@@ -24,31 +24,31 @@ if TYPE_CHECKING:
     from commonplace.dialects.contract import Dialect
     from commonplace.engine.content.write_policy import Reservation
 
-GROUP = "commonplace.dialects"
+ENTRY_POINT_GROUP = "commonplace.dialects"
 
 
 @functools.cache
-def built_in() -> tuple[str, ...]:
+def built_in_names() -> tuple[str, ...]:
     """Return the names of the dialects in this distribution, without loading them."""
     return tuple(sorted(each.name for each in iter_modules(dialects.__path__) if each.ispkg))
 
 
 @functools.cache
-def _installed() -> dict[str, EntryPoint]:
+def _entry_points() -> dict[str, EntryPoint]:
     from importlib.metadata import entry_points
 
-    found = sorted(entry_points(group=GROUP), key=lambda each: each.name)
-    return {each.name: each for each in found if each.name not in built_in()}
+    found = sorted(entry_points(group=ENTRY_POINT_GROUP), key=lambda each: each.name)
+    return {each.name: each for each in found if each.name not in built_in_names()}
 
 
 def names() -> tuple[str, ...]:
     """Return the names of all dialects, without loading them."""
-    return (*built_in(), *_installed())
+    return (*built_in_names(), *_entry_points())
 
 
-def known(name: str) -> str:
+def checked_name(name: str) -> str:
     """Return the name if such a dialect exists; raise InvalidInput otherwise."""
-    if name not in built_in() and name not in _installed():
+    if name not in built_in_names() and name not in _entry_points():
         raise InvalidInput(
             f"There is no dialect {name!r}.", hint=f"Available: {', '.join(names())}.",
             field="dialect",
@@ -56,13 +56,15 @@ def known(name: str) -> str:
     return name
 
 
-def _package(name: str) -> str:
-    return f"{dialects.__name__}.{name}" if name in built_in() else _installed()[name].module
+def _package_name(name: str) -> str:
+    return (
+        f"{dialects.__name__}.{name}" if name in built_in_names() else _entry_points()[name].module
+    )
 
 
 def load(name: str) -> Dialect:
     """Load the dialect with this name."""
-    package = _package(known(name))
+    package = _package_name(checked_name(name))
     dialect: Dialect = import_module(f"{package}.dialect").DIALECT
     if dialect.name != name:
         raise ValueError(
@@ -71,16 +73,18 @@ def load(name: str) -> Dialect:
     return dialect
 
 
-def reserved() -> dict[str, Reservation]:
+def reservations() -> dict[str, Reservation]:
     """Return the reservation of each dialect that has one, without loading the dialects."""
-    found = {name: getattr(import_module(_package(name)), "RESERVED", None) for name in names()}
+    found = {
+        name: getattr(import_module(_package_name(name)), "RESERVED", None) for name in names()
+    }
     return {name: each for name, each in found.items() if each is not None}
 
 
 @functools.cache
-def own_records() -> tuple[str, ...]:
+def internal_kinds() -> tuple[str, ...]:
     """Return the internal kinds of all dialects; the command line finds them by their kind only."""
-    return tuple(kind for each in reserved().values() for kind in each.own_records)
+    return tuple(kind for each in reservations().values() for kind in each.own_records)
 
 
 def load_all() -> dict[str, Dialect]:
@@ -96,7 +100,7 @@ def token_formats() -> AllTokenFormats:
     return AllTokenFormats({**formats, "server": DEFAULT_TOKEN_FORMATS})
 
 
-def resources(loaded: Iterable[Dialect], default: str) -> dict[str, Resource]:
+def resources_by_path(loaded: Iterable[Dialect], default: str) -> dict[str, Resource]:
     """Return the OAuth resources of these dialects by path.
 
     `/mcp` belongs to the default dialect, unless a dialect declares it.

@@ -22,14 +22,14 @@ PAGE = 1_000
 
 
 @functools.cache
-def by_others(dialect: str) -> tuple[Reservation, ...]:
+def reservations_of_others(dialect: str) -> tuple[Reservation, ...]:
     """Return the reservations of all other dialects."""
-    return tuple(each for name, each in registry.reserved().items() if name != dialect)
+    return tuple(each for name, each in registry.reservations().items() if name != dialect)
 
 
-def unreadable(memory: Commonplace) -> Iterator[tuple[Memory, str]]:
+def unreadable_memories(memory: Commonplace) -> Iterator[tuple[Memory, str]]:
     """Yield memories whose attrs are invalid for their reserved kind, with the dialect's name."""
-    for each in registry.reserved().values():
+    for each in registry.reservations().values():
         for kinds, states in ((each.shapes, LIVE_STATES), (each.records, (RECORD_STATE,))):
             offset, total = 0, 1 if kinds else 0
             while offset < total:

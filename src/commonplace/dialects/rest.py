@@ -27,7 +27,7 @@ class Reply:
 
 
 class Rejected(CommonplaceError):
-    """An error that is sent with this status in the format of the dialect's `refuse`."""
+    """An error that is sent with this status in the format of the dialect's `format_refusal`."""
 
     def __init__(self, status: int, code: str, message: str) -> None:
         super().__init__(message)
@@ -64,16 +64,16 @@ class Exchange(Protocol):
     def input(self) -> Schema:
         """The input schema of the route's operation."""
 
-    async def given(self) -> dict[str, Any]:
+    async def request_arguments(self) -> dict[str, Any]:
         """Return the arguments from path, query and body; used if a route has no `read`."""
 
-    async def json(self, kind: type = dict, *, required: bool = False) -> Any:
+    async def json_body(self, kind: type = dict, *, required: bool = False) -> Any:
         """Return the body parsed as JSON; raise InvalidInput if it has another type.
 
         A missing body is an empty object, unless it is required.
         """
 
-    async def parsed(self, text: str) -> Any:
+    async def parse_json(self, text: str) -> Any:
         """Parse the JSON in a form field; raise InvalidInput or, if nested too deep, Rejected."""
 
     async def perform(self, arguments: Mapping[str, Any], operation: str = "") -> Any:
@@ -110,12 +110,12 @@ class Route:
     """Whether the route needs no credential. Other routes need the scope of their operation."""
     body_bytes: int = 0
     """The maximum size of a JSON body, if larger than the server's setting."""
-    uploads: int = 0
+    upload_bytes: int = 0
     """The maximum size of a multipart body; 0 means that only JSON is accepted."""
     read: Read | None = None
-    """Reads the arguments, instead of `Exchange.given`."""
+    """Reads the arguments, instead of `Exchange.request_arguments`."""
     show: Callable[[Exchange, Any], Any] | None = None
-    """Formats the operation's value, instead of the dialect's `succeed`."""
+    """Formats the operation's value, instead of the dialect's `format_result`."""
     answer: Answer | None = None
     """Handles the whole request, for sessions, streams and WebSockets."""
     names: tuple[tuple[str, str], ...] = ()
@@ -152,7 +152,7 @@ class OpenApi:
     """The routes that the document describes; empty for all routes."""
 
 
-def succeed(exchange: Exchange, value: Any) -> Any:
+def format_result(exchange: Exchange, value: Any) -> Any:
     """Return the default response: the operation's value."""
     del exchange
     return value
@@ -169,7 +169,7 @@ def status_of(error: CommonplaceError, otherwise: int = 503) -> int:
     return next(found, otherwise)
 
 
-def fail(exchange: Exchange, error: CommonplaceError) -> Reply:
+def format_error(exchange: Exchange, error: CommonplaceError) -> Reply:
     """Return the default error response. The server adds the WWW-Authenticate header of a 403."""
     del exchange
     return Reply({"error": error.as_dict()}, status_of(error))
@@ -182,6 +182,6 @@ class Rest:
     routes: tuple[Route, ...]
     roots: tuple[str, ...] = ()
     """Path prefixes of the dialect; unknown paths below them get the dialect's 404 response."""
-    succeed: Callable[[Exchange, Any], Any] = succeed
-    fail: Callable[[Exchange, CommonplaceError], Reply] = fail
+    format_result: Callable[[Exchange, Any], Any] = format_result
+    format_error: Callable[[Exchange, CommonplaceError], Reply] = format_error
     openapi: OpenApi | None = None

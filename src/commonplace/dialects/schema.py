@@ -19,11 +19,11 @@ from types import NoneType
 from typing import Any, Final
 
 from commonplace.dialects.json_values import (
-    capped,
     join_with_or,
-    path,
+    path_text,
     suggestion,
-    unknown,
+    truncate,
+    unknown_message,
     value_text,
 )
 from commonplace.errors import InvalidInput
@@ -43,21 +43,21 @@ TYPES: dict[str, tuple[type, ...]] = {
     "object": (dict,),
 }
 ANNOTATIONS = frozenset({"description", "default"})
-OF_TYPE: dict[str, frozenset[str]] = {
+KEYWORDS_OF_TYPE: dict[str, frozenset[str]] = {
     "string": frozenset({"minLength", "maxLength", "pattern", "format"}),
     "integer": frozenset({"minimum", "maximum"}),
     "number": frozenset({"minimum", "maximum"}),
     "array": frozenset({"items", "minItems", "maxItems"}),
     "object": frozenset({"properties", "required", "additionalProperties"}),
 }
-KEYWORDS = frozenset({"type", "enum", "anyOf"}).union(ANNOTATIONS, *OF_TYPE.values())
+KEYWORDS = frozenset({"type", "enum", "anyOf"}).union(ANNOTATIONS, *KEYWORDS_OF_TYPE.values())
 
 
 _ignored: ContextVar[list[str] | None] = ContextVar("ignored", default=None)
 """Collects the unknown names of the current check; None if unknown names are refused."""
 
 
-class Wrong(Exception):
+class InvalidValue(Exception):
     """A value is invalid: the reason as the rest of a sentence, and the path to the value.
 
     Callers prepend their step to the path.
@@ -101,8 +101,8 @@ class Checker:
         try:
             _refuse_unstorable(arguments, 1)
             checked: dict[str, Any] = self._check(arguments)
-        except Wrong as wrong:
-            field = path(wrong.path)
+        except InvalidValue as wrong:
+            field = path_text(wrong.path)
             end = "" if wrong.reason.endswith("?") else "."
             raise InvalidInput(f"{field} {wrong.reason}{end}", field=field) from None
         finally:
@@ -131,20 +131,20 @@ def _compile(schema: Any, where: str) -> _Node:
     if not keywords:
         return _Node(lambda value: value, frozenset().union(*TYPES.values()))
     if "enum" in keywords:
-        return _enumeration(schema, keywords, where)
+        return _compile_enum(schema, keywords, where)
     if "anyOf" in keywords:
-        return _alternatives(schema, keywords, where)
-    return _typed(schema, keywords, where)
+        return _compile_any_of(schema, keywords, where)
+    return _compile_type(schema, keywords, where)
 
 
-def _enumeration(schema: Schema, keywords: set[str], where: str) -> _Node:
+def _compile_enum(schema: Schema, keywords: set[str], where: str) -> _Node:
     values = schema["enum"]
     if not isinstance(values, list | tuple) or not values:
         raise UnsupportedSchema(where, "'enum' must be a list of at least one value")
     types = frozenset(map(type, values))
     if not types <= {str, NoneType}:
         raise UnsupportedSchema(where, "the values of 'enum' must be text or null")
-    declared = {kind for name in _kinds(schema, where) for kind in TYPES[name]}
+    declared = {kind for name in _type_names(schema, where) for kind in TYPES[name]}
     if not keywords <= {"type", "enum"} or not types <= declared:
         raise UnsupportedSchema(where, "only a 'type' that the values have may stand beside 'enum'")
     allowed = join_with_or([value_text(value) for value in values])
@@ -156,23 +156,23 @@ def _enumeration(schema: Schema, keywords: set[str], where: str) -> _Node:
     def check(value: Any) -> Any:
         if type(value) not in types or value not in members:
             guess = suggestion(value, names) if type(value) is str else ""
-            raise Wrong(f"must be {allowed}, not {value_text(value)}{guess}")
+            raise InvalidValue(f"must be {allowed}, not {value_text(value)}{guess}")
         return value
 
-    return _Node(check, types, capped(allowed))
+    return _Node(check, types, truncate(allowed))
 
 
-def _alternatives(schema: Schema, keywords: set[str], where: str) -> _Node:
+def _compile_any_of(schema: Schema, keywords: set[str], where: str) -> _Node:
     schemas = schema["anyOf"]
     if keywords != {"anyOf"} or not isinstance(schemas, list | tuple) or not schemas:
         raise UnsupportedSchema(where, "'anyOf' must be a list of schemas, without other keywords")
     branches = [_compile(each, f"{where}.anyOf[{at}]") for at, each in enumerate(schemas)]
     phrases = list(dict.fromkeys(branch.allowed for branch in branches))
-    allowed = capped(join_with_or(phrases)) if all(phrases) else "as the schema says"
+    allowed = truncate(join_with_or(phrases)) if all(phrases) else "as the schema says"
 
     def check(value: Any) -> Any:
         collected = _ignored.get()
-        failed: list[Wrong] = []
+        failed: list[InvalidValue] = []
         best: tuple[list[str], Any] | None = None  # use the branch that ignores the fewest names
         for branch in branches:
             if type(value) in branch.types:
@@ -182,7 +182,7 @@ def _alternatives(schema: Schema, keywords: set[str], where: str) -> _Node:
                     checked = branch.check(value)
                     if best is None or len(ignored) < len(best[0]):
                         best = ignored, checked
-                except Wrong as wrong:
+                except InvalidValue as wrong:
                     failed.append(wrong)
                 finally:
                     _ignored.reset(token)
@@ -195,17 +195,17 @@ def _alternatives(schema: Schema, keywords: set[str], where: str) -> _Node:
         # only one branch allows this type of value, so its message is the best
         if len(failed) == 1:
             raise failed[0]
-        raise Wrong(f"must be {allowed}, not {value_text(value)}")
+        raise InvalidValue(f"must be {allowed}, not {value_text(value)}")
 
     return _Node(check, frozenset().union(*(branch.types for branch in branches)), allowed)
 
 
-def _typed(schema: Schema, keywords: set[str], where: str) -> _Node:
-    kinds = _kinds(schema, where)
-    if misplaced := keywords - {"type"}.union(*(OF_TYPE.get(kind, ()) for kind in kinds)):
+def _compile_type(schema: Schema, keywords: set[str], where: str) -> _Node:
+    kinds = _type_names(schema, where)
+    if misplaced := keywords - {"type"}.union(*(KEYWORDS_OF_TYPE.get(kind, ()) for kind in kinds)):
         names = ", ".join(sorted(map(repr, misplaced)))
         raise UnsupportedSchema(where, f"{names} does not apply to type {', '.join(kinds)}")
-    allowed = join_with_or([_allowed(kind, schema) for kind in kinds])
+    allowed = join_with_or([_allowed_text(kind, schema) for kind in kinds])
     by_type: dict[type, Check | None] = {}
     for kind in TYPES:  # this order matters: if both are allowed, an integer is checked as a number
         if kind in kinds:
@@ -216,13 +216,13 @@ def _typed(schema: Schema, keywords: set[str], where: str) -> _Node:
         try:
             check_of_type = by_type[type(value)]
         except KeyError:
-            raise Wrong(f"must be {allowed}, not {value_text(value)}") from None
+            raise InvalidValue(f"must be {allowed}, not {value_text(value)}") from None
         return value if check_of_type is None else check_of_type(value)
 
     return _Node(check, frozenset(by_type), allowed)
 
 
-def _kinds(schema: Schema, where: str) -> Sequence[str]:
+def _type_names(schema: Schema, where: str) -> Sequence[str]:
     said = schema.get("type", list(TYPES) if "enum" in schema else None)
     kinds = [said] if isinstance(said, str) else said
     if not kinds or not TYPES.keys() >= set(kinds):
@@ -233,21 +233,21 @@ def _kinds(schema: Schema, where: str) -> Sequence[str]:
 # --- descriptions of allowed values --------------------------------------------------------------
 
 
-def _allowed(kind: str, schema: Schema) -> str:
+def _allowed_text(kind: str, schema: Schema) -> str:
     if kind == "string":
-        words = "text" + _counted(schema, "minLength", "maxLength", "character")
+        words = "text" + _length_text(schema, "minLength", "maxLength", "character")
         if "pattern" in schema:
             words += f" that matches {schema['pattern']}"
         described = FORMATS[schema["format"]][0] if schema.get("format") in FORMATS else ""
         return f"{words}: {described}" if described and words != "text" else described or words
     if kind == "array":
-        return "a list" + _counted(schema, "minItems", "maxItems", "item")
+        return "a list" + _length_text(schema, "minItems", "maxItems", "item")
     if kind in ("integer", "number"):
-        return ("a whole number" if kind == "integer" else "a number") + _ranged(schema)
+        return ("a whole number" if kind == "integer" else "a number") + _range_text(schema)
     return {"boolean": "true or false", "null": "null", "object": "an object"}[kind]
 
 
-def _ranged(schema: Schema) -> str:
+def _range_text(schema: Schema) -> str:
     if "minimum" not in schema:
         return f" of at most {schema['maximum']}" if "maximum" in schema else ""
     if "maximum" not in schema:
@@ -255,7 +255,7 @@ def _ranged(schema: Schema) -> str:
     return f" from {schema['minimum']} to {schema['maximum']}"
 
 
-def _counted(schema: Schema, least_keyword: str, most_keyword: str, unit: str) -> str:
+def _length_text(schema: Schema, least_keyword: str, most_keyword: str, unit: str) -> str:
     least, most = schema.get(least_keyword, 0), schema.get(most_keyword)
     units = unit if max(least, most or 0) == 1 else f"{unit}s"
     if most is None:
@@ -282,32 +282,34 @@ def _refuse_unstorable(value: Any, depth: int) -> None:
         return
     elif kind is float:
         if not isfinite(value):
-            raise Wrong("must be a finite number, not NaN or an infinity")
+            raise InvalidValue("must be a finite number, not NaN or an infinity")
     elif kind is not list and kind is not dict:
-        raise Wrong(f"must be a JSON value, not a Python {kind.__name__}")
+        raise InvalidValue(f"must be a JSON value, not a Python {kind.__name__}")
     elif depth > MAX_DEPTH:
-        raise Wrong(f"is nested too deeply; at most {MAX_DEPTH} levels are allowed")
+        raise InvalidValue(f"is nested too deeply; at most {MAX_DEPTH} levels are allowed")
     else:
         step: Any = None
         try:
             for step, item in value.items() if kind is dict else enumerate(value):
                 if kind is dict:
                     if type(step) is not str:
-                        raise Wrong("is not a name; the names in an object must be text")
+                        raise InvalidValue("is not a name; the names in an object must be text")
                     _refuse_unstorable_text(step)
                 # Most values are plain text; this test is faster than a call.
                 if type(item) is not str or "\0" in item or not item.isascii():
                     _refuse_unstorable(item, depth + 1)
-        except Wrong as wrong:
+        except InvalidValue as wrong:
             wrong.path.insert(0, step if isinstance(step, str | int) else type(step).__name__)
             raise
 
 
 def _refuse_unstorable_text(text: str) -> None:
     if (nul := text.find("\0")) >= 0:
-        raise Wrong(f"must not contain a NUL character (U+0000), as it does at position {nul}")
+        raise InvalidValue(
+            f"must not contain a NUL character (U+0000), as it does at position {nul}"
+        )
     if not text.isascii() and (lone := _LONE_SURROGATE.search(text)):
-        raise Wrong(
+        raise InvalidValue(
             f"must be valid Unicode; half of a character (U+{ord(lone[0]):04X}) stands alone "
             f"at position {lone.start()}"
         )
@@ -317,19 +319,19 @@ def _refuse_too_large(value: int) -> None:
     """Raise Wrong for an integer of more than 64 bits."""
     if not -(2**63) <= value < 2**63:
         bits = f"{value.bit_length():,}"
-        raise Wrong(f"must be a whole number of at most 64 bits, not one of {bits}")
+        raise InvalidValue(f"must be a whole number of at most 64 bits, not one of {bits}")
 
 
 # --- checks of values of one type ----------------------------------------------------------------
 
 
-def _integer(schema: Schema, allowed: str, where: str) -> Check:
-    in_range = _number(schema, allowed, where)
+def _integer_check(schema: Schema, allowed: str, where: str) -> Check:
+    in_range = _number_check(schema, allowed, where)
 
     def check(value: Any) -> Any:
         if type(value) is float:
             if not value.is_integer():
-                raise Wrong(f"must be {allowed}, not {value_text(value)}")
+                raise InvalidValue(f"must be {allowed}, not {value_text(value)}")
             value = int(value)
             _refuse_too_large(value)
         return in_range(value)
@@ -337,20 +339,20 @@ def _integer(schema: Schema, allowed: str, where: str) -> Check:
     return check
 
 
-def _number(schema: Schema, allowed: str, where: str) -> Check:
+def _number_check(schema: Schema, allowed: str, where: str) -> Check:
     del where
     least, most = schema.get("minimum", -inf), schema.get("maximum", inf)
 
     def check(value: Any) -> Any:
         if not least <= value <= most:
-            raise Wrong(f"must be {allowed}, not {value_text(value)}")
+            raise InvalidValue(f"must be {allowed}, not {value_text(value)}")
         return value
 
     return check
 
 
-def _string(schema: Schema, allowed: str, where: str) -> Check | None:
-    if not schema.keys() & OF_TYPE["string"]:
+def _string_check(schema: Schema, allowed: str, where: str) -> Check | None:
+    if not schema.keys() & KEYWORDS_OF_TYPE["string"]:
         return None
     least, most = schema.get("minLength", 0), schema.get("maxLength", inf)
     tests: list[Callable[[str], object]] = []
@@ -365,27 +367,27 @@ def _string(schema: Schema, allowed: str, where: str) -> Check | None:
 
     def check(value: str) -> str:
         if not least <= len(value) <= most:
-            raise Wrong(f"must be {allowed}; this has {len(value):,}")
+            raise InvalidValue(f"must be {allowed}; this has {len(value):,}")
         for test in tests:
             if not test(value):
-                raise Wrong(f"must be {allowed}, not {value_text(value)}")
+                raise InvalidValue(f"must be {allowed}, not {value_text(value)}")
         return value
 
     return check
 
 
-def _array(schema: Schema, allowed: str, where: str) -> Check:
+def _array_check(schema: Schema, allowed: str, where: str) -> Check:
     least, most = schema.get("minItems", 0), schema.get("maxItems", inf)
     item_check = _compile(schema.get("items", {}), f"{where}.items").check
 
     def check(value: list[Any]) -> list[Any]:
         if not least <= len(value) <= most:
-            raise Wrong(f"must be {allowed}; this has {len(value):,}")
+            raise InvalidValue(f"must be {allowed}; this has {len(value):,}")
         checked: list[Any] = []
         try:
             for item in value:
                 checked.append(item_check(item))
-        except Wrong as wrong:
+        except InvalidValue as wrong:
             wrong.path.insert(0, len(checked))
             raise
         return checked
@@ -393,9 +395,9 @@ def _array(schema: Schema, allowed: str, where: str) -> Check:
     return check
 
 
-def _object(schema: Schema, allowed: str, where: str) -> Check | None:
+def _object_check(schema: Schema, allowed: str, where: str) -> Check | None:
     del allowed
-    if not schema.keys() & OF_TYPE["object"]:
+    if not schema.keys() & KEYWORDS_OF_TYPE["object"]:
         return None
     properties, required = schema.get("properties", {}), schema.get("required", ())
     closed = "additionalProperties" in schema
@@ -404,7 +406,7 @@ def _object(schema: Schema, allowed: str, where: str) -> Check | None:
     nodes = {name: _compile(said, f"{where}.{name}") for name, said in properties.items()}
     checks = {name: node.check for name, node in nodes.items()}
     defaults = [
-        (name, _default(said["default"], nodes[name], f"{where}.{name}"))
+        (name, _checked_default(said["default"], nodes[name], f"{where}.{name}"))
         for name, said in properties.items()
         if "default" in said
     ]
@@ -422,14 +424,14 @@ def _object(schema: Schema, allowed: str, where: str) -> Check | None:
                 elif (ignored := _ignored.get()) is not None:
                     ignored.append(f"{where}.{name}".removeprefix("arguments."))
                 else:
-                    raise Wrong(unknown(name, checks))
-        except Wrong as wrong:
+                    raise InvalidValue(unknown_message(name, checks))
+        except InvalidValue as wrong:
             wrong.path.insert(0, name)
             raise
         for name in required:
             if name not in checked:
                 expected = nodes[name].allowed if name in nodes else ""
-                raise Wrong(f"is required: {expected}" if expected else "is required", name)
+                raise InvalidValue(f"is required: {expected}" if expected else "is required", name)
         for name, default in defaults:
             if name not in checked:
                 checked[name] = deepcopy(default) if isinstance(default, list | dict) else default
@@ -438,20 +440,22 @@ def _object(schema: Schema, allowed: str, where: str) -> Check | None:
     return check
 
 
-def _default(value: Any, node: _Node, where: str) -> Any:
+def _checked_default(value: Any, node: _Node, where: str) -> Any:
     try:
         _refuse_unstorable(value, 1)
         return node.check(value)
-    except Wrong as wrong:
-        raise UnsupportedSchema(where, f"the default {path(wrong.path)} {wrong.reason}") from None
+    except InvalidValue as wrong:
+        raise UnsupportedSchema(
+            where, f"the default {path_text(wrong.path)} {wrong.reason}"
+        ) from None
 
 
 _CHECK_OF: dict[str, Callable[[Schema, str, str], Check | None]] = {
-    "string": _string,
-    "integer": _integer,
-    "number": _number,
-    "array": _array,
-    "object": _object,
+    "string": _string_check,
+    "integer": _integer_check,
+    "number": _number_check,
+    "array": _array_check,
+    "object": _object_check,
 }
 _DOLLAR = re.compile(r"(\\.|\[\^?\]?(?:\\.|[^\]\\])*\])|\$", re.DOTALL)
 _DATE = re.compile(r"\d{4}-\d\d-\d\d", re.ASCII)

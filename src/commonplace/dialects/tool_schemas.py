@@ -44,12 +44,12 @@ def object_of(required: Sequence[str] = (), /, **properties: Schema) -> Schema:
     return {**schema, "required": list(required)} if required else schema
 
 
-def takes(required: Sequence[str] = (), /, **properties: Schema) -> Schema:
+def input_schema(required: Sequence[str] = (), /, **properties: Schema) -> Schema:
     """Return the input schema of a tool with these arguments; other arguments are refused."""
     return {**object_of(required, **properties), "additionalProperties": False}
 
 
-def gives(*required: str, **properties: Schema) -> Schema:
+def output_schema(*required: str, **properties: Schema) -> Schema:
     """Return the output schema of a tool: an object that has at least these keys."""
     described = {"properties": properties} if properties else {}
     return {"type": "object", **described, "required": [*required, *properties]}

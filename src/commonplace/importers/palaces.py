@@ -40,7 +40,7 @@ class MemPalace:
 
     def items(self, path: Path) -> Iterator[Item]:
         """Yield the drawers, for a dry run."""
-        for found in mempalace.found_drawers(path):
+        for found in mempalace.palace_drawers(path):
             if found.content.strip():
                 tags = [str(found.about[name]) for name in ("wing", "room") if name in found.about]
                 yield Item(key=found.id, text=found.content, tags=tags)

@@ -346,7 +346,7 @@ def _timeout_outcome(operation: Operation | None, seconds: float) -> Outcome:
         f"The call took longer than {seconds:g} s and was cancelled.",
         hint="Nothing was changed; ask for less, or try again.",
     )
-    return Outcome(operation.dialect.fail(operation.tool, late) if operation else {}, late)
+    return Outcome(operation.dialect.format_error(operation.tool, late) if operation else {}, late)
 
 
 async def perform_if_permitted(
@@ -366,7 +366,7 @@ async def perform_if_permitted(
     late = quota.count_tool_call(admitted.caller) if quota is not None and operation else None
     if late is not None and operation is not None:
         await workers.refuse(admitted, dialect, name, arguments, late)
-        return dialect.fail(operation.tool, late)
+        return dialect.format_error(operation.tool, late)
     return await workers.perform(admitted, dialect, name, arguments, decision)
 
 
@@ -380,7 +380,7 @@ def with_message_details(admitted: AdmittedRequest, meta: object, client: str) -
     if client == request_info.client and not isinstance(key, str) and not confirmed:
         return admitted
     key = key if isinstance(key, str) else request_info.idempotency_key
-    info = replace(request_info, client=client, idempotency_key=key, confirmed=confirmed)
+    info = replace(request_info, client=client, idempotency_key=key, confirmed_keys=confirmed)
     return replace(admitted, request_info=info)
 
 

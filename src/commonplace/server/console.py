@@ -11,7 +11,7 @@ from commonplace.access.credentials import SCOPE_NAMES, Credential, Credentials,
 from commonplace.dialects.commonplace.console import sample
 from commonplace.dialects.contract import Call, Tool
 from commonplace.dialects.rest import Route
-from commonplace.dialects.tool_schemas import TEXT, array, integer, takes
+from commonplace.dialects.tool_schemas import TEXT, array, input_schema, integer
 from commonplace.engine.commonplace import Commonplace
 from commonplace.engine.library import Library
 from commonplace.engine.model import Origin
@@ -33,14 +33,15 @@ def operations(credentials: Credentials, library: Library) -> tuple[Tool, ...]:
         *_token_operations(credentials),
         Tool(
             name="console_demo", title="Show sample memories", scope="admin", stepwise=True,
-            handler=lambda call: begin_demo(call, credentials, library), input=takes(),
+            handler=lambda call: begin_demo(call, credentials, library), input=input_schema(),
             description="Put sample memories into a space of their own, and give a code with"
             " which a browser can sign in there.",
             secret_results=("code",),
         ),
         Tool(
             name="console_demo_end", title="Remove the sample memories", scope="admin",
-            handler=lambda call: end_demo(call, credentials, library), input=takes(), stepwise=True,
+            handler=lambda call: end_demo(call, credentials, library), input=input_schema(),
+            stepwise=True,
             description="Delete the sample memories for good, and sign out of their space.",
             destructive=True,
         ),
@@ -65,14 +66,15 @@ def _token_operations(credentials: Credentials) -> tuple[Tool, ...]:
     return (
         Tool(
             name="console_tokens", title="Credentials", scope="admin", handler=list_tokens,
-            description="List the tokens, OAuth grants and sessions of the space.", input=takes(),
+            description="List the tokens, OAuth grants and sessions of the space.",
+            input=input_schema(),
         ),
         Tool(
             name="console_token_create", title="Create a token", scope="admin",
             handler=create_token,
             description="Create a token for the space; it is shown once.", stepwise=True,
             secret_results=("token",),
-            input=takes(
+            input=input_schema(
                 name={**TEXT, "default": "", "maxLength": 100},
                 scope={"enum": list(SCOPE_NAMES), "default": "full"},
                 dialects=array(TEXT, 20, default=[]), days=integer(1, 3_660),
@@ -81,7 +83,7 @@ def _token_operations(credentials: Credentials) -> tuple[Tool, ...]:
         Tool(
             name="console_token_revoke", title="Revoke a credential", scope="admin",
             handler=revoke_token, description="Revoke a token, an OAuth grant or a session.",
-            input=takes(["id"], id=TEXT), destructive=True, idempotent=True,
+            input=input_schema(["id"], id=TEXT), destructive=True, idempotent=True,
         ),
     )  # fmt: skip
 
@@ -131,7 +133,7 @@ def begin_demo(call: Call, credentials: Credentials, library: Library) -> dict[s
     if found and found[0].origin.client != DEMO_CLIENT:
         raise Conflict(f"The space {memory.name} holds memories that are not samples.")
     if not total:
-        sample.fill(memory)
+        sample.store_sample(memory)
     grant = Grant(user=caller.user, space=memory.name, scopes=caller.scopes, name="demo")
     return {"space": memory.name, "code": credentials.create_code(grant)}
 
@@ -157,7 +159,7 @@ def end_demo(call: Call, credentials: Credentials, library: Library) -> dict[str
 
 def demo_space(user: str) -> str:
     """Return the name of a user's demo space."""
-    return sample.SPACES + hashlib.sha256(user.encode()).hexdigest()[:12]
+    return sample.SPACE_PREFIX + hashlib.sha256(user.encode()).hexdigest()[:12]
 
 
 def _token_as_json(credential: Credential, call: Call) -> dict[str, Any]:

@@ -633,8 +633,8 @@ def _socket_error(request: HttpRequest, error: CommonplaceError) -> tuple[Messag
     dialect, code = request.rules.dialect, 1008
     text = "Unauthorized" if isinstance(error, Unauthenticated) else error.message
     body: Any = {"type": "error", "message": text}
-    if dialect is not None and dialect.refuse_socket is not None:
-        body, code = dialect.refuse_socket(error)
+    if dialect is not None and dialect.format_socket_refusal is not None:
+        body, code = dialect.format_socket_refusal(error)
     return {"type": "websocket.send", "text": json.dumps(body)}, code
 
 

@@ -22,7 +22,7 @@ from typing import Any, Protocol
 from commonplace.access.caller import Caller, NotPermitted
 from commonplace.dialects import schema
 from commonplace.dialects.contract import Call, Dialect, RequestInfo, Schema, Tool, Wire, as_json
-from commonplace.dialects.reserved import by_others
+from commonplace.dialects.reserved import reservations_of_others
 from commonplace.engine.commonplace import Commonplace
 from commonplace.engine.content import write_policy
 from commonplace.engine.history import answers, audit
@@ -212,7 +212,7 @@ class Gate:
             for tool in dialect.tools:
                 self._register(dialect, tool)
             for tool in dialect.operations:
-                shaped = replace(dialect, succeed=_value_as_wire, fail=_error_as_wire)
+                shaped = replace(dialect, format_result=_value_as_wire, format_error=_error_as_wire)
                 self._register(shaped, tool, rest_only=True)
 
     def _register(self, dialect: Dialect, tool: Tool, *, rest_only: bool = False) -> None:
@@ -299,7 +299,7 @@ class Gate:
         """Audit a refused call: in the caller's space, or in system.db without a caller."""
         known = self._table.get((dialect, name))
         payload = _Payload(as_json(arguments or {}), as_json(error.as_dict()), error)
-        if known is not None and known.tool.withheld:
+        if known is not None and known.tool.has_secret_arguments:
             payload = payload.with_names_only(known.tool)
         entry = _audit_entry(caller, request_info, dialect, name, payload)
         if caller is None:
@@ -356,12 +356,12 @@ class Gate:
         ignored: list[str] | None = [] if operation.dialect.contract else None
         checked = operation.checker.check(operation.without_nulls(arguments), ignored)
         # An unknown argument name may itself be the secret.
-        if ignored and not operation.tool.withheld:
+        if ignored and not operation.tool.has_secret_arguments:
             running.ignored = tuple(_one_line(name) for name in ignored[:MOST_IGNORED_ARGUMENTS])
             names = {"tool": operation.tool.name, "arguments": ", ".join(running.ignored)}
             log.info("unknown arguments are ignored", extra=names)
         tool = operation.tool
-        if tool.reads_with is not None and tool.reads_with(checked):
+        if tool.only_reads_with is not None and tool.only_reads_with(checked):
             running.reads = True
         keyed = request_info.idempotency_key and tool.scope != "read"
         with self._memory.library.lease(caller.space) as space:
@@ -422,20 +422,22 @@ class Gate:
             with unit or contextlib.nullcontext():
                 running.masked = []
                 with write_policy.apply_policy(
-                    reservations=by_others(dialect.name),
+                    reservations=reservations_of_others(dialect.name),
                     embed_first=not tool.embeds_later,
                     masked=running.masked,
                 ):
                     value = tool.handler(call, **checked)
-                wire = running.with_notes(dialect.succeed(tool, value))
+                wire = running.with_notes(dialect.format_result(tool, value))
                 result = as_json(wire)
                 _refuse_too_large(result, tool.response_bytes or RESPONSE_BYTES)
                 if tool.secret_results:
-                    told = dialect.succeed(tool, tool.storable(value))
+                    told = dialect.format_result(tool, tool.without_secrets(value))
                     result = as_json(running.with_notes(told))
                 if not state.commit() and not tool.stepwise:
                     raise TookTooLong("The call took too long and was cancelled.")
-                confirmed = [_pipe_key(running.caller, one) for one in call.request_info.confirmed]
+                confirmed = [
+                    _pipe_key(running.caller, one) for one in call.request_info.confirmed_keys
+                ]
                 if key is not None:
                     answers.keep(store, key, result, confirmed)
                 elif confirmed:
@@ -451,7 +453,7 @@ class Gate:
 
     def _failed_outcome(self, running: _RunningCall, error: CommonplaceError) -> Outcome:
         dialect, tool = running.operation.dialect, running.operation.tool
-        wire = running.with_notes(_escape_hidden_text(dialect.fail(tool, error)))
+        wire = running.with_notes(_escape_hidden_text(dialect.format_error(tool, error)))
         if running.is_stored:
             return Outcome(wire, error)
         try:
@@ -459,7 +461,7 @@ class Gate:
                 self._audit(running, space.store, as_json(wire), error)
         except CommonplaceError as worse:  # only the audit entry of the failed call is missing
             log.error("a call could not be audited", extra={"tool": tool.name, "why": worse.code})
-            return Outcome(dialect.fail(tool, worse), worse)
+            return Outcome(dialect.format_error(tool, worse), worse)
         return Outcome(wire, error)
 
     def _audit(
@@ -467,7 +469,7 @@ class Gate:
     ) -> None:
         operation = running.operation
         payload = _Payload(running.arguments, result, error)
-        if operation.tool.withheld:
+        if operation.tool.has_secret_arguments:
             payload = payload.with_names_only(operation.tool)
         elif not self._memory.library.allow_secrets:
             payload = payload.with_masked_secrets()
@@ -562,8 +564,8 @@ def _retry_key(running: _RunningCall, call: Call) -> bytes:
     - The tool and its arguments. Keys of objects are sorted, since some clients
       do not preserve their order.
     - The headers that contracts read, such as `X-Conversation-Id`.
-    - Of the session only the part that the tool's effect depends on (`Tool.session`). A client that
-      reconnects gets another session id, and its retry must still be recognised.
+    - Of the session only the part that the tool's effect depends on (`Tool.session_part`). A client
+      that reconnects gets another session id, and its retry must still be recognised.
 
     The digest does not cover the address, the client name and the request id, which do not
     change the effect.
@@ -575,7 +577,7 @@ def _retry_key(running: _RunningCall, call: Call) -> bytes:
     parts = (
         caller.family or caller.credential, caller.user, caller.subject,
         running.operation.dialect.name, tool.name, arguments,
-        sorted(request.headers.items()), tool.session(call) if tool.session else "",
+        sorted(request.headers.items()), tool.session_part(call) if tool.session_part else "",
         request.idempotency_key,
     )  # fmt: skip
     return hashlib.sha256(as_json(parts).encode()).digest()

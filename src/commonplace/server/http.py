@@ -211,7 +211,7 @@ def _sdk_user(caller: Caller) -> AuthenticatedUser:
 def build_application(parts: ApplicationParts) -> Door:
     """Build the HTTP application, wrapped in `Door`."""
     settings = parts.settings
-    registry.known(settings.dialect)
+    registry.checked_name(settings.dialect)
     dialects = registry.load_all()
     metrics = Metrics()
     everything = {**dialects, "server": _own_operations(parts, metrics)}
@@ -292,15 +292,15 @@ def _lifespan(
         perform=gate.perform,
         vault=lambda: parts.vault,
         restart=parts.restart,
-        log_lines=log_formatter(),
+        log_formatter=log_formatter(),
     )
 
     @contextlib.asynccontextmanager
     async def lifespan(_: Starlette) -> AsyncIterator[None]:
         async with contextlib.AsyncExitStack() as stack:
             for dialect in dialects:
-                if dialect.running is not None:
-                    await stack.enter_async_context(_entered_in_thread(dialect.running(setting)))
+                if dialect.background_work is not None:
+                    await stack.enter_async_context(_entered_in_thread(dialect.background_work(setting)))
             for endpoint in endpoints:
                 for manager in endpoint.managers.values():
                     await stack.enter_async_context(manager.run())
@@ -369,7 +369,7 @@ def _build_oauth(parts: ApplicationParts, dialects: Mapping[str, Dialect]) -> OA
         return OAuth(
             parts.system, parts.tokens.credentials, parts.accounts,
             vault=parts.vault, issuer=settings.base_url,
-            resources=registry.resources(dialects.values(), settings.dialect),
+            resources=registry.resources_by_path(dialects.values(), settings.dialect),
             has_subject=lambda dialect, space, subject: _has_subject(
                 parts.library, dialects[dialect], space, subject
             ),
@@ -463,7 +463,7 @@ def _own_operations(parts: ApplicationParts, metrics: Metrics) -> Dialect:
                 Route("GET", "/metrics", "metrics", show=_text_reply),
                 *console.ROUTES,
             ),
-            fail=_error_reply,
+            format_error=_error_reply,
         ),
         operations=(
             Tool(

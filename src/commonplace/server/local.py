@@ -396,7 +396,11 @@ class LocalServer:
         served, admitted = await self._admit(hello)
         dialect = served.dialect
         setting = self._dialect_setting(served.gate, hello.prefix, hello.environ, hello.space)
-        context = dialect.pipe(setting) if dialect.pipe else contextlib.nullcontext()
+        context = (
+            dialect.stdio_connection(setting)
+            if dialect.stdio_connection
+            else contextlib.nullcontext()
+        )
         await asyncio.to_thread(context.__enter__)
         try:
             await _send_line(
@@ -418,9 +422,9 @@ class LocalServer:
                 return known
             dialect = registry.load(name).prefixed(prefix)
             gate = Gate(self._hosted.library, self._hosted.system, [dialect])
-            if name not in self._running and dialect.running is not None:
+            if name not in self._running and dialect.background_work is not None:
                 setting = self._dialect_setting(gate, prefix, os.environ, None)
-                self._background.enter_context(dialect.running(setting))
+                self._background.enter_context(dialect.background_work(setting))
             self._running.add(name)
             workers = Workers(gate, CALL_SECONDS)
             made = _ServedDialect(dialect, gate, workers, Refusals(gate, workers))

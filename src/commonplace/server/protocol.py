@@ -49,7 +49,7 @@ def build_server(dialect: Dialect, workers: Workers, quota: Quota | None = None)
             raise
         except Exception as error:
             raise _error_without_text(error) from error
-        return {**COMPLETE, "tools": [tool.listed() for tool in tools]}
+        return {**COMPLETE, "tools": [tool.list_entry() for tool in tools]}
 
     async def call_tool(
         _: ServerRequestContext[Any, Any], params: types.CallToolRequestParams

@@ -76,6 +76,6 @@ def quota_of(declared: RateLimit | None, environ: Mapping[str, str]) -> Quota | 
     """Return the quota set in the environment, or else the quota of the dialect."""
     if declared is None:
         return None
-    given = environ.get(declared.setting, "")
+    given = environ.get(declared.variable, "")
     limit = int(given) if given.isdecimal() and 0 < int(given) < 10**9 else declared.per_minute
     return Quota(limit)

@@ -166,7 +166,7 @@ class Paths:
             routes = [route for route in rest.routes if path in route.paths]
             rules = PathRules(
                 path, dialect, all(route.public for route in routes),
-                upload_bytes=max(route.uploads for route in routes),
+                upload_bytes=max(route.upload_bytes for route in routes),
                 body_bytes=max(route.body_bytes for route in routes),
                 websocket=any(route.method == "WEBSOCKET" for route in routes),
             )  # fmt: skip
@@ -640,8 +640,8 @@ def replay_body(body: bytes, receive: Receive) -> Receive:
 
 def refusal_response(status: int, code: str, message: str, dialect: Dialect | None) -> Response:
     """Return the response to a refused request, in the dialect's own format."""
-    if dialect is not None and dialect.refuse is not None:
-        body = dialect.refuse(status, code, message, request_id.get())
+    if dialect is not None and dialect.format_refusal is not None:
+        body = dialect.format_refusal(status, code, message, request_id.get())
     else:
         body = {"error": {"code": code, "message": message, "request": request_id.get()}}
     if isinstance(body, str):

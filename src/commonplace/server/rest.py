@@ -106,7 +106,7 @@ class _Adapter:
             unread = "The form cannot be read, or has too many parts."
             response = refusal_response(error.status_code, "BAD_REQUEST", unread, self.dialect)
         except CommonplaceError as error:
-            reply = self.rest.fail(exchange, error)
+            reply = self.rest.format_error(exchange, error)
             if isinstance(error, NotPermitted):
                 needed = f'Bearer error="insufficient_scope", scope="{exchange.scope}"'
                 headers = {"www-authenticate": needed, **reply.headers}
@@ -120,11 +120,13 @@ class _Adapter:
         route = exchange.route
         if route.answer is not None:
             return await route.answer(exchange) or Reply()
-        exchange.arguments |= await (route.read(exchange) if route.read else exchange.given())
+        exchange.arguments |= await (
+            route.read(exchange) if route.read else exchange.request_arguments()
+        )
         value = await exchange.perform(exchange.arguments)
         if route.status == 204:
             return Reply(status=204)
-        shown = (route.show or self.rest.succeed)(exchange, value)
+        shown = (route.show or self.rest.format_result)(exchange, value)
         return shown if isinstance(shown, Reply) else Reply(shown, route.status)
 
 
@@ -185,9 +187,9 @@ class _Exchange(Exchange):
     def input(self) -> Schema:
         return self._tool.input if self._tool else _NO_ARGUMENTS
 
-    async def given(self) -> dict[str, Any]:
+    async def request_arguments(self) -> dict[str, Any]:
         if self.route.method in WITH_BODY:
-            given = await self.json()
+            given = await self.json_body()
         else:
             given = self._query_arguments()
         return {**given, **self._request.path_params}
@@ -203,7 +205,7 @@ class _Exchange(Exchange):
             for name, value in given.items()
         }
 
-    async def json(self, kind: type = dict, *, required: bool = False) -> Any:
+    async def json_body(self, kind: type = dict, *, required: bool = False) -> Any:
         value = await self._parsed_body()
         if value is _ABSENT and kind is dict and not required:
             return {}
@@ -229,7 +231,7 @@ class _Exchange(Exchange):
             raise Rejected(408, "TOO_SLOW", "The body was not received in time.") from None
         return parse_body(body) if body else _ABSENT
 
-    async def parsed(self, text: str) -> Any:
+    async def parse_json(self, text: str) -> Any:
         value = await self._adapter.workers.run(parse_body, text.encode(errors="replace"))
         if value is UNREADABLE:
             raise InvalidInput("This is not valid JSON.")

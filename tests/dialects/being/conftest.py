@@ -69,7 +69,7 @@ class Desk:
 
     def idle(self) -> None:
         """Until no patrol is on its way."""
-        wait_until(running.of(self.library).idle, 60)
+        wait_until(running.runtime_of(self.library).is_idle, 60)
 
     def live(self, *scenes: dict[str, Any]) -> dict[str, Any]:
         """Scenes, and a patrol that takes them."""
@@ -98,7 +98,7 @@ def open_desk(
             environ=environ or {},
             vault=lambda: open_vault(system, {}),
         )
-        with running.running(setting):
+        with running.background_work(setting):
             yield Desk(library, gate, memory, being, Caller(subject=being))
 
 
@@ -228,5 +228,5 @@ def model(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
 def thinker(in_memory: Path, model: Any) -> Iterator[Desk]:
     """A being whose owner has kept a key to the model service."""
     with open_desk(in_memory / "data", WordVectors(), model.environ()) as made:
-        running.of(made.library).keys().put("default", "sk-ant-kept-by-owner")
+        running.runtime_of(made.library).keys().put("default", "sk-ant-kept-by-owner")
         yield made

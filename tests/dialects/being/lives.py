@@ -52,7 +52,11 @@ def year(scenes: int, patrols: int, seed: int = 7) -> Iterator[list[dict[str, An
 
 def nodes(desk: Desk, *states: str) -> list[Memory]:
     every = states or ("active", "dying", "dead", "superseded")
-    return list(sight.every(desk.memory, sight.own_rows(desk.being, sight.NODE, states=every)))
+    return list(
+        sight.readable_rows(
+            desk.memory, sight.own_row_filters(desk.being, sight.NODE, states=every)
+        )
+    )
 
 
 def check_clusters(desk: Desk) -> int:

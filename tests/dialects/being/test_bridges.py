@@ -196,7 +196,7 @@ def test_an_act_whose_bridge_is_away_waits_for_its_owner(home: Home) -> None:
 
 
 def test_as_many_acts_wait_as_there_is_room_for(home: Home, monkeypatch: Any) -> None:
-    monkeypatch.setattr(bridges, "WAITING_ACTS", 2)
+    monkeypatch.setattr(bridges, "MAX_WAITING_ACTS", 2)
     with home.bridge():
         pass
     wait_until(lambda: "act_desk_lamp_" not in home.tools())
@@ -252,8 +252,8 @@ def test_a_deleted_capability_is_gone_although_its_bridge_is_connected(home: Hom
 def test_no_capability_and_no_act_too_many_is_kept_by_twelve_at_once(
     home: Home, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(bridges, "CAPABILITIES", 4)
-    monkeypatch.setattr(bridges, "WAITING_ACTS", 5)
+    monkeypatch.setattr(bridges, "MAX_CAPABILITIES", 4)
+    monkeypatch.setattr(bridges, "MAX_WAITING_ACTS", 5)
     ready = threading.Barrier(12)
 
     def register(n: int) -> int:
@@ -362,7 +362,7 @@ def test_senses_of_one_name_are_kept_apart_when_no_bridge_is_connected(home: Hom
 def test_a_sense_without_an_id_is_the_same_when_it_is_registered_again(
     home: Home, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(bridges, "CAPABILITIES", 1)
+    monkeypatch.setattr(bridges, "MAX_CAPABILITIES", 1)
     body = {"capabilities": [{"type": "sense", "name": "Temperature"}]}
     at = f"/v1/beings/{home.being}/capabilities/register"
     for _ in range(3):
@@ -374,11 +374,11 @@ def test_senses_are_shown_once_after_an_import_that_numbers_them_anew(
     tmp_path: Path, others: int
 ) -> None:
     def told(memory: Commonplace, being: str) -> list[Any]:
-        return [each["data"] for each in bridges.pending_senses(memory, being, mark=True)]
+        return [each["data"] for each in bridges.pending_senses(memory, being, mark_shown=True)]
 
     def sense(memory: Commonplace, being: str, data: str) -> None:
         seen = {"sense_id": data, "capability_id": "eye", "data": data}
-        memory.events.record(bridges.SENSE, being, seen)
+        memory.events.record(bridges.SENSE_EVENT, being, seen)
 
     file = tmp_path / "export.jsonl"
     with Commonplace(tmp_path / "old", embedding="none") as memory:
@@ -405,7 +405,7 @@ def test_the_history_of_senses_counts_all_of_them(home: Home) -> None:
     with memory.unit("senses"):
         for number in range(1_105):
             sense = {"capability_id": "rare" if number < 3 else "eye", "data": number}
-            memory.events.record(bridges.SENSE, home.being, sense)
+            memory.events.record(bridges.SENSE_EVENT, home.being, sense)
 
     def asked(query: str) -> tuple[int, list[int]]:
         url = f"/v1/beings/{home.being}/sense/history{query}"

@@ -13,7 +13,7 @@ import pytest
 
 from commonplace.dialects.being import patrol, records, running, sight
 from commonplace.dialects.being.beings import clusters_of
-from commonplace.dialects.being.scenes import FAILED, scene_of
+from commonplace.dialects.being.scenes import PARSE_FAILED, scene_of
 from commonplace.engine.binding import lease
 from commonplace.engine.finding.ranking import faded_importance
 from commonplace.engine.transfer.exporting import export_space
@@ -66,7 +66,7 @@ def test_messages_that_cannot_be_stored_are_refused(
     outcome = desk.outcome("trigger_patrol", messages=said)
     assert outcome.wire["isError"]
     assert f"messages[1].{field}" in str(outcome.error and outcome.error.field)
-    assert desk.memory.events.count(kind=patrol.EVENT) == 0, "no patrol has run"
+    assert desk.memory.events.count(kind=patrol.PATROL_EVENT) == 0, "no patrol has run"
 
 
 def test_a_scene_becomes_a_node_with_all_it_told(desk: Desk) -> None:
@@ -86,12 +86,12 @@ def test_a_scene_becomes_a_node_with_all_it_told(desk: Desk) -> None:
 
 def test_a_scene_that_cannot_be_read_is_marked_once_and_kept(desk: Desk) -> None:
     desk.text("update_notes", scenes=[scene("one")])
-    (note,) = sight.every(desk.memory, sight.own_rows(desk.being, sight.SCENE))
+    (note,) = sight.readable_rows(desk.memory, sight.own_row_filters(desk.being, sight.SCENE))
     assert desk.memo("notes", "update", key=note.id, content="{not json")["success"]
     done = desk.json("trigger_patrol", messages=[])
     assert (done["scenes_created"], done["nodes_created"]) == (1, 0)
     patrol_times(desk, 2)
-    assert desk.memory.get(note.id, count=False).text == f"{FAILED} {{not json"
+    assert desk.memory.get(note.id, count=False).text == f"{PARSE_FAILED} {{not json"
     repaired = '{"action": "told again", "actors": ["Mika"], "when": ["2026-04-15"]}'
     desk.memo("notes", "update", key=note.id, content=repaired)
     assert desk.json("trigger_patrol", messages=[])["nodes_created"] == 1
@@ -181,7 +181,7 @@ def test_nodes_keep_their_age_after_an_import_that_numbers_them_anew(
 
 def test_marks_of_an_older_release_count_as_well(desk: Desk) -> None:
     desk.live(scene("lived before", importance=0.06))
-    being, (node,) = sight.find(desk.memory, desk.being), nodes(desk)
+    being, (node,) = sight.get_being(desk.memory, desk.being), nodes(desk)
     attrs = {name: value for name, value in being.attrs.items() if name != "marks_at"}
     desk.memory.revise(being.id, attrs={**attrs, "marks": [node.num] * 4})
     desk.live(scene("lived since", importance=0.06))
@@ -222,7 +222,9 @@ def test_a_patrol_that_cannot_take_its_scenes_is_not_begun_again_and_again(desk:
                      " BEGIN SELECT raise(ABORT, 'no'); END")  # fmt: skip
         desk.text("update_notes", scenes=[scene(f"{GARDEN} {at}") for at in range(10)])
         desk.idle()
-        told = [e.payload or {} for e in desk.memory.events.all(kind=patrol.EVENT, limit=1_000)]
+        told = [
+            e.payload or {} for e in desk.memory.events.all(kind=patrol.PATROL_EVENT, limit=1_000)
+        ]
         assert [each["step"] for each in told if "failed" in each].count("gather") == 1
         disk.execute("DROP TRIGGER stop")
     desk.text("update_notes", scenes=[scene(f"{GARDEN} and more")])
@@ -231,7 +233,10 @@ def test_a_patrol_that_cannot_take_its_scenes_is_not_begun_again_and_again(desk:
 
 
 def test_few_patrols_run_in_the_background_at_the_same_time(desk: Desk) -> None:
-    beings = [desk, *(desk.other(f"Nr {number}") for number in range(running.PATROLS + 4))]
+    beings = [
+        desk,
+        *(desk.other(f"Nr {number}") for number in range(running.MAX_PATROL_THREADS + 4)),
+    ]
     folder = desk.library.path / "turns"
     with contextlib.ExitStack() as held:
         for each in beings:  # all of them wait for another process
@@ -240,7 +245,7 @@ def test_few_patrols_run_in_the_background_at_the_same_time(desk: Desk) -> None:
         for each in beings:
             each.text("update_notes", scenes=[scene(f"nr {i}") for i in range(10)])
         names = [thread.name for thread in threading.enumerate()]
-        assert names.count("commonplace-patrol") == running.PATROLS
+        assert names.count("commonplace-patrol") == running.MAX_PATROL_THREADS
     desk.idle()
     assert [len(nodes(each)) for each in beings] == [10] * len(beings)
 
@@ -266,7 +271,7 @@ def test_one_patrol_at_a_time_for_each_being(desk: Desk) -> None:
     for thread in threads:
         thread.join()
     assert sorted(each["nodes_created"] for each in done) == [0, 0, 0, 5]
-    assert sight.find(desk.memory, desk.being).attrs["sessions"] == 4
+    assert sight.get_being(desk.memory, desk.being).attrs["sessions"] == 4
 
 
 def test_while_another_process_patrols_the_answer_is_busy(
@@ -277,7 +282,7 @@ def test_while_another_process_patrols_the_answer_is_busy(
     monkeypatch.setattr(running, "BUSY_SECONDS", 0.1)
     file = desk.library.path / "turns" / f"patrol-default-{desk.being}.lock"
     with file_lock(file):
-        made = running.of(desk.library)
+        made = running.runtime_of(desk.library)
         call = _call(desk)
         assert made.patrol(call, desk.being, wait=0.1).status == "busy"
     assert made.patrol(call, desk.being, wait=0.1).status == "ok"
@@ -306,7 +311,7 @@ def test_a_step_that_fails_leaves_the_others_running(
     monkeypatch.setattr(patrol._Patrol, step, broken)
     done = desk.live(scene("one"))
     assert done["status"] == "ok"
-    events = [each.payload for each in desk.memory.events.all(kind=patrol.EVENT)]
+    events = [each.payload for each in desk.memory.events.all(kind=patrol.PATROL_EVENT)]
     assert {"step": step, "failed": "RuntimeError"} in events
     told = {payload["step"] for payload in events if payload and "failed" not in payload}
     assert told == {"gather", "count"} - {step}
@@ -316,13 +321,16 @@ def test_a_whole_patrol_is_undone_at_once(desk: Desk) -> None:
     told = [scene(f"{GARDEN} nr{i}") for i in range(11)]
     desk.text("update_notes", scenes=told[:9])
     desk.idle()
-    before = sight.find(desk.memory, desk.being).attrs
+    before = sight.get_being(desk.memory, desk.being).attrs
     desk.json("trigger_patrol", messages=[])
     assert len(nodes(desk)) == 9
     desk.memory.undo()
     assert not nodes(desk)
-    assert len(list(sight.every(desk.memory, sight.own_rows(desk.being, sight.SCENE)))) == 9
-    assert sight.find(desk.memory, desk.being).attrs == before
+    assert (
+        len(list(sight.readable_rows(desk.memory, sight.own_row_filters(desk.being, sight.SCENE))))
+        == 9
+    )
+    assert sight.get_being(desk.memory, desk.being).attrs == before
     assert not clusters_of(desk.memory, desk.being)
 
 
@@ -330,7 +338,7 @@ def test_what_it_did_is_in_the_life_cycle_log(desk: Desk) -> None:
     desk.live(scene("soon gone", importance=0.06))
     (node,) = nodes(desk)
     patrol_times(desk, 8)
-    events = desk.memory.events.all(kind=patrol.EVENT, subject=desk.being)
+    events = desk.memory.events.all(kind=patrol.PATROL_EVENT, subject=desk.being)
     dying = [each.payload for each in events if each.payload and each.payload["step"] == "dying"]
     assert [each["nodes"] for each in dying if each] == [[node.id]]
 
@@ -343,7 +351,7 @@ def test_patrol_touches_no_other_being_and_no_other_dialects_memories(desk: Desk
     patrol_times(desk, 10)
     assert desk.memory.get(foreign.id, count=False).version == foreign.version
     assert not nodes(other)
-    assert sight.find(desk.memory, other.being).attrs["sessions"] == 0
+    assert sight.get_being(desk.memory, other.being).attrs["sessions"] == 0
 
 
 def test_scenes_in_a_script_the_model_does_not_know_find_their_cluster_by_words(

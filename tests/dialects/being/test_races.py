@@ -79,7 +79,7 @@ def test_a_message_is_read_once(desk: Desk) -> None:
 def test_a_sense_is_told_once_and_a_patrol_keeps_its_count(desk: Desk) -> None:
     for number in range(20):
         sense = {"capability_id": "eye", "data": number}
-        desk.memory.events.record(bridges.SENSE, desk.being, sense)
+        desk.memory.events.record(bridges.SENSE_EVENT, desk.being, sense)
 
     def work(number: int) -> list[Any]:
         if number:
@@ -90,7 +90,7 @@ def test_a_sense_is_told_once_and_a_patrol_keeps_its_count(desk: Desk) -> None:
 
     told = [each["data"] for some in at_once(work) for each in some]
     assert sorted(told) == list(range(20))
-    attrs = sight.find(desk.memory, desk.being).attrs
+    attrs = sight.get_being(desk.memory, desk.being).attrs
     assert (attrs["sessions"], len(attrs["marks_at"])) == (3, 3)
 
 

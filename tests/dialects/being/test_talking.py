@@ -61,7 +61,7 @@ def test_what_was_said_is_answered_stored_and_becomes_a_memory(
     with Commonplace(data, embedding="none") as memory:
         nodes, _ = memory.browse(filters=Filters(kinds=[sight.NODE]))
         assert "talked: Do you like the sea? I like walks. And walks?" in nodes[0].text
-        messages, _ = memory.browse(filters=Filters(tags_all=[sight.SAID]))
+        messages, _ = memory.browse(filters=Filters(tags_all=[sight.HISTORY_TAG]))
         assert len(messages) == 4
 
 
@@ -75,7 +75,7 @@ def test_one_message_is_answered_with_what_the_being_recalls(
     # the same words once more are new messages, not a repetition
     assert run(["being", "talk", "Nova", "How", "was", "the", "sea?"]) == 0
     with Commonplace(data, embedding="none") as memory:
-        assert memory.browse(filters=Filters(tags_all=[sight.SAID]))[1] == 4
+        assert memory.browse(filters=Filters(tags_all=[sight.HISTORY_TAG]))[1] == 4
 
 
 def test_without_a_model_the_next_step_is_named(
@@ -92,7 +92,7 @@ def test_a_model_that_fails_stores_nothing(
     assert run(["being", "talk", "Nova", "hello"]) != 0
     assert "error:" in capsys.readouterr().err
     with Commonplace(data, embedding="none") as memory:
-        assert memory.browse(filters=Filters(tags_all=[sight.SAID]))[1] == 0
+        assert memory.browse(filters=Filters(tags_all=[sight.HISTORY_TAG]))[1] == 0
 
 
 def test_a_being_is_named_by_its_name_or_the_beginning_of_its_id(
@@ -115,7 +115,7 @@ def test_over_rest_a_being_is_given_what_was_said_before_and_what_it_has_sensed(
     with serving(tmp_path / "served") as served:
         being = served.being()
         memory = Commonplace(library=served.made.parts.library)
-        memory.events.record(bridges.SENSE, being, {"data": "It rains in Brighton."})
+        memory.events.record(bridges.SENSE_EVENT, being, {"data": "It rains in Brighton."})
         grant = Grant(scopes=ALL_SCOPES, dialects=frozenset({"being"}))
         token = served.made.parts.tokens.credentials.create(grant).token
         for text in ("Do you like the sea?", "And walks?"):
@@ -125,5 +125,5 @@ def test_over_rest_a_being_is_given_what_was_said_before_and_what_it_has_sensed(
         assert "It rains in Brighton." in first and "It rains" not in second
         assert "user: Do you like the sea?\n\nassistant: I like walks.\n\n" in second
         assert second.endswith("user: And walks?")
-        assert memory.browse(filters=Filters(tags_all=[sight.SAID]))[1] == 4
+        assert memory.browse(filters=Filters(tags_all=[sight.HISTORY_TAG]))[1] == 4
         assert memory.events.count(kind="being.llm", subject=being) == 2

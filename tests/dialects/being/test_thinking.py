@@ -60,13 +60,13 @@ def test_the_key_is_never_stored_in_the_clear_nor_audited(
     held = b"".join(file.read_bytes() for file in thinker.library.path.rglob("*") if file.is_file())
     assert b"of-the-header" not in held
     assert b"kept-by-owner" not in held
-    about = running.of(thinker.library).keys().describe("default")
+    about = running.runtime_of(thinker.library).keys().describe("default")
     assert about["configured"]
     assert "kept-by-owner" not in json.dumps(about)
 
 
 def test_a_key_of_one_space_cannot_be_read_for_another(thinker: Desk) -> None:
-    keys = running.of(thinker.library).keys()
+    keys = running.runtime_of(thinker.library).keys()
     with keys._sealed.store.maintain() as connection:
         connection.execute(
             "INSERT INTO settings SELECT 'llm key elsewhere', value FROM settings"
@@ -215,7 +215,9 @@ def test_a_write_while_the_model_thinks_is_never_lost(thinker: Desk, model: Mode
     changed = thinker.memory.get(two, count=False)
     assert (changed.state, changed.importance) == ("active", 0.9)
     assert thinker.memory.get(one, count=False).importance == 0.5
-    waiting = list(sight.every(thinker.memory, sight.own_rows(thinker.being, sight.SCENE)))
+    waiting = list(
+        sight.readable_rows(thinker.memory, sight.own_row_filters(thinker.being, sight.SCENE))
+    )
     assert [scene_of(note).action for note in waiting] != []
     model.during = lambda what: None
     model.script = scripted
@@ -226,7 +228,9 @@ def test_a_scene_that_is_changed_while_the_model_thinks_waits_as_it_was_changed(
     thinker: Desk, model: ModelServer
 ) -> None:
     thinker.text("update_notes", scenes=[scene("one"), scene("two")])
-    changed, _ = sight.every(thinker.memory, sight.own_rows(thinker.being, sight.SCENE), "oldest")
+    changed, _ = sight.readable_rows(
+        thinker.memory, sight.own_row_filters(thinker.being, sight.SCENE), "oldest"
+    )
 
     def during(what: str) -> None:
         if what == "classify":
@@ -235,7 +239,9 @@ def test_a_scene_that_is_changed_while_the_model_thinks_waits_as_it_was_changed(
     model.script, model.during = scripted, during
     assert thinker.json("trigger_patrol", messages=[])["nodes_created"] == 1
     model.during = lambda what: None
-    (waiting,) = sight.every(thinker.memory, sight.own_rows(thinker.being, sight.SCENE))
+    (waiting,) = sight.readable_rows(
+        thinker.memory, sight.own_row_filters(thinker.being, sight.SCENE)
+    )
     assert waiting.id == changed.id
     assert thinker.json("trigger_patrol", messages=[])["nodes_created"] == 1
     assert {scene_of(node).action for node in nodes(thinker)} == {"other", "two"}
@@ -267,7 +273,7 @@ def test_what_the_being_writes_into_its_diary_stays_beside_what_patrols_tell(
 
 def everything(desk: Desk) -> list[str]:
     """Every memory, cluster, membership, link and line of conversation as it is."""
-    every = sight.every(desk.memory, Filters(states=STATES), "oldest")
+    every = sight.readable_rows(desk.memory, Filters(states=STATES), "oldest")
     rows = [
         (row.id, row.kind, row.state, row.title, row.text, row.importance, row.trust,
          sorted(row.tags), json.dumps(row.attrs, sort_keys=True))
@@ -299,7 +305,7 @@ def test_all_that_a_patrol_with_a_model_did_is_in_the_log_and_undone_at_once(
         thinker.text("recall_memory", node_id=dying[-1].id)
     thinker.text("update_notes", scenes=[scene("office invoice", importance=0.9)])
     before = everything(thinker)
-    known = len(thinker.memory.events.all(kind=patrol.EVENT, limit=1_000))
+    known = len(thinker.memory.events.all(kind=patrol.PATROL_EVENT, limit=1_000))
 
     def script(what: str, shown: Any) -> Any:
         if what == "extract":
@@ -317,7 +323,7 @@ def test_all_that_a_patrol_with_a_model_did_is_in_the_log_and_undone_at_once(
 
     model.script = script
     thinker.json("trigger_patrol", messages=[{"role": "user", "content": "We met Ann."}])
-    events = thinker.memory.events.all(kind=patrol.EVENT, limit=1_000)[known:]
+    events = thinker.memory.events.all(kind=patrol.PATROL_EVENT, limit=1_000)[known:]
     told = {str((each.payload or {})["step"]) for each in events}
     wanted = {"listen", "extract", "gather", "count", "consolidate", "revived", "split", "reflect"}
     assert told >= wanted, told
@@ -442,7 +448,7 @@ def test_auto_recall_without_a_useful_model_says_what_to_do(
     for answer in ("no idea", {"keywords": ["Another's"]}, {"keywords": "Private"}):
         model.script = lambda what, shown, answer=answer: answer  # type: ignore[misc]
         assert "search-nodes" in str(thinker.outcome("memory_auto_recall", **asked).error)
-    running.of(thinker.library).keys().forget("default")
+    running.runtime_of(thinker.library).keys().forget("default")
     assert "X-LLM-API-Key" in str(thinker.outcome("memory_auto_recall", **asked).error)
 
 
@@ -454,7 +460,9 @@ def test_tokens_and_cost_are_told_and_an_unknown_price_is_not_zero(
     told = next(each for each in spending(thinker) if each["purpose"] == "classify")
     assert (told["input_tokens"], told["output_tokens"], told["tries"]) == (1000, 100, 1)
     assert float(told["cost_usd"]) > 0
-    running.of(thinker.library).keys().put("default", "sk-ant-kept-by-owner", model="nobody-1")
+    running.runtime_of(thinker.library).keys().put(
+        "default", "sk-ant-kept-by-owner", model="nobody-1"
+    )
     thinker.live(scene("two"))
     assert spending(thinker)[-1]["model"] == "nobody-1"
     assert spending(thinker)[-1]["cost_usd"] is None

@@ -11,7 +11,7 @@ import pytest
 
 from commonplace.dialects.being import records, sight
 from commonplace.dialects.being.dialect import DIALECT
-from commonplace.dialects.being.recalling import NO_CLUSTERS, NOTHING
+from commonplace.dialects.being.recalling import NO_CLUSTERS, NOTHING_FOUND
 from commonplace.dialects.being.scenes import scene_of
 from commonplace.errors import EmbeddingUnavailable
 
@@ -41,7 +41,7 @@ def test_recall_gives_three_nodes_at_most(desk: Desk) -> None:
 
 @pytest.mark.parametrize("message", ["nothing of the kind", "", "   "])
 def test_recall_of_nothing_is_a_plain_sentence(desk: Desk, message: str) -> None:
-    assert desk.text("recall", user_message=message) == NOTHING
+    assert desk.text("recall", user_message=message) == NOTHING_FOUND
 
 
 def test_recall_never_fails(desk: Desk) -> None:
@@ -69,7 +69,7 @@ def test_recall_sees_other_agents_memories_but_not_other_beings(desk: Desk) -> N
     other = desk.other("Brin")
     other.live(scene("secret tomatoes"))
     desk.memory.remember("tomatoes from another agent", kind="decision")
-    assert desk.text("recall", user_message="tomatoes agent") != NOTHING
+    assert desk.text("recall", user_message="tomatoes agent") != NOTHING_FOUND
     assert "secret" not in desk.text("recall", user_message="secret tomatoes")
     assert "secret" not in desk.text("search_memory", query="secret tomatoes")
 
@@ -208,7 +208,7 @@ def test_search_memory_goes_by_words_while_the_embedding_service_fails(
     assert lines[0] == "2 memories (keyword search):"
     assert "[matched: action]" in lines[1]
     neither = desk.text("search_memory", query="tomatoes roof", mode="and")
-    assert neither == f"{NOTHING} (keyword search: not found)"
+    assert neither == f"{NOTHING_FOUND} (keyword search: not found)"
 
 
 @pytest.mark.parametrize(
@@ -489,7 +489,9 @@ def test_a_notes_type_can_be_changed(desk: Desk) -> None:
 def test_a_scene_must_have_its_form(desk: Desk, change: dict[str, Any]) -> None:
     given = {k: v for k, v in {**scene("one"), **change}.items() if v is not None}
     assert desk.outcome("update_notes", scenes=[given]).wire["isError"]
-    assert not list(sight.every(desk.memory, sight.own_rows(desk.being, sight.SCENE)))
+    assert not list(
+        sight.readable_rows(desk.memory, sight.own_row_filters(desk.being, sight.SCENE))
+    )
 
 
 @pytest.mark.parametrize("importance", [0, 0.0, 0.5, 1, 1.0])

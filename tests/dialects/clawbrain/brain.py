@@ -92,5 +92,5 @@ def opened(
         setting = Setting(
             library=library, system=system, space="default", environ={**around, **(environ or {})}
         )
-        with file_sync.running(setting):
+        with file_sync.background_work(setting):
             yield Brain(gate, library, directory)

@@ -263,11 +263,11 @@ def test_the_briefing_holds_the_best_within_its_budget() -> None:
 
     text = briefing.compose(entries, 400)
 
-    assert briefing.tokens(text) <= 400
+    assert briefing.estimate_tokens(text) <= 400
     assert [line for line in text.splitlines() if line.startswith("#")] == [
         "# Memory", "## People", "### a", "## Preferences", "### c", "## Recent Episodes", "### d",
     ]  # fmt: skip
-    assert briefing.tokens(briefing.compose(entries, 5_000)) > 1_000
+    assert briefing.estimate_tokens(briefing.compose(entries, 5_000)) > 1_000
 
 
 def test_the_briefing_is_written_at_the_start_and_after_a_compaction(
@@ -307,19 +307,19 @@ def test_contradictions_of_each_kind() -> None:
     known = [("a", "The team uses the blue database for orders")]
 
     def kinds(fact: str) -> list[str]:
-        return [one.kind for one in contradictions.find([fact], known)]
+        return [one.kind for one in contradictions.find_contradictions([fact], known)]
 
     assert kinds("The team uses the red database for orders") == ["conflict"]
     assert kinds("The team now uses the red database for orders") == ["update"]
     assert kinds("The team does not use the blue database for orders") == ["update"]
     assert kinds("the TEAM uses the blue database, for orders!") == [], "the same"
     assert kinds("A note on something else entirely") == []
-    assert contradictions.facts("- one\n- [ ] two\n* three\n  - four") == ["one", "four"]
+    assert contradictions.bullet_facts("- one\n- [ ] two\n* three\n  - four") == ["one", "four"]
 
 
 def test_overlap_is_of_the_smaller_set() -> None:
-    assert lifecycle.overlap({"a", "b"}, {"b"}) == 1.0
-    assert lifecycle.overlap(set(), {"b"}) == 0.0
+    assert lifecycle.overlap_share({"a", "b"}, {"b"}) == 1.0
+    assert lifecycle.overlap_share(set(), {"b"}) == 0.0
 
 
 def test_the_engine_locates_in_title_tags_and_text(memory: Commonplace) -> None:

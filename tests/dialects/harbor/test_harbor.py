@@ -143,7 +143,7 @@ def test_the_docs_describe_it() -> None:
     assert spec is not None and spec.loader is not None
     docs = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(docs)
-    page = docs.dialects((*registry.built_in(), "harbor"))
+    page = docs.dialects((*registry.built_in_names(), "harbor"))
     assert "| Harbor | `/mcp/harbor` | 1, at `/v1/harbor` | 2 |" in page
 
 
@@ -155,7 +155,7 @@ def test_the_guide_shows_this_folder() -> None:
         (HERE / "plugin" / "harbor_dialect-1.0.dist-info" / "entry_points.txt")
         .read_text().splitlines()[1].partition(" = ")
     )  # fmt: skip
-    assert f'[project.entry-points."{registry.GROUP}"]\n{name} = "{package}"' in guide
+    assert f'[project.entry-points."{registry.ENTRY_POINT_GROUP}"]\n{name} = "{package}"' in guide
 
 
 def test_the_guide_names_every_field_of_a_declaration() -> None:

@@ -153,7 +153,7 @@ def _store_jobs(memory: Commonplace, count: int) -> list[str]:
         due = datetime.now() + timedelta(seconds=seconds)
         expression = f"{due.second} {due.minute} {due.hour} * * *"
         with memory.unit("store jobs"):
-            jobs = [cron.add(memory, f"{n}", expression, "Go", True) for n in range(count)]
+            jobs = [cron.add_job(memory, f"{n}", expression, "Go", True) for n in range(count)]
         if datetime.now() < due - timedelta(seconds=2):
             return [str(job.ref) for job in jobs]
         for job in jobs:

@@ -152,7 +152,7 @@ def test_a_long_message_is_sent_in_parts_in_order(web: Web, outside: Outside) ->
     ],
 )  # fmt: skip
 def test_texts_are_cut_at_newlines_and_blanks(text: str, parts: list[str]) -> None:
-    assert channels.pieces(text, 10) == parts
+    assert channels.split_text(text, 10) == parts
 
 
 @pytest.mark.parametrize(
@@ -259,15 +259,15 @@ def test_a_report_tells_what_is_new(web: Web, outside: Outside, model: FakeModel
 
 def test_a_report_tells_of_runs(web: Web, outside: Outside, model: FakeModel) -> None:
     model.reply = lambda _: "Two jobs ran."
-    for number, answer in enumerate(("The backup is done.", heartbeat.NOTHING)):
-        runs.begin(web.memory, f"exec_{number}", "job_1", "p", "cron")
-        runs.finish(web.memory, f"exec_{number}", answer, None)
+    for number, answer in enumerate(("The backup is done.", heartbeat.NOTHING_TO_DO)):
+        runs.add_run(web.memory, f"exec_{number}", "job_1", "p", "cron")
+        runs.finish_run(web.memory, f"exec_{number}", answer, None)
 
     assert web.post("/api/report", {"channelId": "1"}).json()["response"] == "Two jobs ran."
     asked = str(model.requests[0]["messages"])
-    assert "The backup is done." in asked and heartbeat.NOTHING not in asked
+    assert "The backup is done." in asked and heartbeat.NOTHING_TO_DO not in asked
     again = web.post("/api/report", {"channelId": "1"}).json()
-    assert again["response"] == heartbeat.NOTHING
+    assert again["response"] == heartbeat.NOTHING_TO_DO
 
 
 def test_what_is_stored_while_a_report_is_written_is_in_the_next_one(
@@ -275,14 +275,14 @@ def test_what_is_stored_while_a_report_is_written_is_in_the_next_one(
 ) -> None:
     def write(_: Any) -> str:
         web.memory.remember("The kettle is broken.")
-        runs.finish(web.memory, "exec_1", "The backup is done.", None)
+        runs.finish_run(web.memory, "exec_1", "The backup is done.", None)
         model.reply = lambda _: "Read."
         return "Written."
 
     web.memory.remember("Tea is green.")
-    runs.begin(web.memory, "exec_1", "job_1", "p", "cron")
+    runs.add_run(web.memory, "exec_1", "job_1", "p", "cron")
     model.reply = write
-    for expected in ("Written.", "Read.", heartbeat.NOTHING):
+    for expected in ("Written.", "Read.", heartbeat.NOTHING_TO_DO):
         answer = web.post("/api/report", {"channelId": "1"}).json()
         assert answer["response"] == expected
     second = str(model.requests[1]["messages"])

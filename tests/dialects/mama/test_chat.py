@@ -289,7 +289,7 @@ def test_a_frame_that_is_too_large_ends_the_socket(web: Web) -> None:
 
 
 def test_only_so_many_sockets_are_open(web: Web, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(chat, "SOCKETS", 2)
+    monkeypatch.setattr(chat, "MAX_SOCKETS", 2)
     with talking(web) as one, talking(web) as two:
         one.next()
         two.next()
@@ -310,7 +310,7 @@ def test_a_session_with_a_very_long_history_can_be_attached(
     web: Web, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(chat, "UNSENT_CHARS", 300_000)
-    name = sessions.name_of("viewer", chat.CHANNEL, "long")
+    name = sessions.conversation_name("viewer", chat.WEB_CHANNEL, "long")
     for number in range(20):  # in JSON, each has 30,000 bytes
         web.memory.conversations.add(name, Line(speaker="user", text=f"{number} " + "語" * 5_000))
     with attached(web, sessionId="long") as (talk, session):
@@ -329,7 +329,7 @@ def test_a_client_that_does_not_read_is_disconnected_and_loses_nothing(
     with attached(web) as (talk, session):
         talk.send(type="send", content="Hi")
         talk.until_end()
-    name = sessions.name_of("viewer", chat.CHANNEL, session)
+    name = sessions.conversation_name("viewer", chat.WEB_CHANNEL, session)
     for _ in range(100):
         web.memory.conversations.add(name, Line(speaker="user", text="x" * 20_000))
     address = web.url.replace("http", "ws") + "/ws"

@@ -231,7 +231,7 @@ def test_a_search_is_limited_to_ten_and_at_most_twenty(real_web: Web) -> None:
         decisions.Decision(f"auth_{n}", f"Use JWT in service {n}", "Stateless") for n in range(22)
     ]
     real_web.memory.remember_many(
-        [Draft(text=each.text, kind="decision", attrs=each.lengths) for each in stated]
+        [Draft(text=each.text, kind="decision", attrs=each.attrs) for each in stated]
     )
     for limit, count in ((None, 10), ("1", 1), ("19", 19), ("20", 20), ("21", 20), ("500", 20)):
         query = {"q": "JWT authentication"} | ({} if limit is None else {"limit": limit})
@@ -404,7 +404,7 @@ def test_a_graph_asks_for_all_its_edges_at_once(web: Web) -> None:
 def test_what_was_superseded_elsewhere_takes_no_place_in_the_graph(web: Web) -> None:
     one = save(web)
     draft = Draft(text="before", kind="fact", state="superseded")
-    web.memory.remember_many([draft] * graph.NODES)
+    web.memory.remember_many([draft] * graph.MAX_NODES)
     drawn = web.get("/graph").json()
     assert [node["id"] for node in drawn["nodes"]] == [one]
     assert drawn["meta"]["total_nodes"] == 1
@@ -414,7 +414,7 @@ def test_a_topic_finds_what_others_call_so_however_long_ago(web: Web) -> None:
     titled = web.memory.remember("a cup", title="Kitchen Ware", kind="note")
     plain = web.memory.remember("Ann is kind", kind="person")
     web.memory.remember("another", title="kitchen ware, old", kind="note")
-    web.memory.remember_many([Draft(text=f"{number}") for number in range(graph.NODES)])
+    web.memory.remember_many([Draft(text=f"{number}") for number in range(graph.MAX_NODES)])
     for topic, found in (("Kitchen Ware", titled), ("person", plain)):
         drawn = web.get("/graph", topic=topic).json()
         assert [node["id"] for node in drawn["nodes"]] == [found.id]

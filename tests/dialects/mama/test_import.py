@@ -13,7 +13,7 @@ import pytest
 
 from commonplace.dialects.contract import Setting
 from commonplace.dialects.mama import decisions, importing
-from commonplace.dialects.mama.running import running
+from commonplace.dialects.mama.running import background_work
 from commonplace.engine.model import iso
 from commonplace.storage.system import open_system
 
@@ -35,7 +35,7 @@ def start(mama: Mama, path: Path | str, space: str | None = None) -> None:
     environ = {"MAMA_DB_PATH": str(path)}
     with contextlib.closing(open_system(mama.library.path)) as system:
         setting = Setting(library=mama.library, system=system, space=space, environ=environ)
-        with running(setting):
+        with background_work(setting):
             pass
 
 

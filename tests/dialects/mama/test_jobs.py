@@ -170,10 +170,10 @@ def test_a_job_and_its_run_have_one_start(tmp_path: Path, monkeypatch: pytest.Mo
     """Also if a second passes while they are stored."""
     seconds = itertools.count(1_800_000_000)
     memory = Commonplace(tmp_path / "data")
-    job = cron.add(memory, "tea", "@hourly", "Make tea", True)
+    job = cron.add_job(memory, "tea", "@hourly", "Make tea", True)
     monkeypatch.setattr(time, "time", lambda: float(next(seconds)))
 
-    cron.begin(memory, job, "exec_1")
+    cron.begin_run(memory, job, "exec_1")
 
     (run,) = records.listing(memory, runs.KIND)
     (kept,) = records.listing(memory, cron.KIND)
@@ -229,8 +229,8 @@ def test_without_a_model_a_run_says_what_to_set(
 def test_logs_are_paged_newest_first(web: Web) -> None:
     identity = create(web)
     for number in range(5):
-        run = runs.begin(web.memory, f"exec_{number}", identity, "p", "cron")
-        runs.finish(web.memory, str(run.ref), f"answer {number}", None)
+        run = runs.add_run(web.memory, f"exec_{number}", identity, "p", "cron")
+        runs.finish_run(web.memory, str(run.ref), f"answer {number}", None)
 
     assert [run["id"] for run in logs(web, identity, limit=2)] == ["exec_4", "exec_3"]
     assert [run["id"] for run in logs(web, identity, limit=2, offset=3)] == ["exec_1", "exec_0"]
@@ -242,20 +242,20 @@ def test_logs_are_paged_newest_first(web: Web) -> None:
 def test_jobs_and_logs_survive_a_restart(tmp_path: Path) -> None:
     with serving(tmp_path / "data", None) as first:
         identity = create(first)
-        runs.begin(first.memory, "exec_1", identity, "p", "cron")
-        runs.finish(first.memory, "exec_1", "done", None)
+        runs.add_run(first.memory, "exec_1", identity, "p", "cron")
+        runs.finish_run(first.memory, "exec_1", "done", None)
     with serving(tmp_path / "data", None) as again:
         assert job(again, identity)["name"] == SEED_JOB["name"]
         assert logs(again, identity)[0]["output"] == "done"
 
 
 def test_only_the_newest_runs_of_a_job_are_kept(web: Web, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(runs, "KEPT", 10)
+    monkeypatch.setattr(runs, "MAX_STORED_RUNS", 10)
     identity, other = create(web, enabled=False), create(web, enabled=False)
-    runs.begin(web.memory, "exec_of_other", other, "p", "cron")
+    runs.add_run(web.memory, "exec_of_other", other, "p", "cron")
     for number in range(75):
-        runs.begin(web.memory, f"exec_{number}", identity, "p", "cron")
-        runs.finish(web.memory, f"exec_{number}", f"the unique answer {number}.", None)
+        runs.add_run(web.memory, f"exec_{number}", identity, "p", "cron")
+        runs.finish_run(web.memory, f"exec_{number}", f"the unique answer {number}.", None)
 
     found = logs(web, identity, limit=100)
     assert [each["id"] for each in found] == [f"exec_{number}" for number in range(74, 49, -1)]
@@ -270,13 +270,13 @@ def test_only_the_newest_runs_of_a_job_are_kept(web: Web, monkeypatch: pytest.Mo
 def test_a_run_ends_although_far_too_many_are_kept(
     web: Web, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(runs, "KEPT", 10)
+    monkeypatch.setattr(runs, "MAX_STORED_RUNS", 10)
     identity = create(web, enabled=False)
     with web.memory.unit("many"):
         for number in range(1_080):
-            runs.begin(web.memory, f"exec_{number}", identity, "p", "cron")
+            runs.add_run(web.memory, f"exec_{number}", identity, "p", "cron")
     for number, kept in ((1_079, 80), (1_078, 10)):
-        runs.finish(web.memory, f"exec_{number}", "done", None)
+        runs.finish_run(web.memory, f"exec_{number}", "done", None)
         assert len(logs(web, identity, limit=100)) == kept
     assert [each["status"] for each in logs(web, identity, limit=3)] == [
         "success", "success", "running",
@@ -298,7 +298,7 @@ def test_a_job_is_deleted_while_it_runs(web: Web, model: FakeModel) -> None:
 
 
 def test_a_job_with_an_expression_that_cannot_be_read_is_listed(web: Web) -> None:
-    cron.add(web.memory, "imported", "nonsense", "p", True)
+    cron.add_job(web.memory, "imported", "nonsense", "p", True)
     (found,) = web.get("/api/cron").json()["jobs"]
     assert (found["enabled"], found["next_run"]) == (True, None)
 
@@ -328,7 +328,7 @@ def test_two_clocks_begin_a_run_once(web: Web) -> None:
     for clock in clocks:
         clock._begin(web.memory, found, due)
         for run in logs(web, identity):
-            runs.finish(web.memory, run["id"], "done", None)
+            runs.finish_run(web.memory, run["id"], "done", None)
 
     assert len(logs(web, identity)) == 1
 
@@ -427,7 +427,7 @@ def spend(web: Web, at: str, cost: str | None = "0.5") -> None:
         "model": "m", "input_tokens": 100, "output_tokens": 20, "cache_read_tokens": 5,
         "cost_usd": cost, "tries": 1,
     }  # fmt: skip
-    web.memory.events.record(agents.SPENT, at, spent)
+    web.memory.events.record(agents.SPENDING_EVENT, at, spent)
 
 
 def test_tokens_are_summed_up(web: Web) -> None:
@@ -488,7 +488,7 @@ def test_the_answer_to_a_heartbeat_is_followed(web: Web, model: FakeModel) -> No
 
     assert beat("HEARTBEAT_OK")["status"] == "success"
     assert beat("DONE: watered the plants")["status"] == "success"
-    (event,) = web.memory.events.all(kind=heartbeat.DONE)
+    (event,) = web.memory.events.all(kind=heartbeat.DONE_EVENT)
     assert event.payload == {"text": "watered the plants"}
     settings = {"heartbeat": {"notify_channel_id": "1"}}
     web.client.put(web.url + "/api/config", json=settings)
@@ -498,8 +498,8 @@ def test_the_answer_to_a_heartbeat_is_followed(web: Web, model: FakeModel) -> No
 def test_the_longest_page_of_logs_is_sent(web: Web) -> None:
     identity = create(web, enabled=False)
     for number in range(60):
-        runs.begin(web.memory, f"exec_{number}", identity, "p", "cron")
-        runs.finish(web.memory, f"exec_{number}", "ü" * 20_000, None)
+        runs.add_run(web.memory, f"exec_{number}", identity, "p", "cron")
+        runs.finish_run(web.memory, f"exec_{number}", "ü" * 20_000, None)
     found = logs(web, identity, limit=100)
     assert [len(each["output"]) for each in found] == [20_000] * 60
 

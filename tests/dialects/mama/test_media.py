@@ -24,7 +24,7 @@ PNG = b"\x89PNG\r\n\x1a\n" + b"\0" * 40
 
 @pytest.fixture
 def web(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Web]:
-    monkeypatch.setattr(service, "UPLOADS", 1_000)
+    monkeypatch.setattr(service, "UPLOADS_PER_MINUTE", 1_000)
     with serving(tmp_path / "data", None, body_bytes=30_000_000) as made:
         yield made
 

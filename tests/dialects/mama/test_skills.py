@@ -189,7 +189,7 @@ def test_names_and_texts_at_their_limits_are_accepted(web: Web) -> None:
     ],
 )
 def test_name_and_description_come_from_the_text(text: str, name: str, description: str) -> None:
-    assert skills.described(skills.Skill("mama", "given"), text) == (name, description)
+    assert skills.name_and_description(skills.Skill("mama", "given"), text) == (name, description)
 
 
 @pytest.mark.parametrize("text", ["# x" + " " * 500_000 + "y", "a---\n" * 100_000])

@@ -44,7 +44,7 @@ def refused(response: httpx.Response, status: int, code: str) -> None:
 
 def make(web: Web, here: Service, name: str = "Skill Lab", html: str = "<p>Hi</p>") -> str:
     with web.memory.unit("make"):
-        return playgrounds.create(web.memory, here, name, html, "A lab")
+        return playgrounds.store_playground(web.memory, here, name, html, "A lab")
 
 
 def test_playgrounds_are_listed_served_and_deleted(web: Web, here: Service) -> None:
@@ -139,9 +139,9 @@ def test_a_relative_path_lies_in_the_workspace(here: Service) -> None:
     (paths.workspace(here) / "link.txt").symlink_to(file)
 
     for given in ("a/b.txt", str(file), "a/../a/b.txt", "link.txt"):
-        assert paths.read(here, given, most=4).data == b"text"
+        assert paths.read_file(here, given, most=4).data == b"text"
     with pytest.raises(PlatformError) as caught:
-        paths.read(here, "a/b.txt", most=3)
+        paths.read_file(here, "a/b.txt", most=3)
     assert caught.value.status == 413
 
 
@@ -155,7 +155,7 @@ def test_a_relative_path_lies_in_the_workspace(here: Service) -> None:
 def test_a_path_elsewhere_is_refused(here: Service, given: str, status: int) -> None:
     paths.workspace(here).mkdir(parents=True)
     with pytest.raises(PlatformError) as caught:
-        paths.read(here, given, most=100)
+        paths.read_file(here, given, most=100)
     assert caught.value.status == status
 
 
@@ -165,20 +165,20 @@ def test_a_directory_of_a_similar_name_is_outside(here: Service) -> None:
     paths.workspace(here).mkdir()
     (beside / "x").write_text("x")
     with pytest.raises(PlatformError, match="outside"):
-        paths.read(here, "../workspace-of-others/x", most=100)
+        paths.read_file(here, "../workspace-of-others/x", most=100)
 
 
 def test_only_own_files_are_read_from_the_temporary_directory(here: Service) -> None:
     file = Path("/tmp") / f"commonplace-{os.getpid()}-paths.txt"
     file.write_text("own")
     try:
-        assert paths.read(here, str(file), most=100, temporary=True).data == b"own"
+        assert paths.read_file(here, str(file), most=100, temporary=True).data == b"own"
         with pytest.raises(PlatformError, match="outside"):
-            paths.read(here, str(file), most=100)
+            paths.read_file(here, str(file), most=100)
         if os.getuid() == 0:
             os.chown(file, 65534, 65534)
             with pytest.raises(PlatformError, match="outside"):
-                paths.read(here, str(file), most=100, temporary=True)
+                paths.read_file(here, str(file), most=100, temporary=True)
     finally:
         file.unlink()
 
@@ -187,7 +187,7 @@ def test_a_pipe_is_not_waited_for(here: Service) -> None:
     paths.workspace(here).mkdir(parents=True)
     os.mkfifo(paths.workspace(here) / "pipe")
     with pytest.raises(PlatformError, match="regular"):
-        paths.read(here, "pipe", most=100)
+        paths.read_file(here, "pipe", most=100)
 
 
 # MCP servers
@@ -228,7 +228,7 @@ def test_the_log_is_shown_from_its_end(web: Web, here: Service) -> None:
     assert told.keys() == {"lines", "total", "totalBytes", "mtime", "truncated"}
     assert len(told["lines"]) == 5 and told["total"] >= 30 and told["truncated"] is False
     assert "line 29" in "\n".join(web.get("/api/logs/daemon").json()["lines"])
-    assert stat.S_IMODE(logs.file_of(here).stat().st_mode) == 0o600
+    assert stat.S_IMODE(logs.log_path(here).stat().st_mode) == 0o600
     assert told["totalBytes"] > 0
 
     now = web.get("/api/logs/daemon").json()["mtime"]
@@ -250,8 +250,8 @@ def test_the_log_has_no_words_of_an_exception_whoever_else_listens(web: Web) -> 
 
 
 def test_a_long_tail_is_cut_at_a_megabyte(web: Web, here: Service) -> None:
-    logs.file_of(here).parent.mkdir(parents=True, exist_ok=True)
-    logs.file_of(here).write_text(("x" * 99_999 + "\n") * 20)
+    logs.log_path(here).parent.mkdir(parents=True, exist_ok=True)
+    logs.log_path(here).write_text(("x" * 99_999 + "\n") * 20)
     told = web.get("/api/logs/daemon", tail=20).json()
     assert (len(told["lines"]), told["truncated"]) == (10, True)
 
@@ -268,7 +268,7 @@ def test_before_the_first_line_there_is_no_log(tmp_path: Path) -> None:
 
 def talk(web: Web, source: str, channel: str, id: str, *texts: str) -> None:
     for text in texts:
-        name = sessions.name_of(source, channel, id)
+        name = sessions.conversation_name(source, channel, id)
         web.memory.conversations.add(name, Line(speaker="user", text=text))
 
 
@@ -346,27 +346,27 @@ def test_a_directory_is_not_opened_for_reading(here: Service) -> None:
     before = len(list(Path("/proc/self/fd").iterdir())) if Path("/proc/self/fd").exists() else 0
     for _ in range(20):
         with pytest.raises(PlatformError, match="not found"):
-            paths.read(here, "media", most=10)
+            paths.read_file(here, "media", most=10)
     after = len(list(Path("/proc/self/fd").iterdir())) if Path("/proc/self/fd").exists() else 0
     assert after < before + 20
 
 
 def test_a_change_that_fails_leaves_no_copy_behind(web: Web, here: Service) -> None:
     with pytest.raises(RuntimeError), web.memory.unit("try"):
-        playgrounds.create(web.memory, here, "Gone", "<p>")
+        playgrounds.store_playground(web.memory, here, "Gone", "<p>")
         raise RuntimeError
     assert web.get("/api/playgrounds").json() == []
     assert not (here.folder / playgrounds.FOLDER / "gone.html").exists()
 
-    playgrounds.create(web.memory, here, "Kept", "<p>")
+    playgrounds.store_playground(web.memory, here, "Kept", "<p>")
     with pytest.raises(RuntimeError), web.memory.unit("try"):
-        playgrounds._page("kept").delete(web.memory, here)
+        playgrounds._page_file("kept").delete(web.memory, here)
         raise RuntimeError
     assert (here.folder / playgrounds.FOLDER / "kept.html").exists()
 
 
 def test_the_longest_tail_of_the_log_is_sent(web: Web, here: Service) -> None:
-    file = logs.file_of(here)
+    file = logs.log_path(here)
     file.parent.mkdir(parents=True, exist_ok=True)
     file.write_text(('"' * 299 + "\n") * 6_000)
     answer = web.get("/api/logs/daemon", tail=5_000)

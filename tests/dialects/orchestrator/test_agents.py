@@ -14,7 +14,7 @@ import pytest
 from commonplace.dialects.contract import RequestInfo, Setting
 from commonplace.dialects.orchestrator import messaging, runtimes
 from commonplace.dialects.orchestrator.dialect import TOOLS
-from commonplace.dialects.orchestrator.running import running
+from commonplace.dialects.orchestrator.running import background_work
 from commonplace.dialects.orchestrator.workspaces import records
 from commonplace.engine.history import audit
 from commonplace.errors import InvalidInput
@@ -43,7 +43,7 @@ def staffed(tmp_path: Path, model: FakeModel) -> Iterator[Workspace]:
             library=workspace.library, system=system, environ=environ,
             perform=workspace.gate.perform,
         )  # fmt: skip
-        with running(setting):
+        with background_work(setting):
             yield workspace
 
 
@@ -172,7 +172,7 @@ def test_a_model_that_fails_is_told_in_the_answer(
     assert answer["message_id"] and answer["error"] == refused
     assert rows(staffed)[-1]["status"] == "failed"
     model.reply, model.delay = (lambda _: "late"), 1.0
-    monkeypatch.setattr(messaging, "SECONDS", 0.3)
+    monkeypatch.setattr(messaging, "RESPONSE_SECONDS", 0.3)
     assert ask(staffed)["error"] == "the agent did not answer within 0.3 s"
     assert [row["status"] for row in rows(staffed)] == ["failed", "failed"]
 
@@ -230,7 +230,7 @@ def test_an_agents_model_is_tried_again_left_alone_and_accounted_for(
     assert len(model.requests) == 5
 
     def spending() -> list[dict[str, Any]]:
-        found = staffed.memory.events.all(kind=runtimes.SPENT)
+        found = staffed.memory.events.all(kind=runtimes.SPENDING_EVENT)
         return [dict(event.payload or {}) for event in found]
 
     assert spending() == [

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from commonplace.dialects.orchestrator.classifier import classify, prose_of, segments
+from commonplace.dialects.orchestrator.classifier import classify, prose_of, split_segments
 
 
 @pytest.mark.parametrize(
@@ -44,10 +44,10 @@ def test_segments_under_twenty_characters_are_ignored() -> None:
 
 def test_turns_paragraphs_and_long_blocks_are_segments() -> None:
     talk = "Human: one\nmore\nAssistant: two\n> three"
-    assert segments(talk) == ["Human: one\nmore", "Assistant: two", "> three"]
-    assert segments("one\n\ntwo\n \nthree") == ["one", "two", "three"]
-    assert len(segments("\n".join(f"line {n}" for n in range(60)))) == 3
-    assert len(segments("\n".join(f"line {n}" for n in range(20)))) == 1
+    assert split_segments(talk) == ["Human: one\nmore", "Assistant: two", "> three"]
+    assert split_segments("one\n\ntwo\n \nthree") == ["one", "two", "three"]
+    assert len(split_segments("\n".join(f"line {n}" for n in range(60)))) == 3
+    assert len(split_segments("\n".join(f"line {n}" for n in range(20)))) == 1
 
 
 def test_code_does_not_count() -> None:

@@ -218,7 +218,7 @@ def test_killed_in_the_middle_it_goes_on_and_undo_takes_it_back(tmp_path: Path) 
         workspace.memory.undo()  # all that the second one brought, and nothing of the first
         assert workspace.value("memory_status")["total_drawers"] == 1_400
         assert workspace.value("memory_kg_stats")["triples"] == 0
-        assert drawers.identity_of(workspace.memory) == ""
+        assert drawers.workspace_identity(workspace.memory) == ""
         workspace.memory.undo()
         assert workspace.value("memory_status")["total_drawers"] == 0
 
@@ -236,7 +236,7 @@ def test_a_source_is_never_held_as_a_whole(tmp_path: Path) -> None:
     with contextlib.ExitStack() as stack:
         file = tmp_path / importing.CHROMA
         copy = stack.enter_context(foreign.open_copy(file, importing._CHROMA_TABLES))
-        found = importing.chroma_drawers(copy, importing._segments(copy, file))
+        found = importing.chroma_drawers(copy, importing._drawer_segments(copy, file))
         tracemalloc.start()
         stack.callback(tracemalloc.stop)
         assert [drawer.id for drawer in found] == [f"drawer_{n}" for n in range(500)]

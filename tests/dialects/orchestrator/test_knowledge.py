@@ -224,7 +224,7 @@ def test_fifty_thousand_triples_are_the_most(workspace: Workspace) -> None:
 def test_no_triple_too_many_is_stored_by_sixteen_at_once(
     workspace: Workspace, monkeypatch: pytest.MonkeyPatch, free: int
 ) -> None:
-    monkeypatch.setattr(knowledge, "TRIPLES", 20 + free)
+    monkeypatch.setattr(knowledge, "MAX_TRIPLES", 20 + free)
     fill(workspace, (("hub", "has", f"part {n}") for n in range(20)))
     ready = threading.Barrier(16)
 

@@ -406,10 +406,10 @@ def test_traversal_goes_from_wing_to_wing(workspace: Workspace) -> None:
 def test_hops_end_at_five_and_rooms_at_fifty() -> None:
     chain = [((f"w{n}", f"r{n}", ""), 1) for n in range(9)]
     chain += [((f"w{n}", f"r{n + 1}", ""), 1) for n in range(9)]
-    found = rooms.traverse(rooms.graph(chain), "r0", 5)
+    found = rooms.rooms_within_hops(rooms.rooms_by_name(chain), "r0", 5)
     assert max(one["hop"] for one in found) == 5
-    many = rooms.graph([(("w", f"r{n}", "h" if n else ""), n + 1) for n in range(80)])
-    found = rooms.traverse(many, "r0", 1)
+    many = rooms.rooms_by_name([(("w", f"r{n}", "h" if n else ""), n + 1) for n in range(80)])
+    found = rooms.rooms_within_hops(many, "r0", 1)
     assert len(found) == 50
     assert found[1]["count"] == 80  # of one hop, those with the most drawers first
     assert found[1]["halls"] == ["h"]
@@ -443,7 +443,7 @@ def test_tunnels_join_wings(workspace: Workspace) -> None:
 def test_identity_is_replaced_and_limited(workspace: Workspace) -> None:
     assert workspace.value("memory_set_identity", content="I am Anna.") == {"info": "identity set"}
     assert workspace.value("memory_set_identity", content="I am Berta.")["info"] == "identity set"
-    assert drawers.identity_of(workspace.memory) == "I am Berta."
+    assert drawers.workspace_identity(workspace.memory) == "I am Berta."
     assert workspace.memory.browse(kinds=["identity"])[1] == 1
     assert workspace.value("memory_set_identity", content="x" * 2_000)["info"] == "identity set"
     too_long = workspace.value("memory_set_identity", content="x" * 2_001)
@@ -497,7 +497,7 @@ def test_a_deleted_diary_entry_can_be_written_again(workspace: Workspace) -> Non
         assert [(one["content"], one["hall"]) for one in entries] == [
             ("Dear diary", "now"), ("Another day", ""),
         ]  # fmt: skip
-    assert workspace.value("memory_diary_write", **given)["info"] == drawers.WRITTEN_BEFORE
+    assert workspace.value("memory_diary_write", **given)["info"] == drawers.REPEATED_ENTRY
 
 
 def test_a_diary_counts_as_important_as_any_drawer(workspace: Workspace) -> None:
@@ -543,7 +543,7 @@ def test_the_same_entry_of_a_diary_at_once_is_written_once(workspace: Workspace)
     given = {"agent_name": "Wally", "entry": "A long day at the harbour."}
     answers = at_once(8, lambda _: workspace.value("memory_diary_write", **given))
     told = Counter(one["info"] for one in answers)
-    assert told == {"diary entry written": 1, drawers.WRITTEN_BEFORE: 7}
+    assert told == {"diary entry written": 1, drawers.REPEATED_ENTRY: 7}
     keyed = replace(workspace, request_info=RequestInfo(idempotency_key="k"))
     given = {"agent_name": "Wally", "entry": "Another long day at the harbour."}
     answers = at_once(8, lambda _: keyed.value("memory_diary_write", **given))

@@ -106,7 +106,7 @@ def private(key: ec.EllipticCurvePrivateKey) -> str:
 def pushed(workspace: Workspace, vapid: ec.EllipticCurvePrivateKey) -> Workspace:
     environ = {"COMMONPLACE_VAPID_KEY": private(vapid), "COMMONPLACE_PUSH_LOCAL": "1",
                "COMMONPLACE_VAPID_SUBJECT": "mailto:ops@example.org"}  # fmt: skip
-    pushing.put(workspace.library, pushing.configured(environ))
+    pushing.set_pusher(workspace.library, pushing.configured_pusher(environ))
     return workspace
 
 
@@ -213,7 +213,9 @@ async def test_it_goes_to_the_address_that_was_checked(
         there.put("/device", b"", status="201 Created")
         there.put("/moved", b"", status="307 Temporary Redirect", location="/device")
         fetcher = Fetcher(allow=[("127.0.0.1", there.port)], resolver=rebinding, tls=there.tls)
-        pushing.put(workspace.library, pushing.Pusher(vapid_key=private(vapid), fetcher=fetcher))
+        pushing.set_pusher(
+            workspace.library, pushing.Pusher(vapid_key=private(vapid), fetcher=fetcher)
+        )
         endpoint = f"https://push.example:{there.port}/device"
         given = {**service.subscription(), "endpoint": endpoint}
         workspace.do("register_subscription", **given)
@@ -243,9 +245,9 @@ def test_under_a_key_it_is_sent_once_at_most(pushed: Workspace, service: Service
     assert len(service.requests) == 2
     title, message = "Hello", "The harbour closes – soon."
     # As if the process ended before there was an answer to keep.
-    assert pushing.send(pushed.memory, "anna", title, message, "cut off")[0]
+    assert pushing.send_notification(pushed.memory, "anna", title, message, "cut off")[0]
     with pytest.raises(Conflict, match="not sent again"):
-        pushing.send(pushed.memory, "anna", title, message, "cut off")
+        pushing.send_notification(pushed.memory, "anna", title, message, "cut off")
     assert len(service.requests) == 3
 
 
@@ -302,17 +304,17 @@ GOOD = encoded(bytes(31) + b"\x01")
 def test_what_the_operator_set_and_cannot_work_is_told_at_the_start(
     caplog: pytest.LogCaptureFixture, environ: dict[str, str], told: str
 ) -> None:
-    assert pushing.configured(environ) is None
+    assert pushing.configured_pusher(environ) is None
     assert told in caplog.text
     assert "garbage" not in caplog.text
-    good = pushing.configured({"COMMONPLACE_NTFY_URL": "http://127.0.0.1:1/t", **environ})
+    good = pushing.configured_pusher({"COMMONPLACE_NTFY_URL": "http://127.0.0.1:1/t", **environ})
     assert (good is None) == ("COMMONPLACE_NTFY_URL" in environ)
-    assert pushing.configured({"COMMONPLACE_VAPID_KEY": GOOD}) is not None
+    assert pushing.configured_pusher({"COMMONPLACE_VAPID_KEY": GOOD}) is not None
 
 
 def test_ntfy_gets_it_too(workspace: Workspace, service: Service) -> None:
     environ = {"COMMONPLACE_NTFY_URL": f"{service.url}/harbour", "COMMONPLACE_NTFY_TOKEN": "tk"}
-    pushing.put(workspace.library, pushing.configured(environ))
+    pushing.set_pusher(workspace.library, pushing.configured_pusher(environ))
     assert send(workspace) == {"sent": True, "info": "notification sent to 1 device"}
     ((_, headers, body),) = service.requests
     assert headers["authorization"] == "Bearer tk"
@@ -331,7 +333,7 @@ def test_an_answer_without_end_is_not_read(
         pushed.do("register_subscription", **service.subscription())
     else:
         environ = {"COMMONPLACE_NTFY_URL": f"{service.url}/harbour"}
-        pushing.put(workspace.library, pushing.configured(environ))
+        pushing.set_pusher(workspace.library, pushing.configured_pusher(environ))
     service.body = iter(lambda: bytes(65_536), b"")
     assert send(workspace)["sent"] is True
     wait_until(lambda: service.ended)
@@ -355,7 +357,7 @@ def test_a_service_that_dawdles_is_given_up(
         waiting = threading.Thread(target=dawdle)
         waiting.start()
         environ = {"COMMONPLACE_NTFY_URL": f"http://127.0.0.1:{listening.getsockname()[1]}/harbour"}
-        pushing.put(workspace.library, pushing.configured(environ))
+        pushing.set_pusher(workspace.library, pushing.configured_pusher(environ))
         begun = time.monotonic()
         assert send(workspace)["sent"] is False
         assert time.monotonic() - begun < 5

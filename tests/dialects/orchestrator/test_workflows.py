@@ -20,7 +20,7 @@ import postgres_engine
 from commonplace.cli import app
 from commonplace.dialects.contract import Call, RequestInfo, Setting
 from commonplace.dialects.orchestrator import messaging, runtimes, workflows
-from commonplace.dialects.orchestrator.running import running
+from commonplace.dialects.orchestrator.running import background_work
 from commonplace.dialects.orchestrator.workspaces import records
 from commonplace.errors import CommonplaceError, Conflict, InvalidInput, StorageUnavailable
 from commonplace.platform import durable
@@ -41,10 +41,10 @@ class Scripted:
     """Agents that answer as they are told."""
 
     def __init__(self) -> None:
-        self.asked: list[runtimes.Ask] = []
-        self.answer: Callable[[runtimes.Ask], str] = lambda ask: f"done: {ask.prompt}"
+        self.asked: list[runtimes.AgentPrompt] = []
+        self.answer: Callable[[runtimes.AgentPrompt], str] = lambda ask: f"done: {ask.prompt}"
 
-    def converse(self, ask: runtimes.Ask) -> str:
+    def converse(self, ask: runtimes.AgentPrompt) -> str:
         self.asked.append(ask)
         return self.answer(ask)
 
@@ -52,10 +52,10 @@ class Scripted:
 @contextlib.contextmanager
 def at_work(path: Path, runtime: Scripted | None, **environ: str) -> Iterator[Workspace]:
     with opened(path, None) as workspace:
-        runtimes.put(workspace.library, runtime)
+        runtimes.set_runtime(workspace.library, runtime)
         with contextlib.closing(open_system(path)) as system:
             setting = Setting(library=workspace.library, system=system, environ=environ)
-            with running(setting):
+            with background_work(setting):
                 yield workspace
 
 
@@ -86,7 +86,7 @@ def trigger(workspace: Workspace, workflow: str, **more: Any) -> str:
 def ended(workspace: Workspace, execution: str) -> dict[str, Any]:
     def over() -> bool:
         return workspace.value("check_workflow_status", execution_id=execution)["status"] in (
-            workflows.OVER
+            workflows.FINAL_STATUSES
         )
 
     wait_until(over, seconds=60)
@@ -124,8 +124,8 @@ def test_each_step_gets_what_the_ones_before_gave(working: Workspace, agents: Sc
     ]  # fmt: skip
 
 
-def failing(text: str) -> Callable[[runtimes.Ask], str]:
-    def answer(ask: runtimes.Ask) -> str:
+def failing(text: str) -> Callable[[runtimes.AgentPrompt], str]:
+    def answer(ask: runtimes.AgentPrompt) -> str:
         if text in ask.prompt:
             raise CommonplaceError("the agent is tired")
         return "fine"
@@ -149,7 +149,7 @@ def test_a_failure_stops_or_is_skipped(working: Workspace, agents: Scripted) -> 
 def test_a_step_is_retried_as_often_as_it_says(working: Workspace, agents: Scripted) -> None:
     tries: list[str] = []
 
-    def answer(ask: runtimes.Ask) -> str:
+    def answer(ask: runtimes.AgentPrompt) -> str:
         tries.append(ask.key)
         if len(tries) < 3:
             raise CommonplaceError("not yet")
@@ -217,7 +217,7 @@ def test_a_person_approves_by_rest_or_command(
 def test_a_cancelled_execution_takes_no_further_step(working: Workspace, agents: Scripted) -> None:
     asked, go_on = threading.Event(), threading.Event()
 
-    def answer(ask: runtimes.Ask) -> str:
+    def answer(ask: runtimes.AgentPrompt) -> str:
         asked.set()
         assert go_on.wait(30)
         return "too late"
@@ -256,7 +256,7 @@ def test_a_cancel_in_the_midst_of_a_steps_end_is_not_lost(workspace: Workspace) 
 def test_waiting_for_a_person_is_not_counted_as_time(
     tmp_path: Path, agents: Scripted, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(workflows, "LONGEST", timedelta(seconds=1))
+    monkeypatch.setattr(workflows, "MAX_DURATION", timedelta(seconds=1))
     with at_work(tmp_path, agents, COMMONPLACE_WORKFLOW_APPROVAL="manual") as workspace:
         execution = trigger(workspace, create(workspace, step("one", requires_approval=True)))
 
@@ -524,7 +524,7 @@ def test_a_step_that_a_fault_prevents_is_tried_again_and_then_told_as_failed(
     monkeypatch.setattr(durable, "STEP_PAUSES", (0.0, 0.0, 0.0))
     faults: list[str] = []
 
-    def answer(ask: runtimes.Ask) -> str:
+    def answer(ask: runtimes.AgentPrompt) -> str:
         faults.append(ask.prompt)
         if len(faults) < 3 or ask.prompt == "never":
             raise RuntimeError("a fault of ours")

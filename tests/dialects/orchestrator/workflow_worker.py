@@ -29,7 +29,7 @@ from dbos import _queue  # loaded here, for all that are forked
 from commonplace.dialects import registry
 from commonplace.dialects.contract import Setting
 from commonplace.dialects.orchestrator import runtimes, workflows
-from commonplace.dialects.orchestrator.running import running
+from commonplace.dialects.orchestrator.running import background_work
 from commonplace.engine.commonplace import Commonplace
 from commonplace.engine.library import Library
 from commonplace.errors import CommonplaceError
@@ -66,14 +66,14 @@ class Scripted:
         self.kill = kill
         self.setting: Setting
 
-    def converse(self, ask: runtimes.Ask) -> str:
+    def converse(self, ask: runtimes.AgentPrompt) -> str:
         words, _, order = ask.prompt.partition("CALL ")
         index = ask.key.split(":")[3] if order and ask.key.startswith("workflow:") else words
         with self.log.open("a") as stream:
             stream.write(f"asked {index}\n")
         if self.kill == f"asked:{index}":
             die()
-        call = runtimes.calls_of(ask, self.setting)
+        call = runtimes.agent_calls(ask, self.setting)
         if order:
             name, arguments = json.JSONDecoder().raw_decode(order)[0]
             told = call.of(name)(arguments)
@@ -107,12 +107,15 @@ def carry_out(data: Path, space: str, execution: str, log: Path, kill: str) -> N
         agents = Scripted(log, kill)
         gate = Gate(library, system, [ORCHESTRATOR])
         agents.setting = Setting(library=library, system=system, environ={}, perform=gate.perform)
-        runtimes.put(library, agents)
-        with running(agents.setting):
+        runtimes.set_runtime(library, agents)
+        with background_work(agents.setting):
             memory = Commonplace(space=space, library=library)
             until = time.monotonic() + ENOUGH_SECONDS
             while time.monotonic() < until:
-                if workflows.status(memory, execution)["status"] in workflows.OVER:
+                if (
+                    workflows.execution_progress(memory, execution)["status"]
+                    in workflows.FINAL_STATUSES
+                ):
                     return
                 time.sleep(0.02)
     sys.exit("it did not end")

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from commonplace.dialects.penfield.detection import checkpoint_of, detect_type, rate_importance
-from commonplace.dialects.penfield.kinds import STORED
+from commonplace.dialects.penfield.detection import detect_type, parse_checkpoint, rate_importance
+from commonplace.dialects.penfield.kinds import STORED_TYPES
 
 CHECKPOINT = json.dumps({"checkpoint_name": "Monday", "memory_ids": []})
 
@@ -66,8 +66,8 @@ def test_a_content_has_the_type_of_the_first_rule_that_fits(content: str, expect
 
 @given(st.text(max_size=300))
 def test_a_protected_type_is_never_detected(content: str) -> None:
-    assert detect_type(content) in STORED
-    assert detect_type(f"identity_core personality_trait {content}") in STORED
+    assert detect_type(content) in STORED_TYPES
+    assert detect_type(f"identity_core personality_trait {content}") in STORED_TYPES
 
 
 @pytest.mark.parametrize(
@@ -101,4 +101,4 @@ def test_importance_follows_type_weight_and_length(
 
 @pytest.mark.parametrize("content", ["{", '{"checkpoint_name": ', "[]", '{"name": "x"}', "null"])
 def test_broken_or_other_json_is_no_checkpoint(content: str) -> None:
-    assert checkpoint_of(content) is None
+    assert parse_checkpoint(content) is None

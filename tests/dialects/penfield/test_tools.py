@@ -58,7 +58,7 @@ def test_the_tools_are_those_of_the_contract() -> None:
 
 def test_every_tool_says_what_it_does() -> None:
     for tool in registry.load("penfield").tools:
-        shown = tool.listed()
+        shown = tool.list_entry()
         assert shown["title"] and shown["description"].endswith(".")
         assert set(shown["annotations"]) == {
             "readOnlyHint", "destructiveHint", "idempotentHint", "openWorldHint",
@@ -279,9 +279,13 @@ def test_search_weighs_meaning_more_than_recall_does(tools: Tools) -> None:
     assert vector > 0.9
     # With words and meaning alike, .3 + .6 of `search` against .4 + .4 of `recall`.
     assert tools("recall", query="harbour lantern signal")["items"][0]["score"] == 0.8
-    from commonplace.dialects.penfield.fusion import SEMANTIC
+    from commonplace.dialects.penfield.fusion import SEMANTIC_WEIGHTS
 
-    assert (SEMANTIC.vector, SEMANTIC.bm25, SEMANTIC.graph) == (0.6, 0.3, 0.1)
+    assert (SEMANTIC_WEIGHTS.vector, SEMANTIC_WEIGHTS.bm25, SEMANTIC_WEIGHTS.graph) == (
+        0.6,
+        0.3,
+        0.1,
+    )
 
 
 def test_without_an_embedder_words_answer_and_it_is_said(wordless: Tools) -> None:
@@ -569,7 +573,7 @@ def test_awaken_briefs_with_persona_and_the_users_instructions(tools: Tools) -> 
 def test_no_trait_too_many_is_created_by_sixteen_at_once(
     tools: Tools, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(personality, "TRAITS", 5)
+    monkeypatch.setattr(personality, "MAX_TRAITS", 5)
     ready = threading.Barrier(16)
 
     def create(n: int) -> str:

@@ -14,13 +14,19 @@ from hypothesis import strategies as st
 from commonplace.dialects import registry
 from commonplace.dialects.penfield import fusion, personas, tags
 from commonplace.dialects.penfield.artifacts import check_path, content_type
-from commonplace.dialects.penfield.chunks import MOST, split_text
+from commonplace.dialects.penfield.chunks import MAX_CHARS, split_text
 from commonplace.dialects.penfield.contexts import references
 from commonplace.dialects.penfield.failures import BadPath, Invalid, check_weights
-from commonplace.dialects.penfield.fusion import RECALL, SEMANTIC, Ranks, Weights
-from commonplace.dialects.penfield.kinds import RELATIONS, SHOWN, TYPES, of_types, type_of
-from commonplace.dialects.penfield.reflection import topics
-from commonplace.dialects.penfield.searching import url_of
+from commonplace.dialects.penfield.fusion import RECALL_WEIGHTS, SEMANTIC_WEIGHTS, Ranks, Weights
+from commonplace.dialects.penfield.kinds import (
+    RELATIONS,
+    SHOWN_TYPES,
+    TYPES,
+    filters_of_types,
+    type_of,
+)
+from commonplace.dialects.penfield.reflection import frequent_words
+from commonplace.dialects.penfield.searching import citation_url
 from commonplace.server.quotas import Quota, quota_of
 
 # --- artifact paths ------------------------------------------------------------------------------
@@ -106,27 +112,27 @@ def test_tags_are_written_one_way_or_refused(given: str, kept: str | None) -> No
 
 
 def test_equal_tags_are_kept_once_in_their_order() -> None:
-    assert tags.normalised(["B", "a b", "b", "a_b", "!"]) == (["b", "a-b"], ["!"])
+    assert tags.normalise_all(["B", "a b", "b", "a_b", "!"]) == (["b", "a-b"], ["!"])
 
 
 # --- ranks ---------------------------------------------------------------------------------------
 
 
 def test_first_place_everywhere_scores_one() -> None:
-    base = fusion.fused_score(Ranks(1, 1, 0.9), RECALL)
+    base = fusion.fused_score(Ranks(1, 1, 0.9), RECALL_WEIGHTS)
     assert base == pytest.approx(0.8)
-    assert fusion.final_score(base, 1, RECALL.graph, 0.5, 60) == pytest.approx(1.0)
+    assert fusion.final_score(base, 1, RECALL_WEIGHTS.graph, 0.5, 60) == pytest.approx(1.0)
 
 
 @pytest.mark.parametrize(
     ("ranks", "weights", "expected"),
     [
-        (Ranks(1, None, 0.0), RECALL, 0.4),
-        (Ranks(2, None, 0.0), RECALL, 0.4 * 61 / 62),
-        (Ranks(1, 1, 0.9), SEMANTIC, 0.9),
-        (Ranks(None, 1, 0.9), SEMANTIC, 0.6),
-        (Ranks(1, 1, 0.24), RECALL, 0.4),
-        (Ranks(1, 1, 0.25), RECALL, 0.8),
+        (Ranks(1, None, 0.0), RECALL_WEIGHTS, 0.4),
+        (Ranks(2, None, 0.0), RECALL_WEIGHTS, 0.4 * 61 / 62),
+        (Ranks(1, 1, 0.9), SEMANTIC_WEIGHTS, 0.9),
+        (Ranks(None, 1, 0.9), SEMANTIC_WEIGHTS, 0.6),
+        (Ranks(1, 1, 0.24), RECALL_WEIGHTS, 0.4),
+        (Ranks(1, 1, 0.25), RECALL_WEIGHTS, 0.8),
     ],
 )
 def test_each_ranking_counts_by_its_weight(ranks: Ranks, weights: Weights, expected: float) -> None:
@@ -134,7 +140,9 @@ def test_each_ranking_counts_by_its_weight(ranks: Ranks, weights: Weights, expec
 
 
 def test_without_meaning_words_have_its_weight() -> None:
-    assert fusion.fused_score(Ranks(1, None, 0.0), RECALL, meaning=False) == pytest.approx(0.8)
+    assert fusion.fused_score(Ranks(1, None, 0.0), RECALL_WEIGHTS, meaning=False) == pytest.approx(
+        0.8
+    )
 
 
 @given(
@@ -144,8 +152,8 @@ def test_without_meaning_words_have_its_weight() -> None:
 def test_scores_stay_within_nothing_and_one(
     bm25: int, vector: int, graph: int, importance: float, k: int
 ) -> None:
-    base = fusion.fused_score(Ranks(bm25, vector, 1.0), RECALL, k)
-    assert 0 <= fusion.final_score(base, graph, RECALL.graph, importance, k) <= 1
+    base = fusion.fused_score(Ranks(bm25, vector, 1.0), RECALL_WEIGHTS, k)
+    assert 0 <= fusion.final_score(base, graph, RECALL_WEIGHTS.graph, importance, k) <= 1
 
 
 @pytest.mark.parametrize(
@@ -164,7 +172,7 @@ def test_weights_add_up_to_one_within_a_hundredth(parts: tuple[float, ...], soun
 @given(st.text(alphabet="ab. \n#é", max_size=3_000))
 def test_chunks_are_short_and_lose_no_word(text: str) -> None:
     found = split_text(text)
-    assert all(0 < len(chunk.text) <= MOST for chunk in found)
+    assert all(0 < len(chunk.text) <= MAX_CHARS for chunk in found)
     assert all(text[chunk.start : chunk.stop] == chunk.text for chunk in found)
     held = {at for chunk in found for at in range(chunk.start, chunk.stop)}
     assert all(at in held for at, sign in enumerate(text) if not sign.isspace())
@@ -198,7 +206,7 @@ def test_there_are_24_relationship_types() -> None:
 
 
 def test_every_kind_is_shown_as_one_of_the_types() -> None:
-    assert set(SHOWN.values()) <= set(TYPES)
+    assert set(SHOWN_TYPES.values()) <= set(TYPES)
     assert type_of("decision") == "insight"
     assert type_of("never-heard-of") == "fact"
     assert type_of("task") == "task"
@@ -206,8 +214,8 @@ def test_every_kind_is_shown_as_one_of_the_types() -> None:
 
 @pytest.mark.parametrize("chosen", TYPES)
 def test_a_type_filter_sees_exactly_the_kinds_shown_so(chosen: str) -> None:
-    conditions = of_types([chosen])
-    for kind in (*TYPES, *(set(SHOWN) - {"*"}), "unheard"):
+    conditions = filters_of_types([chosen])
+    for kind in (*TYPES, *(set(SHOWN_TYPES) - {"*"}), "unheard"):
         seen = kind in conditions["kinds"] if "kinds" in conditions else (
             kind not in conditions["without_kinds"])  # fmt: skip
         assert seen == (type_of(kind) == chosen), kind
@@ -273,7 +281,7 @@ def test_there_are_ten_personas_and_the_first_is_free() -> None:
 def test_a_tier_opens_personas_and_says_what_unlocks_the_others(
     tier: str, open_to: int, traits: bool, default: bool
 ) -> None:
-    told = personas.listing(tier)
+    told = personas.personas_to_dict(tier)
     assert (told["current_tier"], told["can_add_traits"], told["can_set_org_default"]) == (
         tier, traits, default,
     )  # fmt: skip
@@ -284,12 +292,12 @@ def test_a_tier_opens_personas_and_says_what_unlocks_the_others(
 
 
 def test_topics_are_the_words_of_most_texts() -> None:
-    found = topics(["The harbour closes", "A harbour opens", "the lantern of the harbour"])
+    found = frequent_words(["The harbour closes", "A harbour opens", "the lantern of the harbour"])
     assert found[0] == "harbour"
     assert "the" not in found
 
 
 def test_a_memory_is_cited_under_the_public_address_if_there_is_one() -> None:
     environ = {"COMMONPLACE_PUBLIC_URL": "https://memory.example/"}
-    assert url_of(ONE, environ) == f"https://memory.example/api/v2/memories/{ONE}"
-    assert re.fullmatch(r"commonplace://memories/[0-9a-f-]{36}", url_of(ONE, {}))
+    assert citation_url(ONE, environ) == f"https://memory.example/api/v2/memories/{ONE}"
+    assert re.fullmatch(r"commonplace://memories/[0-9a-f-]{36}", citation_url(ONE, {}))

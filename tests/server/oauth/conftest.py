@@ -73,7 +73,7 @@ class World:
             self.accounts,
             vault=self.vault,
             issuer=self.issuer,
-            resources=registry.resources(registry.load_all().values(), "commonplace"),
+            resources=registry.resources_by_path(registry.load_all().values(), "commonplace"),
             fetcher=self.web,
         )
         self.app = Starlette(routes=routes(self.oauth))

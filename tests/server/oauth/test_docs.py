@@ -26,7 +26,7 @@ from commonplace.dialects import registry
 
 from .conftest import World
 
-RESOURCES = registry.resources(map(registry.load, registry.built_in()), "commonplace")
+RESOURCES = registry.resources_by_path(map(registry.load, registry.built_in_names()), "commonplace")
 
 TEXT = (Path(__file__).parents[3] / "docs" / "oauth.md").read_text(encoding="utf-8")
 

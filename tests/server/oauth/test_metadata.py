@@ -14,7 +14,7 @@ from commonplace.dialects import registry
 
 from .conftest import World
 
-RESOURCES = registry.resources(registry.load_all().values(), "commonplace")
+RESOURCES = registry.resources_by_path(registry.load_all().values(), "commonplace")
 
 pytestmark = pytest.mark.anyio
 PATHS = [*(path for path in RESOURCES if "{" not in path), "/mcp/aria-1"]
@@ -128,14 +128,14 @@ def _server(world: World, issuer: str) -> OAuth:
 
 def test_a_server_without_beings_has_another_default() -> None:
     two = [registry.load(name) for name in ("commonplace", "mama")]
-    table = registry.resources(two, "mama")
+    table = registry.resources_by_path(two, "mama")
     assert {path: what.dialect for path, what in table.items()} == {
         "/mcp": "mama",
         "/mcp/mama": "mama",
         "/mcp/commonplace": "commonplace",
     }
     assert Resources("https://m.example", table).default.path == "/mcp"
-    assert registry.resources(registry.load_all().values(), "mama") == RESOURCES
+    assert registry.resources_by_path(registry.load_all().values(), "mama") == RESOURCES
 
 
 def test_a_table_of_resources_is_checked() -> None:

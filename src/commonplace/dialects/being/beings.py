@@ -17,7 +17,7 @@ NAME_CHARS = 200
 _TRUSTS: tuple[str, ...] = tuple(TRUSTS)
 SOUL_FIELDS = ("personality", "voice", "values", "backstory", "inner_world", "examples")
 """The fields of a soul that an agent may change."""
-SOUL_ALL = (
+ALL_SOUL_FIELDS = (
     "name", *SOUL_FIELDS, "user_call_name", "partner_type", "model", "preference",
     "display_name", "locale", "note_frequency",
 )  # fmt: skip
@@ -36,17 +36,17 @@ def create(memory: Commonplace, name: str, *, trust: str = "stated") -> Memory:
         being = memory.remember(name, kind=BEING, title=name, trust=trust, attrs={"sessions": 0})
         memory.remember(
             name, kind=SOUL, title=name, ref=soul_ref(being.id), trust=trust,
-            tags=[sight.tag(being.id)], attrs={"name": name, "partner_type": "custom"},
+            tags=[sight.being_tag(being.id)], attrs={"name": name, "partner_type": "custom"},
         )  # fmt: skip
     return being
 
 
 def delete(memory: Commonplace, identity: str) -> None:
     """Archive a being and all its own rows; rows that beings share stay live."""
-    being = sight.find(memory, identity)
+    being = sight.get_being(memory, identity)
     with memory.unit("delete being"):
-        own = Filters(tags_all=[sight.tag(being.id)], states=sight.ALL_STATES)
-        rows = [row.id for row in sight.every(memory, own)]
+        own = Filters(tags_all=[sight.being_tag(being.id)], states=sight.ALL_STATES)
+        rows = [row.id for row in sight.readable_rows(memory, own)]
         for cluster in sorted(clusters_of(memory, being.id), key=lambda each: each.parent is None):
             memory.clusters.delete(cluster.id)
         memory.forget(*rows, being.id)
@@ -85,12 +85,12 @@ def change_soul(
     """Change some fields of the soul; create the soul if it is missing."""
     existing = soul(memory, being)
     attrs = {**(existing.attrs if existing else {"partner_type": "custom"}), **changes}
-    text = "\n".join(str(attrs[each]) for each in SOUL_ALL if attrs.get(each)) or "-"
+    text = "\n".join(str(attrs[each]) for each in ALL_SOUL_FIELDS if attrs.get(each)) or "-"
     title = str(attrs.get("name") or "")
     if existing is None:
         return memory.remember(
             text, kind=SOUL, title=title, ref=soul_ref(being), trust=trust,
-            tags=[sight.tag(being)], attrs=attrs,
+            tags=[sight.being_tag(being)], attrs=attrs,
         )  # fmt: skip
     return memory.revise(
         existing.id, text=text, title=title, attrs=attrs, trust=lower_trust(existing, trust)

@@ -21,7 +21,7 @@ from typing import Any
 from commonplace.access.caller import Caller
 from commonplace.dialects.being import sight
 from commonplace.dialects.contract import Call, Tool
-from commonplace.dialects.tool_schemas import TEXT, takes
+from commonplace.dialects.tool_schemas import TEXT, input_schema
 from commonplace.engine.commonplace import Commonplace
 from commonplace.engine.model import Event, Memory, iso
 from commonplace.errors import InvalidInput, NotFound
@@ -29,14 +29,14 @@ from commonplace.platform import lookup
 from commonplace.platform.exclusive import exclusive
 from commonplace.text.prose import neutralise
 
-SENSE, ACTED = "being.sense", "being.act"
-SHOWN_SENSES = 50
+SENSE_EVENT, ACT_EVENT = "being.sense", "being.act"
+MAX_SHOWN_SENSES = 50
 PAGE = 1_000
-CAPABILITIES = 100
+MAX_CAPABILITIES = 100
 NAME_CHARS, DESCRIPTION_CHARS = 64, 300
-TIMEOUT_MS, MOST_MS = 5_000, 60_000
-BRIDGES = 20
-WAITING_ACTS = 100
+TIMEOUT_MS, MAX_TIMEOUT_MS = 5_000, 60_000
+MAX_BRIDGES = 20
+MAX_WAITING_ACTS = 100
 _CONFIG_FIELDS = ("actions", "data_type", "target_device")
 _NOT_NAME = re.compile(r"[^a-z0-9]")
 _NAMESPACE = uuid.UUID("5b1f0d0e-7c0a-5d6e-9f43-1c2b7a4e8d10")
@@ -108,17 +108,17 @@ class Bridge:
             self.answer(act_id, "timeout", None)
 
 
-_connected: dict[tuple[str, str], dict[str, Bridge]] = {}
+_bridges_by_being: dict[tuple[str, str], dict[str, Bridge]] = {}
 _lock = threading.Lock()
 
 
 def connect(space: str, being: str, bridge: Bridge) -> None:
     """Add a bridge; it replaces a connected bridge with the same id."""
     with _lock:
-        bridges = _connected.setdefault((space, being), {})
-        if len(bridges) >= BRIDGES and bridge.id not in bridges:
+        bridges = _bridges_by_being.setdefault((space, being), {})
+        if len(bridges) >= MAX_BRIDGES and bridge.id not in bridges:
             raise InvalidInput(
-                f"This being already has {BRIDGES} connected bridges. Disconnect one first."
+                f"This being already has {MAX_BRIDGES} connected bridges. Disconnect one first."
             )
         replaced = bridges.get(bridge.id)
         bridges[bridge.id] = bridge
@@ -129,22 +129,25 @@ def connect(space: str, being: str, bridge: Bridge) -> None:
 def disconnect(space: str, being: str, bridge: Bridge) -> None:
     """Remove a bridge, unless another one with its id has replaced it."""
     with _lock:
-        bridges = _connected.get((space, being), {})
+        bridges = _bridges_by_being.get((space, being), {})
         if bridges.get(bridge.id) is bridge:
             del bridges[bridge.id]
     bridge.time_out_acts()
 
 
-def connected(space: str, being: str) -> list[Bridge]:
+def connected_bridges(space: str, being: str) -> list[Bridge]:
     """Return the connected bridges of a being."""
     with _lock:
-        return list(_connected.get((space, being), {}).values())
+        return list(_bridges_by_being.get((space, being), {}).values())
 
 
 def capabilities(space: str, being: str, *kinds: str) -> list[tuple[Bridge, Capability]]:
-    """Return the capabilities of connected bridges; of acts with one tool name, the first."""
+    """Return the capabilities of connected bridges.
+
+    If several acts have the same tool name, only the first of them is included.
+    """
     found: dict[tuple[str, str], tuple[Bridge, Capability]] = {}
-    for bridge in connected(space, being):
+    for bridge in connected_bridges(space, being):
         for each in bridge.capabilities:
             if each.type in (kinds or ("sense", "act")):
                 name = each.tool if each.type == "act" else each.id
@@ -169,25 +172,29 @@ def dynamic_tools(memory: Commonplace, caller: Caller) -> tuple[Tool, ...]:
         return ()
     connected_acts = capabilities(caller.space, caller.subject, "act")
     names = {each.tool for _, each in connected_acts}
-    registered_acts = [each for each in _registered(memory, caller.subject) if each.type == "act"]
+    registered_acts = [
+        each for each in _registered_capabilities(memory, caller.subject) if each.type == "act"
+    ]
     return (
-        *(_tool(each, _act_handler(bridge, each)) for bridge, each in connected_acts),
+        *(_act_tool(each, _act_handler(bridge, each)) for bridge, each in connected_acts),
         *(
-            _tool(each, _queue_handler(each), hidden=True)
+            _act_tool(each, _queue_handler(each), hidden=True)
             for each in registered_acts
             if each.tool not in names
         ),
     )
 
 
-def _tool(each: Capability, handler: Callable[..., dict[str, Any]], hidden: bool = False) -> Tool:
+def _act_tool(
+    each: Capability, handler: Callable[..., dict[str, Any]], hidden: bool = False
+) -> Tool:
     return Tool(
         name=each.tool, title=each.tool, description=_tool_description(each), scope="write",
-        handler=handler, input=_ACT, open_world=True, stepwise=True, hidden=hidden,
+        handler=handler, input=_ACT_INPUT, open_world=True, stepwise=True, hidden=hidden,
     )  # fmt: skip
 
 
-_ACT = takes(
+_ACT_INPUT = input_schema(
     ["action"],
     action=TEXT,
     parameters={"type": "object", "default": {}},
@@ -202,7 +209,7 @@ def _act_handler(bridge: Bridge, capability: Capability) -> Callable[..., dict[s
         act_id = str(uuid.uuid4())
         future: Future[dict[str, Any]] = Future()
         bridge.pending[act_id] = future
-        seconds = max(1.0, min(float(timeout_ms), MOST_MS)) / 1000
+        seconds = max(1.0, min(float(timeout_ms), MAX_TIMEOUT_MS)) / 1000
         try:
             bridge.send(
                 {"type": "act", "act_id": act_id, "capability_id": capability.id, "action": action,
@@ -214,7 +221,7 @@ def _act_handler(bridge: Bridge, capability: Capability) -> Callable[..., dict[s
         finally:
             bridge.pending.pop(act_id, None)
         event = {"act_id": act_id, "capability": capability.name, "action": action, **outcome}
-        call.memory.events.record(ACTED, call.caller.subject, event)
+        call.memory.events.record(ACT_EVENT, call.caller.subject, event)
         return {"act_id": act_id, **outcome}
 
     return act
@@ -223,15 +230,15 @@ def _act_handler(bridge: Bridge, capability: Capability) -> Callable[..., dict[s
 # --- registered capabilities, and acts that wait for a decision ----------------------------------
 
 
-def _ref(being: str, each: Capability) -> str:
+def _capability_ref(being: str, each: Capability) -> str:
     """Return the ref of a capability: acts of one name are one tool, senses differ by their ids."""
     own = each.tool if each.type == "act" else each.id
     name = hashlib.sha256(f"{each.type}:{own}".encode()).hexdigest()[:40]
     return f"{sight.CAPABILITY}:{being}:{name}"
 
 
-def _registered(memory: Commonplace, being: str) -> list[Capability]:
-    rows = sight.every(memory, sight.own_rows(being, sight.CAPABILITY), "oldest")
+def _registered_capabilities(memory: Commonplace, being: str) -> list[Capability]:
+    rows = sight.readable_rows(memory, sight.own_row_filters(being, sight.CAPABILITY), "oldest")
     return [_capability_of(row) for row in rows]
 
 
@@ -240,7 +247,7 @@ def _capability_of(row: Memory) -> Capability:
     return Capability(*(row.attrs["capability"][name] for name in names))
 
 
-def register(
+def register_capabilities(
     call: Call,
     being_id: str,
     *,
@@ -249,14 +256,14 @@ def register(
     bridge_name: str = "",
 ) -> dict[str, Any]:
     """Store the capabilities that a bridge registers."""
-    by_ref = {_ref(being_id, each): each for each in map(parse_capability, capabilities)}
+    by_ref = {_capability_ref(being_id, each): each for each in map(parse_capability, capabilities)}
     with exclusive(call.memory, "register capabilities"):
-        filters = sight.own_rows(being_id, sight.CAPABILITY)
-        every = sight.every(call.memory, filters)
-        existing = {_ref(being_id, _capability_of(row)): row for row in every}
-        if len(existing.keys() | by_ref.keys()) > CAPABILITIES:
+        filters = sight.own_row_filters(being_id, sight.CAPABILITY)
+        every = sight.readable_rows(call.memory, filters)
+        existing = {_capability_ref(being_id, _capability_of(row)): row for row in every}
+        if len(existing.keys() | by_ref.keys()) > MAX_CAPABILITIES:
             raise InvalidInput(
-                f"A being has at most {CAPABILITIES} capabilities.",
+                f"A being has at most {MAX_CAPABILITIES} capabilities.",
                 hint="Delete some capabilities first.",
             )
         for ref, each in by_ref.items():
@@ -267,16 +274,16 @@ def register(
             if row is None:
                 call.memory.remember(
                     text, kind=sight.CAPABILITY, title=each.name, ref=ref, trust="external",
-                    tags=[sight.tag(being_id)], attrs=attrs,
+                    tags=[sight.being_tag(being_id)], attrs=attrs,
                 )  # fmt: skip
             elif (row.attrs, row.state) != (attrs, "active"):
                 call.memory.revise(row.id, text=text, title=each.name, attrs=attrs, state="active")
     return {"ok": True, "registered": len(capabilities)}
 
 
-def unregister(call: Call, being_id: str, *, id: str) -> dict[str, Any]:
+def delete_capability(call: Call, being_id: str, *, id: str) -> dict[str, Any]:
     """Delete a capability; a connected bridge loses it until the bridge registers again."""
-    registered = sight.every(call.memory, sight.own_rows(being_id, sight.CAPABILITY))
+    registered = sight.readable_rows(call.memory, sight.own_row_filters(being_id, sight.CAPABILITY))
     rows = [row.id for row in registered if row.attrs["capability"]["id"] == id]
     if not rows:
         raise NotFound("There is no such capability.")
@@ -288,7 +295,7 @@ def unregister(call: Call, being_id: str, *, id: str) -> dict[str, Any]:
 def _withdraw(space: str, being: str, capability_id: str) -> None:
     """Remove a capability from the connected bridges of a being."""
     with _lock:
-        for bridge in _connected.get((space, being), {}).values():
+        for bridge in _bridges_by_being.get((space, being), {}).values():
             kept = (each for each in bridge.capabilities if each.id != capability_id)
             bridge.capabilities = tuple(kept)
 
@@ -300,8 +307,8 @@ def _queue_handler(capability: Capability) -> Callable[..., dict[str, Any]]:
         del timeout_ms
         being = call.caller.subject
         with exclusive(call.memory, "queue act"):
-            _, count = call.memory.browse(filters=sight.own_rows(being, sight.ACT), limit=1)
-            if count >= WAITING_ACTS:
+            _, count = call.memory.browse(filters=sight.own_row_filters(being, sight.ACT), limit=1)
+            if count >= MAX_WAITING_ACTS:
                 raise InvalidInput(
                     f"{count} acts already wait for a decision.",
                     hint="Let the owner approve or reject some of them.",
@@ -317,7 +324,7 @@ def _queue_handler(capability: Capability) -> Callable[..., dict[str, Any]]:
                 action or "-",
                 kind=sight.ACT,
                 title=capability.name,
-                tags=[sight.tag(being)],
+                tags=[sight.being_tag(being)],
                 attrs=attrs,
             )
         return {
@@ -332,7 +339,7 @@ def _queue_handler(capability: Capability) -> Callable[..., dict[str, Any]]:
 
 def pending_acts(call: Call, being_id: str) -> dict[str, Any]:
     """Return the acts that wait for the owner's decision, oldest first."""
-    rows = sight.every(call.memory, sight.own_rows(being_id, sight.ACT), "oldest")
+    rows = sight.readable_rows(call.memory, sight.own_row_filters(being_id, sight.ACT), "oldest")
     return {"actions": [_act_to_dict(row) for row in rows]}
 
 
@@ -340,24 +347,24 @@ def _act_to_dict(row: Memory) -> dict[str, Any]:
     return {"id": row.id, **row.attrs, "created_at": iso(row.created_at)}
 
 
-def approve(call: Call, being_id: str, *, action_id: str) -> dict[str, Any]:
+def approve_act(call: Call, being_id: str, *, action_id: str) -> dict[str, Any]:
     """Mark an act as approved; this does not carry out the act."""
-    return _decide(call, being_id, action_id, "approved")
+    return _set_act_status(call, being_id, action_id, "approved")
 
 
-def reject(call: Call, being_id: str, *, action_id: str) -> dict[str, Any]:
+def reject_act(call: Call, being_id: str, *, action_id: str) -> dict[str, Any]:
     """Mark an act as rejected."""
-    return _decide(call, being_id, action_id, "rejected")
+    return _set_act_status(call, being_id, action_id, "rejected")
 
 
-def _decide(call: Call, being: str, identity: str, status: str) -> dict[str, Any]:
+def _set_act_status(call: Call, being: str, identity: str, status: str) -> dict[str, Any]:
     with exclusive(call.memory, "decide on act"):
         row = lookup.find_live_memory(call.memory, identity)
         if row is None or not sight.is_own(being, row, sight.ACT):
             raise NotFound("No pending act has this id.")
         attrs = {**row.attrs, "status": status}
         decided = call.memory.revise(row.id, attrs=attrs, state="archived")
-    call.memory.events.record(ACTED, being, {"act_id": row.id, **decided.attrs})
+    call.memory.events.record(ACT_EVENT, being, {"act_id": row.id, **decided.attrs})
     return {"ok": True, "action": _act_to_dict(decided)}
 
 
@@ -367,21 +374,25 @@ def _decide(call: Call, being: str, identity: str, status: str) -> dict[str, Any
 def store_sense(call: Call, being_id: str, *, capability_id: str, data: Any) -> dict[str, Any]:
     """Store data that a bridge has sensed; the next context contains it."""
     connected_senses = [each for _, each in capabilities(call.memory.name, being_id, "sense")]
-    known = [*connected_senses, *_registered(call.memory, being_id)]
+    known = [*connected_senses, *_registered_capabilities(call.memory, being_id)]
     if all((each.type, each.id) != ("sense", capability_id) for each in known):
         raise InvalidInput("This being has no sense capability with this id.")
     sense = {"sense_id": str(uuid.uuid4()), "capability_id": capability_id, "data": data}
-    call.memory.events.record(SENSE, being_id, sense)
+    call.memory.events.record(SENSE_EVENT, being_id, sense)
     return {**{k: v for k, v in sense.items() if k != "data"}, "processed": False}
 
 
-def pending_senses(memory: Commonplace, being: str, *, mark: bool) -> list[dict[str, Any]]:
-    """Return the oldest sensed data that no context has contained; `mark` marks it as shown."""
-    unseen = _unseen_senses(memory, sight.find(memory, being))
-    if unseen and mark:
+def pending_senses(memory: Commonplace, being: str, *, mark_shown: bool) -> list[dict[str, Any]]:
+    """Return the oldest sensed data that no context has contained.
+
+    With `mark_shown` the data is marked as shown, so that the next context does not contain it.
+    """
+    unseen = _unseen_sense_events(memory, sight.get_being(memory, being))
+    if unseen and mark_shown:
         with exclusive(memory, "show senses"):
-            row = sight.find(memory, being)
-            unseen = _unseen_senses(memory, row)  # another context may have contained them since
+            row = sight.get_being(memory, being)
+            # Another context may have contained them since.
+            unseen = _unseen_sense_events(memory, row)
             if unseen:
                 last = unseen[-1]
                 shown = {"senses_shown": last.num, "sense_shown": _sense_id(last)}
@@ -389,23 +400,25 @@ def pending_senses(memory: Commonplace, being: str, *, mark: bool) -> list[dict[
     return [{**(each.payload or {}), "created_at": iso(each.at)} for each in unseen]
 
 
-def _unseen_senses(memory: Commonplace, being: Memory) -> list[Event]:
-    after = _shown_up_to(memory, being)
-    return memory.events.all(kind=SENSE, subject=being.id, after=after, limit=SHOWN_SENSES)
+def _unseen_sense_events(memory: Commonplace, being: Memory) -> list[Event]:
+    after = _last_shown_number(memory, being)
+    return memory.events.all(
+        kind=SENSE_EVENT, subject=being.id, after=after, limit=MAX_SHOWN_SENSES
+    )
 
 
-def _shown_up_to(memory: Commonplace, being: Memory) -> int:
+def _last_shown_number(memory: Commonplace, being: Memory) -> int:
     """Return the number of the newest sensed data that a context has contained, or 0.
 
     An import gives events other numbers. The id of the sensed data then tells which one it was.
     """
-    number, identity = sight.number_of(being, "senses_shown"), being.attrs.get("sense_shown")
+    number, identity = sight.integer_attr(being, "senses_shown"), being.attrs.get("sense_shown")
     if number < 1 or not identity:
         return number
-    there = memory.events.all(kind=SENSE, subject=being.id, after=number - 1, limit=1)
+    there = memory.events.all(kind=SENSE_EVENT, subject=being.id, after=number - 1, limit=1)
     if there and there[0].num == number and _sense_id(there[0]) in ("", identity):
         return number
-    found = (each.num for each in _senses(memory, being.id) if _sense_id(each) == identity)
+    found = (each.num for each in _sense_events(memory, being.id) if _sense_id(each) == identity)
     return max(found, default=number)
 
 
@@ -418,14 +431,14 @@ def sense_history(
     call: Call, being_id: str, *, limit: int = 20, capability_id: str | None = None
 ) -> dict[str, Any]:
     """Return sensed data, newest first."""
-    shown = _shown_up_to(call.memory, sight.find(call.memory, being_id))
+    shown = _last_shown_number(call.memory, sight.get_being(call.memory, being_id))
     most = max(1, min(limit, 100))
     if capability_id is None:
-        total = call.memory.events.count(kind=SENSE, subject=being_id)
-        found = call.memory.events.all(kind=SENSE, subject=being_id, limit=most, newest=True)
+        total = call.memory.events.count(kind=SENSE_EVENT, subject=being_id)
+        found = call.memory.events.all(kind=SENSE_EVENT, subject=being_id, limit=most, newest=True)
     else:
         senses = [
-            each for each in _senses(call.memory, being_id)
+            each for each in _sense_events(call.memory, being_id)
             if (each.payload or {}).get("capability_id") == capability_id
         ]  # fmt: skip
         total, found = len(senses), senses[::-1][:most]
@@ -436,10 +449,10 @@ def sense_history(
     return {"history": history, "total": total}
 
 
-def _senses(memory: Commonplace, being: str) -> Iterator[Event]:
-    """Yield all events with sensed data, oldest first."""
+def _sense_events(memory: Commonplace, being: str) -> Iterator[Event]:
+    """Yield all events that record data from the being's bridges, oldest first."""
     after = 0
-    while page := memory.events.all(kind=SENSE, subject=being, after=after, limit=PAGE):
+    while page := memory.events.all(kind=SENSE_EVENT, subject=being, after=after, limit=PAGE):
         yield from page
         after = page[-1].num
 
@@ -450,6 +463,6 @@ def list_capabilities(call: Call, being_id: str) -> dict[str, Any]:
     return {"capabilities": [{**each.as_dict(), "bridge_id": b.id} for b, each in found]}
 
 
-def may_connect(call: Call, being_id: str) -> dict[str, Any]:
+def check_connection(call: Call, being_id: str) -> dict[str, Any]:
     """Check that a bridge may connect to this being; the gate has authorised the call."""
     return {"being": being_id, "space": call.memory.name}

@@ -20,10 +20,10 @@ from commonplace.engine.content import memories
 from commonplace.engine.model import Memory
 from commonplace.text.prose import neutralise, token_estimate
 
-MODEL = "claude-sonnet-4-6"
+RECOMMENDED_MODEL = "claude-sonnet-4-6"
 PROMPT_TOKENS = 8_000
 SNAPSHOT_TOKENS = 8_000
-RECENT, CONSIDERED = 5, 10
+RECENT_NODES, CANDIDATE_NODES = 5, 10
 TRUSTED = ("stated", "inferred")
 GUIDANCE = {
     "system_prompt": "stable: changes only when soul, rules, preferences or relationships do;"
@@ -42,8 +42,8 @@ NOTE_RULES = {
     "moderate": "- Record what will matter later as scenes, with update_notes.",
     "aggressive": "- Record every scene of the conversation, with update_notes.",
 }
-PERSONA = "You are a companion with a memory of your own: warm, attentive and truthful."
-_SOUL = (
+DEFAULT_PERSONA = "You are a companion with a memory of your own: warm, attentive and truthful."
+_SOUL_HEADINGS = (
     ("personality", "Personality"), ("voice", "Voice"), ("values", "Values"),
     ("backstory", "Backstory"), ("inner_world", "Inner world"), ("examples", "Examples"),
 )  # fmt: skip
@@ -51,11 +51,11 @@ _SOUL = (
 
 def get_context(call: Call) -> dict[str, Any]:
     """Return the being's system prompt and snapshot."""
-    return context(call.memory, being_of(call), mark="write" in call.caller.scopes)
+    return context(call.memory, being_of(call), mark_shown="write" in call.caller.scopes)
 
 
-def context(memory: Commonplace, being: str, *, mark: bool) -> dict[str, Any]:
-    """Return the context of a being; `mark` marks the pending sensed data as shown."""
+def context(memory: Commonplace, being: str, *, mark_shown: bool) -> dict[str, Any]:
+    """Return the context of a being; `mark_shown` marks the pending sensed data as shown."""
     soul = beings.soul(memory, being)
     name = str(soul.attrs.get("name") or "") if soul else ""
     built: dict[str, Any] = {
@@ -64,14 +64,16 @@ def context(memory: Commonplace, being: str, *, mark: bool) -> dict[str, Any]:
         "metadata": {
             "being_id": being,
             "soul_name": name,
-            "model_recommendation": str(soul.attrs.get("model") or MODEL) if soul else MODEL,
+            "model_recommendation": str(soul.attrs.get("model") or RECOMMENDED_MODEL)
+            if soul
+            else RECOMMENDED_MODEL,
             "cache_guidance": GUIDANCE,
         },
         "capability_tools": bridges.capability_tools(memory.name, being),
     }
     if lines := recent_nodes(memory, being):
         built["recent_nodes"] = "\n".join(f"- {neutralise(scene_of(node).line)}" for node in lines)
-    if senses := bridges.pending_senses(memory, being, mark=mark):
+    if senses := bridges.pending_senses(memory, being, mark_shown=mark_shown):
         built["pending_senses"] = senses
     return built
 
@@ -92,18 +94,18 @@ def system_prompt(memory: Commonplace, being: str) -> str:
         ("Rules", [
             f"- [{neutralise(r.attrs.get('category', ''))}] {neutralise(r.title)}:"
             f" {neutralise(r.text)}"
-            for r in _trusted(rules)
+            for r in _trusted_rows(rules)
         ]),
-        ("Preferences", _bullet_lines(_trusted(preferences))),
+        ("Preferences", _bullet_lines(_trusted_rows(preferences))),
         ("Relationships", [
-            *(f"### {neutralise(one.title)}\n{neutralise(one.text)}" for one in _trusted(people)),
-            *_bullet_lines(_trusted(relations)),
+            *(f"### {neutralise(one.title)}\n{neutralise(one.text)}" for one in _trusted_rows(people)),
+            *_bullet_lines(_trusted_rows(relations)),
         ]),
     ]  # fmt: skip
     return _fit_sections("\n\n".join(part for part in parts if part), sections, PROMPT_TOKENS)
 
 
-def _trusted(rows: Iterable[Memory]) -> list[Memory]:
+def _trusted_rows(rows: Iterable[Memory]) -> list[Memory]:
     """Return the rows whose text did not come from outside."""
     return [row for row in rows if row.trust in TRUSTED]
 
@@ -116,10 +118,10 @@ def _soul_section(attrs: Any) -> str:
     name = neutralise(str(attrs.get("name") or ""))
     lines = [f"# Soul\nYour name is {name}." if name else "# Soul"]
     sections = [
-        f"## {heading}\n{neutralise(str(attrs[field]))}" for field, heading in _SOUL
+        f"## {heading}\n{neutralise(str(attrs[field]))}" for field, heading in _SOUL_HEADINGS
         if attrs.get(field)
     ]  # fmt: skip
-    return "\n".join([*lines, *(sections or [PERSONA])])
+    return "\n".join([*lines, *(sections or [DEFAULT_PERSONA])])
 
 
 def _user_section(attrs: Any) -> str:
@@ -136,7 +138,9 @@ def snapshot(memory: Commonplace, being: str) -> str:
     """Return block 1-B: the sections of the being's memory that are not empty."""
     soul = beings.soul(memory, being)
     preference = str(soul.attrs.get("preference") or "") if soul else ""
-    waiting, _ = memory.browse(filters=sight.own_rows(being, sight.SCENE), limit=notes.LISTED)
+    waiting, _ = memory.browse(
+        filters=sight.own_row_filters(being, sight.SCENE), limit=notes.MAX_LISTED
+    )
     sections = [
         ("Preference", [neutralise(preference)] if preference else []),
         ("recent_scenes", [neutralise(notes.content_of(scene)) for scene in waiting[::-1]]),
@@ -146,7 +150,7 @@ def snapshot(memory: Commonplace, being: str) -> str:
         ]),
         ("messages", [
             f"- from {neutralise(str(each['from']))}: {neutralise(str(each['content']))}"
-            for each in map(records.party_message_to_dict, records.unread(memory, being))
+            for each in map(records.party_message_to_dict, records.unread_messages(memory, being))
         ]),
         ("thoughts", [neutralise(records.thoughts(memory, being))]),
         ("knowledge", _heading_entries(records.KNOWLEDGES.all(memory, being))),
@@ -198,31 +202,33 @@ def recent_nodes(memory: Commonplace, being: str) -> list[Memory]:
     """Return the nodes that were recalled or created most recently."""
     from commonplace.engine.finding.listing import memory_columns
 
-    nodes = sight.own_rows(being, NODE)
-    newest, _ = memory.browse(filters=nodes, limit=CONSIDERED)
+    nodes = sight.own_row_filters(being, NODE)
+    newest, _ = memory.browse(filters=nodes, limit=CANDIDATE_NODES)
     numbers = set(engine_call(memory, memory_columns, nodes).num.tolist())
     recalled = engine_call(memory, memories.numbers_read_since, "2000-01-01")
     used = engine_call(memory, memories.usages, numbers.intersection(recalled))
     by_recency = sorted(used, key=lambda num: (used[num].last_access is not None,
                                          used[num].last_access), reverse=True)  # fmt: skip
-    recalled_nodes = engine_call(memory, memories.memories_by_number, by_recency[:CONSIDERED])
+    recalled_nodes = engine_call(memory, memories.memories_by_number, by_recency[:CANDIDATE_NODES])
     found = {node.num: node for node in (*newest, *recalled_nodes)}
 
     def last_active(node: Memory) -> Any:
         at = used[node.num].last_access if node.num in used else None
         return (at or node.created_at, node.num)
 
-    return sorted(found.values(), key=last_active, reverse=True)[:RECENT]
+    return sorted(found.values(), key=last_active, reverse=True)[:RECENT_NODES]
 
 
 def rest_context(call: Call, being: str, tools: list[dict[str, Any]]) -> dict[str, Any]:
     """Return the context for REST, with pinned nodes, notes and tools."""
-    built = context(call.memory, being, mark="write" in call.caller.scopes)
+    built = context(call.memory, being, mark_shown="write" in call.caller.scopes)
     preferences = {row.title: row.text for row in records.PREFERENCES.all(call.memory, being)}
     all_notes = [*notes.open_notes(call.memory, being), *notes.waiting_scenes(call.memory, being)]
     built["pinned_context"] = [
         {"id": node.id, "text": scene_of(node).line}
-        for node in sight.every(call.memory, sight.own_rows(being, NODE, pinned=True))
+        for node in sight.readable_rows(
+            call.memory, sight.own_row_filters(being, NODE, pinned=True)
+        )
     ]
     built["notes"] = [notes.to_dict(note) for note in all_notes]
     built["tools"] = tools

@@ -52,10 +52,10 @@ DIALECT = Dialect(
         realm="being-api",
     ),
     resources={"/mcp": _RESOURCE, "/mcp/{being_id}": _RESOURCE},
-    fail=routes.fail,
-    refuse=routes.refuse,
-    kinds={"*": "scene"},
-    running=running.running,
+    format_error=routes.format_error,
+    format_refusal=routes.format_refusal,
+    shown_types={"*": "scene"},
+    background_work=running.background_work,
     subject=Subject(
         title="Being", parameter="being_id", identify=sight.identify, find_named=sight.find_named
     ),

@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 
 from commonplace.dialects.being.scenes import Scene
 
-ALIKE = 0.45  # similar nodes, and nodes and clusters, have a greater similarity
-LEAST = 3  # the smallest group
+MIN_SIMILARITY = 0.45  # similar nodes, and nodes and clusters, have a greater similarity
+MIN_GROUP_SIZE = 3  # the number of nodes in the smallest group
 NAME_WORDS = 6
 DIGEST_ACTIONS = 3
 ACTION_CHARS = 200
@@ -22,21 +22,21 @@ def greedy_groups(likeness: NDArray[np.float32]) -> list[list[int]]:
 
     All nodes of a group are similar to one of them.
     """
-    alike = likeness > ALIKE
+    alike = likeness > MIN_SIMILARITY
     np.fill_diagonal(alike, True)
     free = np.ones(len(alike), np.bool_)
     groups: list[list[int]] = []
     while True:
         counts = np.where(free, (alike & free[None, :]).sum(axis=1), 0)
         leader = int(counts.argmax()) if len(counts) else 0
-        if not len(counts) or counts[leader] < LEAST:
+        if not len(counts) or counts[leader] < MIN_GROUP_SIZE:
             return groups
         members = np.flatnonzero(alike[leader] & free)
         free[members] = False
         groups.append([int(each) for each in members])
 
 
-def name_of(scenes: Sequence[Scene]) -> str:
+def cluster_name(scenes: Sequence[Scene]) -> str:
     """Return a name for a cluster: the most frequent theme, or words of the main action."""
     themes = Counter(theme for scene in scenes for theme in scene.themes)
     if themes:
@@ -58,6 +58,6 @@ def most_important_actions(
     return [[importance, action] for action, importance in ranked[:DIGEST_ACTIONS]]
 
 
-def digest_of(top: Sequence[Sequence[object]]) -> str:
+def cluster_digest(top: Sequence[Sequence[object]]) -> str:
     """Return a cluster's digest: its most important actions."""
     return " / ".join(str(action) for _, action in top)

@@ -7,9 +7,9 @@ from datetime import UTC
 from typing import Any
 
 from commonplace.dialects.being import sight
-from commonplace.dialects.being.recalling import capped
+from commonplace.dialects.being.recalling import truncate
 from commonplace.dialects.being.scenes import is_day
-from commonplace.dialects.being.sight import SAID, being_of
+from commonplace.dialects.being.sight import HISTORY_TAG, being_of
 from commonplace.dialects.contract import Call
 from commonplace.engine import checks
 from commonplace.engine.commonplace import Commonplace
@@ -20,9 +20,9 @@ from commonplace.errors import InvalidInput
 from commonplace.text.prose import neutralise
 
 ROLES = ("user", "assistant", "system")
-FOUND, MOST_FOUND = 10, 50
+DEFAULT_RESULTS, MAX_RESULTS = 10, 50
 SHOWN_CHARS = 100
-OVERLAP = 1_000
+COMPARED_MESSAGES = 1_000
 """How many stored messages are compared with new messages to skip repeated ones."""
 
 
@@ -38,10 +38,10 @@ def store_messages(
         for each in messages
         if str(each["content"]).strip()
     ]
-    name = sight.tag(being)
+    name = sight.being_tag(being)
     if not new and lines:
         stored = [(line.speaker, line.memory.text) for line in
-                memory.conversations.history(name, limit=OVERLAP)]  # fmt: skip
+                memory.conversations.history(name, limit=COMPARED_MESSAGES)]  # fmt: skip
         received = [(role, text) for role, text, _ in lines]
         for count in range(min(len(stored), len(received)), 0, -1):
             if stored[-count:] == received[:count]:
@@ -51,7 +51,8 @@ def store_messages(
         name,
         *(
             Line(speaker=role, text=text, at=at, trust="external" if role == "system" else
-                 "stated" if role == "user" else "inferred", tags=[sight.tag(being), SAID])
+                 "stated" if role == "user" else "inferred",
+                 tags=[sight.being_tag(being), HISTORY_TAG])
             for role, text, at in lines
         ),
     )  # fmt: skip
@@ -71,16 +72,16 @@ def search_history(
     query: str | None = None,
     date_from: str | None = None,
     date_to: str | None = None,
-    limit: float = FOUND,
+    limit: float = DEFAULT_RESULTS,
 ) -> str:
     """Search messages by a text and a range of dates; list the newest first."""
     for name, given in (("date_from", date_from), ("date_to", date_to)):
         if given and not is_day(given):
             return f"error: {name} must be a date in the form YYYY-MM-DD."
-    count = max(1, min(int(limit), MOST_FOUND))
+    count = max(1, min(int(limit), MAX_RESULTS))
     filters = Filters(
         kinds=[KIND],
-        tags_all=[sight.tag(being_of(call)), SAID],
+        tags_all=[sight.being_tag(being_of(call)), HISTORY_TAG],
         since=date_from or None,
         until=date_to or None,
     )
@@ -100,7 +101,7 @@ def search_history(
             "…" if len(memory.text) > SHOWN_CHARS else ""
         )
         blocks.append(f"[{at:%Y/%m/%d %H:%M}] {line.speaker}: {text}")
-    return capped("\n\n".join(blocks))
+    return truncate("\n\n".join(blocks))
 
 
 def add_messages(call: Call, being_id: str, *, messages: list[dict[str, Any]]) -> Any:

@@ -14,15 +14,15 @@ from commonplace.engine.model import LIVE_STATES, Memory, iso
 from commonplace.platform.exclusive import exclusive
 from commonplace.text.prose import neutralise
 
-ENOUGH = 10
+PATROL_SCENES = 10
 """The number of waiting scenes that starts a patrol."""
-LISTED = 50
-TYPES = ("note", "someday")
+MAX_LISTED = 50
+NOTE_TYPES = ("note", "someday")
 
 
 def find(memory: Commonplace, being: str, identity: str, *kinds: str) -> Memory | None:
     """Return the being's live row with this id, or None."""
-    found = sight.get(memory, identity)
+    found = sight.find_memory(memory, identity)
     if found is None or found.state not in LIVE_STATES:
         return None
     return found if sight.is_own(being, found, *(kinds or (NOTE, SCENE))) else None
@@ -42,7 +42,7 @@ def to_dict(note: Memory) -> dict[str, Any]:
         "id": note.id, "type": sort, "content": content_of(note),
         "created_at": iso(note.created_at), "updated_at": iso(note.updated_at),
     }  # fmt: skip
-    if note.text.startswith(scenes.FAILED):
+    if note.text.startswith(scenes.PARSE_FAILED):
         listed["repair_required"] = True
         listed["repair_instruction"] = (
             "This scene could not be read. Record it again with update_notes: action=update, its"
@@ -53,14 +53,14 @@ def to_dict(note: Memory) -> dict[str, Any]:
 
 def open_notes(memory: Commonplace, being: str, *sorts: str) -> list[Memory]:
     """Return the newest notes that are not scenes."""
-    every = sight.every(memory, sight.own_rows(being, NOTE))
-    wanted = (note for note in every if note.attrs.get("type", "note") in (sorts or TYPES))
-    return list(islice(wanted, LISTED))
+    every = sight.readable_rows(memory, sight.own_row_filters(being, NOTE))
+    wanted = (note for note in every if note.attrs.get("type", "note") in (sorts or NOTE_TYPES))
+    return list(islice(wanted, MAX_LISTED))
 
 
 def newest_notes(memory: Commonplace, being: str) -> list[dict[str, Any]]:
     """Return the newest notes and scenes as dicts."""
-    newest, _ = memory.browse(filters=sight.own_rows(being, NOTE, SCENE), limit=LISTED)
+    newest, _ = memory.browse(filters=sight.own_row_filters(being, NOTE, SCENE), limit=MAX_LISTED)
     return [to_dict(note) for note in newest]
 
 
@@ -69,19 +69,19 @@ def add_note(
 ) -> Memory:
     """Store a note."""
     return memory.remember(
-        content, kind=NOTE, tags=[sight.tag(being)], trust=trust, attrs={"type": sort}
+        content, kind=NOTE, tags=[sight.being_tag(being)], trust=trust, attrs={"type": sort}
     )
 
 
 def waiting_scenes(memory: Commonplace, being: str) -> list[Memory]:
     """Return the scenes that no patrol has turned into nodes yet, oldest first."""
-    return list(sight.every(memory, sight.own_rows(being, SCENE), "oldest"))
+    return list(sight.readable_rows(memory, sight.own_row_filters(being, SCENE), "oldest"))
 
 
-def enough_scenes(memory: Commonplace, being: str) -> bool:
+def has_enough_scenes(memory: Commonplace, being: str) -> bool:
     """Return whether enough scenes wait to start a patrol."""
-    _, count = memory.browse(filters=sight.own_rows(being, SCENE), limit=1)
-    return count >= ENOUGH
+    _, count = memory.browse(filters=sight.own_row_filters(being, SCENE), limit=1)
+    return count >= PATROL_SCENES
 
 
 def update_notes(
@@ -97,13 +97,15 @@ def update_notes(
     from commonplace.dialects.being import running
 
     being = being_of(call)
-    message = write(call.memory, being, action, scenes, notes, scene_ids, note_type_updates)
-    if enough_scenes(call.memory, being):
-        call.afterwards.append(lambda: running.of(call.memory.library).patrol_soon(call, being))
+    message = write_notes(call.memory, being, action, scenes, notes, scene_ids, note_type_updates)
+    if has_enough_scenes(call.memory, being):
+        call.afterwards.append(
+            lambda: running.runtime_of(call.memory.library).patrol_soon(call, being)
+        )
     return message
 
 
-def write(
+def write_notes(
     memory: Commonplace,
     being: str,
     action: str,
@@ -119,7 +121,7 @@ def write(
     parsed = [scenes.from_dict(each) for each in scene_dicts]
     if any(scene is None for scene in parsed):
         return "error: every scene needs an action that is not empty; nothing was stored."
-    texts = [_note(each) for each in notes]
+    texts = [_text_and_type(each) for each in notes]
     if not all(text for text, _ in texts):
         return "error: a note is empty; nothing was stored."
     valid = [scene for scene in parsed if scene is not None]
@@ -134,7 +136,7 @@ def write(
         replaced_rows = {each: find(memory, being, each) for each in replaced}
         missing = [each for each, found in {**replaced_rows, **retyped}.items() if found is None]
         if missing and not scene_dicts and not notes and not any(retyped.values()):
-            return f"error: {_not_found(missing)} Nothing was changed."
+            return f"error: {_not_found_message(missing)} Nothing was changed."
         memory.forget(*{found.id for found in replaced_rows.values() if found is not None})
         for change in types:
             if (target := retyped[change["id"]]) is not None:
@@ -142,17 +144,17 @@ def write(
     note_lines = [
         f"- [{note.id}] {neutralise(note.text)}" for note in open_notes(memory, being, "note")
     ]
-    warnings = [_not_found(missing)] if missing else []
+    warnings = [_not_found_message(missing)] if missing else []
     return "\n".join(["ok: notes updated.", *warnings, *note_lines])
 
 
-def _not_found(identities: Sequence[str]) -> str:
+def _not_found_message(identities: Sequence[str]) -> str:
     """Return the message for ids without a note; a patrol may have made nodes of the scenes."""
     ids = ", ".join(neutralise(each[:80]) for each in identities)
     return f"no notes have these ids: {ids} (a patrol may have turned them into nodes)."
 
 
-def _note(note: Any) -> tuple[str, str]:
+def _text_and_type(note: Any) -> tuple[str, str]:
     if isinstance(note, Mapping):
         return str(note.get("content", "")).strip(), str(note.get("type", "note"))
     return str(note).strip(), "note"

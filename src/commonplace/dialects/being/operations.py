@@ -22,7 +22,7 @@ from commonplace.dialects.being import (
 from commonplace.dialects.being import notes as noting
 from commonplace.dialects.being.scenes import scene_of
 from commonplace.dialects.contract import Call, Schema, Tool
-from commonplace.dialects.tool_schemas import FLAG, OBJECT, TEXT, array, integer, takes, text
+from commonplace.dialects.tool_schemas import FLAG, OBJECT, TEXT, array, input_schema, integer, text
 from commonplace.engine.model import Memory, iso
 from commonplace.errors import CommonplaceError, InvalidInput, NotFound
 from commonplace.platform.exclusive import exclusive
@@ -34,7 +34,7 @@ _operations: list[Tool] = []
 def _operation(
     scope: Scope,
     *required: str,
-    called: str = "",
+    operation_name: str = "",
     takes_being: bool = True,
     options: Mapping[str, Any] | None = None,
     **properties: Schema,
@@ -46,13 +46,13 @@ def _operation(
     """
 
     def decorate(handler: Handler) -> Handler:
-        title = called or handler.__name__
-        schema = takes(required, **properties)
+        title = operation_name or handler.__name__
+        schema = input_schema(required, **properties)
         if takes_being:
-            schema = takes(("being_id", *required), being_id=TEXT, **properties)
+            schema = input_schema(("being_id", *required), being_id=TEXT, **properties)
         operation = Tool(
             name=title, title=title, description=handler.__doc__ or title, scope=scope,
-            handler=_as_being(handler) if takes_being else handler, input=schema,
+            handler=_wrap_for_being(handler) if takes_being else handler, input=schema,
             **(options or {}),
         )  # fmt: skip
         _operations.append(operation)
@@ -61,13 +61,13 @@ def _operation(
     return decorate
 
 
-def _as_being(handler: Handler) -> Handler:
+def _wrap_for_being(handler: Handler) -> Handler:
     """Wrap a handler to run as the being in the path; raise NotFound if it is not the caller's."""
 
     def run_as_being(call: Call, *, being_id: str, **arguments: Any) -> Any:
         if call.caller.subject not in ("", being_id):
             raise NotFound("There is no such being.")
-        being = sight.find(call.memory, being_id).id
+        being = sight.get_being(call.memory, being_id).id
         call = replace(call, caller=replace(call.caller, subject=being))
         return handler(call, being, **arguments)
 
@@ -80,9 +80,9 @@ def _refuse_tokens_of_a_being(call: Call, message: str) -> None:
         raise NotFound(message)
 
 
-_READS = {"only_reads": True}
+_ONLY_READS = {"only_reads": True}
 _STEPWISE = {"stepwise": True}
-_SOUL: dict[str, Any] = dict.fromkeys(beings.SOUL_ALL, TEXT)
+_SOUL_PROPERTIES: dict[str, Any] = dict.fromkeys(beings.ALL_SOUL_FIELDS, TEXT)
 
 # --- beings and their structured memory ----------------------------------------------------------
 
@@ -104,7 +104,7 @@ def create_being(call: Call, *, name: str) -> Any:
 @_operation("read")
 def show_being(call: Call, being: str) -> Any:
     """Return the being in the path."""
-    return beings.to_dict(sight.find(call.memory, being))
+    return beings.to_dict(sight.get_being(call.memory, being))
 
 
 @_operation("delete")
@@ -120,16 +120,16 @@ def get_soul(call: Call, being: str) -> Any:
     soul = beings.soul(call.memory, being)
     if soul is None:
         raise NotFound("This being has no soul.")
-    fields = {name: soul.attrs.get(name) for name in beings.SOUL_ALL}
+    fields = {name: soul.attrs.get(name) for name in beings.ALL_SOUL_FIELDS}
     thoughts = records.thoughts(call.memory, being) or None
     return {"being_id": being, **fields, "think_md": thoughts, "updated_at": iso(soul.updated_at)}
 
 
-@_operation("write", **_SOUL)
+@_operation("write", **_SOUL_PROPERTIES)
 def put_soul(call: Call, being: str, **changes: str) -> Any:
     """Change fields of a being's soul."""
     if not changes:
-        raise InvalidInput(f"Name a field: {', '.join(beings.SOUL_ALL)}.")
+        raise InvalidInput(f"Name a field: {', '.join(beings.ALL_SOUL_FIELDS)}.")
     with exclusive(call.memory, "put soul"):
         beings.change_soul(call.memory, being, changes, trust="stated")
     return get_soul(call, being)
@@ -155,7 +155,7 @@ def put_preference(call: Call, being: str, *, key: str, description: str) -> Any
 def get_relationships(call: Call, being: str) -> Any:
     """Return a being's relationships."""
     rows = records.RELATIONSHIPS.all(call.memory, being)
-    return [{**_relationship(row), "updated_at": iso(row.updated_at)} for row in rows]
+    return [{**_relationship_to_dict(row), "updated_at": iso(row.updated_at)} for row in rows]
 
 
 @_operation("write", "id", "description", id=TEXT, description=TEXT)
@@ -165,10 +165,10 @@ def put_relationship(call: Call, being: str, *, id: str, description: str) -> An
         row = noting.find(call.memory, being, id, sight.RELATIONSHIP)
         if row is None:
             raise NotFound("There is no such relationship.")
-        return _relationship(call.memory.revise(row.id, text=description))
+        return _relationship_to_dict(call.memory.revise(row.id, text=description))
 
 
-def _relationship(row: Memory) -> dict[str, Any]:
+def _relationship_to_dict(row: Memory) -> dict[str, Any]:
     return {"id": row.id, "person_name": row.title, "description": row.text}
 
 
@@ -222,7 +222,7 @@ def get_clusters(call: Call, being: str) -> Any:
     ]  # fmt: skip
 
 
-@_operation("read", limit=integer(1, 366, records.DIARIES))
+@_operation("read", limit=integer(1, 366, records.DEFAULT_DIARY_DAYS))
 def get_diary(call: Call, being: str, *, limit: int) -> Any:
     """Return the newest entries of a being's diary."""
     days = records.diary_entries(call.memory, being, limit)
@@ -232,45 +232,62 @@ def get_diary(call: Call, being: str, *, limit: int) -> Any:
 @_operation("read")
 def rest_context(call: Call, being: str) -> Any:
     """Return the context, with notes, pinned nodes and tools."""
-    return context.rest_context(call, being, [tool.listed() for tool in tools.TOOLS])
+    return context.rest_context(call, being, [tool.list_entry() for tool in tools.TOOLS])
 
 
 # --- tools of the contract -----------------------------------------------------------------------
 
 
-def _tool(
+def _register_tool(
     scope: Scope, name: str, schema: Schema, handler: Handler, *required: str, **options: bool
 ) -> None:
     """Register an operation that runs the handler of a tool."""
     needed = required or schema.get("required", ())
-    register = _operation(scope, *needed, called=name, options=options, **schema["properties"])
+    register = _operation(
+        scope, *needed, operation_name=name, options=options, **schema["properties"]
+    )
     register(handler)
 
 
-def _as_result(handler: Handler) -> Handler:
+def _wrap_as_result(handler: Handler) -> Handler:
     return lambda call, _, **arguments: {"result": handler(call, **arguments)}
 
 
-def _as_owner(handler: Handler) -> Handler:
+def _wrap_for_owner(handler: Handler) -> Handler:
     """Wrap a handler to store text with the trust `stated`, because the owner wrote it."""
     return lambda call, _, **arguments: handler(call, **arguments, trust="stated")
 
 
-_tool("write", "memory_recall", tools.RECALL_MEMORY_INPUT, _as_result(recalling.recall_memory),
-      only_reads=True)  # fmt: skip
-_tool("write", "memory_merge", tools.MERGE_INPUT, _as_result(recalling.merge_nodes))
-_tool("write", "memory_update", tools.MEMORY_INPUT, _as_owner(records.update_memory))
-_tool("write", "memory_search_history", tools.HISTORY_INPUT, _as_result(history.search_history),
-      "query", only_reads=True)  # fmt: skip
-_tool(
+_register_tool(
+    "write",
+    "memory_recall",
+    tools.RECALL_MEMORY_INPUT,
+    _wrap_as_result(recalling.recall_memory),
+    only_reads=True,
+)
+_register_tool("write", "memory_merge", tools.MERGE_INPUT, _wrap_as_result(recalling.merge_nodes))
+_register_tool("write", "memory_update", tools.MEMORY_INPUT, _wrap_for_owner(records.update_memory))
+_register_tool(
+    "write",
+    "memory_search_history",
+    tools.HISTORY_INPUT,
+    _wrap_as_result(history.search_history),
+    "query",
+    only_reads=True,
+)
+_register_tool(
     "write",
     "relationships_update",
     tools.RELATION_INPUT,
-    _as_owner(records.update_relation),
+    _wrap_for_owner(records.update_relation),
 )
-_tool("write", "patrol_trigger", tools.PATROL_INPUT,
-      lambda call, _, **arguments: running.trigger_patrol(call, **arguments),
-      stepwise=True)  # fmt: skip
+_register_tool(
+    "write",
+    "patrol_trigger",
+    tools.PATROL_INPUT,
+    lambda call, _, **arguments: running.trigger_patrol(call, **arguments),
+    stepwise=True,
+)
 
 
 @_operation(
@@ -299,28 +316,33 @@ def memory_conclude(
     return {"result": noting.update_notes(call, scenes=scene_dicts, notes=all_notes, **arguments)}
 
 
-@_operation("write", "query", options=_READS, **tools.SEARCH_INPUT["properties"])
+@_operation("write", "query", options=_ONLY_READS, **tools.SEARCH_INPUT["properties"])
 def memory_search_nodes(
-    call: Call, being: str, *, query: str, limit: float = recalling.FOUND, mode: str = "or"
+    call: Call,
+    being: str,
+    *,
+    query: str,
+    limit: float = recalling.DEFAULT_RESULTS,
+    mode: str = "or",
 ) -> Any:
     """Return the nodes that contain any keyword, or every keyword if `mode` is `and`."""
     del being
-    count = max(1, min(int(limit), recalling.MOST_FOUND))
-    matched = recalling.by_words(call, query, count, every=mode == "and")
+    count = max(1, min(int(limit), recalling.MAX_RESULTS))
+    matched = recalling.search_by_words(call, query, count, every_term=mode == "and")
     nodes = [_node_to_dict(node) for node, _ in matched]
     return {"nodes": nodes, "count": len(nodes)}
 
 
-@_operation("write", "user_message", options=_READS | _STEPWISE, user_message=TEXT)
+@_operation("write", "user_message", options=_ONLY_READS | _STEPWISE, user_message=TEXT)
 def memory_auto_recall(call: Call, being: str, *, user_message: str) -> Any:
     """Return the most important nodes of the clusters that a model chooses for a message."""
-    thinking = running.of(call.memory.library).thinking(call, running.CALL_SECONDS)
+    thinking = running.runtime_of(call.memory.library).thinking(call, running.CALL_SECONDS)
     if thinking is None:
         raise InvalidInput(
             "auto-recall needs a language model.",
             hint="Send the header X-LLM-API-Key, or use memory/search-nodes.",
         )
-    thinking.spent = lambda what, cost: call.memory.events.record(
+    thinking.on_spent = lambda what, cost: call.memory.events.record(
         "being.llm", being, {"purpose": what, **cost}
     )
     clusters = {each.name: each for each in recalling.clusters_in_use(call.memory, being)}
@@ -334,15 +356,15 @@ def memory_auto_recall(call: Call, being: str, *, user_message: str) -> Any:
         node.id: node
         for name in chosen
         for node in call.memory.clusters.members(
-            clusters[name].id, states=["active"], most=recalling.RECALLED
+            clusters[name].id, states=["active"], most=recalling.MAX_RECALLED
         )
     }
-    nodes = sorted(found.values(), key=lambda node: -node.importance)[: recalling.RECALLED]
-    recalling.touch(call.memory, nodes)
+    nodes = sorted(found.values(), key=lambda node: -node.importance)[: recalling.MAX_RECALLED]
+    recalling.count_recalls(call.memory, nodes)
     return {
         "nodes": [_node_to_dict(node) for node in nodes],
         "keywords": chosen,
-        "recall_content": recalling.shuffled_pieces(nodes),
+        "recall_content": recalling.shuffled_text(nodes),
     }
 
 
@@ -360,27 +382,27 @@ _operation(
     "write", "message", options={"stepwise": True, "open_world": True},
     message={**TEXT, "maxLength": talking.MESSAGE_CHARS},
 )(talking.talk)  # fmt: skip
-_operation("write", called="bridge_connect")(bridges.may_connect)
+_operation("write", operation_name="bridge_connect")(bridges.check_connection)
 _operation(
-    "write", "capability_id", "data", called="bridge_sense", capability_id=TEXT, data={},
+    "write", "capability_id", "data", operation_name="bridge_sense", capability_id=TEXT, data={},
 )(bridges.store_sense)  # fmt: skip
-_operation("read", called="list_capabilities")(bridges.list_capabilities)
+_operation("read", operation_name="list_capabilities")(bridges.list_capabilities)
 _operation(
-    "write", "capabilities", called="register_capabilities",
-    capabilities=array(OBJECT, bridges.CAPABILITIES), bridge_id=TEXT, bridge_name=TEXT,
-)(bridges.register)  # fmt: skip
-_operation("delete", "id", called="delete_capability", id=TEXT)(bridges.unregister)
+    "write", "capabilities", operation_name="register_capabilities",
+    capabilities=array(OBJECT, bridges.MAX_CAPABILITIES), bridge_id=TEXT, bridge_name=TEXT,
+)(bridges.register_capabilities)  # fmt: skip
+_operation("delete", "id", operation_name="delete_capability", id=TEXT)(bridges.delete_capability)
 _operation("read")(bridges.pending_acts)
-_operation("write", "action_id", called="approve_act", action_id=TEXT)(bridges.approve)
-_operation("write", "action_id", called="reject_act", action_id=TEXT)(bridges.reject)
+_operation("write", "action_id", operation_name="approve_act", action_id=TEXT)(bridges.approve_act)
+_operation("write", "action_id", operation_name="reject_act", action_id=TEXT)(bridges.reject_act)
 _operation("read", limit=integer(1), capability_id=TEXT)(bridges.sense_history)
 
 
 # --- the owner's key to a language model ---------------------------------------------------------
 
 
-def _keys(call: Call) -> Any:
-    keys = running.of(call.memory.library).keys()
+def _key_store(call: Call) -> Any:
+    keys = running.runtime_of(call.memory.library).keys()
     if keys is None:
         raise InvalidInput("Keys cannot be stored, because this server has no vault.")
     return keys
@@ -389,30 +411,30 @@ def _keys(call: Call) -> Any:
 @_operation("read", takes_being=False)
 def about_llm_key(call: Call) -> Any:
     """Return whether a key is stored, without the key itself."""
-    return _keys(call).describe(call.memory.name)
+    return _key_store(call).describe(call.memory.name)
 
 
 @_operation(
-    "write", takes_being=False, options={"stepwise": True, "withheld": True},
+    "write", takes_being=False, options={"stepwise": True, "has_secret_arguments": True},
     provider={"enum": ["anthropic", "openai"], "default": "anthropic"}, model=TEXT,
 )  # fmt: skip
 def put_llm_key(call: Call, *, provider: str = "anthropic", model: str = "") -> Any:
     """Store the key in the header X-LLM-API-Key; the body must not contain it."""
     _refuse_tokens_of_a_being(call, "There is no such path.")
-    key = call.request_info.headers.get(running.HEADER, "")
+    key = call.request_info.headers.get(running.KEY_HEADER, "")
     if not key:
         raise InvalidInput(
             "The key is missing.", hint="Send the key in the header X-LLM-API-Key, not in the body."
         )
-    _keys(call).put(call.memory.name, key, provider=provider, model=model)
-    return _keys(call).describe(call.memory.name)
+    _key_store(call).put(call.memory.name, key, provider=provider, model=model)
+    return _key_store(call).describe(call.memory.name)
 
 
 @_operation("delete", takes_being=False, options=_STEPWISE)
 def delete_llm_key(call: Call) -> Any:
     """Delete the stored key."""
     _refuse_tokens_of_a_being(call, "There is no such path.")
-    if not _keys(call).forget(call.memory.name):
+    if not _key_store(call).forget(call.memory.name):
         raise NotFound("No API key of a language model is stored.")
     return {}
 

@@ -35,28 +35,28 @@ from commonplace.platform import lookup
 from commonplace.platform.exclusive import exclusive
 from commonplace.storage.database import now
 
-ROOTS = ("Business", "Private")
-FADED = 0.05
+ROOT_NAMES = ("Business", "Private")
+DYING_IMPORTANCE = 0.05
 """A node whose remaining importance is at most this becomes dying."""
-LARGE = 10
+LARGE_ROOT = 10
 """A root cluster with more active nodes than this is split; other clusters only with a model."""
-LARGE_GROUP = 40
+LARGE_CLUSTER = 40
 """A non-root cluster with more active nodes than this is split even without a model."""
-GROWN = 1.5
+ASK_AGAIN_GROWTH = 1.5
 """The model is asked again how to split a cluster after it has grown by this factor."""
-SHOWN_OF_EACH = 12
+PROMPT_NODES_PER_CLUSTER = 12
 """The maximum number of nodes of each cluster in a prompt for consolidation."""
-SHOWN_DATES = 20
+PROMPT_DATES = 20
 """The maximum number of a node's dates in a prompt."""
-SMALL = 2
+SMALL_CLUSTER = 2
 """A cluster with at most so many active nodes is merged into another one."""
-ROOMY = 8
+MAX_TARGET_NODES = 8
 """The maximum number of active nodes of a cluster into which a small sibling is merged."""
-MARKS = 500
+MAX_MARKS = 500
 """The number of newest patrols that are counted; a node that is older than all has faded."""
 MOST_CLUSTERS = 150
-CONSIDERED = 400
-EVENT = "being.patrol"
+MAX_CONSIDERED_NODES = 400
+PATROL_EVENT = "being.patrol"
 
 log = logging.getLogger(__name__)
 
@@ -94,8 +94,8 @@ def run(
     origin = replace(memory.origin, tool="patrol", label=f"{PATROL}:{report.marker_id}")
     one = _Patrol(memory, being, report, origin, thinking)
     if thinking is not None:
-        thinking.spent = one.record_spending
-    last = sight.find(memory, being).attrs.get("patrol_marker")
+        thinking.on_spent = one.record_spending
+    last = sight.get_being(memory, being).attrs.get("patrol_marker")
     one.step("listen", lambda: one.listen(messages, marker_id is not None and marker_id == last))
     for name in STEPS:
         one.step(name, getattr(one, name))
@@ -112,12 +112,12 @@ class _Patrol:
     report: Report
     origin: Origin
     thinking: Thinking | None
-    fresh: list[str] = field(default_factory=list)
+    new_node_ids: list[str] = field(default_factory=list)
     """Nodes that this patrol created."""
-    lived: list[Scene] = field(default_factory=list)
+    new_scenes: list[Scene] = field(default_factory=list)
     trust: str = "inferred"
     """The lowest trust of the scenes; texts derived from them get this trust."""
-    touched: set[str] = field(default_factory=set)
+    touched_clusters: set[str] = field(default_factory=set)
     """The ids of clusters to which nodes were added or from which nodes were removed."""
     since: str | None = None
     """The time of the previous patrol; None before the first."""
@@ -133,7 +133,7 @@ class _Patrol:
             self.report.failed.append(name)
             why = error.message if isinstance(error, CommonplaceError) else type(error).__name__
             with contextlib.suppress(CommonplaceError):
-                self.memory.events.record(EVENT, self.being, {"step": name, "failed": why})
+                self.memory.events.record(PATROL_EVENT, self.being, {"step": name, "failed": why})
 
     def unit(self) -> contextlib.AbstractContextManager[None]:
         """Return a transaction with the patrol's label."""
@@ -142,22 +142,22 @@ class _Patrol:
     def record(self, step: str, **details: Any) -> None:
         """Record an event that describes a step."""
         event = {"step": step, "marker": self.report.marker_id, **details}
-        self.memory.events.record(EVENT, self.being, event)
+        self.memory.events.record(PATROL_EVENT, self.being, event)
 
     def record_spending(self, purpose: str, cost: dict[str, Any]) -> None:
         """Record the cost of a question to the model."""
         with contextlib.suppress(CommonplaceError):
             self.memory.events.record("being.llm", self.being, {"purpose": purpose, **cost})
 
-    def _census(self, *states: str) -> MemoryColumns:
+    def _node_census(self, *states: str) -> MemoryColumns:
         return engine_call(
-            self.memory, memory_columns, sight.own_rows(self.being, NODE, states=list(states))
+            self.memory, memory_columns, sight.own_row_filters(self.being, NODE, states=list(states))
         )
 
     def _rows_by_number(self, numbers: Sequence[int]) -> list[Memory]:
         return list(engine_call(self.memory, memories.memories_by_number, numbers))
 
-    def _refresh(self, clusters: Iterable[str]) -> None:
+    def _refresh_clusters(self, clusters: Iterable[str]) -> None:
         for cluster in clusters:
             self.memory.clusters.refresh(cluster)
 
@@ -193,24 +193,24 @@ class _Patrol:
         """❶ Turn scenes into nodes, each in the most similar cluster."""
         waiting = notes.waiting_scenes(self.memory, self.being)
         self.report.scenes_created = len(waiting)
-        parsed = [(note, _scene_of(note)) for note in waiting]
+        parsed = [(note, _scene_in_note(note)) for note in waiting]
         self._mark_unreadable([note for note, scene in parsed if scene is None])
         valid = [(note, scene) for note, scene in parsed if scene is not None]
         clusters = clusters_of(self.memory, self.being)
-        roots = self._roots(clusters)
+        roots = self._root_ids(clusters)
         if not valid:
             return
         subs = [cluster.id for cluster in clusters if not _is_root(cluster)]
-        places = self._places([note for note, _ in valid], subs)
+        places = self._similar_clusters([note for note, _ in valid], subs)
         unplaced = [scene for (_, scene), place in zip(valid, places, strict=True) if not place]
-        chosen = iter(self._root_names(unplaced))
+        chosen = iter(self._choose_roots(unplaced))
         placed: dict[str, list[tuple[Memory, Scene]]] = {}
         for (note, scene), place in zip(valid, places, strict=True):
             placed.setdefault(place or roots[next(chosen)], []).append((note, scene))
         with self.unit():
             for cluster, entries in placed.items():
                 self._add_nodes(cluster, entries)
-            self.record("gather", nodes=self.fresh)
+            self.record("gather", nodes=self.new_node_ids)
 
     def _add_nodes(self, cluster: str, entries: Sequence[tuple[Memory, Scene]]) -> None:
         """Turn scenes into nodes of a cluster; skip scenes that another caller has changed."""
@@ -226,35 +226,35 @@ class _Patrol:
             return
         self.memory.clusters.add(cluster, *(identity for identity, _ in added))
         self._add_to_digest(self.memory.clusters.get(cluster), [scene for _, scene in added])
-        self.fresh += [identity for identity, _ in added]
-        self.lived += [scene for _, scene in added]
+        self.new_node_ids += [identity for identity, _ in added]
+        self.new_scenes += [scene for _, scene in added]
         for note, _ in entries:
             self.trust = beings.lower_trust(note, self.trust)
         self.report.nodes_created += len(added)
-        self.touched.add(cluster)
+        self.touched_clusters.add(cluster)
 
     def _mark_unreadable(self, failed: Sequence[Memory]) -> None:
-        new = [note for note in failed if not note.text.startswith(scenes.FAILED)]
+        new = [note for note in failed if not note.text.startswith(scenes.PARSE_FAILED)]
         if not new:
             return
         with self.unit():
             for note in new:
-                self._change(note, text=f"{scenes.FAILED} {note.text}")
+                self._change(note, text=f"{scenes.PARSE_FAILED} {note.text}")
             self.record("unreadable", notes=[note.id for note in new])
 
-    def _roots(self, clusters: Sequence[Cluster]) -> dict[str, str]:
+    def _root_ids(self, clusters: Sequence[Cluster]) -> dict[str, str]:
         """Return the ids of the root clusters by name; create missing ones."""
         by_name = {cluster.name: cluster.id for cluster in clusters if _is_root(cluster)}
-        if len(by_name) == len(ROOTS):
+        if len(by_name) == len(ROOT_NAMES):
             return by_name
         with self.unit():
-            for name in ROOTS:
+            for name in ROOT_NAMES:
                 if name not in by_name:
                     attrs = {"being": self.being, "root": True}
                     by_name[name] = self.memory.clusters.create(name, attrs=attrs).id
         return by_name
 
-    def _places(self, notes: Sequence[Memory], subs: Sequence[str]) -> list[str]:
+    def _similar_clusters(self, notes: Sequence[Memory], subs: Sequence[str]) -> list[str]:
         """Return the most similar cluster for each scene, or an empty string if none is similar."""
         if not subs:
             return [""] * len(notes)
@@ -264,53 +264,55 @@ class _Patrol:
         best = likeness.argmax(axis=1)
         places = []
         for row, at, note in zip(likeness, best.tolist(), notes, strict=True):
-            if row[at] > grouping.ALIKE:
+            if row[at] > grouping.MIN_SIMILARITY:
                 places.append(subs[at])
             else:
-                places.append("" if row.any() else self._place_by_words(note, subs))
+                places.append("" if row.any() else self._cluster_by_words(note, subs))
         return places
 
-    def _place_by_words(self, note: Memory, subs: Sequence[str]) -> str:
+    def _cluster_by_words(self, note: Memory, subs: Sequence[str]) -> str:
         """Return the cluster of the node that shares most words, for a scene without a vector."""
         from commonplace.engine.finding.recall import WORDS_ONLY
 
-        nodes = sight.own_rows(self.being, NODE)
+        nodes = sight.own_row_filters(self.being, NODE)
         hits = self.memory.recall(
             note.text[:1_000], limit=1, filters=nodes, weighting=WORDS_ONLY, count=False,
             minimum=0,
         )  # fmt: skip
-        if not hits or hits[0].similarity <= grouping.ALIKE:
+        if not hits or hits[0].similarity <= grouping.MIN_SIMILARITY:
             return ""
         homes = self.memory.clusters.homes(hits[0].memory.id)[hits[0].memory.id]
         return next((home for home in homes if home in subs), "")
 
-    def _root_names(self, unplaced: Sequence[Scene]) -> list[str]:
+    def _choose_roots(self, unplaced: Sequence[Scene]) -> list[str]:
         chosen = None
         if self.thinking is not None and unplaced:
-            chosen = self.thinking.classify(unplaced, ROOTS)
-        return chosen or [ROOTS[0]] * len(unplaced)
+            chosen = self.thinking.classify(unplaced, ROOT_NAMES)
+        return chosen or [ROOT_NAMES[0]] * len(unplaced)
 
     def _add_to_digest(self, cluster: Cluster, added: Sequence[Scene]) -> None:
         top = grouping.most_important_actions(cluster.attrs.get("tops", []), added)
         if top != cluster.attrs.get("tops"):
             self.memory.clusters.revise(
-                cluster.id, digest=grouping.digest_of(top), attrs={**cluster.attrs, "tops": top}
+                cluster.id,
+                digest=grouping.cluster_digest(top),
+                attrs={**cluster.attrs, "tops": top},
             )
 
     # Steps 2, 3 and 5: the age of nodes
 
     def count(self) -> None:
         """❷ Count one more session for all active nodes, in the being's row."""
-        nodes = self._census(*sight.ALL_STATES)
+        nodes = self._node_census(*sight.ALL_STATES)
         newest = min(int(nodes.created.max(initial=0)), now())
         # Read under the lock: get_context changes the same row.
         with exclusive(self.memory, PATROL, self.origin):
-            being = sight.find(self.memory, self.being)
+            being = sight.get_being(self.memory, self.being)
             attrs = dict(being.attrs)
             self.since = attrs.get("patrolled_at")
-            attrs["sessions"] = sight.number_of(being, "sessions") + 1
-            marks = sight.marks_of(being)
-            attrs["marks_at"] = [*marks, max([newest, *marks[-1:]])][-MARKS:]
+            attrs["sessions"] = sight.integer_attr(being, "sessions") + 1
+            marks = sight.patrol_marks(being)
+            attrs["marks_at"] = [*marks, max([newest, *marks[-1:]])][-MAX_MARKS:]
             attrs["patrolled_at"] = iso(datetime.now(UTC))
             attrs["patrol_marker"] = self.report.marker_id
             self.memory.revise(being.id, attrs=attrs)
@@ -318,19 +320,19 @@ class _Patrol:
 
     def fade(self) -> None:
         """❸ Nodes that were not recalled for long become dying, unless pinned."""
-        nodes = self._census("active")
-        patrols = self._patrols_lived(nodes)
+        nodes = self._node_census("active")
+        patrols = self._patrols_since_stored(nodes)
         # Recalls only raise the value, so nodes above the limit without them need not be read.
-        doubtful = (nodes.importance * np.exp(-patrols / 30) <= FADED) & ~nodes.pinned
+        doubtful = (nodes.importance * np.exp(-patrols / 30) <= DYING_IMPORTANCE) & ~nodes.pinned
         numbers = nodes.num[doubtful].tolist()
         sessions = dict(zip(numbers, patrols[doubtful].tolist(), strict=True))
         used = engine_call(self.memory, memories.usages, numbers)
         dying = []
         with self.unit():
             for node in self._rows_by_number(numbers):
-                count = max(0, int(sessions[node.num]) - sight.number_of(node, "away"))
+                count = max(0, int(sessions[node.num]) - sight.integer_attr(node, "away"))
                 remaining = faded_importance(node.importance, count, used[node.num].accesses)
-                if remaining > FADED or node.pinned or node.state != "active":
+                if remaining > DYING_IMPORTANCE or node.pinned or node.state != "active":
                     continue
                 attrs = {**node.attrs, "session_count": count}
                 if self._change(node, state="dying", attrs=attrs):
@@ -342,8 +344,10 @@ class _Patrol:
         """❺ Dying and dead nodes that were recalled become active again."""
         if self.since is None:
             return
-        nodes = self._census("dying", "dead")
-        lived = dict(zip(nodes.num.tolist(), self._patrols_lived(nodes).tolist(), strict=True))
+        nodes = self._node_census("dying", "dead")
+        lived = dict(
+            zip(nodes.num.tolist(), self._patrols_since_stored(nodes).tolist(), strict=True)
+        )
         numbers = sorted(lived.keys() & engine_call(
             self.memory, memories.numbers_read_since, self.since
         ))  # fmt: skip
@@ -353,8 +357,11 @@ class _Patrol:
         revived = []
         with self.unit():
             for node in self._rows_by_number(numbers):
-                count = sight.number_of(node, "session_count", int(lived[node.num]))
-                if faded_importance(node.importance, count, used[node.num].accesses) <= FADED:
+                count = sight.integer_attr(node, "session_count", int(lived[node.num]))
+                if (
+                    faded_importance(node.importance, count, used[node.num].accesses)
+                    <= DYING_IMPORTANCE
+                ):
                     continue
                 attrs = {k: v for k, v in node.attrs.items() if k != "session_count"}
                 attrs["away"] = int(lived[node.num]) - count
@@ -367,16 +374,16 @@ class _Patrol:
         engine_call(self.memory, memories.count_reads_now, revived, times=2)
         clusters_by_node = self.memory.clusters.homes(*revived)
         clusters = {cluster for ids in clusters_by_node.values() for cluster in ids}
-        self.touched |= clusters
+        self.touched_clusters |= clusters
         with self.unit():
-            self._refresh(clusters)
+            self._refresh_clusters(clusters)
 
-    def _patrols_lived(self, nodes: MemoryColumns) -> np.ndarray[Any, np.dtype[np.float64]]:
+    def _patrols_since_stored(self, nodes: MemoryColumns) -> np.ndarray[Any, np.dtype[np.float64]]:
         """Return how many patrols have run since each node was stored, at most MARKS."""
-        being = sight.find(self.memory, self.being)
-        lived = _marks_since(sight.marks_of(being), nodes.created)
-        lived += _marks_since(sight.marks_of(being, "marks"), nodes.num)
-        lived[lived > MARKS] = MARKS
+        being = sight.get_being(self.memory, self.being)
+        lived = _count_marks_since(sight.patrol_marks(being), nodes.created)
+        lived += _count_marks_since(sight.patrol_marks(being, "marks"), nodes.num)
+        lived[lived > MAX_MARKS] = MAX_MARKS
         return lived
 
     # Step 4: consolidation
@@ -385,20 +392,20 @@ class _Patrol:
         """❹ With a model, merge fresh and dying nodes with others, or mark dying ones as dead."""
         if self.thinking is None:
             return
-        dying = self._census("dying").num[:CONSIDERED].tolist()
+        dying = self._node_census("dying").num[:MAX_CONSIDERED_NODES].tolist()
         fading = [node.id for node in self._rows_by_number(dying)]
-        clusters_by_node = self.memory.clusters.homes(*self.fresh, *fading)
+        clusters_by_node = self.memory.clusters.homes(*self.new_node_ids, *fading)
         batch: list[tuple[str, Memory]] = []
         for cluster in dict.fromkeys(each for ids in clusters_by_node.values() for each in ids):
-            members = self.memory.clusters.members(cluster, most=SHOWN_OF_EACH)
+            members = self.memory.clusters.members(cluster, most=PROMPT_NODES_PER_CLUSTER)
             member_ids = {node.id for node in members}
             fresh_ids = [
                 each
-                for each in self.fresh
+                for each in self.new_node_ids
                 if cluster in clusters_by_node[each] and each not in member_ids
             ]
             live = filter(None, (lookup.find_live_memory(self.memory, each) for each in fresh_ids))
-            nodes = self._sorted_for_model([*members, *live])[:SHOWN_OF_EACH]
+            nodes = self._sorted_for_model([*members, *live])[:PROMPT_NODES_PER_CLUSTER]
             if len(nodes) < 2:
                 self._mark_dead(cluster, [node for node in nodes if node.state == "dying"])
                 continue
@@ -416,11 +423,11 @@ class _Patrol:
         answer = self.thinking.consolidate(described)
         if answer is not None:
             cluster_of = {node.id: cluster for cluster, node in batch}
-            self._apply(answer, {node.id: node for _, node in batch}, cluster_of)
+            self._apply_consolidation(answer, {node.id: node for _, node in batch}, cluster_of)
 
     def _sorted_for_model(self, nodes: Sequence[Memory]) -> list[Memory]:
         """Return the nodes in the order for prompts: fresh, then dying, then by importance."""
-        new = set(self.fresh)
+        new = set(self.new_node_ids)
         return sorted(
             nodes,
             key=lambda node: (node.id not in new, node.state != "dying", -node.importance),
@@ -431,9 +438,9 @@ class _Patrol:
         return {
             "id": node.id,
             "action": scene.action[:400],
-            "when": list(scene.dates[-SHOWN_DATES:]),
+            "when": list(scene.dates[-PROMPT_DATES:]),
             "status": node.state,
-            "fresh": node.id in self.fresh,
+            "fresh": node.id in self.new_node_ids,
             "importance": node.importance,
         }
 
@@ -442,11 +449,11 @@ class _Patrol:
             return
         with self.unit():
             dead = [node.id for node in dying if self._change(node, state="dead")]
-            self._refresh([cluster])
+            self._refresh_clusters([cluster])
             self.record("dead", nodes=dead)
-        self.touched.add(cluster)
+        self.touched_clusters.add(cluster)
 
-    def _apply(
+    def _apply_consolidation(
         self, answer: Consolidation, nodes: Mapping[str, Memory], cluster_of: Mapping[str, str]
     ) -> None:
         """Apply the model's answer; skip nodes that another caller has changed."""
@@ -459,9 +466,9 @@ class _Patrol:
                     continue
                 if any(cluster_of[node.id] != cluster_of[survivor.id] for node in absorbed):
                     continue
-                if not all(self._unchanged(node) for node in (survivor, *absorbed)):
+                if not all(self._is_unchanged(node) for node in (survivor, *absorbed)):
                     continue
-                self._absorb(survivor, absorbed, merge)
+                self._merge_nodes(survivor, absorbed, merge)
                 merged.append({"survivor": survivor.id, "absorbed": merge.absorbed_ids})
             dead = [
                 each for each in answer.make_dead
@@ -470,16 +477,16 @@ class _Patrol:
             changed = {cluster_of[each["survivor"]] for each in merged} | {
                 cluster_of[e] for e in dead
             }
-            self._refresh(changed)
+            self._refresh_clusters(changed)
             if changed:
                 self.record("consolidate", merged=merged, dead=dead)
-        self.touched |= changed
+        self.touched_clusters |= changed
 
-    def _unchanged(self, node: Memory) -> bool:
+    def _is_unchanged(self, node: Memory) -> bool:
         current = lookup.find_memory(self.memory, node.id)
         return current is not None and current.version == node.version
 
-    def _absorb(self, survivor: Memory, absorbed: Sequence[Memory], merge: Any) -> None:
+    def _merge_nodes(self, survivor: Memory, absorbed: Sequence[Memory], merge: Any) -> None:
         scene = scene_of(survivor)
         dated: dict[str, Any] = {}
         for node in absorbed:
@@ -499,7 +506,7 @@ class _Patrol:
             themes=tuple(dict.fromkeys([*scene.themes, *themes])),
             importance=min(1.0, survivor.importance + 0.05),
         )
-        changes = scenes.changes(
+        changes = scenes.memory_fields(
             self.being, merged, trust=beings.lowest_trust([survivor, *absorbed])
         )
         changes["attrs"] = {**survivor.attrs, **changes["attrs"]}
@@ -518,20 +525,24 @@ class _Patrol:
         room = MOST_CLUSTERS - len(clusters)
         for cluster in clusters:
             active = sizes.get(cluster.id, {}).get("active", 0)
-            if cluster.id not in self.touched or active <= LARGE or room <= 0:
+            if cluster.id not in self.touched_clusters or active <= LARGE_ROOT or room <= 0:
                 continue
-            mechanical = _is_root(cluster) or active > LARGE_GROUP
+            mechanical = _is_root(cluster) or active > LARGE_CLUSTER
             if self.thinking is None and not mechanical:
                 continue
-            if self.thinking is not None and active < GROWN * cluster.attrs.get("asked", 0):
+            if self.thinking is not None and active < ASK_AGAIN_GROWTH * cluster.attrs.get(
+                "asked", 0
+            ):
                 continue  # the model has already found nothing to split
-            nodes = self.memory.clusters.members(cluster.id, states=["active"])[-CONSIDERED:]
+            nodes = self.memory.clusters.members(cluster.id, states=["active"])[
+                -MAX_CONSIDERED_NODES:
+            ]
             parts = self._parts_by_model(nodes)
             asked = parts is not None
             if parts is None and mechanical:
-                parts = self._mechanical_parts(nodes)
+                parts = self._parts_by_similarity(nodes)
             self.sizes = None  # clusters may have changed during the call of the model
-            count = self._separate(cluster, nodes, (parts or [])[:room])
+            count = self._create_clusters(cluster, nodes, (parts or [])[:room])
             room -= count
             if asked and not count:
                 with self.unit():
@@ -548,14 +559,14 @@ class _Patrol:
         by_id = {node.id: node for node in nodes}
         return [(part.name, [by_id[each] for each in part.node_ids]) for part in answer]
 
-    def _mechanical_parts(self, nodes: Sequence[Memory]) -> list[tuple[str, list[Memory]]]:
+    def _parts_by_similarity(self, nodes: Sequence[Memory]) -> list[tuple[str, list[Memory]]]:
         likeness = engine_call(
             self.memory, similarities.similarities_among, [node.num for node in nodes]
         )
         groups = [[nodes[at] for at in group] for group in grouping.greedy_groups(likeness)]
-        return [(grouping.name_of([scene_of(n) for n in group]), group) for group in groups]
+        return [(grouping.cluster_name([scene_of(n) for n in group]), group) for group in groups]
 
-    def _separate(
+    def _create_clusters(
         self, cluster: Cluster, nodes: Sequence[Memory], parts: Sequence[tuple[str, list[Memory]]]
     ) -> int:
         """Create a cluster for each part; return their number. Two or more stay in a subcluster."""
@@ -569,15 +580,16 @@ class _Patrol:
                 member_scenes = [scene_of(node) for node in members]
                 top = grouping.most_important_actions([], member_scenes)
                 new = self.memory.clusters.create(
-                    name.strip() or grouping.name_of(member_scenes), digest=grouping.digest_of(top),
-                    parent=parent, attrs={"being": self.being, "tops": top},
+                    name.strip() or grouping.cluster_name(member_scenes),
+                    digest=grouping.cluster_digest(top), parent=parent,
+                    attrs={"being": self.being, "tops": top},
                 )  # fmt: skip
                 self.memory.clusters.move(cluster.id, new.id, *(node.id for node in members))
                 remaining -= len(members)
                 new_ids.append(new.id)
             if new_ids:
                 self.record("split", cluster=cluster.id, into=new_ids)
-        self.touched |= set(new_ids)
+        self.touched_clusters |= set(new_ids)
         return len(new_ids)
 
     def shrink(self) -> None:
@@ -587,12 +599,12 @@ class _Patrol:
         parents = {cluster.parent for cluster in clusters.values()}
         active = {each: sizes.get(each, {}).get("active", 0) for each in clusters}
         for cluster in list(clusters.values()):
-            if _is_root(cluster) or active[cluster.id] > SMALL or cluster.parent is None:
+            if _is_root(cluster) or active[cluster.id] > SMALL_CLUSTER or cluster.parent is None:
                 continue
             siblings = [
                 other for other in clusters.values()
                 if other.parent == cluster.parent and other.id != cluster.id
-                and active[other.id] <= ROOMY
+                and active[other.id] <= MAX_TARGET_NODES
             ]  # fmt: skip
             target = self._most_similar(cluster, siblings) or clusters[cluster.parent]
             with self.unit():
@@ -621,7 +633,7 @@ class _Patrol:
             return None
         means = np.stack([np.frombuffer(each.centroid or b"", "<f4") for each in comparable])
         raw = cosines(embedder.id, mean[None, :], means)[0]
-        if calibrate(float(raw.max()), embedder.id, "latin") <= grouping.ALIKE:
+        if calibrate(float(raw.max()), embedder.id, "latin") <= grouping.MIN_SIMILARITY:
             return None
         return comparable[int(raw.argmax())]
 
@@ -629,17 +641,19 @@ class _Patrol:
 
     def reflect(self) -> None:
         """If there is a model, write today's diary entry and the being's thoughts."""
-        if self.thinking is None or not self.lived:
+        if self.thinking is None or not self.new_scenes:
             return
         before = records.thoughts(self.memory, self.being)
-        day = self.thinking.reflect(self.lived, before)
+        day = self.thinking.reflect(self.new_scenes, before)
         if day is None:
             return
         thoughts = "\n".join(f"- {each}" for each in day.reflection)
         with exclusive(self.memory, PATROL, self.origin):
             today = records.today()
             self._write_diary(today, day.diary)
-            records.THOUGHTS.put(self.memory, self.being, records.THINK, thoughts, self.trust)
+            records.THOUGHTS.put(
+                self.memory, self.being, records.REFLECTION_KEY, thoughts, self.trust
+            )
             self.record("reflect", diary=today)
 
     def _write_diary(self, today: str, diary: str) -> None:
@@ -656,18 +670,18 @@ class _Patrol:
         records.DIARY_DAYS.put(self.memory, self.being, today, text, self.trust, extra)
 
 
-def _scene_of(note: Memory) -> Scene | None:
+def _scene_in_note(note: Memory) -> Scene | None:
     """Return the scene of a note, or None if it cannot be read."""
     if "scene" in note.attrs:
         return scenes.from_dict(note.attrs["scene"])
-    return scenes.parse(note.text.removeprefix(scenes.FAILED).strip())
+    return scenes.parse(note.text.removeprefix(scenes.PARSE_FAILED).strip())
 
 
 def _is_root(cluster: Cluster) -> bool:
     return bool(cluster.attrs.get("root"))
 
 
-def _marks_since(
+def _count_marks_since(
     marks: Sequence[int], values: np.ndarray[Any, np.dtype[np.int64]]
 ) -> np.ndarray[Any, np.dtype[np.float64]]:
     """Return how many of the marks, which are sorted, are not below each of the values."""

@@ -22,7 +22,7 @@ from commonplace.dialects.being.sight import (
     RELATIONSHIP,
     RULE,
     SCENE,
-    SHARED,
+    SHARED_KINDS,
     THOUGHT,
     TOOL,
     being_of,
@@ -36,8 +36,8 @@ from commonplace.platform import lookup
 from commonplace.platform.exclusive import exclusive
 
 ACTIONS = ("get", "append", "update", "delete")
-DIARIES = 7
-RULE_ORDER = 100
+DEFAULT_DIARY_DAYS = 7
+DEFAULT_RULE_ORDER = 100
 _RULE = re.compile(
     r"\s*\[(?P<category>[^\]\n]{1,100})\]\s*(?P<title>[^:：\n]{1,200})[:：](?P<text>.+)", re.DOTALL
 )
@@ -80,7 +80,7 @@ def update_memory(
         call.memory, being_of(call), target, content or "", (key or "").strip(), location,
         (to or "").strip(), trust,
     )  # fmt: skip
-    return _result(_update, request, action)
+    return _result_of(_update, request, action)
 
 
 def _update(request: Request, action: str) -> str:
@@ -94,7 +94,7 @@ def _update(request: Request, action: str) -> str:
         return TARGETS[request.target][action](request)
 
 
-def _result(act: Callable[..., str], *arguments: Any) -> Result:
+def _result_of(act: Callable[..., str], *arguments: Any) -> Result:
     try:
         return {"success": True, "message": act(*arguments)}
     except (InvalidInput, NotFound) as error:
@@ -105,7 +105,7 @@ def _as_json(entries: Iterable[Mapping[str, Any]]) -> str:
     return json_text(list(entries))
 
 
-def _actions(entries: KeyedTarget | IdTarget) -> dict[str, Action]:
+def _target_actions(entries: KeyedTarget | IdTarget) -> dict[str, Action]:
     return {name: getattr(entries, name) for name in ACTIONS}
 
 
@@ -117,27 +117,27 @@ class KeyedTarget:
     """A target of update_memory whose entries have a key."""
 
     kind: str
-    default: int = 0
+    default_key_chars: int = 0
     """The length of the default key, taken from the content; 0 if a key is required."""
-    joins: bool = False
+    joins_text: bool = False
     """Whether append adds to an existing text instead of replacing it."""
 
     def get(self, request: Request) -> str:
         """Return one entry's text, or all entries."""
         if request.key:
-            return self._existing(request).text
+            return self._require_entry(request).text
         return _as_json(self.to_dict(each) for each in self.all(request.memory, request.being))
 
     def append(self, request: Request) -> str:
-        """Add an entry; append to the text of an existing one, or replace it (see `joins`)."""
-        key = request.key or " ".join(request.content.split())[: self.default].strip()
+        """Add an entry; append to the text of an existing one, or replace it (see `joins_text`)."""
+        key = request.key or " ".join(request.content.split())[: self.default_key_chars].strip()
         if not key:
             raise InvalidInput(f"key is required to append to {request.target}.")
         existing = self.find(request.memory, request.being, key)
         text = request.content
-        if existing is not None and self.joins:
+        if existing is not None and self.joins_text:
             text = f"{existing.text}\n\n{text}"
-        self.put(request.memory, request.being, key, text, request.trust, _location(request))
+        self.put(request.memory, request.being, key, text, request.trust, _location_attrs(request))
         return f"{request.target} {key!r} {'updated' if existing else 'added'}."
 
     def update(self, request: Request) -> str:
@@ -145,7 +145,7 @@ class KeyedTarget:
         existing = self.find(request.memory, request.being, request.key)
         self.put(
             request.memory, request.being, request.key, request.content, request.trust,
-            _location(request),
+            _location_attrs(request),
         )  # fmt: skip
         if existing is None:
             return f"{request.target} {request.key!r} added."
@@ -153,10 +153,10 @@ class KeyedTarget:
 
     def delete(self, request: Request) -> str:
         """Archive an entry."""
-        request.memory.forget(self._existing(request).id)
+        request.memory.forget(self._require_entry(request).id)
         return f"deleted {request.key!r}."
 
-    def _existing(self, request: Request) -> Memory:
+    def _require_entry(self, request: Request) -> Memory:
         entry = self.find(request.memory, request.being, request.key)
         if entry is None:
             raise NotFound(f"{request.key!r} was not found.")
@@ -164,7 +164,7 @@ class KeyedTarget:
 
     def ref(self, being: str, key: str) -> str:
         """Return the ref of an entry; it has a hash of the key, which can have any length."""
-        whose = "shared" if self.kind in SHARED else being
+        whose = "shared" if self.kind in SHARED_KINDS else being
         return f"{self.kind}:{whose}:{hashlib.sha256(key.encode()).hexdigest()[:40]}"
 
     def find(self, memory: Commonplace, being: str, key: str) -> Memory | None:
@@ -173,7 +173,7 @@ class KeyedTarget:
 
     def all(self, memory: Commonplace, being: str) -> list[Memory]:
         """Return all entries, sorted by key."""
-        found = sight.every(memory, sight.own_rows(being, self.kind))
+        found = sight.readable_rows(memory, sight.own_row_filters(being, self.kind))
         return sorted(found, key=lambda each: each.title)
 
     def put(
@@ -189,7 +189,7 @@ class KeyedTarget:
         checks.text(key, "key", max_chars=checks.TITLE_CHARS)
         existing = lookup.find_memory(memory, self.ref(being, key))
         if existing is None:
-            tags = [] if self.kind in SHARED else [sight.tag(being)]
+            tags = [] if self.kind in SHARED_KINDS else [sight.being_tag(being)]
             return memory.remember(
                 text, kind=self.kind, title=key, ref=self.ref(being, key), tags=tags,
                 trust=trust, attrs=dict(extra or {}),
@@ -208,24 +208,24 @@ class KeyedTarget:
         }  # fmt: skip
 
 
-def _location(request: Request) -> dict[str, Any]:
+def _location_attrs(request: Request) -> dict[str, Any]:
     return {} if request.location is None else {"location": request.location}
 
 
-PREFERENCES = KeyedTarget(PREFERENCE, default=50)
-KNOWLEDGES = KeyedTarget(KNOWLEDGE, default=80, joins=True)
-RELATIONSHIPS = KeyedTarget(RELATIONSHIP, joins=True)
-TOOLS = KeyedTarget(TOOL, default=80)
-MAPS = KeyedTarget(MAP, default=80)
-DIARY_DAYS = KeyedTarget(DIARY, joins=True)
+PREFERENCES = KeyedTarget(PREFERENCE, default_key_chars=50)
+KNOWLEDGES = KeyedTarget(KNOWLEDGE, default_key_chars=80, joins_text=True)
+RELATIONSHIPS = KeyedTarget(RELATIONSHIP, joins_text=True)
+TOOLS = KeyedTarget(TOOL, default_key_chars=80)
+MAPS = KeyedTarget(MAP, default_key_chars=80)
+DIARY_DAYS = KeyedTarget(DIARY, joins_text=True)
 RELATIONS = KeyedTarget(RELATION)
 THOUGHTS = KeyedTarget(THOUGHT)
-THINK = "think_md"
+REFLECTION_KEY = "think_md"
 
 
 def thoughts(memory: Commonplace, being: str) -> str:
     """Return the thoughts of the being's last reflection, or an empty string."""
-    found = THOUGHTS.find(memory, being, THINK)
+    found = THOUGHTS.find(memory, being, REFLECTION_KEY)
     return found.text if found else ""
 
 
@@ -237,7 +237,7 @@ def today() -> str:
     return datetime.now(UTC).date().isoformat()
 
 
-def diary_entries(memory: Commonplace, being: str, count: int = DIARIES) -> list[Memory]:
+def diary_entries(memory: Commonplace, being: str, count: int = DEFAULT_DIARY_DAYS) -> list[Memory]:
     """Return the newest diary entries."""
     return DIARY_DAYS.all(memory, being)[::-1][:count]
 
@@ -261,7 +261,7 @@ def _get_diary(request: Request) -> str:
     return "\n\n".join(f"## {day.title}\n{day.text}" for day in days)
 
 
-def _unsupported(request: Request) -> str:
+def _refuse_action(request: Request) -> str:
     raise InvalidInput(f"This action is not supported for {request.target}.")
 
 
@@ -274,7 +274,7 @@ class IdTarget:
 
     noun: str
     kinds: tuple[str, ...]
-    listed: Callable[[Commonplace, str], Iterable[Mapping[str, Any]]]
+    list_entries: Callable[[Commonplace, str], Iterable[Mapping[str, Any]]]
     text: Callable[[Memory], str]
     add: Callable[[Request], Memory]
     rewrite: Callable[[Request, Memory], None]
@@ -282,8 +282,8 @@ class IdTarget:
     def get(self, request: Request) -> str:
         """Return one entry's text, or all entries."""
         if request.key:
-            return self.text(self._existing(request))
-        return _as_json(self.listed(request.memory, request.being))
+            return self.text(self._require_entry(request))
+        return _as_json(self.list_entries(request.memory, request.being))
 
     def append(self, request: Request) -> str:
         """Add an entry."""
@@ -291,16 +291,16 @@ class IdTarget:
 
     def update(self, request: Request) -> str:
         """Replace an entry's text."""
-        existing = self._existing(request)
+        existing = self._require_entry(request)
         self.rewrite(request, existing)
         return f"{self.noun} updated. before: {self.text(existing)} after: {request.content}"
 
     def delete(self, request: Request) -> str:
         """Archive an entry."""
-        request.memory.forget(self._existing(request).id)
+        request.memory.forget(self._require_entry(request).id)
         return f"{self.noun} deleted."
 
-    def _existing(self, request: Request) -> Memory:
+    def _require_entry(self, request: Request) -> Memory:
         found = notes.find(request.memory, request.being, request.key, *self.kinds)
         if found is None:
             raise NotFound(f"The {self.noun} was not found.")
@@ -315,15 +315,15 @@ def _rewrite_note(request: Request, note: Memory) -> None:
         memory.revise(note.id, text=content, trust=trust)
     elif (scene := scenes.parse(content)) is not None:
         scenes.refuse_reserved_themes(scene)
-        memory.revise(note.id, **scenes.changes(request.being, scene, trust=trust))
+        memory.revise(note.id, **scenes.memory_fields(request.being, scene, trust=trust))
     else:
         memory.revise(note.id, text=content, attrs={}, trust=trust)
 
 
 def rules(memory: Commonplace, being: str) -> list[Memory]:
     """Return the being's rules, sorted by `sort_order`."""
-    found = sight.every(memory, sight.own_rows(being, RULE), "oldest")
-    return sorted(found, key=lambda rule: rule.attrs.get("sort_order", RULE_ORDER))
+    found = sight.readable_rows(memory, sight.own_row_filters(being, RULE), "oldest")
+    return sorted(found, key=lambda rule: rule.attrs.get("sort_order", DEFAULT_RULE_ORDER))
 
 
 def rule_to_dict(rule: Memory) -> dict[str, Any]:
@@ -333,7 +333,7 @@ def rule_to_dict(rule: Memory) -> dict[str, Any]:
         "category": rule.attrs.get("category", ""),
         "title": rule.title,
         "content": rule.text,
-        "sort_order": rule.attrs.get("sort_order", RULE_ORDER),
+        "sort_order": rule.attrs.get("sort_order", DEFAULT_RULE_ORDER),
         "enabled": rule.attrs.get("enabled", True),
     }
 
@@ -347,9 +347,9 @@ def add_rule(
     memory: Commonplace, being: str, category: str, title: str, text: str, trust: str, **attrs: Any
 ) -> Memory:
     """Store a rule."""
-    stored = {"category": category, "sort_order": RULE_ORDER, "enabled": True, **attrs}
+    stored = {"category": category, "sort_order": DEFAULT_RULE_ORDER, "enabled": True, **attrs}
     return memory.remember(
-        text, kind=RULE, title=title, tags=[sight.tag(being)], trust=trust, attrs=stored
+        text, kind=RULE, title=title, tags=[sight.being_tag(being)], trust=trust, attrs=stored
     )
 
 
@@ -382,7 +382,7 @@ def _get_soul(request: Request) -> str:
     held = {} if there is None else {k: v for k, v in there.attrs.items() if v}
     if not request.key:
         return json_text(held)
-    if request.key not in beings.SOUL_ALL:
+    if request.key not in beings.ALL_SOUL_FIELDS:
         raise InvalidInput(f"A soul has no {request.key!r}.")
     return str(held.get(request.key, ""))
 
@@ -400,9 +400,9 @@ def _update_soul(request: Request) -> str:
 # --- messages between the beings of one owner ----------------------------------------------------
 
 
-def unread(memory: Commonplace, being: str) -> list[Memory]:
+def unread_messages(memory: Commonplace, being: str) -> list[Memory]:
     """Return unread messages to a being, oldest first."""
-    found = sight.every(memory, sight.own_rows(being, PARTY), "oldest")
+    found = sight.readable_rows(memory, sight.own_row_filters(being, PARTY), "oldest")
     return [each for each in found if not each.attrs.get("read")]
 
 
@@ -415,33 +415,33 @@ def party_message_to_dict(message: Memory) -> dict[str, Any]:
     }
 
 
-def _get_party(request: Request) -> str:
-    messages = unread(request.memory, request.being)
+def _get_party_messages(request: Request) -> str:
+    messages = unread_messages(request.memory, request.being)
     for message in messages:
         request.memory.revise(message.id, attrs={**message.attrs, "read": True})
     return _as_json(map(party_message_to_dict, messages))
 
 
-def _send(request: Request) -> str:
+def _send_party_message(request: Request) -> str:
     if not request.to:
         raise InvalidInput("to is required: the name of another being of this owner.")
     recipients = [
         each for each in sight.beings(request.memory)
-        if _name(request.memory, each).casefold() == request.to.casefold()
+        if _being_name(request.memory, each).casefold() == request.to.casefold()
     ]  # fmt: skip
     if len(recipients) != 1:
         why = "There is no being" if not recipients else "There are several beings"
         raise NotFound(f"{why} named {request.to!r} here.")
-    sender = sight.find(request.memory, request.being)
+    sender = sight.get_being(request.memory, request.being)
     request.memory.remember(
-        request.content, kind=PARTY, tags=[sight.tag(recipients[0].id)], trust=request.trust,
-        attrs={"from": _name(request.memory, sender), "from_being": sender.id,
+        request.content, kind=PARTY, tags=[sight.being_tag(recipients[0].id)], trust=request.trust,
+        attrs={"from": _being_name(request.memory, sender), "from_being": sender.id,
                "to": request.to, "read": False},
     )  # fmt: skip
     return f"message sent to {request.to}."
 
 
-def _name(memory: Commonplace, being: Memory) -> str:
+def _being_name(memory: Commonplace, being: Memory) -> str:
     soul = beings.soul(memory, being.id)
     return str(soul.attrs.get("name") or being.title) if soul else being.title
 
@@ -452,22 +452,24 @@ _KEYLESS = ("diary", "party_message")
 """Targets whose update and delete need no key."""
 
 TARGETS: dict[str, dict[str, Action]] = {
-    "preferences": _actions(PREFERENCES),
-    "knowledge": _actions(KNOWLEDGES),
-    "relationship": _actions(RELATIONSHIPS),
-    "partner_tools": _actions(TOOLS),
-    "partner_map": _actions(MAPS),
+    "preferences": _target_actions(PREFERENCES),
+    "knowledge": _target_actions(KNOWLEDGES),
+    "relationship": _target_actions(RELATIONSHIPS),
+    "partner_tools": _target_actions(TOOLS),
+    "partner_map": _target_actions(MAPS),
     "diary": {
         "get": _get_diary, "append": _with_day_key(DIARY_DAYS.append),
-        "update": _with_day_key(DIARY_DAYS.update), "delete": _unsupported,
+        "update": _with_day_key(DIARY_DAYS.update), "delete": _refuse_action,
     },
-    "notes": _actions(NOTES),
+    "notes": _target_actions(NOTES),
     "party_message": {
-        "get": _get_party, "append": _send, "update": _unsupported, "delete": _unsupported,
+        "get": _get_party_messages, "append": _send_party_message,
+        "update": _refuse_action, "delete": _refuse_action,
     },
-    "partner_rules": _actions(RULES),
+    "partner_rules": _target_actions(RULES),
     "souls": {
-        "get": _get_soul, "append": _unsupported, "update": _update_soul, "delete": _unsupported,
+        "get": _get_soul, "append": _refuse_action,
+        "update": _update_soul, "delete": _refuse_action,
     },
 }  # fmt: skip
 
@@ -483,10 +485,12 @@ def update_relation(
 ) -> Result:
     """Store or delete the relation of a being to somebody or something."""
     name, sort = entity_name.strip(), relation_type.strip()
-    return _result(_relate, call.memory, being_of(call), name, sort, action, content or "", trust)
+    return _result_of(
+        _change_relation, call.memory, being_of(call), name, sort, action, content or "", trust
+    )
 
 
-def _relate(
+def _change_relation(
     memory: Commonplace, being: str, name: str, sort: str, action: str, content: str, trust: str
 ) -> str:
     if not name or not sort:

@@ -20,13 +20,13 @@ READ_ONLY = ReadOnly(
         # Clients of newer MCP versions send the first at the start, the second to cancel a request.
         | {"server/discover", "notifications/cancelled"}
     ),
-    other_method=NO_ACTION,
-    other_tool=NO_TOOL,
+    method_error=NO_ACTION,
+    tool_error=NO_TOOL,
 )
 _NUMBER = re.compile(r"\d+")
 
 
-def fail(tool: Tool, error: CommonplaceError) -> Wire:
+def format_error(tool: Tool, error: CommonplaceError) -> Wire:
     """Return an error result as text; for recall, a result that is not marked as an error."""
     if tool.name == "recall":
         text = f"The memory could not be searched ({error.message}) Continue without it."
@@ -34,7 +34,7 @@ def fail(tool: Tool, error: CommonplaceError) -> Wire:
     return {"content": [{"type": "text", "text": f"error: {error}"}], "isError": True}
 
 
-def refuse(status: int, code: str, message: str, request: str) -> dict[str, Any]:
+def format_refusal(status: int, code: str, message: str, request: str) -> dict[str, Any]:
     """Return the body of an HTTP error."""
     del code, request
     if status == 401:
@@ -54,7 +54,7 @@ def refuse(status: int, code: str, message: str, request: str) -> dict[str, Any]
     return {"error": message}
 
 
-def _fail(exchange: Exchange, error: CommonplaceError) -> Reply:
+def _format_rest_error(exchange: Exchange, error: CommonplaceError) -> Reply:
     status = status_of(error, otherwise=500)
     if isinstance(error, NotFound):
         message = "Not found"
@@ -111,4 +111,4 @@ _ROUTES = (
     Route("DELETE", "/v1/llm-key", "delete_llm_key", 204),
 )
 
-REST = Rest(routes=_ROUTES, fail=_fail)
+REST = Rest(routes=_ROUTES, format_error=_format_rest_error)

@@ -23,13 +23,13 @@ from commonplace.storage.locking import Busy
 if TYPE_CHECKING:
     from commonplace.dialects.being.patrol import Report
 
-HEADER = "x-llm-api-key"
+KEY_HEADER = "x-llm-api-key"
 CALL_SECONDS = 25.0
 """The seconds for which a patrol may use a model while a caller waits."""
 BACKGROUND_SECONDS = 300.0
 BUSY_SECONDS = 10.0
 STOP_SECONDS = 20.0
-PATROLS = 4  # maximum number of background patrols at the same time
+MAX_PATROL_THREADS = 4  # maximum number of background patrols at the same time
 
 log = logging.getLogger(__name__)
 
@@ -81,7 +81,7 @@ class Runtime:
     def _access(self, call: Call) -> Any:
         from commonplace.platform import llm
 
-        key = call.request_info.headers.get(HEADER, "").strip()
+        key = call.request_info.headers.get(KEY_HEADER, "").strip()
         if key:
             provider = llm.provider_of(key, self.environ)
             access: llm.Access | None = llm.Access(key, provider)
@@ -111,18 +111,18 @@ class Runtime:
         memory = call.memory.at(call.memory.name, call.origin)
         try:
             with self._locks.lock(f"patrol-{memory.name}-{being}", wait):
-                if not requested and not notes.enough_scenes(memory, being):
-                    return patrol.Report(self._marker(memory, being))
+                if not requested and not notes.has_enough_scenes(memory, being):
+                    return patrol.Report(self._last_marker(memory, being))
                 thinking = self.thinking(call, seconds)
                 return patrol.run(
                     memory, being, thinking=thinking, messages=messages, marker_id=marker_id
                 )
         except Busy:
-            return patrol.Report(self._marker(memory, being), status="busy")
+            return patrol.Report(self._last_marker(memory, being), status="busy")
 
     @staticmethod
-    def _marker(memory: Commonplace, being: str) -> str:
-        return str(sight.find(memory, being).attrs.get("patrol_marker") or "")
+    def _last_marker(memory: Commonplace, being: str) -> str:
+        return str(sight.get_being(memory, being).attrs.get("patrol_marker") or "")
 
     def patrol_soon(self, call: Call, being: str) -> None:
         """Start a patrol in the background, unless this being's patrol already waits or runs."""
@@ -132,13 +132,15 @@ class Runtime:
                 return
             self._due[name] = call
             self._queue.append(name)
-            if len(self._threads) >= PATROLS:
+            if len(self._threads) >= MAX_PATROL_THREADS:
                 return
-            thread = threading.Thread(target=self._work, name="commonplace-patrol", daemon=True)
+            thread = threading.Thread(
+                target=self._run_queue, name="commonplace-patrol", daemon=True
+            )
             self._threads.add(thread)
         thread.start()
 
-    def _work(self) -> None:
+    def _run_queue(self) -> None:
         """Run queued patrols until the queue is empty."""
         while True:
             with self._lock:
@@ -159,27 +161,29 @@ class Runtime:
             except Exception:
                 log.exception("a patrol failed")
             with self._lock:
-                if report is not None and self._needs_another(call, name[1], report):
+                if report is not None and self._needs_another_patrol(call, name[1], report):
                     self._queue.append(name)
                 else:
                     del self._due[name]
 
-    def _needs_another(self, call: Call, being: str, report: Report) -> bool:
+    def _needs_another_patrol(self, call: Call, being: str, report: Report) -> bool:
         """Return whether enough scenes were stored during a patrol to start another one.
 
         After a failed patrol the scenes wait for the next request.
         """
         try:
-            return "gather" not in report.failed and self._enough_scenes(call.memory, being)
+            return "gather" not in report.failed and self._has_enough_scenes(call.memory, being)
         except CommonplaceError:
             log.exception("a patrol failed")
             return False
 
-    def _enough_scenes(self, memory: Commonplace, being: str) -> bool:
+    def _has_enough_scenes(self, memory: Commonplace, being: str) -> bool:
         fit = [
-            n for n in notes.waiting_scenes(memory, being) if not n.text.startswith(scenes.FAILED)
+            n
+            for n in notes.waiting_scenes(memory, being)
+            if not n.text.startswith(scenes.PARSE_FAILED)
         ]
-        return len(fit) >= notes.ENOUGH
+        return len(fit) >= notes.PATROL_SCENES
 
     def close(self) -> None:
         """Start no more patrols, and wait for running ones."""
@@ -188,18 +192,18 @@ class Runtime:
         for thread in list(self._threads):
             thread.join(max(0.0, until - time.monotonic()))
 
-    def idle(self) -> bool:
+    def is_idle(self) -> bool:
         """Return whether no patrol waits or runs in the background."""
         return not self._due
 
 
 _runtimes: weakref.WeakKeyDictionary[Library, Runtime] = weakref.WeakKeyDictionary()
-_guard = threading.Lock()
+_runtimes_lock = threading.Lock()
 
 
-def of(library: Library) -> Runtime:
+def runtime_of(library: Library) -> Runtime:
     """Return the runtime of a library; create it if no server has done so."""
-    with _guard:
+    with _runtimes_lock:
         found = _runtimes.get(library)
         if found is None:
             found = _runtimes[library] = Runtime(library)
@@ -207,16 +211,16 @@ def of(library: Library) -> Runtime:
 
 
 @contextlib.contextmanager
-def running(setting: Setting) -> Iterator[None]:
+def background_work(setting: Setting) -> Iterator[None]:
     """Run patrols while the dialect is served."""
     runtime = Runtime(setting.library, setting)
-    with _guard:
+    with _runtimes_lock:
         _runtimes[setting.library] = runtime
     try:
         yield
     finally:
         runtime.close()
-        with _guard:
+        with _runtimes_lock:
             _runtimes.pop(setting.library, None)
 
 
@@ -226,10 +230,12 @@ def trigger_patrol(
     """Run a patrol and wait for it."""
     being = being_of(call)
     history.check_messages(messages)  # a patrol only logs what it cannot store
-    report = of(call.memory.library).patrol(call, being, messages=messages, marker_id=marker_id)
-    if len(report.failed) > len(_ESSENTIAL) and set(_ESSENTIAL) <= set(report.failed):
+    report = runtime_of(call.memory.library).patrol(
+        call, being, messages=messages, marker_id=marker_id
+    )
+    if len(report.failed) > len(_ESSENTIAL_STEPS) and set(_ESSENTIAL_STEPS) <= set(report.failed):
         raise CommonplaceError("Patrol failed", hint="See the server's log for the reason.")
     return report.as_dict()
 
 
-_ESSENTIAL = ("gather", "count", "fade")
+_ESSENTIAL_STEPS = ("gather", "count", "fade")

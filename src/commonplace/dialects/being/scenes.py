@@ -10,15 +10,15 @@ from datetime import date
 from typing import Any
 
 from commonplace.dialects.being import RESERVED
-from commonplace.dialects.being.sight import NODE, tag
+from commonplace.dialects.being.sight import NODE, being_tag
 from commonplace.engine import checks
 from commonplace.engine.content.memories import Draft
 from commonplace.engine.model import Memory
 
-FAILED = "[PARSE_FAILED]"
-IMPORTANCE = 0.5
+PARSE_FAILED = "[PARSE_FAILED]"
+DEFAULT_IMPORTANCE = 0.5
 _DAY = re.compile(r"\d{4}-\d\d-\d\d")
-_TAGS = checks.MAX_TAGS - 1
+_MAX_THEME_TAGS = checks.MAX_TAGS - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +34,7 @@ class Scene:
     sensory: tuple[str, ...] = ()
     feeling: str = ""
     themes: tuple[str, ...] = ()
-    importance: float = IMPORTANCE
+    importance: float = DEFAULT_IMPORTANCE
 
     def as_dict(self) -> dict[str, Any]:
         """Return the scene as a dict without its empty optional fields."""
@@ -60,7 +60,7 @@ class Scene:
     @property
     def line(self) -> str:
         """The scene as one line of text."""
-        dates = "、".join(_date_text(each) for each in self.when)
+        dates = "、".join(_date_with_action(each) for each in self.when)
         parts = [dates, self.setting, self.action]
         if self.dialogue:
             parts.append(f"「{self.dialogue[0]}」")
@@ -80,7 +80,7 @@ def _date_of(when: Any) -> str:
     return str(when.get("date", "")) if isinstance(when, Mapping) else str(when)
 
 
-def _date_text(when: Any) -> str:
+def _date_with_action(when: Any) -> str:
     if isinstance(when, Mapping):
         action = when.get("action")
         return f"{when.get('date', '')}（{action}）" if action else str(when.get("date", ""))
@@ -105,31 +105,31 @@ def from_dict(value: Any) -> Scene | None:
         return None
     when = value.get("when")
     when = [when] if isinstance(when, str) else when
-    importance = value.get("importance", IMPORTANCE)
+    importance = value.get("importance", DEFAULT_IMPORTANCE)
     if isinstance(importance, bool) or not isinstance(importance, int | float):
-        importance = IMPORTANCE
+        importance = DEFAULT_IMPORTANCE
     return Scene(
         action=action.strip(),
-        actors=_texts(value.get("actors")),
+        actors=_stripped_texts(value.get("actors")),
         when=tuple(
             each
             for each in (when if isinstance(when, Sequence) else ())
             if isinstance(each, (str, dict, Mapping)) and _date_of(each)
         ),
-        setting=_text(value.get("setting")),
-        dialogue=_texts(value.get("dialogue")),
-        sensory=_texts(value.get("sensory")),
-        feeling=_text(value.get("feeling")),
-        themes=tuple(dict.fromkeys(_texts(value.get("themes")))),
+        setting=_stripped_text(value.get("setting")),
+        dialogue=_stripped_texts(value.get("dialogue")),
+        sensory=_stripped_texts(value.get("sensory")),
+        feeling=_stripped_text(value.get("feeling")),
+        themes=tuple(dict.fromkeys(_stripped_texts(value.get("themes")))),
         importance=min(1.0, max(0.0, float(importance))) if importance == importance else 0.5,
     )
 
 
-def _text(value: Any) -> str:
+def _stripped_text(value: Any) -> str:
     return value.strip() if isinstance(value, str) else ""
 
 
-def _texts(value: Any) -> tuple[str, ...]:
+def _stripped_texts(value: Any) -> tuple[str, ...]:
     if isinstance(value, str):
         value = [value]
     if not isinstance(value, Sequence):
@@ -137,7 +137,7 @@ def _texts(value: Any) -> tuple[str, ...]:
     return tuple(each.strip() for each in value if isinstance(each, str) and each.strip())
 
 
-def changes(being: str, scene: Scene, *, trust: str, **attrs: Any) -> dict[str, Any]:
+def memory_fields(being: str, scene: Scene, *, trust: str, **attrs: Any) -> dict[str, Any]:
     """Return the fields of the memory that stores a scene."""
     return {
         "text": scene.text, "tags": tags_of(being, scene), "importance": scene.importance,
@@ -148,14 +148,17 @@ def changes(being: str, scene: Scene, *, trust: str, **attrs: Any) -> dict[str, 
 
 def draft(being: str, scene: Scene, *, kind: str, trust: str, **attrs: Any) -> Draft:
     """Return the draft of a memory that stores a scene."""
-    return Draft(kind=kind, **changes(being, scene, trust=trust, **attrs))
+    return Draft(kind=kind, **memory_fields(being, scene, trust=trust, **attrs))
 
 
 def tags_of(being: str, scene: Scene) -> list[str]:
     """Return the being's tag, and the themes that are valid and unreserved tags."""
     themes = [theme for theme in scene.themes if len(theme) <= checks.TAG_CHARS]
     reserved = RESERVED.reserved_tags(themes)
-    return [tag(being), *[theme for theme in themes if theme not in reserved][:_TAGS]]
+    return [
+        being_tag(being),
+        *[theme for theme in themes if theme not in reserved][:_MAX_THEME_TAGS],
+    ]
 
 
 def refuse_reserved_themes(scene: Scene) -> None:

@@ -43,47 +43,52 @@ THOUGHT = "being.thought"
 CAPABILITY = "being.capability"
 ACT = "being.act"
 """An act that waits for the owner's decision."""
-KINDS = (NODE, *RESERVED.own_records)
-SHARED = (KNOWLEDGE, TOOL)
+OWN_KINDS = (NODE, *RESERVED.own_records)
+SHARED_KINDS = (KNOWLEDGE, TOOL)
 """Kinds that all beings of an owner share."""
-SAID = "being-history"
+HISTORY_TAG = "being-history"
 """The tag of conversation messages. Of a being's tools, only search_history searches them."""
 ALL_STATES = (*LIVE_STATES, "dead")
 
 
-def tag(being: str) -> str:
+def being_tag(being: str) -> str:
     """Return the tag of a being's rows."""
     return f"being:{being}"
 
 
-def own_rows(being: str, *kinds: str, **conditions: Any) -> Filters:
+def own_row_filters(being: str, *kinds: str, **conditions: Any) -> Filters:
     """Return filters for the being's rows of some kinds; shared kinds need no tag."""
-    tags = () if set(kinds) <= set(SHARED) else (tag(being),)
+    tags = () if set(kinds) <= set(SHARED_KINDS) else (being_tag(being),)
     return Filters(kinds=kinds, tags_all=tags, **conditions)
 
 
-def searchable_rows(memory: Commonplace, being: str, **conditions: Any) -> Filters:
+def search_filters(memory: Commonplace, being: str, **conditions: Any) -> Filters:
     """Return the filters of free-text search: the being's nodes, and memories of other agents."""
-    others = [tag(each.id) for each in every(memory, Filters(kinds=[BEING], states=_EXISTING))]
-    others.remove(tag(being))
-    return Filters(without_kinds=RESERVED.own_records, tags_none=[*others, SAID], **conditions)
+    others = [
+        being_tag(each.id)
+        for each in readable_rows(memory, Filters(kinds=[BEING], states=_EXISTING_STATES))
+    ]
+    others.remove(being_tag(being))
+    return Filters(
+        without_kinds=RESERVED.own_records, tags_none=[*others, HISTORY_TAG], **conditions
+    )
 
 
-_EXISTING = (*LIVE_STATES, "archived")
+_EXISTING_STATES = (*LIVE_STATES, "archived")
 
 
-def readable(memory: Memory) -> bool:
+def is_readable(memory: Memory) -> bool:
     """Return whether the attrs of a row are valid for its kind; `doctor` reports invalid ones."""
     return RESERVED.is_readable(memory.kind, memory.attrs)
 
 
-def number_of(row: Memory, name: str, default: int = 0) -> int:
+def integer_attr(row: Memory, name: str, default: int = 0) -> int:
     """Return an integer attribute of a row, or the default if it is missing or invalid."""
     value = row.attrs.get(name)
     return value if isinstance(value, int) else default
 
 
-def marks_of(being: Memory, name: str = "marks_at") -> list[int]:
+def patrol_marks(being: Memory, name: str = "marks_at") -> list[int]:
     """Return the marks of a being's patrols: when the newest node at each of them was stored.
 
     An older release noted the number of that node, in `marks`; an import changes numbers.
@@ -92,32 +97,32 @@ def marks_of(being: Memory, name: str = "marks_at") -> list[int]:
     return [each for each in marks if isinstance(each, int)] if isinstance(marks, list) else []
 
 
-def every(memory: Commonplace, filters: Filters, order: str = "newest") -> Iterator[Memory]:
+def readable_rows(memory: Commonplace, filters: Filters, order: str = "newest") -> Iterator[Memory]:
     """Return all rows that pass the filters and have valid attrs."""
-    return filter(readable, lookup.all_memories(memory, filters, order))
+    return filter(is_readable, lookup.all_memories(memory, filters, order))
 
 
 def is_own(being: str, memory: Memory, *kinds: str) -> bool:
     """Return whether a row belongs to this being and has one of the kinds."""
-    mine = memory.kind in SHARED or tag(being) in memory.tags
-    return memory.kind in (kinds or KINDS) and mine and readable(memory)
+    mine = memory.kind in SHARED_KINDS or being_tag(being) in memory.tags
+    return memory.kind in (kinds or OWN_KINDS) and mine and is_readable(memory)
 
 
 def beings(memory: Commonplace) -> list[Memory]:
     """Return the owner's beings, oldest first."""
-    return list(every(memory, Filters(kinds=[BEING]), "oldest"))
+    return list(readable_rows(memory, Filters(kinds=[BEING]), "oldest"))
 
 
-def get(memory: Commonplace, identity: str) -> Memory | None:
+def find_memory(memory: Commonplace, identity: str) -> Memory | None:
     """Return the memory with this id, or None if there is none or the id is malformed."""
     with contextlib.suppress(InvalidInput):
         return lookup.find_memory(memory, identity)
     return None
 
 
-def find(memory: Commonplace, identity: str) -> Memory:
+def get_being(memory: Commonplace, identity: str) -> Memory:
     """Return the owner's live being with this id; raise NotFound if there is none."""
-    found = get(memory, identity)
+    found = find_memory(memory, identity)
     if (
         found is None
         or found.kind != BEING
@@ -158,7 +163,7 @@ def identify(memory: Commonplace, caller: Caller, names: Sequence[str]) -> Calle
     if len(distinct) > 1 or "" in names:
         raise NotFound("There is no such being.")
     if distinct:
-        return replace(caller, subject=find(memory, distinct.pop()).id)
+        return replace(caller, subject=get_being(memory, distinct.pop()).id)
     all_beings = beings(memory)
     if len(all_beings) == 1:
         return replace(caller, subject=all_beings[0].id)

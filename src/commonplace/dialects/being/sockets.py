@@ -55,10 +55,10 @@ class _Conversation:
                 try:
                     message = json.loads(await self.socket.receive_text())
                 except (ValueError, KeyError, RecursionError):
-                    await self._error("A message must be a text frame with a JSON object.")
+                    await self._send_error("A message must be a text frame with a JSON object.")
                     continue
                 if not isinstance(message, dict):
-                    await self._error("A message must be a JSON object.")
+                    await self._send_error("A message must be a JSON object.")
                     continue
                 if message.get("type") == "disconnect":
                     await self.socket.close(1000)
@@ -78,24 +78,24 @@ class _Conversation:
         elif kind == "pong":
             pass
         elif kind not in ("sense", "act_result"):
-            await self._error("Unknown message type.")
+            await self._send_error("Unknown message type.")
         elif self.bridge is None:
-            await self._error("Send a register message first.")
+            await self._send_error("Send a register message first.")
         elif kind == "sense":
-            await self._sense(message)
+            await self._store_sense(message)
         else:
             status = message.get("status")
             if status not in ("completed", "failed"):
-                await self._error("status must be completed or failed.")
+                await self._send_error("status must be completed or failed.")
             elif not self.bridge.answer(str(message.get("act_id")), status, message.get("result")):
-                await self._error("No pending act has this id.")
+                await self._send_error("No pending act has this id.")
 
     async def _register(self, message: dict[str, Any]) -> None:
         capabilities = message.get("capabilities")
         try:
-            if not isinstance(capabilities, list) or len(capabilities) > bridges.CAPABILITIES:
+            if not isinstance(capabilities, list) or len(capabilities) > bridges.MAX_CAPABILITIES:
                 raise InvalidInput(
-                    f"capabilities must be a list of at most {bridges.CAPABILITIES} items."
+                    f"capabilities must be a list of at most {bridges.MAX_CAPABILITIES} items."
                 )
             bridge = bridges.Bridge(
                 str(message.get("bridge_id") or uuid.uuid4())[:200],
@@ -113,14 +113,14 @@ class _Conversation:
             self._disconnect()
             bridges.connect(self.space, self.being, bridge)
         except CommonplaceError as error:
-            await self._error(str(error))
+            await self._send_error(str(error))
             return
         self.bridge = bridge
         await self._reply(
             {"type": "registered", "bridge_id": bridge.id, "capabilities_count": len(capabilities)}
         )
 
-    async def _sense(self, message: dict[str, Any]) -> None:
+    async def _store_sense(self, message: dict[str, Any]) -> None:
         arguments = {
             "being_id": self.being,
             "capability_id": str(message.get("capability_id")),
@@ -129,7 +129,7 @@ class _Conversation:
         try:
             stored = await self.exchange.perform(arguments, "bridge_sense")
         except CommonplaceError as error:
-            await self._error(str(error))
+            await self._send_error(str(error))
             return
         await self._reply({"type": "sense_ack", "sense_id": stored["sense_id"]})
 
@@ -146,7 +146,7 @@ class _Conversation:
                 return
             await self._reply({"type": "ping"})
 
-    async def _error(self, message: str) -> None:
+    async def _send_error(self, message: str) -> None:
         await self._reply({"type": "error", "message": message})
 
     async def _reply(self, message: dict[str, Any]) -> None:

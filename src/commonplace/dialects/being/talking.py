@@ -16,18 +16,18 @@ from commonplace.platform import agents, llm
 from commonplace.storage.locking import Busy
 from commonplace.text.prose import neutralise
 
-NAME = "being"
-SPENT = "being.llm"
+DIALECT_NAME = "being"
+SPENDING_EVENT = "being.llm"
 TURN_SECONDS = 120.0
-AFTER_SECONDS = 60.0
+PATROL_SECONDS = 60.0
 BUSY_SECONDS = 10.0
 MESSAGE_CHARS = 20_000
-KEPT_TURNS = 40
+PROMPT_MESSAGES = 40
 """The maximum number of earlier messages in a prompt."""
 LINE_CHARS = 2_000
 # The prompt already contains the context.
 TOOLS = tuple(tool for tool in tools.TOOLS if tool.name not in ("get_context", "trigger_patrol"))
-_HOW = (
+_REPLY_INSTRUCTIONS = (
     "\n\nYou are in a conversation, whose last lines you are given. Answer the last message, as"
     " yourself, with nothing but your words. What you recall of it is in <memory-recall>, and what"
     " is said is recorded for you."
@@ -46,19 +46,20 @@ def reply(
 
     `unstored` are messages that follow the stored history.
     """
-    current = context.context(memory, being, mark=True)
+    current = context.context(memory, being, mark_shown=True)
     parts = [current["snapshot"], current.get("recent_nodes", "")]
     if senses := current.get("pending_senses"):
         parts.append(f"<senses>\n{neutralise(as_json(senses))}\n</senses>")
-    parts.append(recalling.related_pieces(memory, being, text))
-    stored = memory.conversations.history(sight.tag(being), limit=KEPT_TURNS)
+    parts.append(recalling.recall_text(memory, being, text))
+    stored = memory.conversations.history(sight.being_tag(being), limit=PROMPT_MESSAGES)
     lines = [f"{line.speaker}: {neutralise(line.memory.text[:LINE_CHARS])}" for line in stored]
     lines += [f"{each['role']}: {each['content']}" for each in unstored]
-    parts += [*lines[-KEPT_TURNS:], f"user: {text}"]
+    parts += [*lines[-PROMPT_MESSAGES:], f"user: {text}"]
     return agents.run(
-        access, current["system_prompt"] + _HOW, "\n\n".join(filter(None, parts)), abilities,
+        access, current["system_prompt"] + _REPLY_INSTRUCTIONS,
+        "\n\n".join(filter(None, parts)), abilities,
         seconds=TURN_SECONDS,
-        report_usage=lambda usage: memory.events.record(SPENT, being, usage.as_dict()),
+        report_usage=lambda usage: memory.events.record(SPENDING_EVENT, being, usage.as_dict()),
     )  # fmt: skip
 
 
@@ -69,7 +70,7 @@ def talk(call: Call, being: str, *, message: str) -> dict[str, Any]:
     # The call may use the operator's model, which costs money.
     if "admin" not in call.caller.scopes:
         raise NotPermitted("Talking to a being needs the scope 'admin'.")
-    runtime = running.of(call.memory.library)
+    runtime = running.runtime_of(call.memory.library)
     setting = runtime.setting
     access = runtime.model(call)
     if access is None or setting is None or setting.perform is None:
@@ -79,16 +80,16 @@ def talk(call: Call, being: str, *, message: str) -> dict[str, Any]:
         )
     caller = Caller(
         space=call.memory.name, user=call.caller.user, scopes=FULL_SCOPES,
-        credential=f"being:{being}", dialects=frozenset({NAME}), subject=being,
+        credential=f"being:{being}", dialects=frozenset({DIALECT_NAME}), subject=being,
     )  # fmt: skip
     key = f"talk:{call.retry_key}" if call.retry_key else ""
-    abilities = AgentCalls(setting, caller, NAME, key).abilities(TOOLS)
+    abilities = AgentCalls(setting, caller, DIALECT_NAME, key).abilities(TOOLS)
     answer = reply(call.memory, being, message, access, abilities)
-    history.store_messages(call.memory, being, _turn(message, answer), new=True)
+    history.store_messages(call.memory, being, _turn_messages(message, answer), new=True)
     return {"being_id": being, "reply": answer}
 
 
-def _turn(text: str, answer: str) -> list[dict[str, str]]:
+def _turn_messages(text: str, answer: str) -> list[dict[str, str]]:
     return [{"role": "user", "content": text}, {"role": "assistant", "content": answer}]
 
 
@@ -104,7 +105,7 @@ class Conversation:
     def say(self, text: str) -> str:
         """Send a text and return the being's answer; raise AgentFailed if the model gives none."""
         answer = reply(self._memory, self._being, text, self._access, unstored=self.messages)
-        self.messages += _turn(text, answer)
+        self.messages += _turn_messages(text, answer)
         return answer
 
     def end(self) -> patrol.Report | None:
@@ -115,13 +116,13 @@ class Conversation:
         if not self.messages:
             return None
         name = f"patrol-{self._memory.name}-{self._being}"
-        last = str(sight.find(self._memory, self._being).attrs.get("patrol_marker") or "")
+        last = str(sight.get_being(self._memory, self._being).attrs.get("patrol_marker") or "")
         try:
             with self._memory.library.coordination.lock(name, BUSY_SECONDS):
                 return patrol.run(
                     self._memory,
                     self._being,
-                    thinking=Thinking(self._access, AFTER_SECONDS),
+                    thinking=Thinking(self._access, PATROL_SECONDS),
                     messages=self.messages,
                     marker_id=last or None,  # all messages are new
                 )

@@ -18,7 +18,7 @@ from commonplace.dialects.being.scenes import Scene, from_dict
 from commonplace.errors import CommonplaceError
 from commonplace.platform import llm
 
-LEAST_IMPORTANT = 0.3
+MIN_IMPORTANCE = 0.3
 SHOWN_NODES = 80
 SHOWN_CHARS = 400
 MESSAGES_CHARS = 60_000
@@ -92,14 +92,14 @@ class Thinking:
 
     access: llm.Access
     seconds: float = 300.0
-    spent: Callable[[str, dict[str, Any]], None] = lambda *_: None
+    on_spent: Callable[[str, dict[str, Any]], None] = lambda *_: None
     begun: float = field(default_factory=time.monotonic)
 
     def _ask(self, purpose: str, instructions: str, data: Any, shape: type[Shape]) -> Shape | None:
         """Return the model's answer, or None if the model failed or the time is up."""
         remaining = self.seconds - (time.monotonic() - self.begun)
         if remaining <= 0.5:
-            self.spent(purpose, {"error": "no time left"})
+            self.on_spent(purpose, {"error": "no time left"})
             return None
         prompt = json.dumps(data, ensure_ascii=False)
         try:
@@ -109,9 +109,9 @@ class Thinking:
             )  # fmt: skip
         except CommonplaceError as error:
             usage = getattr(error, "usage", None)  # an invalid answer costs money, too
-            self.spent(purpose, {**(usage.as_dict() if usage else {}), "error": error.message})
+            self.on_spent(purpose, {**(usage.as_dict() if usage else {}), "error": error.message})
             return None
-        self.spent(purpose, cost.as_dict())
+        self.on_spent(purpose, cost.as_dict())
         return answer
 
     def extract(self, messages: Sequence[Mapping[str, Any]], today: str) -> list[Scene]:
@@ -130,7 +130,7 @@ class Thinking:
         found = [from_dict(each) for each in answer.scenes] if answer else []
         return [
             scene for scene in found
-            if scene and scene.actors and scene.when and scene.importance >= LEAST_IMPORTANT
+            if scene and scene.actors and scene.when and scene.importance >= MIN_IMPORTANCE
         ]  # fmt: skip
 
     def classify(self, scenes: Sequence[Scene], names: Sequence[str]) -> list[str] | None:

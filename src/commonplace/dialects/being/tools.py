@@ -15,47 +15,53 @@ from commonplace.dialects.tool_schemas import (
     SHARE,
     TEXT,
     array,
-    gives,
+    input_schema,
     object_of,
-    takes,
+    output_schema,
     text,
 )
 
 
-def _texts(description: str) -> Schema:
+def _text_array(description: str) -> Schema:
     return array(TEXT, description=description)
 
 
 SCENE = object_of(
     ("action", "actors", "when"),
     action=text("What happened"),
-    actors=_texts("Who was involved"),
+    actors=_text_array("Who was involved"),
     when=array({**TEXT, "format": "date"}, description="Date(s) as YYYY-MM-DD"),
     setting=text("Where, in what context"),
     feeling=text("First-person impression"),
-    themes=_texts("Theme tags"),
+    themes=_text_array("Theme tags"),
     importance={**SHARE, "default": 0.5},
-    dialogue=_texts("What was said"),
-    sensory=_texts("What was sensed"),
+    dialogue=_text_array("What was said"),
+    sensory=_text_array("What was sensed"),
 )
 MESSAGE = object_of(
     ("role", "content"), role={"enum": list(history.ROLES)}, content=TEXT, created_at=TEXT
 )
-NOTE_TYPE = object_of(("id", "type"), id=TEXT, type={"enum": list(notes.TYPES)})
+NOTE_TYPE = object_of(("id", "type"), id=TEXT, type={"enum": list(notes.NOTE_TYPES)})
 NOTE: Schema = {
     "anyOf": [
         TEXT,
-        object_of(("content",), content=TEXT, type={"enum": list(notes.TYPES), "default": "note"}),
+        object_of(
+            ("content",), content=TEXT, type={"enum": list(notes.NOTE_TYPES), "default": "note"}
+        ),
     ]
 }
-NOTES_INPUT = takes(
+NOTES_INPUT = input_schema(
     action={"enum": ["append", "update"], "default": "append"},
     scenes=array(SCENE, 200, default=[]),
     notes=array(NOTE, 200, default=[]),
-    scene_ids={**_texts("Scenes to delete when action=update"), "default": [], "maxItems": 500},
+    scene_ids={
+        **_text_array("Scenes to delete when action=update"),
+        "default": [],
+        "maxItems": 500,
+    },
     note_type_updates=array(NOTE_TYPE, 200, default=[]),
 )
-MEMORY_INPUT = takes(
+MEMORY_INPUT = input_schema(
     ("target", "action"),
     target={"enum": list(records.TARGETS)},
     action={"enum": list(records.ACTIONS)},
@@ -64,40 +70,40 @@ MEMORY_INPUT = takes(
     location=text("For partner_map"),
     to=text("Recipient's name, for party_message"),
 )
-RELATION_INPUT = takes(
+RELATION_INPUT = input_schema(
     ("entity_name", "relation_type", "action"),
     entity_name=text("Whom or what it is about"),
     relation_type=text("person, device, ai, organization, …"),
     content=text("What the relation is; needed for upsert"),
     action={"enum": ["upsert", "delete"]},
 )
-HISTORY_INPUT = takes(
+HISTORY_INPUT = input_schema(
     query=text("Part of what was said"),
     date_from=text("YYYY-MM-DD, from 00:00:00 UTC"),
     date_to=text("YYYY-MM-DD, until 23:59:59 UTC"),
-    limit={"type": "number", "default": history.FOUND, "description": "At most 50"},
+    limit={"type": "number", "default": history.DEFAULT_RESULTS, "description": "At most 50"},
 )
-SEARCH_INPUT = takes(
+SEARCH_INPUT = input_schema(
     ("query",),
     query=text("What to search for"),
-    limit={"type": "number", "default": recalling.FOUND, "description": "At most 30"},
+    limit={"type": "number", "default": recalling.DEFAULT_RESULTS, "description": "At most 30"},
     mode={"enum": ["or", "and"], "default": "or"},
 )
-PATROL_INPUT = takes(
+PATROL_INPUT = input_schema(
     ("messages",),
     messages=array(MESSAGE, 1_000),
     marker_id=text("Marker of the previous patrol"),
 )
-MERGE_INPUT = takes(
+MERGE_INPUT = input_schema(
     ("node_ids", "summary"),
     node_ids=text("Comma-separated ids of nodes"),
     summary=text("What the merged node tells"),
     feeling=text("Its feeling"),
 )
-RECALL_MEMORY_INPUT = takes(
+RECALL_MEMORY_INPUT = input_schema(
     cluster_id=text("Omit to list all clusters"),
     node_id=text("One node's details"),
-    limit={"type": "number", "default": recalling.NODES},
+    limit={"type": "number", "default": recalling.DEFAULT_NODES},
     query=text("Filters nodes by their action"),
     no_nodes={**FLAG, "default": False},
 )
@@ -130,7 +136,7 @@ def _tool(
     return Tool(
         name=name, title=name.replace("_", " ").capitalize(), description=description,
         scope=scope, handler=handler, input=schema,
-        output=gives(*gives_keys) if gives_keys else None, **options,
+        output=output_schema(*gives_keys) if gives_keys else None, **options,
     )  # fmt: skip
 
 
@@ -139,12 +145,12 @@ TOOLS = (
         "read", recalling.recall,
         "Recall past memories related to the current user message."
         " Call at the start of every turn.",
-        takes(("user_message",), user_message=text("The current user message")),
+        input_schema(("user_message",), user_message=text("The current user message")),
     ),
     _tool(
         "read", context.get_context,
         "Get the Being's persona definition and memory snapshot. Call once at session start.",
-        takes(), "system_prompt", "snapshot", "metadata", "capability_tools",
+        input_schema(), "system_prompt", "snapshot", "metadata", "capability_tools",
     ),
     _tool(
         "read", recalling.recall_memory,
@@ -186,7 +192,7 @@ TOOLS = (
     ),
     _tool(
         "read", get_current_time, "Get the current date and time in a time zone.",
-        takes(timezone={**text("IANA name, such as Asia/Tokyo"), "default": "UTC"}),
+        input_schema(timezone={**text("IANA name, such as Asia/Tokyo"), "default": "UTC"}),
         "datetime", "iso", "timezone",
     ),
 )  # fmt: skip

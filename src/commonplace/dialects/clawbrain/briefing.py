@@ -16,9 +16,11 @@ from commonplace.engine.model import Memory
 from commonplace.text.hidden import escape_hidden
 
 FILE = "MEMORY.md"
-EMPTY = "# Memory\n\nNothing is stored yet. Memories stored with memory_store will appear here.\n"
+EMPTY_BRIEFING = (
+    "# Memory\n\nNothing is stored yet. Memories stored with memory_store will appear here.\n"
+)
 ENTITY_SHARE = 0.7  # fraction of the token budget
-CONSIDERED = 1_000  # maximum number of memories of each kind, by credit
+MAX_CANDIDATES = 1_000  # maximum number of memories of each kind, by credit
 SECTIONS = ("People", "Projects", "Preferences", "Recent Episodes")
 
 
@@ -31,7 +33,7 @@ class Entry:
     text: str
 
 
-def tokens(text: str) -> int:
+def estimate_tokens(text: str) -> int:
     """Return an estimate of the number of tokens."""
     return math.ceil(len(text) / 4)
 
@@ -39,13 +41,13 @@ def tokens(text: str) -> int:
 def compose(entries: Sequence[Entry], budget: int) -> str:
     """Return the content of the file: the entries by score, as many as fit into the budget."""
     if not entries:
-        return EMPTY
-    frame = tokens("# Memory\n" + "".join(f"\n## {name}\n" for name in SECTIONS))
+        return EMPTY_BRIEFING
+    frame = estimate_tokens("# Memory\n" + "".join(f"\n## {name}\n" for name in SECTIONS))
     available = {True: int((budget - frame) * ENTITY_SHARE)}
     available[False] = budget - frame - available[True]
     chosen: dict[str, list[Entry]] = {name: [] for name in SECTIONS}
     for entry in sorted(entries, key=lambda each: -each.score):
-        cost, entity = tokens(entry.text), entry.section != SECTIONS[-1]
+        cost, entity = estimate_tokens(entry.text), entry.section != SECTIONS[-1]
         if cost <= available[entity]:
             available[entity] -= cost
             chosen[entry.section].append(entry)
@@ -63,7 +65,7 @@ def entries(memory: Commonplace, decay_rate: float) -> list[Entry]:
     found = []
     for kind in locations.KINDS:
         page, _ = memory.browse(
-            kinds=[kind], order="credit", limit=CONSIDERED, trust=("stated", "inferred")
+            kinds=[kind], order="credit", limit=MAX_CANDIDATES, trust=("stated", "inferred")
         )
         for one in page:
             location = locations.of_memory(one)
@@ -83,7 +85,7 @@ def _entry(one: Memory, location: locations.Location, score: float) -> Entry:
     )
 
 
-def write(memory: Commonplace, directory: Directory, chosen: Strategy) -> None:
+def write_briefing(memory: Commonplace, directory: Directory, chosen: Strategy) -> None:
     """Write the file if its content changed."""
     data = compose(entries(memory, chosen.decay_rate), chosen.max_context_budget).encode()
     try:

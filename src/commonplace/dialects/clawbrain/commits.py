@@ -17,12 +17,12 @@ from commonplace.dialects.clawbrain import documents
 from commonplace.dialects.clawbrain.directory import STATE_FOLDER
 from commonplace.dialects.clawbrain.strategy import Strategy
 
-NOT_CONTENT = (
+EXCLUDED_PATHS = (
     f":(exclude){STATE_FOLDER}", ":(exclude,glob)**/.tmp-*", ":(exclude,glob)**/.swap-*"
 )  # fmt: skip
 """The directory's id and lock file, and files that are being written, are not committed."""
 SECONDS = 30.0
-_PLAIN = (
+_GIT_OPTIONS = (
     "-c", f"core.hooksPath={os.devnull}", "-c", "core.fsmonitor=false",
     "-c", "commit.gpgSign=false", "-c", "gc.auto=0",
     "-c", "user.name=Commonplace", "-c", "user.email=commonplace@localhost",
@@ -46,13 +46,13 @@ def commit(directory: Path, chosen: Strategy, reason: str) -> bool:
         return False
     try:
         if not repository.exists():
-            _run([git, "init", "--quiet", "--template=", os.fspath(directory)], directory)
-        base = [git, *_PLAIN, f"--git-dir={repository}", f"--work-tree={directory}"]
-        _run([*base, "add", "--all", "--", ".", *NOT_CONTENT], directory)
-        if not _run([*base, "status", "--porcelain", "--", ".", *NOT_CONTENT], directory):
+            _run_git([git, "init", "--quiet", "--template=", os.fspath(directory)], directory)
+        base = [git, *_GIT_OPTIONS, f"--git-dir={repository}", f"--work-tree={directory}"]
+        _run_git([*base, "add", "--all", "--", ".", *EXCLUDED_PATHS], directory)
+        if not _run_git([*base, "status", "--porcelain", "--", ".", *EXCLUDED_PATHS], directory):
             return False
         message = f"session: {reason} ({documents.stamp(datetime.now(UTC))})"
-        _run([*base, "commit", "--quiet", "--no-verify", "-m", message], directory)
+        _run_git([*base, "commit", "--quiet", "--no-verify", "-m", message], directory)
     except (OSError, subprocess.SubprocessError) as error:
         output = getattr(error, "stderr", None) or str(error)
         log.warning("the memory directory was not committed", extra={"why": str(output)[:500]})
@@ -60,7 +60,7 @@ def commit(directory: Path, chosen: Strategy, reason: str) -> bool:
     return True
 
 
-def _run(command: list[str], directory: Path) -> str:
+def _run_git(command: list[str], directory: Path) -> str:
     clean = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
     ran = subprocess.run(  # noqa: S603 - git, by its full path, with arguments of our own
         command, cwd=directory, env={**clean, "GIT_TERMINAL_PROMPT": "0"}, check=True,

@@ -9,8 +9,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-SIMILAR = 0.6
-SIGNIFICANT = 3  # two facts with so many equal first words, except stop words, are an update
+MIN_SIMILARITY = 0.6
+LEADING_WORDS = 3  # two facts with so many equal first words, except stop words, are an update
 
 _WORD = re.compile(r"[\w']+")
 _UPDATE = re.compile(
@@ -34,7 +34,7 @@ class Contradiction:
     kind: Literal["update", "conflict"]
 
 
-def facts(text: str) -> list[str]:
+def bullet_facts(text: str) -> list[str]:
     """Return the bullet points of a text, except checkboxes."""
     lines = (line.strip() for line in text.splitlines())
     return [
@@ -42,7 +42,9 @@ def facts(text: str) -> list[str]:
     ]
 
 
-def find(new: Sequence[str], known: Sequence[tuple[str, str]]) -> list[Contradiction]:
+def find_contradictions(
+    new: Sequence[str], known: Sequence[tuple[str, str]]
+) -> list[Contradiction]:
     """Compare new facts with known ones, given as (memory id, fact)."""
     weights = _inverse_frequency([_words(fact) for fact in (*new, *(fact for _, fact in known))])
     vectors = [(identity, fact, _vector(fact, weights)) for identity, fact in known]
@@ -51,18 +53,18 @@ def find(new: Sequence[str], known: Sequence[tuple[str, str]]) -> list[Contradic
         own = _vector(fact, weights)
         for identity, other, vector in vectors:
             same = _words(fact) == _words(other)
-            if not same and _cosine(own, vector) >= SIMILAR:
-                found.append(Contradiction(identity, other, fact, _kind(other, fact)))
+            if not same and _cosine(own, vector) >= MIN_SIMILARITY:
+                found.append(Contradiction(identity, other, fact, _contradiction_kind(other, fact)))
     return found
 
 
-def _kind(existing: str, new: str) -> Literal["update", "conflict"]:
+def _contradiction_kind(existing: str, new: str) -> Literal["update", "conflict"]:
     flipped = bool(_NEGATION.search(existing)) != bool(_NEGATION.search(new))
     significant = [
-        [word for word in _words(fact) if word not in _STOP_WORDS][:SIGNIFICANT]
+        [word for word in _words(fact) if word not in _STOP_WORDS][:LEADING_WORDS]
         for fact in (existing, new)
     ]
-    begins_alike = len(significant[1]) == SIGNIFICANT and significant[0] == significant[1]
+    begins_alike = len(significant[1]) == LEADING_WORDS and significant[0] == significant[1]
     return "update" if _UPDATE.search(new) or flipped or begins_alike else "conflict"
 
 

@@ -4,7 +4,13 @@ from __future__ import annotations
 
 from commonplace.dialects.clawbrain import file_sync
 from commonplace.dialects.clawbrain.locations import KINDS
-from commonplace.dialects.clawbrain.tools import OPERATIONS, SHOWN_AS, TOOLS, fail, succeed
+from commonplace.dialects.clawbrain.tools import (
+    OPERATIONS,
+    SHOWN_AS,
+    TOOLS,
+    format_error,
+    format_result,
+)
 from commonplace.dialects.contract import Dialect
 from commonplace.dialects.rest import Rest, Route
 
@@ -23,10 +29,10 @@ DIALECT = Dialect(
     tools=TOOLS,
     operations=OPERATIONS,
     rest=Rest(routes=(Route("POST", "/v1/clawbrain/outcomes", "record_outcome"),)),
-    succeed=succeed,
-    fail=fail,
-    kinds={**dict(zip(KINDS, KINDS, strict=True)), **SHOWN_AS},
-    running=file_sync.running,
-    pipe=file_sync.pipe,
+    format_result=format_result,
+    format_error=format_error,
+    shown_types={**dict(zip(KINDS, KINDS, strict=True)), **SHOWN_AS},
+    background_work=file_sync.background_work,
+    stdio_connection=file_sync.stdio_connection,
     call_wrapper=file_sync.call_wrapper,
 )

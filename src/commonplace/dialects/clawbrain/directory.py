@@ -27,14 +27,14 @@ STATE_FOLDER = ".commonplace"  # the folder of the lock file and the directory's
 _ID = f"{STATE_FOLDER}/id"
 FILE_BYTES = 4_200_000  # room for a million characters and the frontmatter
 FOLDERS = ("entities", "episodes", "archive/entities", "archive/episodes")
-SECOND = 1_000_000_000
+NANOSECONDS_PER_SECOND = 1_000_000_000
 _TEMPORARY = ".tmp-"  # prefix of an incomplete file
 _SWAPPED = ".swap-"  # prefix of a complete file that is about to be renamed, or was replaced
-_NO_LINK = getattr(os, "O_NOFOLLOW", 0)
-_BYTES = getattr(os, "O_BINARY", 0)
-_FOLDER = os.O_RDONLY | getattr(os, "O_DIRECTORY", 0) | _NO_LINK
-_JUNCTION = 0xA0000003
-HAS_DIR_FD = os.open in os.supports_dir_fd and bool(_NO_LINK)
+_NO_FOLLOW = getattr(os, "O_NOFOLLOW", 0)
+_BINARY = getattr(os, "O_BINARY", 0)
+_OPEN_FOLDER = os.O_RDONLY | getattr(os, "O_DIRECTORY", 0) | _NO_FOLLOW
+_JUNCTION_TAG = 0xA0000003
+HAS_DIR_FD = os.open in os.supports_dir_fd and bool(_NO_FOLLOW)
 
 
 class Stat(NamedTuple):
@@ -69,14 +69,14 @@ class _FolderByDescriptor:
         """Return the directory itself, which may be reached by links."""
         return cls(os.open(path, os.O_RDONLY | getattr(os, "O_DIRECTORY", 0)))
 
-    def inner(self, name: str) -> _FolderByDescriptor:
-        return _FolderByDescriptor(os.open(name, _FOLDER, dir_fd=self._descriptor))
+    def open_inner(self, name: str) -> _FolderByDescriptor:
+        return _FolderByDescriptor(os.open(name, _OPEN_FOLDER, dir_fd=self._descriptor))
 
     def make(self, name: str) -> None:
         os.mkdir(name, 0o700, dir_fd=self._descriptor)
 
     def open(self, name: str, flags: int, mode: int = 0o600) -> int:
-        return os.open(name, flags | _NO_LINK, mode, dir_fd=self._descriptor)
+        return os.open(name, flags | _NO_FOLLOW, mode, dir_fd=self._descriptor)
 
     def stat(self, name: str) -> os.stat_result:
         return os.stat(name, dir_fd=self._descriptor, follow_symlinks=False)
@@ -117,7 +117,7 @@ class _FolderByPath:
             raise FileNotFoundError(errno.ENOENT, "The directory does not exist.")
         return cls(path)
 
-    def inner(self, name: str) -> _FolderByPath:
+    def open_inner(self, name: str) -> _FolderByPath:
         found = os.lstat(self._path / name)
         if not stat.S_ISDIR(found.st_mode) or _is_junction(found):
             raise NotADirectoryError(errno.ENOTDIR, "A part of the path is not a folder.")
@@ -169,7 +169,7 @@ _Folder = _FolderByDescriptor | _FolderByPath
 
 def _is_junction(found: os.stat_result) -> bool:
     """Return whether a folder is a junction, which Windows does not report as a symbolic link."""
-    return getattr(found, "st_reparse_tag", 0) == _JUNCTION
+    return getattr(found, "st_reparse_tag", 0) == _JUNCTION_TAG
 
 
 class Directory:
@@ -194,14 +194,14 @@ class Directory:
         try:
             for part in parts:
                 try:
-                    inner: _Folder = folder.inner(part)
+                    inner: _Folder = folder.open_inner(part)
                 except FileNotFoundError:
                     if not create:
                         raise
                     with contextlib.suppress(FileExistsError):
                         folder.make(part)
                     folder.sync()
-                    inner = folder.inner(part)
+                    inner = folder.open_inner(part)
                 folder.close()
                 folder = inner
             yield folder
@@ -220,7 +220,7 @@ class Directory:
         with self._parent(path) as (folder, former):
             folder.rename(former, name)
             folder.sync()
-        return _sibling(path, name)
+        return _sibling_path(path, name)
 
     def stat(self, path: str) -> Stat | None:
         """Return the metadata of a regular file, or None if there is none."""
@@ -247,7 +247,7 @@ class Directory:
     def read(self, path: str) -> tuple[bytes, Stat]:
         """Return the content and metadata of a regular file; raise OSError for anything else."""
         with self._parent(path) as (folder, name):
-            flags = os.O_RDONLY | _BYTES | getattr(os, "O_NONBLOCK", 0)
+            flags = os.O_RDONLY | _BINARY | getattr(os, "O_NONBLOCK", 0)
             descriptor = folder.open(name, flags)
         with os.fdopen(descriptor, "rb") as file:
             found = os.fstat(descriptor)
@@ -285,7 +285,7 @@ class Directory:
                     displaced = former
                 folder.rename(temporary, name)
             folder.sync()
-            return found, _sibling(path, displaced) if displaced else ""
+            return found, _sibling_path(path, displaced) if displaced else ""
 
     def move_away(self, path: str) -> str:
         """Rename a file to a hidden name; return the new path, or "" if there is no file."""
@@ -297,13 +297,13 @@ class Directory:
         """Write and sync a file under a hidden name; return the name and the metadata."""
         mark = secrets.token_hex(8)
         temporary, complete = _TEMPORARY + mark, _SWAPPED + mark
-        descriptor = folder.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | _BYTES)
+        descriptor = folder.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | _BINARY)
         try:
             with os.fdopen(descriptor, "wb") as file:
                 file.write(data)
                 file.flush()
                 # Set the time one second back: an edit in the same clock tick gets another time.
-                before = os.fstat(descriptor).st_mtime_ns - SECOND
+                before = os.fstat(descriptor).st_mtime_ns - NANOSECONDS_PER_SECOND
                 if isinstance(folder, _FolderByDescriptor):
                     os.utime(descriptor, ns=(before, before))
                 os.fsync(descriptor)
@@ -363,10 +363,10 @@ class Directory:
     def id(self) -> str:
         """Return the id of the directory; create it on first use, or if the directory is a copy."""
         known = self.stored_id() or new_id()
-        if not self._marked():
+        if not self._has_valid_id():
             inode = self.write(_ID, f"{known}\n".encode()).inode
             with self._parent(_ID) as (folder, name):
-                descriptor = folder.open(name, os.O_WRONLY | os.O_APPEND | _BYTES)
+                descriptor = folder.open(name, os.O_WRONLY | os.O_APPEND | _BINARY)
             with os.fdopen(descriptor, "wb") as file:
                 file.write(f"{inode}\n".encode())
                 file.flush()
@@ -383,7 +383,7 @@ class Directory:
         known, mark, inode = self._id_file()
         return known if mark in ("", inode) else ""
 
-    def _marked(self) -> bool:
+    def _has_valid_id(self) -> bool:
         known, mark, inode = self._id_file()
         return bool(known) and mark == inode
 
@@ -399,7 +399,7 @@ class Directory:
     def lock(self) -> int | None:
         """Take the lock; return its descriptor, or None if another process holds it."""
         with self._folder((STATE_FOLDER,), create=True) as folder:
-            flags = os.O_RDWR | os.O_CREAT | _BYTES | getattr(os, "O_CLOEXEC", 0)
+            flags = os.O_RDWR | os.O_CREAT | _BINARY | getattr(os, "O_CLOEXEC", 0)
             descriptor = folder.open("lease", flags)
         if try_lock(descriptor):
             return descriptor
@@ -407,7 +407,7 @@ class Directory:
         return None
 
 
-def _sibling(path: str, name: str) -> str:
+def _sibling_path(path: str, name: str) -> str:
     return path[: path.rfind("/") + 1] + name
 
 

@@ -15,10 +15,10 @@ from commonplace.dialects.clawbrain import locations
 from commonplace.engine.model import Memory, iso
 from commonplace.errors import InvalidInput
 
-REQUIRED = ("id", "type", "category", "created", "updated", "pinned")
+REQUIRED_KEYS = ("id", "type", "category", "created", "updated", "pinned")
 FENCE = "---"
 _KEY = re.compile(r"([A-Za-z_][\w-]*):(?:[ \t]+(.*))?")
-_PLAIN = re.compile(r"[0-9TZtz.:+ -]+")
+_TIME_CHARS = re.compile(r"[0-9TZtz.:+ -]+")
 
 
 class Unreadable(InvalidInput):
@@ -66,27 +66,27 @@ def stamp(at: datetime) -> str:
     return str(iso(at.replace(microsecond=0)))
 
 
-def created(memory: Memory) -> str:
+def created_stamp(memory: Memory) -> str:
     """Return the time of creation according to the file, or else to the row."""
     return _valid_time(memory, "created") or stamp(memory.created_at)
 
 
 def created_at(memory: Memory) -> datetime:
-    """Return `created` as a datetime."""
-    return moment(created(memory), "created")
+    """Return the time of `created_stamp` as a datetime."""
+    return parse_time(created_stamp(memory), "created")
 
 
-def updated(memory: Memory) -> str:
+def updated_stamp(memory: Memory) -> str:
     """Return the time of the last change of the content, ignoring credit and usage."""
-    return _valid_time(memory, "updated") or created(memory)
+    return _valid_time(memory, "updated") or created_stamp(memory)
 
 
 def _valid_time(memory: Memory, field: str) -> str:
     """Return a time of the attributes, or an empty string if the time is missing or invalid."""
     value = memory.attrs.get(field)
-    if isinstance(value, str) and _PLAIN.fullmatch(value):
+    if isinstance(value, str) and _TIME_CHARS.fullmatch(value):
         try:
-            moment(value, field)
+            parse_time(value, field)
         except Unreadable:
             return ""
         return value
@@ -116,8 +116,8 @@ def of_memory(memory: Memory) -> Document | None:
         type=location.kind,
         category=location.category,
         tags=memory.tags,
-        created=created(memory),
-        updated=updated(memory),
+        created=created_stamp(memory),
+        updated=updated_stamp(memory),
         pinned=memory.pinned,
         content=memory.text,
         more=_unknown_lines(memory),
@@ -140,21 +140,21 @@ def parse(data: bytes) -> Document:
             raise Unreadable("The frontmatter has no closing '---' line.")
         head, content = text.rstrip()[len(FENCE) : -len(FENCE) - 1], ""
     values, more = _frontmatter(head.strip("\n").split("\n"))
-    for key in REQUIRED:
+    for key in REQUIRED_KEYS:
         if key not in values:
             raise Unreadable(f"The frontmatter has no {key}.")
     if not content.strip():
         raise Unreadable("The file has no content.")
-    pinned = _scalar(values["pinned"]).lower()
+    pinned = _parse_scalar(values["pinned"]).lower()
     if pinned not in ("true", "false"):
         raise Unreadable("pinned must be true or false.")
     return Document(
-        id=_scalar(values["id"]),
-        type=_scalar(values["type"]),
-        category=_scalar(values["category"]),
-        tags=_list(values.get("tags", "")),
-        created=_time(values["created"], "created"),
-        updated=_time(values["updated"], "updated"),
+        id=_parse_scalar(values["id"]),
+        type=_parse_scalar(values["type"]),
+        category=_parse_scalar(values["category"]),
+        tags=_parse_tags(values.get("tags", "")),
+        created=_checked_time(values["created"], "created"),
+        updated=_checked_time(values["updated"], "updated"),
         pinned=pinned == "true",
         content=content.strip(),
         more=tuple(more),
@@ -170,7 +170,7 @@ def _frontmatter(lines: list[str]) -> tuple[dict[str, str], list[str]]:
         matched = _KEY.fullmatch(line.rstrip())
         if matched:
             current = matched[1]
-            if current in (*REQUIRED, "tags"):
+            if current in (*REQUIRED_KEYS, "tags"):
                 if current in values:
                     raise Unreadable(f"The frontmatter has {current} twice.")
                 values[current] = (matched[2] or "").strip()
@@ -178,14 +178,14 @@ def _frontmatter(lines: list[str]) -> tuple[dict[str, str], list[str]]:
         elif current == "tags" and line.lstrip().startswith("- "):
             values["tags"] += f"\n{line.lstrip()[2:].strip()}"
             continue
-        elif current in REQUIRED and line.strip():
+        elif current in REQUIRED_KEYS and line.strip():
             raise Unreadable(f"{current} must be on one line.")
         if line.strip() and line.rstrip() != FENCE:
             more.append(line.rstrip())
     return values, more
 
 
-def _scalar(value: str) -> str:
+def _parse_scalar(value: str) -> str:
     if value.startswith('"'):
         try:
             parsed = json.loads(value)
@@ -198,33 +198,33 @@ def _scalar(value: str) -> str:
     return value
 
 
-def _list(value: str) -> tuple[str, ...]:
+def _parse_tags(value: str) -> tuple[str, ...]:
     """Parse tags: a JSON list, a list without quotes, or one tag on each line."""
     if value.startswith("\n"):
-        tags = [_scalar(line) for line in value[1:].split("\n")]
+        tags = [_parse_scalar(line) for line in value[1:].split("\n")]
     elif value.startswith("["):
         try:
             tags = json.loads(value)
         except (ValueError, RecursionError):
             if not value.endswith("]"):
                 raise Unreadable("tags is a list without a closing bracket.") from None
-            tags = [_scalar(part.strip()) for part in value[1:-1].split(",")]
+            tags = [_parse_scalar(part.strip()) for part in value[1:-1].split(",")]
     else:
-        tags = [_scalar(part.strip()) for part in value.split(",")]
+        tags = [_parse_scalar(part.strip()) for part in value.split(",")]
     if not all(isinstance(tag, str) for tag in tags):
         raise Unreadable("tags must be strings.")
     return tuple(dict.fromkeys(tag for tag in tags if tag.strip()))
 
 
-def _time(value: str, field: str) -> str:
-    time = _scalar(value)
-    moment(time, field)
-    if not _PLAIN.fullmatch(time):
+def _checked_time(value: str, field: str) -> str:
+    time = _parse_scalar(value)
+    parse_time(time, field)
+    if not _TIME_CHARS.fullmatch(time):
         raise Unreadable(f"{field} is not a time in ISO 8601.")
     return time
 
 
-def moment(value: str, field: str) -> datetime:
+def parse_time(value: str, field: str) -> datetime:
     """Parse a time; a time without a zone is in UTC."""
     try:
         at = datetime.fromisoformat(value)

@@ -19,7 +19,7 @@ from weakref import WeakKeyDictionary
 
 from commonplace.dialects.clawbrain import briefing, commits, lifecycle, locations, strategy
 from commonplace.dialects.clawbrain.directory import STATE_FOLDER, Directory, Stat
-from commonplace.dialects.clawbrain.mirror import EDITOR, Mirror, recorded_stat
+from commonplace.dialects.clawbrain.mirror import EDITOR_ORIGIN, Mirror, recorded_stat
 from commonplace.dialects.contract import Call, Setting
 from commonplace.engine.binding import engine_call
 from commonplace.engine.commonplace import Commonplace
@@ -27,12 +27,12 @@ from commonplace.engine.library import Library
 from commonplace.engine.maintenance import file_copies
 from commonplace.errors import NO_ROOM, CommonplaceError, NotFound, StorageUnavailable
 
-SESSION = "local-session"
-SMALL_FILES = 1_000  # maximum number of files in a directory that is scanned before every call
+DEFAULT_SESSION = "local-session"
+MAX_SCANNED_FILES = 1_000  # a directory with more files is not scanned before every call
 TICK_SECONDS = 0.1
 WRITE_WAIT_SECONDS = 10.0
 IMPORT_WAIT_SECONDS = 3.0  # seconds to wait for the lock holder to import an edit
-HOUR = 3600.0
+HOUR_SECONDS = 3600.0
 
 log = logging.getLogger(__name__)
 _running_syncs: WeakKeyDictionary[Library, FileSync] = WeakKeyDictionary()
@@ -93,7 +93,7 @@ class SpaceFiles:
     def _refresh(self) -> None:
         """Apply STRATEGY.md and write MEMORY.md, at the start of a session."""
         chosen = strategy.read(self.directory)
-        strategy.apply(self.memory, chosen)
+        strategy.apply_credit_rule(self.memory, chosen)
         lifecycle.log_decay(self.memory)
         self._write_briefing(chosen)
         self._folders = self._folder_times()
@@ -101,7 +101,7 @@ class SpaceFiles:
     def _write_briefing(self, chosen: strategy.Strategy) -> None:
         """Write MEMORY.md; report a failure without failing the call."""
         try:
-            briefing.write(self.memory, self.directory, chosen)
+            briefing.write_briefing(self.memory, self.directory, chosen)
             self._briefing_error = ""
         except OSError as error:
             self._briefing_error = (
@@ -127,7 +127,7 @@ class SpaceFiles:
         if not self.acquire():
             self._wait_for_import()
             return
-        if self.mirror.file_count() <= SMALL_FILES:
+        if self.mirror.file_count() <= MAX_SCANNED_FILES:
             self.mirror.sync()
             return
         if self._folder_times() != self._folders:
@@ -159,7 +159,7 @@ class SpaceFiles:
         if not root or self._is_large:
             return set()
         scanned = self.directory.scan().files
-        self._is_large = len(scanned) > SMALL_FILES
+        self._is_large = len(scanned) > MAX_SCANNED_FILES
         known = {
             file.path: recorded_stat(file)
             for file in engine_call(self.memory, file_copies.recorded_files, root)
@@ -216,12 +216,12 @@ class SpaceFiles:
         aside = f"{os.sep}{STATE_FOLDER}{os.sep}"
         if rescan or any(path.startswith(own) and aside not in path for path in changed_paths):
             self.mirror.sync()
-            strategy.apply(self.memory, strategy.read(self.directory))
+            strategy.apply_credit_rule(self.memory, strategy.read(self.directory))
         version = self._rows.version()
         if version != self._version:
             self._version = version  # the next tick handles later commits
             self.mirror.push()
-        if self._maintained_at is None or time.monotonic() - self._maintained_at > HOUR:
+        if self._maintained_at is None or time.monotonic() - self._maintained_at > HOUR_SECONDS:
             self._maintained_at = time.monotonic()
             self.run_maintenance()
 
@@ -305,7 +305,7 @@ class FileSync:
                 )
             if files is None:
                 try:
-                    memory = Commonplace(space=space, origin=EDITOR, library=self._library)
+                    memory = Commonplace(space=space, origin=EDITOR_ORIGIN, library=self._library)
                     files = self._spaces[path] = SpaceFiles(memory, path)
                 except OSError as error:
                     raise StorageUnavailable(
@@ -373,7 +373,7 @@ class FileSync:
 
 
 @contextlib.contextmanager
-def running(setting: Setting) -> Iterator[None]:
+def background_work(setting: Setting) -> Iterator[None]:
     """Sync files while the dialect is served."""
     sync = FileSync(setting)
     _running_syncs[setting.library] = sync
@@ -386,7 +386,7 @@ def running(setting: Setting) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def pipe(setting: Setting) -> Iterator[None]:
+def stdio_connection(setting: Setting) -> Iterator[None]:
     """Sync the directory of a client before its first call."""
     sync = _running_syncs.get(setting.library)
     if sync is not None and setting.space is not None:
@@ -402,14 +402,14 @@ def space_files(call: Call) -> SpaceFiles | None:
     return sync.space_files(call.memory.name, call.request_info.environ)
 
 
-def session(call: Call) -> str:
+def session_of(call: Call) -> str:
     """Return the id of the session to which a call belongs."""
     sync, environ = _running_syncs.get(call.memory.library), call.request_info.environ
     if environ is None and sync is not None:
         environ = sync.environ
     if environ is not None:  # all calls over stdio belong to one session
-        return environ.get("SESSION_ID") or SESSION
-    return call.request_info.session or SESSION
+        return environ.get("SESSION_ID") or DEFAULT_SESSION
+    return call.request_info.session or DEFAULT_SESSION
 
 
 @contextlib.contextmanager
@@ -421,12 +421,12 @@ def call_wrapper(call: Call, arguments: Mapping[str, Any]) -> Iterator[None]:
         return
     head: int | None = None
     try:
-        directory.before_call(_path_of(call, arguments.get("id")))
+        directory.before_call(_memory_path(call, arguments.get("id")))
         head = engine_call(call.memory, file_copies.newest_seq)
     except OSError as error:
         # A read succeeds on a full disk: rows are authoritative, and files are written later.
         if not (call.reads and error.errno in NO_ROOM):
-            raise _unavailable(error) from error
+            raise _unavailable_error(error) from error
     yield
     if head is None:
         return
@@ -436,12 +436,12 @@ def call_wrapper(call: Call, arguments: Mapping[str, Any]) -> Iterator[None]:
         if call.reads:
             log.warning("files could not be written", extra={"why": str(error)})
         elif isinstance(error, OSError):
-            raise _unavailable(error) from error
+            raise _unavailable_error(error) from error
         else:
             raise
 
 
-def _path_of(call: Call, identity: object) -> str | None:
+def _memory_path(call: Call, identity: object) -> str | None:
     if not isinstance(identity, str) or not identity:
         return None
     with contextlib.suppress(CommonplaceError, NotFound):
@@ -450,7 +450,7 @@ def _path_of(call: Call, identity: object) -> str | None:
     return None
 
 
-def _unavailable(error: OSError) -> StorageUnavailable:
+def _unavailable_error(error: OSError) -> StorageUnavailable:
     return StorageUnavailable(
         f"The memory directory cannot be used: {error.strerror or error}.",
         hint="Check the directory, its permissions and the disk space.",

@@ -20,7 +20,7 @@ from commonplace.platform.exclusive import exclusive
 
 MAX_PROMOTED_CREDIT = 0.69  # of an episode after promotion; below the default threshold
 MIN_FACT_CHARS = 10  # shorter bullet points are not promoted
-TAGS = checks.MAX_TAGS
+MAX_TAGS = checks.MAX_TAGS
 INTERVALS = {
     "consolidate": timedelta(days=1), "promote": timedelta(days=2), "prune": timedelta(days=7)
 }  # fmt: skip
@@ -63,7 +63,7 @@ def compact_if_due(
     with exclusive(memory, "compact", UPKEEP):
         due = []
         for step, every in INTERVALS.items():
-            last = records.last_at(memory, step, SCHEDULED_RUN)
+            last = records.last_time(memory, step, SCHEDULED_RUN)
             if last is None or moment - last >= every:
                 due.append(step)
         if not due:
@@ -87,13 +87,13 @@ def may_be_pruned(one: Memory, score: float, chosen: Strategy, at: datetime) -> 
     )
 
 
-def overlap(one: set[str], other: set[str]) -> float:
+def overlap_share(one: set[str], other: set[str]) -> float:
     """Return the fraction of the smaller set that is also in the other set."""
     smaller = min(len(one), len(other))
     return len(one & other) / smaller if smaller else 0.0
 
 
-def clusters(episodes: Sequence[Memory], threshold: float) -> list[list[Memory]]:
+def episode_groups(episodes: Sequence[Memory], threshold: float) -> list[list[Memory]]:
     """Return groups of two or more episodes.
 
     The tags of each episode overlap with those of its group by more than `threshold`.
@@ -102,7 +102,7 @@ def clusters(episodes: Sequence[Memory], threshold: float) -> list[list[Memory]]
     for episode in episodes:
         tags = set(episode.tags)
         for gathered, members in groups:
-            share = overlap(gathered, tags)
+            share = overlap_share(gathered, tags)
             if share > threshold or (share == threshold == 1.0):
                 gathered |= tags
                 members.append(episode)
@@ -114,19 +114,19 @@ def clusters(episodes: Sequence[Memory], threshold: float) -> list[list[Memory]]
 
 def log_decay(memory: Commonplace) -> None:
     """Record the decay of credits once a day; the decay itself is computed when reading."""
-    if _decayed(memory):
+    if _count_unlogged_decay(memory):
         # Another server may record the decay at the same time.
         with exclusive(memory, "decay", UPKEEP):
-            if total := _decayed(memory):
+            if total := _count_unlogged_decay(memory):
                 records.log_action(
                     memory, "decay", [], f"The credits of {total} memories decayed by one day."
                 )
 
 
-def _decayed(memory: Commonplace) -> int:
+def _count_unlogged_decay(memory: Commonplace) -> int:
     """Return the number of memories whose loss of credit is not recorded yet."""
     at = datetime.now(UTC)
-    last = records.last_at(memory, "decay")
+    last = records.last_time(memory, "decay")
     if last is not None and at - last < timedelta(days=1):
         return 0
     oldest, total = memory.browse(kinds=locations.KINDS, order="oldest", limit=1)
@@ -141,7 +141,7 @@ class _Compaction:
         self._used_paths = used_paths
         self._rule = credit.Rule(chosen.alpha, chosen.decay_rate)
         # Read all memories before the first write; after it, this transaction cannot use the index.
-        self._live = {one.id: one for one in records.live(memory)}
+        self._live = {one.id: one for one in records.live_memories(memory)}
         self._ids = {records.public_id(one) for one in self._live.values()}
 
     def _memories_of(self, kind: str) -> list[Memory]:
@@ -157,7 +157,7 @@ class _Compaction:
             if not episode.pinned and episode.tags:
                 days[documents.created_at(episode).date()].append(episode)
         for day, episodes in sorted(days.items()):
-            for group in clusters(episodes, self._strategy.consolidation_tag_overlap):
+            for group in episode_groups(episodes, self._strategy.consolidation_tag_overlap):
                 self._merge(day, group)
 
     def _merge(self, day: date, group: Sequence[Memory]) -> None:
@@ -174,7 +174,7 @@ class _Compaction:
         location = self._unused_location(
             Location("episode", f"{day:%Y-%m}", f"{first[:180]}-merged")
         )
-        tags = list(dict.fromkeys(tag for one in members for tag in one.tags))[:TAGS]
+        tags = list(dict.fromkeys(tag for one in members for tag in one.tags))[:MAX_TAGS]
         merged = records.store(
             self._memory, location, content, tags=tags,
             score=min(1.0, sum(self._score(one) for one in members)),
@@ -207,7 +207,9 @@ class _Compaction:
             score = self._score(episode)
             if score <= self._strategy.promotion_threshold or episode.attrs.get("promoted"):
                 continue
-            facts = [fact for fact in contradictions.facts(episode.text) if is_lasting(fact)]
+            facts = [
+                fact for fact in contradictions.bullet_facts(episode.text) if is_promotable(fact)
+            ]
             if not facts:
                 continue
             named = [tag for tag in episode.tags if names.count(tag) == 1]
@@ -221,7 +223,7 @@ class _Compaction:
             if entity is None:
                 continue
             entities[entity.attrs["name"]] = self._live[entity.id] = entity
-            self._live[episode.id] = records.rescore(
+            self._live[episode.id] = records.set_credit(
                 self._memory, episode, min(score, MAX_PROMOTED_CREDIT), attrs={"promoted": True}
             )
             self.report.promoted += 1
@@ -244,7 +246,7 @@ class _Compaction:
         gain = self._strategy.promotion_transfer * score
         if target is None:
             content = f"# {own.name}\n\n" + "\n".join(lines)
-            score = min(1.0, records.INITIAL + gain)
+            score = min(1.0, records.INITIAL_CREDIT + gain)
             return records.store(
                 self._memory, own, content, tags=["promoted"], score=score, trust=episode.trust
             )
@@ -258,7 +260,7 @@ class _Compaction:
             changes["attrs"] = {"updated": documents.stamp(datetime.now(UTC))}
             if TRUSTS.index(episode.trust) > TRUSTS.index(target.trust):
                 changes["trust"] = episode.trust
-        return records.rescore(self._memory, target, self._score(target) + gain, **changes)
+        return records.set_credit(self._memory, target, self._score(target) + gain, **changes)
 
     def prune(self) -> None:
         """Archive old memories with low credit."""
@@ -281,7 +283,7 @@ class _Compaction:
         self.report.details.append(details)
 
 
-def is_lasting(fact: str) -> bool:
+def is_promotable(fact: str) -> bool:
     """Return whether a fact can be promoted: it is not short, a question or a task."""
     return (
         len(fact) > MIN_FACT_CHARS

@@ -19,7 +19,7 @@ from commonplace.dialects.clawbrain import documents, locations, records
 from commonplace.dialects.clawbrain.directory import Directory, Scan, Stat
 from commonplace.dialects.clawbrain.documents import Document
 from commonplace.dialects.clawbrain.locations import ARCHIVE, KINDS, InvalidLocation, Location
-from commonplace.dialects.reserved import by_others
+from commonplace.dialects.reserved import reservations_of_others
 from commonplace.engine.binding import engine_call
 from commonplace.engine.commonplace import Commonplace
 from commonplace.engine.content import memories, write_policy
@@ -29,11 +29,11 @@ from commonplace.engine.model import LIVE_STATES, TRUSTS, Memory, Origin
 from commonplace.errors import CommonplaceError, Conflict, NotFound
 from commonplace.platform import lookup
 
-EDITOR = Origin(client="editor", tool="file")
+EDITOR_ORIGIN = Origin(client="editor", tool="file")
 MAX_PASSES = 4
-ABSENT = Stat(-1, 0, 0)
+ABSENT_STAT = Stat(-1, 0, 0)
 
-ATTEMPTS = 5
+IMPORT_ATTEMPTS = 5
 """How often a file is imported if another server changes its row in between."""
 
 log = logging.getLogger(__name__)
@@ -166,7 +166,7 @@ class Mirror:
         return scan
 
     def _import(
-        self, path: str, stat: Stat, missing: dict[str, int], attempts: int = ATTEMPTS
+        self, path: str, stat: Stat, missing: dict[str, int], attempts: int = IMPORT_ATTEMPTS
     ) -> None:
         try:
             location = locations.of_path(path)
@@ -178,7 +178,7 @@ class Mirror:
                 return
             edited = _EditedFile(path, location, stat, digest(data), documents.parse(data))
             # A file must not use reserved kinds and tags of other dialects, as a client must not.
-            with write_policy.apply_policy(reservations=by_others("clawbrain")):
+            with write_policy.apply_policy(reservations=reservations_of_others("clawbrain")):
                 if num is not None:
                     self._import_edited(edited, num)
                 else:
@@ -195,13 +195,13 @@ class Mirror:
             self.problems[path] = (stat, f"{field}{why}")
             log.warning("file not imported", extra={"file": path, "why": why})
 
-    def _row(self, num: int) -> Memory | None:
+    def _row_by_number(self, num: int) -> Memory | None:
         found = engine_call(self._memory, memories.memories_by_number, [num])
         return found[0] if found else None
 
     def _import_edited(self, edited: _EditedFile, num: int) -> None:
         """Import a recorded file whose content changed."""
-        file, memory = self._files[num], self._row(num)
+        file, memory = self._files[num], self._row_by_number(num)
         if memory is None:
             self._delete_record(num)
             self._import_added(edited, {})
@@ -227,7 +227,7 @@ class Mirror:
 
     def _import_added(self, edited: _EditedFile, missing: dict[str, int]) -> None:
         """Import a file without a record: moved, added, or written just before a crash."""
-        moved = self._moved_from(edited, missing)
+        moved = self._find_moved(edited, missing)
         if moved is not None:
             old, mover = moved
             del missing[old]
@@ -254,7 +254,7 @@ class Mirror:
         else:
             self._record_synced(memory, edited)
 
-    def _moved_from(
+    def _find_moved(
         self, edited: _EditedFile, missing: dict[str, int]
     ) -> tuple[str, Memory] | None:
         """Return the path and memory of a missing file with the same content or id, or None.
@@ -266,7 +266,7 @@ class Mirror:
         ):
             same = self._files[num].digest == edited.digest
             if same or _id_of_path(path) == edited.document.id:
-                memory = self._row(num)
+                memory = self._row_by_number(num)
                 if memory is not None:
                     return path, memory
         return None
@@ -282,37 +282,37 @@ class Mirror:
                 self._keep_both(other, edited.document)
                 self._written_head = 0
                 return
-            records.release_id(self._memory, location, EDITOR)
+            records.release_id(self._memory, location, EDITOR_ORIGIN)
             attrs = {k: v for k, v in memory.attrs.items() if k not in _ARCHIVE_ATTRS}
             attrs |= {"category": location.category, "name": location.name}
             changes = {
                 "state": "active", "ref": location.id, "kind": location.kind,
                 "title": location.name, "attrs": attrs,
             }  # fmt: skip
-        with self._memory.unit("move file", EDITOR):
+        with self._memory.unit("move file", EDITOR_ORIGIN):
             memory = self._memory.revise(
-                memory.id, origin=EDITOR, expected_version=memory.version, **changes
+                memory.id, origin=EDITOR_ORIGIN, expected_version=memory.version, **changes
             )
             memory = self._revise(memory, edited.document)
         self._record_synced(memory, edited)
 
     def _import_deletion(self, num: int) -> None:
         """Archive the memory whose file was deleted."""
-        file, memory = self._files[num], self._row(num)
+        file, memory = self._files[num], self._row_by_number(num)
         if memory is None:
             self._delete_record(num)
             return
         own = documents.of_memory(memory)
-        unwritten = replace(file, path="", **ABSENT._asdict(), rendered=b"", seq=0)
+        unwritten = replace(file, path="", **ABSENT_STAT._asdict(), rendered=b"", seq=0)
         changed = own is None or digest(own.render()) != file.rendered
         if changed or path_of(memory) != file.path:
             self._written_head = 0  # the row has changed or moved, so the file is written again
         elif memory.state in LIVE_STATES:
             # Archive before saving the record, by which other processes see the import. The
             # next push writes the file to the archive, as after memory_delete.
-            with self._memory.unit("delete file", EDITOR):
+            with self._memory.unit("delete file", EDITOR_ORIGIN):
                 records.archive(
-                    self._memory, memory, self.used_paths(), missing=True, origin=EDITOR
+                    self._memory, memory, self.used_paths(), missing=True, origin=EDITOR_ORIGIN
                 )
         else:  # deleted from the archive, so the file is not written again
             unwritten = replace(unwritten, rendered=file.rendered, seq=memory.version)
@@ -329,7 +329,7 @@ class Mirror:
             return None
         for path, num in self._paths.items():
             if path.startswith(stem):
-                memory = self._row(num)
+                memory = self._row_by_number(num)
                 if (
                     memory is not None
                     and memory.state not in LIVE_STATES
@@ -343,21 +343,21 @@ class Mirror:
         more: dict[str, Any] = {"created": document.created, "updated": document.updated}
         if document.more:
             more["frontmatter"] = list(document.more)
-        with self._memory.unit("add file", EDITOR):
+        with self._memory.unit("add file", EDITOR_ORIGIN):
             return records.store(
                 self._memory, location, document.content, tags=document.tags, trust=TRUSTS[0],
-                more=more, pinned=document.pinned, origin=EDITOR,
-                created_at=documents.moment(document.created, "created"),
+                more=more, pinned=document.pinned, origin=EDITOR_ORIGIN,
+                created_at=documents.parse_time(document.created, "created"),
             )  # fmt: skip
 
     def _revise(self, memory: Memory, document: Document) -> Memory:
         """Update the memory from its file; ignore differences in surrounding whitespace."""
         attrs = dict(memory.attrs)
-        if document.updated != documents.updated(memory):
+        if document.updated != documents.updated_stamp(memory):
             attrs["updated"] = document.updated
         elif document.content != memory.text.strip():
             attrs["updated"] = documents.stamp(datetime.now(UTC))
-        if document.created != documents.created(memory):
+        if document.created != documents.created_stamp(memory):
             attrs["created"] = document.created
         if list(document.more) != attrs.get("frontmatter", []):
             attrs["frontmatter"] = list(document.more)
@@ -367,14 +367,14 @@ class Mirror:
         if document.content != memory.text.strip():
             changes["text"] = document.content
         return self._memory.revise(
-            memory.id, origin=EDITOR, expected_version=memory.version, **changes
+            memory.id, origin=EDITOR_ORIGIN, expected_version=memory.version, **changes
         )
 
     def _keep_both(self, memory: Memory, document: Document) -> None:
         """Resolve a conflict: the row stays, and the file's version becomes a second memory."""
         location = locations.of_memory(memory)
         assert location is not None
-        with self._memory.unit("keep both", EDITOR):
+        with self._memory.unit("keep both", EDITOR_ORIGIN):
             for number in range(1, 1_000):
                 name = f"{location.name[:180].rstrip('-')}-conflict" + (f"-{number}" * (number > 1))
                 second = locations.check(location.kind, location.category, name)
@@ -390,7 +390,7 @@ class Mirror:
             tags = tuple(dict.fromkeys((*document.tags, "conflict")))
             self._create(second, replace(document, tags=tags))
             ids = {"kept": location.id, "beside": second.id}
-            self._memory.events.record("conflict", memory.id, ids, origin=EDITOR)
+            self._memory.events.record("conflict", memory.id, ids, origin=EDITOR_ORIGIN)
         log.warning("a file and its memory both changed; both versions are stored", extra=ids)
 
     def _record_synced(self, memory: Memory, edited: _EditedFile) -> None:
@@ -452,7 +452,7 @@ class Mirror:
         if own is None:
             if file is not None and file.path:
                 self._remove_file_of(memory.num)
-            self._set_record(FileState(memory.num, "", *ABSENT, b"", b"", memory.version), changed)
+            self._set_record(FileState(memory.num, "", *ABSENT_STAT, b"", b"", memory.version), changed)
             return
         data = own.render()
         rendered = digest(data)
@@ -462,7 +462,7 @@ class Mirror:
             return
         if file is not None and file.path and self._import_if_changed(file):
             # The file was edited after its record, so the edit is imported first.
-            newer = self._row(memory.num)
+            newer = self._row_by_number(memory.num)
             if newer is not None and newer.version != memory.version:
                 self._write(newer, changed)
                 return
@@ -494,7 +494,7 @@ class Mirror:
         """
         if self._paths.get(path) == memory.num or not self.directory.exists(path):
             return path
-        if path in self._paths and path_of(self._row(self._paths[path])) != path:
+        if path in self._paths and path_of(self._row_by_number(self._paths[path])) != path:
             return path  # the memory of this file moves to another path in the same pass
         with contextlib.suppress(OSError):
             if self.directory.read(path)[0] == data:

@@ -14,8 +14,8 @@ from commonplace.errors import NotFound
 from commonplace.platform import lookup
 from commonplace.storage.database import now
 
-INITIAL = 0.5
-LIFECYCLE = "lifecycle"
+INITIAL_CREDIT = 0.5
+LIFECYCLE_EVENT = "lifecycle"
 
 
 def find(memory: Commonplace, identity: str) -> Memory:
@@ -29,7 +29,7 @@ def find(memory: Commonplace, identity: str) -> Memory:
     )  # fmt: skip
 
 
-def live(memory: Commonplace, kinds: Iterable[str] = KINDS) -> list[Memory]:
+def live_memories(memory: Commonplace, kinds: Iterable[str] = KINDS) -> list[Memory]:
     """Return all live memories of this dialect, oldest first."""
     found = lookup.all_memories(memory, order="oldest", kinds=list(kinds))
     return [one for one in found if locations.of_memory(one) is not None]
@@ -56,7 +56,7 @@ def store(
     content: str,
     *,
     tags: Iterable[str] = (),
-    score: float = INITIAL,
+    score: float = INITIAL_CREDIT,
     trust: str = "inferred",
     more: Mapping[str, Any] | None = None,
     **details: Any,
@@ -110,7 +110,7 @@ def archive(
     return path
 
 
-def rescore(memory: Commonplace, one: Memory, score: float, **changes: Any) -> Memory:
+def set_credit(memory: Commonplace, one: Memory, score: float, **changes: Any) -> Memory:
     """Set the credit of a memory; the decay starts now."""
     attrs = {**one.attrs, "credited": now(), **changes.pop("attrs", {})}
     return memory.revise(one.id, credit=min(1.0, max(0.0, score)), attrs=attrs, **changes)
@@ -118,10 +118,10 @@ def rescore(memory: Commonplace, one: Memory, score: float, **changes: Any) -> M
 
 def log_action(memory: Commonplace, action: str, targets: Iterable[str], details: str) -> None:
     """Record a consolidation, promotion, pruning or decay as an event."""
-    memory.events.record(LIFECYCLE, action, {"targets": list(targets), "details": details})
+    memory.events.record(LIFECYCLE_EVENT, action, {"targets": list(targets), "details": details})
 
 
-def last_at(memory: Commonplace, action: str, kind: str = LIFECYCLE) -> datetime | None:
+def last_time(memory: Commonplace, action: str, kind: str = LIFECYCLE_EVENT) -> datetime | None:
     """Return the time at which an action was last recorded, or None."""
     found = memory.events.all(kind=kind, subject=action, newest=True, limit=1)
     return found[0].at if found else None

@@ -40,37 +40,37 @@ class Strategy:
     """Error messages about ignored values."""
 
 
-def _share(value: str) -> float | None:
+def _parse_share(value: str) -> float | None:
     number = float(value[:-1]) / 100 if value.endswith("%") else float(value)
     return number if 0 <= number <= 1 else None
 
 
-def _days(value: str) -> float | None:
+def _parse_days(value: str) -> float | None:
     number = float(value.removesuffix("days").strip())
     return number if MIN_PRUNE_AGE_DAYS <= number <= 36_500 else None
 
 
-def _tokens(value: str) -> int | None:
+def _parse_tokens(value: str) -> int | None:
     number = int(value.replace(",", "").replace("_", ""))
     return number if 100 <= number <= 1_000_000 else None
 
 
-def _categories(value: str) -> tuple[str, ...] | None:
+def _parse_categories(value: str) -> tuple[str, ...] | None:
     names = tuple(n.strip().strip("'\"").lower() for n in value.strip("[]").split(",") if n.strip())
     return names if set(names) <= {*CATEGORIES, "episodes"} else None
 
 
-_SHARE = (_share, "a number from 0 to 1")
-KEYS: Mapping[str, tuple[Callable[[str], Any], str]] = {
-    "consolidation_tag_overlap": _SHARE,
-    "promotion_threshold": _SHARE,
-    "promotion_transfer": _SHARE,
-    "prune_threshold": _SHARE,
-    "prune_min_age_days": (_days, "a number of days, at least 14"),
-    "max_context_budget": (_tokens, "a whole number from 100 to 1,000,000"),
-    "skip_categories": (_categories, f"a list of {', '.join(CATEGORIES)}, episodes"),
-    "alpha": _SHARE,
-    "decay_rate": _SHARE,
+_SHARE_VALUE = (_parse_share, "a number from 0 to 1")
+VALUE_PARSERS: Mapping[str, tuple[Callable[[str], Any], str]] = {
+    "consolidation_tag_overlap": _SHARE_VALUE,
+    "promotion_threshold": _SHARE_VALUE,
+    "promotion_transfer": _SHARE_VALUE,
+    "prune_threshold": _SHARE_VALUE,
+    "prune_min_age_days": (_parse_days, "a number of days, at least 14"),
+    "max_context_budget": (_parse_tokens, "a whole number from 100 to 1,000,000"),
+    "skip_categories": (_parse_categories, f"a list of {', '.join(CATEGORIES)}, episodes"),
+    "alpha": _SHARE_VALUE,
+    "decay_rate": _SHARE_VALUE,
     "credit_update": ({"ema": "ema", "additive": "additive"}.get, "ema or additive"),
     "automatic_compaction": (lambda v: {"on": True, "off": False}.get(v.lower()), "on or off"),
     "git_commits": (
@@ -79,7 +79,7 @@ KEYS: Mapping[str, tuple[Callable[[str], Any], str]] = {
 }  # fmt: skip
 """By key: a parser, which returns None or raises ValueError for an invalid value, and the allowed
 values as text."""
-SENTENCES: tuple[tuple[str, re.Pattern[str]], ...] = (
+SENTENCE_PATTERNS: tuple[tuple[str, re.Pattern[str]], ...] = (
     ("consolidation_tag_overlap", re.compile(r">\s*(\d+(?:\.\d+)?%)\s+tag overlap", re.I)),
     ("promotion_threshold", re.compile(r"credit score\s*>\s*(\d*\.?\d+)", re.I)),
     ("prune_threshold", re.compile(r"credit score\s*<\s*(\d*\.?\d+)", re.I)),
@@ -96,21 +96,21 @@ def parse(text: str) -> Strategy:
     problems: list[str] = []
     for line in text.splitlines():
         matched = _LINE.fullmatch(line)
-        if matched and matched[1] in KEYS and matched[2]:
-            _set(values, problems, matched[1], matched[2].strip("'\""))
+        if matched and matched[1] in VALUE_PARSERS and matched[2]:
+            _set_value(values, problems, matched[1], matched[2].strip("'\""))
     sentences = text.replace("**", "")
-    for key, pattern in SENTENCES:
+    for key, pattern in SENTENCE_PATTERNS:
         found = pattern.search(sentences)
         if found and key not in values:
-            _set(values, problems, key, found[1])
+            _set_value(values, problems, key, found[1])
     if "skip_categories" not in values:
         named = [name.lower() for name in _NEVER_PRUNE.findall(sentences)]
         values["skip_categories"] = tuple(name for name in named if name in CATEGORIES)
     return Strategy(**values, problems=tuple(problems))
 
 
-def _set(values: dict[str, Any], problems: list[str], key: str, value: str) -> None:
-    convert, allowed = KEYS[key]
+def _set_value(values: dict[str, Any], problems: list[str], key: str, value: str) -> None:
+    convert, allowed = VALUE_PARSERS[key]
     try:
         converted = convert(value)
     except ValueError:
@@ -137,7 +137,7 @@ def read(directory: Directory | None) -> Strategy:
         return Strategy(problems=(f"{FILE} was ignored: it is not UTF-8.",))
 
 
-def apply(memory: Commonplace, chosen: Strategy) -> None:
+def apply_credit_rule(memory: Commonplace, chosen: Strategy) -> None:
     """Set the credit rule of the space, for all dialects."""
     additive = chosen.credit_update == "additive"
     credit.set_rule(memory, credit.Rule(chosen.alpha, chosen.decay_rate, additive))

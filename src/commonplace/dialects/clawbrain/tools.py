@@ -22,7 +22,7 @@ from commonplace.dialects.clawbrain import (
 from commonplace.dialects.clawbrain.file_sync import SpaceFiles
 from commonplace.dialects.clawbrain.locations import ARCHIVE, KINDS, Location
 from commonplace.dialects.contract import Call, Tool, Wire, json_text
-from commonplace.dialects.tool_schemas import FLAG, TEXT, array, nullable, takes, text
+from commonplace.dialects.tool_schemas import FLAG, TEXT, array, input_schema, nullable, text
 from commonplace.engine import checks
 from commonplace.engine.binding import engine_call
 from commonplace.engine.commonplace import Commonplace
@@ -50,19 +50,19 @@ SNIPPET_CHARS = 180
 MAX_RESULTS = 20
 MAX_REPORTED = 100
 QUERY_CHARS = 10_000
-WORDS = 32  # maximum number of words of a query that are searched one by one
-FACTS = 20  # maximum number of new facts that are checked for contradictions
-PEERS = 100  # maximum number of memories with which each fact is compared
+MAX_WORDS = 32  # maximum number of words of a query that are searched one by one
+MAX_NEW_FACTS = 20  # maximum number of new facts that are checked for contradictions
+MAX_PEERS = 100  # maximum number of memories with which each fact is compared
 
 
-def succeed(tool: Tool, value: Any) -> Wire:
+def format_result(tool: Tool, value: Any) -> Wire:
     """Return the contract's result: indented JSON as text."""
     del tool
     text = json_text(value, indent=2)
     return {"content": [{"type": "text", "text": text}], "isError": False}
 
 
-def fail(tool: Tool, error: CommonplaceError) -> Wire:
+def format_error(tool: Tool, error: CommonplaceError) -> Wire:
     """Return the contract's error result: the message as text."""
     del tool
     return {"content": [{"type": "text", "text": str(error)}], "isError": True}
@@ -107,21 +107,21 @@ def _exists_error(location: Location) -> Conflict:
 def retrieve(call: Call, *, id: str) -> dict[str, Any]:
     """Return one memory, and count the access."""
     memory = records.find(call.memory, id)
-    credit.record_turn(call.memory, file_sync.session(call), [memory.id])
+    credit.record_turn(call.memory, file_sync.session_of(call), [memory.id])
     call.memory.get(memory.id, count=True)  # read after the first write, in the same transaction
     usage = call.memory.usage(memory.id)
     location = locations.of_memory(memory)
     score = credit.credit_of(memory, credit.read_rule(call.memory))
     return {
         "id": records.public_id(memory),
-        "type": _type(memory),
+        "type": _shown_type(memory),
         "category": location.category if location else memory.kind,
-        "name": _name(memory),
+        "name": _shown_name(memory),
         "content": memory.text,
         "tags": list(memory.tags),
         "credit_score": round(score, 4),
         "access_count": usage.accesses,
-        "created_at": documents.created(memory),
+        "created_at": documents.created_stamp(memory),
         "last_accessed": documents.stamp(usage.last_access or memory.created_at),
         "pinned": memory.pinned,
     }
@@ -138,15 +138,15 @@ def search(call: Call, *, query: str, limit: int, type: str | None = None) -> di
         results.append(
             {
                 "id": records.public_id(memory),
-                "name": _name(memory),
-                "type": _type(memory),
+                "name": _shown_name(memory),
+                "type": _shown_type(memory),
                 "snippet": snippet(memory.text),
                 "credit_score": round(score, 4),
                 "relevance_score": round(relevance, 4),
                 "combined_score": round(credit_weighted(relevance, score), 4),
             }
         )
-    credit.record_turn(call.memory, file_sync.session(call), [memory.id for memory, _ in found])
+    credit.record_turn(call.memory, file_sync.session_of(call), [memory.id for memory, _ in found])
     return {"results": results, "total_matches": total}
 
 
@@ -159,7 +159,7 @@ def search_memories(
     words of the query.
     """
     asked = checks.optional_text(query, "query", max_chars=QUERY_CHARS).strip()
-    words = list(dict.fromkeys(word[: checks.NAME_CHARS] for word in asked.split()))[:WORDS]
+    words = list(dict.fromkeys(word[: checks.NAME_CHARS] for word in asked.split()))[:MAX_WORDS]
     if not words:
         return [], 0
     rate, at = credit.read_rule(memory).decay_rate, now()
@@ -211,7 +211,7 @@ def update(call: Call, *, id: str, content: str) -> dict[str, Any]:
     found = _contradictions(call, memory, location, content) if location.kind == "entity" else []
     with exclusive(call.memory, "memory_update"):
         memory, location = _own_memory(call, id)
-        before = documents.updated(memory)
+        before = documents.updated_stamp(memory)
         attrs = {**memory.attrs, "updated": documents.stamp(datetime.now(UTC))}
         call.memory.revise(memory.id, text=content, attrs=attrs)
         for one in found:
@@ -231,20 +231,20 @@ def _contradictions(
     call: Call, memory: Memory, location: Location, content: str
 ) -> list[contradictions.Contradiction]:
     """Return the facts of other entities of the category that new facts contradict or update."""
-    old = set(contradictions.facts(memory.text))
-    new = [fact for fact in contradictions.facts(content) if fact not in old][:FACTS]
+    old = set(contradictions.bullet_facts(memory.text))
+    new = [fact for fact in contradictions.bullet_facts(content) if fact not in old][:MAX_NEW_FACTS]
     peers: dict[str, Memory] = {}
     for fact in new:
         hits = call.memory.recall(
-            fact[:1_000], kinds=["entity"], limit=PEERS, count=False, minimum=0
+            fact[:1_000], kinds=["entity"], limit=MAX_PEERS, count=False, minimum=0
         )
         peers |= {hit.memory.id: hit.memory for hit in hits if hit.memory.id != memory.id}
     known = []
     for peer in peers.values():
         other = locations.of_memory(peer)
         if other is not None and other.category == location.category:
-            known += [(other.id, fact) for fact in contradictions.facts(peer.text)]
-    return contradictions.find(new, known)
+            known += [(other.id, fact) for fact in contradictions.bullet_facts(peer.text)]
+    return contradictions.find_contradictions(new, known)
 
 
 @exclusively
@@ -275,7 +275,7 @@ def report(call: Call, *, top_n: int) -> dict[str, Any]:
     files = file_sync.space_files(call)
     chosen = strategy.read(files.directory if files else None)
     rule, at = credit.read_rule(call.memory), datetime.now(UTC)
-    scored = [(credit.credit_of(one, rule), one) for one in records.live(call.memory)]
+    scored = [(credit.credit_of(one, rule), one) for one in records.live_memories(call.memory)]
     most = max(1, min(MAX_REPORTED, top_n))
     best = sorted(scored, key=lambda each: (-each[0], each[1].num))
     worst = sorted(scored, key=lambda each: (each[0], each[1].num))
@@ -297,8 +297,8 @@ def report(call: Call, *, top_n: int) -> dict[str, Any]:
         "prune_candidates": sum(
             lifecycle.may_be_pruned(one, score, chosen, at) for score, one in scored
         ),
-        "last_consolidation": _last(call, "consolidate"),
-        "last_pruning": _last(call, "prune"),
+        "last_consolidation": _last_stamp(call, "consolidate"),
+        "last_pruning": _last_stamp(call, "prune"),
     }
 
 
@@ -329,22 +329,22 @@ def _own_memory(call: Call, identity: str) -> tuple[Memory, Location]:
     return memory, location
 
 
-def _type(memory: Memory) -> str:
+def _shown_type(memory: Memory) -> str:
     return memory.kind if memory.kind in KINDS else SHOWN_AS.get(memory.kind, SHOWN_AS["*"])
 
 
-def _name(memory: Memory) -> str:
+def _shown_name(memory: Memory) -> str:
     location = locations.of_memory(memory)
     return location.name if location else memory.title or memory.id
 
 
-def _last(call: Call, action: str) -> str | None:
-    at = records.last_at(call.memory, action)
+def _last_stamp(call: Call, action: str) -> str | None:
+    at = records.last_time(call.memory, action)
     return None if at is None else documents.stamp(at)
 
 
 @exclusively
-def outcome(call: Call, *, signal: str, session: str | None = None) -> dict[str, Any]:
+def record_outcome(call: Call, *, signal: str, session: str | None = None) -> dict[str, Any]:
     """Rate the newest unrated turn of a session, or of all sessions."""
     judged = credit.apply_outcome_to_turn(call.memory, signal, session)
     return {
@@ -369,7 +369,7 @@ TOOLS = (
         description="Create a new memory entry (entity or episode).",
         scope="write",
         handler=store,
-        input=takes(
+        input=input_schema(
             ["type", "name", "content"],
             type={
                 "enum": list(KINDS),
@@ -393,7 +393,7 @@ TOOLS = (
         description="Get a specific memory by ID.",
         scope="read",
         handler=retrieve,
-        input=takes(["id"], id=_ID),
+        input=input_schema(["id"], id=_ID),
     ),
     Tool(
         name="memory_search",
@@ -401,7 +401,7 @@ TOOLS = (
         description="Search all memories by name, tags and content, weighted by credit.",
         scope="read",
         handler=search,
-        input=takes(
+        input=input_schema(
             ["query"],
             query=TEXT,
             type={"enum": [*KINDS, None], "default": None, "description": "null for all types."},
@@ -414,7 +414,7 @@ TOOLS = (
         description="Update an existing memory's content.",
         scope="write",
         handler=update,
-        input=takes(["id", "content"], id=_ID, content=TEXT),
+        input=input_schema(["id", "content"], id=_ID, content=TEXT),
     ),
     Tool(
         name="memory_delete",
@@ -422,7 +422,7 @@ TOOLS = (
         description="Archive a memory (soft delete: moves it to archive/).",
         scope="delete",
         handler=delete,
-        input=takes(["id"], id=_ID),
+        input=input_schema(["id"], id=_ID),
         destructive=True,
     ),
     Tool(
@@ -431,7 +431,7 @@ TOOLS = (
         description="Show memory credit statistics.",
         scope="read",
         handler=report,
-        input=takes(
+        input=input_schema(
             top_n={"type": "integer", "default": 10, "description": "1 to 100 of each end."}
         ),
     ),
@@ -441,7 +441,7 @@ TOOLS = (
         description="Trigger immediate consolidation and pruning.",
         scope="delete",
         handler=compact,
-        input=takes(),
+        input=input_schema(),
         destructive=True,
     ),
 )  # fmt: skip
@@ -452,8 +452,8 @@ OPERATIONS = (
         title="Record an outcome",
         description="Rate the last turn; its memories gain or lose credit.",
         scope="write",
-        handler=outcome,
-        input=takes(
+        handler=record_outcome,
+        input=input_schema(
             ["signal"],
             signal={"enum": list(credit.SIGNALS)},
             session=nullable({**TEXT, "minLength": 1, "maxLength": checks.NAME_CHARS}),

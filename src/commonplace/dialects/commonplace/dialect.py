@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from commonplace import __version__
 from commonplace.dialects.commonplace.console.routes import OPERATIONS, REST
-from commonplace.dialects.commonplace.running import running
-from commonplace.dialects.commonplace.tools import TOOLS, fail
+from commonplace.dialects.commonplace.running import background_work
+from commonplace.dialects.commonplace.tools import TOOLS, format_error
 from commonplace.dialects.contract import Dialect
 
 DIALECT = Dialect(
@@ -20,8 +20,8 @@ DIALECT = Dialect(
     ),
     paths=("/mcp/commonplace",),
     tools=TOOLS,
-    fail=fail,
-    running=running,
+    format_error=format_error,
+    background_work=background_work,
     operations=OPERATIONS,
     rest=REST,
 )

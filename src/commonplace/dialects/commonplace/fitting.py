@@ -7,9 +7,9 @@ from typing import Any, TypeVar
 
 from commonplace.dialects.contract import as_json
 
-BYTES = 1_000_000
+MAX_BYTES = 1_000_000
 """The maximum size of all lists of a response, which can have at most a megabyte."""
-WIDTHS = (2_000, 500, 100)
+EXCERPT_WIDTHS = (2_000, 500, 100)
 """Lengths of excerpts in lists; the first one at which the list fits is used."""
 
 T = TypeVar("T")
@@ -26,14 +26,14 @@ def full_size(value: Any) -> int:
     return structured_size(value) + structured_size(as_json(value))
 
 
-def fit(
+def fit_items(
     items: Sequence[T],
     show: Callable[[T, int], Item],
-    most: int = BYTES,
+    most: int = MAX_BYTES,
     size: Callable[[Any], int] = full_size,
 ) -> list[Item]:
     """Return all items, shortened if needed; if they still do not fit, only the first ones."""
-    for width in WIDTHS:
+    for width in EXCERPT_WIDTHS:
         entries = [show(item, width) for item in items]
         sizes = [size(each) + 1 for each in entries]
         if sum(sizes) <= most:
@@ -42,7 +42,7 @@ def fit(
 
 
 def first_fitting(
-    items: Sequence[Item], most: int = BYTES, size: Callable[[Any], int] = full_size
+    items: Sequence[Item], most: int = MAX_BYTES, size: Callable[[Any], int] = full_size
 ) -> list[Item]:
     """Return the first items, as many as fit into `most` bytes."""
     result = []

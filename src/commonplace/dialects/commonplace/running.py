@@ -18,7 +18,7 @@ log = logging.getLogger(__name__)
 
 
 @contextlib.contextmanager
-def running(setting: Setting) -> Iterator[None]:
+def background_work(setting: Setting) -> Iterator[None]:
     """Import spooled events and transcripts of killed sessions in a thread; join it at the end."""
     importer = threading.Thread(target=_import_spooled, args=(setting,), name="commonplace-inbox")
     importer.start()

@@ -9,7 +9,15 @@ from commonplace.access.caller import NotPermitted
 from commonplace.dialects import contract
 from commonplace.dialects.commonplace import fitting
 from commonplace.dialects.contract import Call, ResultWithText, Schema, Tool, Wire, as_json
-from commonplace.dialects.tool_schemas import FLAG, SHARE, TEXT, array, gives, integer, takes
+from commonplace.dialects.tool_schemas import (
+    FLAG,
+    SHARE,
+    TEXT,
+    array,
+    input_schema,
+    integer,
+    output_schema,
+)
 from commonplace.engine.content import credit
 from commonplace.engine.content.write_policy import masked_secret_kinds
 from commonplace.engine.model import Link, Memory, Version, iso
@@ -23,15 +31,15 @@ if TYPE_CHECKING:
 # the maximum length of a text in one result of `read`; it fits into a response in every script
 PART_CHARS = 75_000
 # a longer text is shown as an excerpt in lists; `read` returns the whole text
-WHOLE_CHARS = fitting.WIDTHS[0]
-RECENT = 8
-PINNED = 20
+WHOLE_CHARS = fitting.EXCERPT_WIDTHS[0]
+RECENT_MEMORIES = 8
+PINNED_MEMORIES = 20
 BRIEFING_TOKENS = 2_000
 BRIEFING_BYTES = 100_000  # upper bound of the size of BRIEFING_TOKENS tokens
 TRUSTED = ("stated", "inferred")
 OWN_SECTIONS = ("checkpoint", "identity")
 # the order in which sections are included when space is short
-PRIORITY = ("checkpoint", "identity", "pinned", "relevant", "recent")
+SECTION_PRIORITY = ("checkpoint", "identity", "pinned", "relevant", "recent")
 
 
 def remember(
@@ -47,7 +55,7 @@ def remember(
     memory = call.memory.within(None) if everywhere else call.memory
     if replaces is not None:
         stored = memory.supersede(replaces, text, **details)
-        return _with_masked({"id": stored.id, "operation": call.memory.operation})
+        return _with_masked_kinds({"id": stored.id, "operation": call.memory.operation})
     found = memory.may_replace(text, check=check)
     stored = memory.remember(text, **details)
     answer: dict[str, Any] = {"id": stored.id, "operation": call.memory.operation}
@@ -56,10 +64,10 @@ def remember(
             {"id": one.memory.id, "text": one.memory.text, "probability": round(one.probability, 2)}
             for one in found
         ]
-    return _with_masked(answer)
+    return _with_masked_kinds(answer)
 
 
-def _with_masked(answer: dict[str, Any]) -> dict[str, Any]:
+def _with_masked_kinds(answer: dict[str, Any]) -> dict[str, Any]:
     """Add the kinds of masked secrets to the answer."""
     masked = masked_secret_kinds()
     return {**answer, "masked": masked} if masked else answer
@@ -95,7 +103,7 @@ def recall(
     entries = []
     for hit in hits:
         measured = {"score": round(hit.score, 3), "probability": round(hit.probability, 3)}
-        entry = {**measured, **presented(hit.memory, query)}
+        entry = {**measured, **memory_to_dict(hit.memory, query)}
         project = memory.project
         if project is not None and (branch := project.other_branch(hit.memory.tags)):
             entry["other_branch"] = branch
@@ -114,7 +122,7 @@ def recall(
 def read(call: Call, *, id: str, start: int, history: bool, as_of: str | None = None) -> Any:
     """Return one memory with its text and its links; a very long text is returned in parts."""
     memory = call.memory.get(id, as_of=as_of)
-    fields = presented(memory)
+    fields = memory_to_dict(memory)
     if start or len(memory.text) > PART_CHARS:
         fields["text"] = memory.text[start : start + PART_CHARS]
         fields["chars"] = len(memory.text)
@@ -122,14 +130,14 @@ def read(call: Call, *, id: str, start: int, history: bool, as_of: str | None = 
     answer: dict[str, Any] = {"memory": fields, "links": links}
     if not links and not history:
         return answer
-    room = fitting.BYTES - fitting.full_size(fields)
+    room = fitting.MAX_BYTES - fitting.full_size(fields)
     answer["links"] = shown_links = fitting.first_fitting(links, room // 2 if history else room)
     if len(shown_links) < len(links):
         answer["links_left_out"] = len(links) - len(shown_links)
     if history:
         room -= sum(map(fitting.full_size, shown_links))
         versions = call.memory.history.versions(id)
-        answer["history"] = versions_shown = fitting.fit(versions, version_to_dict, room)
+        answer["history"] = versions_shown = fitting.fit_items(versions, version_to_dict, room)
         if len(versions_shown) < len(versions):
             answer["history_left_out"] = len(versions) - len(versions_shown)
     return answer
@@ -148,7 +156,9 @@ def revise(call: Call, *, id: str | None = None, undo: str | None = None, **chan
         raise InvalidInput("id is missing.", hint="Give the id of the memory, or undo.", field="id")
     expected = changes.pop("version", None)
     revised = call.memory.revise(id, expected_version=expected, **changes)
-    return _with_masked({"operation": call.memory.operation, "memory": presented(revised, "")})
+    return _with_masked_kinds(
+        {"operation": call.memory.operation, "memory": memory_to_dict(revised, "")}
+    )
 
 
 def undo_operation(call: Call, operation: str) -> str:
@@ -201,10 +211,10 @@ def explore(
         }
         for path in walk.paths
     ]
-    memories = fitting.fit(
+    memories = fitting.fit_items(
         [call.memory.get(one, as_of=as_of, count=False) for one in walk.visited],
-        lambda memory, width: presented(memory, "", width),
-        fitting.BYTES - fitting.full_size(paths),
+        lambda memory, width: memory_to_dict(memory, "", width),
+        fitting.MAX_BYTES - fitting.full_size(paths),
     )
     complete = walk.complete and len(memories) == len(walk.visited)
     return {"memories": memories, "paths": paths, "complete": complete}
@@ -215,25 +225,33 @@ def context(call: Call, *, about: str | None = None) -> ResultWithText:
     from commonplace.text import prose  # its patterns are slow to compile
 
     memory = call.memory
-    identity, _ = memory.browse(kinds=["identity"], trust=TRUSTED, order="updated", limit=PINNED)
+    identity, _ = memory.browse(
+        kinds=["identity"], trust=TRUSTED, order="updated", limit=PINNED_MEMORIES
+    )
     pinned, _ = memory.browse(
-        pinned=True, trust=TRUSTED, without_kinds=OWN_SECTIONS, order="importance", limit=PINNED
+        pinned=True,
+        trust=TRUSTED,
+        without_kinds=OWN_SECTIONS,
+        order="importance",
+        limit=PINNED_MEMORIES,
     )
     checkpoints, _ = memory.browse(kinds=["checkpoint"], trust=TRUSTED, limit=1)
-    recent, _ = memory.browse(without_kinds=OWN_SECTIONS, limit=RECENT)
+    recent, _ = memory.browse(without_kinds=OWN_SECTIONS, limit=RECENT_MEMORIES)
     pinned_ids = {one.id for one in pinned}
     sections: dict[str, list[Memory]] = {
         "identity": identity,
         "pinned": pinned,
         "checkpoint": [one for one in checkpoints if not one.attrs.get("done")],
-        "relevant": [hit.memory for hit in memory.recall(about, limit=RECENT)] if about else [],
+        "relevant": [hit.memory for hit in memory.recall(about, limit=RECENT_MEMORIES)]
+        if about
+        else [],
         "recent": [one for one in recent if one.id not in pinned_ids],
     }
-    candidates = [(name, one) for name in PRIORITY for one in sections[name]]
-    entries = fitting.fit(
+    candidates = [(name, one) for name in SECTION_PRIORITY for one in sections[name]]
+    entries = fitting.fit_items(
         candidates,
-        lambda each, width: {"section": each[0], **presented(each[1], about or "", width)},
-        fitting.BYTES - BRIEFING_BYTES,
+        lambda each, width: {"section": each[0], **memory_to_dict(each[1], about or "", width)},
+        fitting.MAX_BYTES - BRIEFING_BYTES,
         fitting.structured_size,
     )
     value: dict[str, Any] = {name: [] for name in sections}
@@ -290,7 +308,9 @@ def feedback(call: Call, *, ids: Sequence[str], useful: bool, note: str) -> Any:
     return {"credits": credits, "operation": call.memory.operation}
 
 
-def presented(memory: Memory, query: str | None = None, width: int = WHOLE_CHARS) -> dict[str, Any]:
+def memory_to_dict(
+    memory: Memory, query: str | None = None, width: int = WHOLE_CHARS
+) -> dict[str, Any]:
     """Return the fields of a memory for a response, with the verbatim text.
 
     If `query` is not None, a text longer than `width` is replaced by an excerpt.
@@ -329,7 +349,7 @@ def session_to_dict(hit: SessionHit, query: str) -> dict[str, Any]:
         "score": round(hit.score, 3),
         "conversation": hit.conversation,
         "session": hit.session,
-        **presented(hit.best, query),
+        **memory_to_dict(hit.best, query),
     }
 
 
@@ -339,7 +359,7 @@ def version_to_dict(version: Version, width: int) -> dict[str, Any]:
         "since": iso(version.since),
         "until": iso(version.until),
         "operation": version.operation,
-        **presented(version.memory, "", width),
+        **memory_to_dict(version.memory, "", width),
     }
 
 
@@ -365,7 +385,7 @@ def provenance(memory: Memory) -> str:
 def hook(call: Call, **event: Any) -> str:
     """Answer a hook event of an agent's session with a JSON envelope, or an empty string.
 
-    The caller is a hook and not a model, so errors are empty too (see `fail`).
+    The caller is a hook and not a model, so errors are empty too (see `format_error`).
     """
     from commonplace.platform import hooks
 
@@ -432,24 +452,24 @@ def memory_file(call: Call, *, command: str, **arguments: Any) -> str:
     return memory_files.run_command(call.memory, command, arguments)
 
 
-def fail(tool: Tool, error: CommonplaceError) -> Wire:
+def format_error(tool: Tool, error: CommonplaceError) -> Wire:
     """Return the default error result, or an empty one for a hook, so that the agent continues."""
     if tool.handler is hook:
         return {"content": [{"type": "text", "text": ""}], "isError": False}
-    return contract.fail(tool, error)
+    return contract.format_error(tool, error)
 
 
 _NUMBER: Schema = {"type": "number"}
 _FLAG: Schema = {**FLAG, "default": False}
-_LIST = array(TEXT)
-_SOME = array(TEXT, 100, minItems=1)
-_TRUST = ["stated", "inferred", "external"]
+_TEXT_LIST = array(TEXT)
+_NONEMPTY_LIST = array(TEXT, 100, minItems=1)
+_TRUST_LEVELS = ["stated", "inferred", "external"]
 
 
-_MEMORY: dict[str, Schema] = {
+_MEMORY_PROPERTIES: dict[str, Schema] = {
     "kind": TEXT,
     "title": TEXT,
-    "tags": _LIST,
+    "tags": _TEXT_LIST,
     "importance": SHARE,
     "pinned": FLAG,
     "occurred_at": TEXT,
@@ -466,12 +486,12 @@ TOOLS = (
         scope="write",
         handler=remember,
         embeds_later=True,
-        input=takes(
-            ["text"], text=TEXT, **_MEMORY,
-            trust={"enum": _TRUST, "default": "inferred"},
+        input=input_schema(
+            ["text"], text=TEXT, **_MEMORY_PROPERTIES,
+            trust={"enum": _TRUST_LEVELS, "default": "inferred"},
             replaces=TEXT, everywhere=_FLAG, check=FLAG,
         ),
-        output=gives("id", "operation"),
+        output=output_schema("id", "operation"),
     ),
     Tool(
         name="recall",
@@ -480,16 +500,16 @@ TOOLS = (
         " everywhere: in all projects. minimum: least probability.",
         scope="read",
         handler=recall,
-        input=takes(
+        input=input_schema(
             ["query"], query=TEXT,
             limit=integer(1, 50, 10),
-            kinds=_LIST, tags=_LIST,
-            trust=array({"enum": _TRUST}),
+            kinds=_TEXT_LIST, tags=_TEXT_LIST,
+            trust=array({"enum": _TRUST_LEVELS}),
             since=TEXT, until=TEXT, as_of=TEXT, why=_FLAG, everywhere=_FLAG,
             minimum=_NUMBER, share=_NUMBER,
             by={"enum": ["memory", "session"]},
         ),
-        output=gives("memories"),
+        output=output_schema("memories"),
     ),
     Tool(
         name="read",
@@ -498,11 +518,11 @@ TOOLS = (
         " by start.",
         scope="read",
         handler=read,
-        input=takes(
+        input=input_schema(
             ["id"], id=TEXT, as_of=TEXT, history=_FLAG,
             start=integer(0, default=0),
         ),
-        output=gives("memory", "links"),
+        output=output_schema("memory", "links"),
     ),
     Tool(
         name="revise",
@@ -512,12 +532,12 @@ TOOLS = (
         scope="write",
         handler=revise,
         embeds_later=True,
-        input=takes(
-            id=TEXT, text=TEXT, **_MEMORY,
+        input=input_schema(
+            id=TEXT, text=TEXT, **_MEMORY_PROPERTIES,
             version={"type": "integer"},
             undo=TEXT,
         ),
-        output=gives("operation"),
+        output=output_schema("operation"),
     ),
     Tool(
         name="forget",
@@ -525,8 +545,8 @@ TOOLS = (
         description="Archive memories, or restore them. Nothing is destroyed.",
         scope="delete",
         handler=forget,
-        input=takes(["ids"], ids=_SOME, restore=_FLAG),
-        output=gives("ids", "operation"),
+        input=input_schema(["ids"], ids=_NONEMPTY_LIST, restore=_FLAG),
+        output=output_schema("ids", "operation"),
         destructive=True,
         idempotent=True,
     ),
@@ -536,11 +556,11 @@ TOOLS = (
         description="Link two memories, e.g. supports, contradicts.",
         scope="write",
         handler=connect,
-        input=takes(
+        input=input_schema(
             ["source", "target", "kind"], source=TEXT, target=TEXT, kind=TEXT,
             weight={**SHARE, "default": 0.5}, reason={**TEXT, "default": ""},
         ),
-        output=gives("id", "operation"),
+        output=output_schema("id", "operation"),
     ),
     Tool(
         name="explore",
@@ -548,12 +568,12 @@ TOOLS = (
         description="Follow links from a memory.",
         scope="read",
         handler=explore,
-        input=takes(
+        input=input_schema(
             ["id"], id=TEXT,
             depth=integer(1, 5, 2),
-            kinds=_LIST, as_of=TEXT,
+            kinds=_TEXT_LIST, as_of=TEXT,
         ),
-        output=gives("memories", "paths"),
+        output=output_schema("memories", "paths"),
     ),
     Tool(
         name="context",
@@ -561,8 +581,8 @@ TOOLS = (
         description="Get what to know at the start: identity, pinned, checkpoint, recent.",
         scope="read",
         handler=context,
-        input=takes(about=TEXT),
-        output=gives("identity", "pinned", "checkpoint", "relevant", "recent"),
+        input=input_schema(about=TEXT),
+        output=output_schema("identity", "pinned", "checkpoint", "relevant", "recent"),
     ),
     Tool(
         name="checkpoint",
@@ -571,8 +591,8 @@ TOOLS = (
         scope="write",
         handler=checkpoint,
         embeds_later=True,
-        input=takes(summary=TEXT, next={**_LIST, "default": []}, done=_FLAG),
-        output=gives("id", "operation"),
+        input=input_schema(summary=TEXT, next={**_TEXT_LIST, "default": []}, done=_FLAG),
+        output=output_schema("id", "operation"),
     ),
     Tool(
         name="feedback",
@@ -580,11 +600,11 @@ TOOLS = (
         description="Say whether recalled memories helped.",
         scope="write",
         handler=feedback,
-        input=takes(
-            ["ids", "useful"], ids=_SOME, useful=FLAG,
+        input=input_schema(
+            ["ids", "useful"], ids=_NONEMPTY_LIST, useful=FLAG,
             note={**TEXT, "default": ""},
         ),
-        output=gives("credits", "operation"),
+        output=output_schema("credits", "operation"),
     ),
     Tool(
         name="hook",
@@ -592,16 +612,16 @@ TOOLS = (
         description="For the hooks of agents: context for an event of a session.",
         scope="write",
         handler=hook,
-        reads_with=_hook_only_reads,
+        only_reads_with=_hook_only_reads,
         embeds_later=True,
-        input=takes(
+        input=input_schema(
             ["event"], event=TEXT, session=TEXT, cwd=TEXT, prompt=TEXT, transcript=TEXT,
             source=TEXT, agent=TEXT,
         ),
         idempotent=True,
         hidden=True,
         stepwise=True,
-        withheld=True,  # a prompt may contain text that its author marked as private
+        has_secret_arguments=True,  # a prompt may contain text that its author marked as private
     ),
     Tool(
         name="review",
@@ -610,7 +630,7 @@ TOOLS = (
         " when the user says so.",
         scope="write",
         handler=review,
-        input=takes(
+        input=input_schema(
             action={"enum": ["list", "accept", "reject", "edit"], "default": "list"},
             id=TEXT, text=TEXT, limit=integer(1, 50, 20),
         ),
@@ -623,7 +643,7 @@ TOOLS = (
         scope="write",
         handler=memory_file,
         embeds_later=True,
-        input=takes(
+        input=input_schema(
             ["command"],
             command={"enum": ["view", "create", "str_replace", "insert", "delete", "rename"]},
             path=TEXT, view_range=array({"type": "integer"}, 2, minItems=2), file_text=TEXT,

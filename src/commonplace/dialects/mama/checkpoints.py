@@ -12,7 +12,7 @@ from typing import Any
 from commonplace.engine.model import LIVE_STATES, Memory, microseconds
 
 KIND = "checkpoint"
-PREFIX = "checkpoint_"
+REF_PREFIX = "checkpoint_"
 _NEXT = "\nNext steps: "
 _NUMBERED = re.compile(r"checkpoint_([0-9]{1,18})")
 
@@ -55,7 +55,7 @@ def _summary(memory: Memory) -> str:
     return memory.text
 
 
-def number(memory: Memory) -> int:
+def checkpoint_number(memory: Memory) -> int:
     """Return the number of a checkpoint, or the row number for other contracts."""
     numbered = _NUMBERED.fullmatch(memory.ref or "")
     return int(numbered[1]) if numbered else memory.num
@@ -66,7 +66,7 @@ def is_numbered(memory: Memory) -> bool:
     return _NUMBERED.fullmatch(memory.ref or "") is not None
 
 
-def identity(memory: Memory) -> str:
+def public_id(memory: Memory) -> str:
     """Return the id of a checkpoint in search results."""
     return memory.ref if memory.ref and is_numbered(memory) else memory.id
 
@@ -75,7 +75,7 @@ def to_dict(memory: Memory, *, per_second: int) -> dict[str, Any]:
     """Return the fields of a checkpoint; times are in units of 1 / `per_second` seconds."""
     checkpoint = read(memory)
     return {
-        "id": number(memory),
+        "id": checkpoint_number(memory),
         "summary": checkpoint.summary,
         "next_steps": checkpoint.next_steps,
         "open_files": list(checkpoint.open_files),

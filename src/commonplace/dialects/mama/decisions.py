@@ -18,19 +18,19 @@ from commonplace.engine.checks import TAG_CHARS
 from commonplace.engine.model import LIVE_STATES, Memory
 
 KIND = "decision"
-STATES = ("active", "dying", "superseded")
+VISIBLE_STATES = ("active", "dying", "superseded")
 """The states of decisions that are shown; superseded ones are the history of their topic."""
 
 OUTCOMES = {"SUCCESS": "SUCCESS", "FAILED": "FAILED", "FAILURE": "FAILED", "PARTIAL": "PARTIAL"}
 TOPIC_TAG, OUTCOME_TAG = "topic:", "outcome:"
 SLUG_CHARS = 50
-_DIGITS = "0123456789abcdefghijklmnopqrstuvwxyz"
+_BASE36 = "0123456789abcdefghijklmnopqrstuvwxyz"
 
 _EDGE = re.compile(r"\*{0,2}\b(builds_on|debates|synthesizes)\*{0,2}\s{0,9}:\s{0,9}", re.IGNORECASE)
 _UUID = "[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}"
 _TARGET = re.compile(rf"[\s*`\[]{{0,9}}(?P<id>decision_[A-Za-z0-9_-]{{1,400}}|{_UUID})[`*]{{0,3}}")
 _COMMA = re.compile(r"\s{0,9},")
-REFERENCES = 100
+MAX_REFERENCES = 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,10 +44,10 @@ class Decision:
     @property
     def text(self) -> str:
         """The text that is stored, searched and embedded."""
-        return f"{_head(self.topic)}{self.decision}{_REASONING}{self.reasoning}"
+        return f"{_text_head(self.topic)}{self.decision}{_REASONING}{self.reasoning}"
 
     @property
-    def lengths(self) -> dict[str, Any]:
+    def attrs(self) -> dict[str, Any]:
         """The attrs from which `read` restores the fields."""
         return {"topic": self.topic, "decision_chars": len(self.decision)}
 
@@ -55,13 +55,13 @@ class Decision:
 _REASONING = "\nReasoning: "
 
 
-def _head(topic: str) -> str:
+def _text_head(topic: str) -> str:
     return f"Topic: {topic}\nDecision: "
 
 
 def is_visible(memory: Memory) -> bool:
     """Return whether a memory is shown: it is live, or a superseded decision."""
-    return memory.state in (STATES if memory.kind == KIND else LIVE_STATES)
+    return memory.state in (VISIBLE_STATES if memory.kind == KIND else LIVE_STATES)
 
 
 def topic_of(memory: Memory) -> str | None:
@@ -76,24 +76,24 @@ def read(memory: Memory) -> Decision:
     topic = topic_of(memory)
     if topic is None:
         return Decision(memory.title or memory.kind, memory.text, "")
-    head, text = _head(topic), memory.text
+    head, text = _text_head(topic), memory.text
     end = len(head) + memory.attrs["decision_chars"]
     if text.startswith(head) and text.startswith(_REASONING, end):
         return Decision(topic, text[len(head) : end], text[end + len(_REASONING) :])
     return Decision(topic, text, "")  # the stored text was changed
 
 
-def identity(memory: Memory) -> str:
+def public_id(memory: Memory) -> str:
     """Return the contract's id of a memory other than a checkpoint."""
     if memory.kind == KIND and memory.ref is not None and memory.ref.startswith("decision_"):
         return memory.ref
     return memory.id
 
 
-def new_identity(topic: str) -> str:
+def new_id(topic: str) -> str:
     """Return a new id: decision_<slug>_<milliseconds>_<four digits of base 36>."""
     slug = re.sub(r"[^a-z0-9_]", "", re.sub(r"\s+", "_", topic.strip().lower()))[:SLUG_CHARS]
-    salt = "".join(secrets.choice(_DIGITS) for _ in range(4))
+    salt = "".join(secrets.choice(_BASE36) for _ in range(4))
     return f"decision_{slug or 'topic'}_{time.time_ns() // 1_000_000}_{salt}"
 
 
@@ -105,12 +105,12 @@ def topic_tag(topic: str) -> str:
     return f"{whole[:60]}…{hashlib.sha256(topic.encode()).hexdigest()[:32]}"
 
 
-def tags(topic: str, outcome: str | None = None) -> list[str]:
+def decision_tags(topic: str, outcome: str | None = None) -> list[str]:
     """Return the tags of a decision."""
     return [topic_tag(topic), *([OUTCOME_TAG + outcome.lower()] if outcome else [])]
 
 
-def retagged(before: Iterable[str], outcome: str) -> list[str]:
+def tags_with_outcome(before: Iterable[str], outcome: str) -> list[str]:
     """Return the tags with the outcome tag replaced."""
     return [
         *(tag for tag in before if not tag.startswith(OUTCOME_TAG)),
@@ -124,7 +124,7 @@ def references(reasoning: str) -> list[tuple[str, str]]:
     for edge in _EDGE.finditer(reasoning):
         relation = edge[1].lower()
         target = _TARGET.match(reasoning, edge.end())
-        while target is not None and len(found) < REFERENCES:
+        while target is not None and len(found) < MAX_REFERENCES:
             found[relation, target["id"].rstrip("-")] = None
             comma = _COMMA.match(reasoning, target.end()) if relation == "synthesizes" else None
             target = _TARGET.match(reasoning, comma.end()) if comma else None

@@ -7,11 +7,11 @@ from commonplace.dialects.contract import Dialect
 from commonplace.dialects.mama import platform
 from commonplace.dialects.mama.operations import OPERATIONS
 from commonplace.dialects.mama.platform import chat
-from commonplace.dialects.mama.presenting import KINDS
-from commonplace.dialects.mama.refusing import refusal
+from commonplace.dialects.mama.presenting import SHOWN_TYPES
+from commonplace.dialects.mama.refusing import error_body
 from commonplace.dialects.mama.routes import REST
-from commonplace.dialects.mama.running import pipe, running
-from commonplace.dialects.mama.tools import TOOLS, fail, succeed
+from commonplace.dialects.mama.running import background_work, stdio_connection
+from commonplace.dialects.mama.tools import TOOLS, format_error, format_result
 
 DIALECT = Dialect(
     name="mama",
@@ -32,11 +32,11 @@ DIALECT = Dialect(
         in_websocket_query=True,
         environment=EnvironmentToken(variables=("MAMA_AUTH_TOKEN", "MAMA_SERVER_TOKEN")),
     ),
-    succeed=succeed,
-    fail=fail,
-    refuse=refusal,
-    refuse_socket=chat.refusal,
-    kinds=KINDS,
-    running=running,
-    pipe=pipe,
+    format_result=format_result,
+    format_error=format_error,
+    format_refusal=error_body,
+    format_socket_refusal=chat.format_socket_refusal,
+    shown_types=SHOWN_TYPES,
+    background_work=background_work,
+    stdio_connection=stdio_connection,
 )

@@ -21,10 +21,10 @@ if TYPE_CHECKING:
     from commonplace.embedding.provider import Embedder
 
 HOST = "127.0.0.1"
-NAMES = ("127.0.0.1", "localhost", "[::1]")
+HOST_NAMES = ("127.0.0.1", "localhost", "[::1]")
 BODY_BYTES = 1_048_576
-TEXTS = 256
-AT_ONCE = 8
+MAX_TEXTS = 256
+MAX_PARALLEL_REQUESTS = 8
 SECONDS = 30
 
 log = logging.getLogger(__name__)
@@ -49,7 +49,7 @@ class _Server(ThreadingHTTPServer):
     def __init__(self, port: int, embedder: Embedder | None) -> None:
         self.embedder = embedder
         self.loaded = False
-        self.room = threading.Semaphore(AT_ONCE)
+        self.room = threading.Semaphore(MAX_PARALLEL_REQUESTS)
         super().__init__((HOST, port), _Handler)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
@@ -67,7 +67,7 @@ class _Handler(BaseHTTPRequestHandler):
         self._answer({"/health": self._health})
 
     def do_POST(self) -> None:
-        self._answer({"/embed": self._embed, "/embed/batch": self._batch})
+        self._answer({"/embed": self._embed, "/embed/batch": self._embed_batch})
 
     def log_message(self, format: str, *args: Any) -> None:
         """Do not log requests, because they contain texts of memories."""
@@ -104,7 +104,7 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _check_address(self) -> None:
         port = self.server.server_address[1]
-        if self.headers.get_all("host", []) not in [[f"{name}:{port}"] for name in NAMES]:
+        if self.headers.get_all("host", []) not in [[f"{name}:{port}"] for name in HOST_NAMES]:
             raise _HttpError(421, "Host name not allowed: use 127.0.0.1 or localhost.")
         sites = self.headers.get_all("sec-fetch-site", [])
         if "origin" in self.headers or any(site != "none" for site in sites):
@@ -121,22 +121,22 @@ class _Handler(BaseHTTPRequestHandler):
         }
 
     def _embed(self) -> dict[str, Any]:
-        text = self._body().get("text")
+        text = self._json_body().get("text")
         if not isinstance(text, str) or not text:
             raise _HttpError(400, 'Missing or invalid "text" field')
-        (vector,), latency = self._vectors([text])
+        (vector,), latency = self._embed_texts([text])
         return {"embedding": vector, "dim": len(vector), "latency": latency}
 
-    def _batch(self) -> dict[str, Any]:
-        texts = self._body().get("texts")
+    def _embed_batch(self) -> dict[str, Any]:
+        texts = self._json_body().get("texts")
         if not isinstance(texts, list) or not all(isinstance(text, str) and text for text in texts):
             raise _HttpError(400, 'Missing or invalid "texts" array')
-        if len(texts) > TEXTS:
-            raise _HttpError(400, f"At most {TEXTS} texts are embedded at once")
-        vectors, latency = self._vectors(texts)
+        if len(texts) > MAX_TEXTS:
+            raise _HttpError(400, f"At most {MAX_TEXTS} texts are embedded at once")
+        vectors, latency = self._embed_texts(texts)
         return {"embeddings": vectors, "count": len(vectors), "latency": latency}
 
-    def _vectors(self, texts: list[str]) -> tuple[list[list[float]], int]:
+    def _embed_texts(self, texts: list[str]) -> tuple[list[list[float]], int]:
         embedder = self.server.embedder
         if embedder is None:
             raise _HttpError(503, "There is no embedding provider")
@@ -145,7 +145,7 @@ class _Handler(BaseHTTPRequestHandler):
         self.server.loaded = True
         return vectors, round((time.perf_counter() - begun) * 1000)
 
-    def _body(self) -> dict[str, Any]:
+    def _json_body(self) -> dict[str, Any]:
         if self.headers.get("content-type", "").split(";")[0].strip().lower() != "application/json":
             raise _HttpError(415, "The body must be application/json")
         length = self.headers.get("content-length", "")
@@ -166,7 +166,7 @@ class _Handler(BaseHTTPRequestHandler):
 def serving(port: str, embedder: Embedder | None) -> Iterator[int | None]:
     """Serve the port during the block; yield the port, or None if it is in use."""
     try:
-        server = _Server(_number(port), embedder)
+        server = _Server(_port_number(port), embedder)
     except (ValueError, OSError) as error:  # usually another server process already uses the port
         log.warning(
             "the embedding port cannot be used", extra={"port": port[:20], "why": str(error)}
@@ -183,7 +183,7 @@ def serving(port: str, embedder: Embedder | None) -> Iterator[int | None]:
         thread.join(timeout=5)
 
 
-def _number(port: str) -> int:
+def _port_number(port: str) -> int:
     if not (port.isascii() and port.isdigit() and int(port) < 65_536):
         raise ValueError("MAMA_EMBEDDING_PORT is not a port number")
     return int(port)

@@ -15,10 +15,10 @@ from commonplace.engine.model import Memory, iso
 COLUMNS = ("id", "topic", "decision", "reasoning", "outcome", "confidence", "created_at")
 PAGE = 20
 PIECE_CHARS = 150_000
-_FORMULA = ("=", "+", "-", "@", "\t", "\r")
+_FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r")
 
 
-def piece(call: Call, *, format: str, until: str, offset: int, skip: int) -> dict[str, Any]:
+def export_piece(call: Call, *, format: str, until: str, offset: int, skip: int) -> dict[str, Any]:
     """Return a piece of the export: its text, and the offset and skip of the next piece.
 
     The piece begins at decision `offset`, after the decision's first `skip` characters. `until` is
@@ -27,11 +27,11 @@ def piece(call: Call, *, format: str, until: str, offset: int, skip: int) -> dic
     text = ""
     while True:
         page, total = call.memory.browse(
-            kinds=[decisions.KIND], states=decisions.STATES, created_until=until, offset=offset,
-            limit=PAGE,
+            kinds=[decisions.KIND], states=decisions.VISIBLE_STATES, created_until=until,
+            offset=offset, limit=PAGE,
         )  # fmt: skip
         for each in page:
-            written = _row(each, format, first=offset == 0)[skip:]
+            written = _decision_text(each, format, first=offset == 0)[skip:]
             if text and len(text) + len(written) > PIECE_CHARS:
                 return {"text": text, "offset": offset, "skip": 0}
             if len(written) > PIECE_CHARS:  # only rows longer than a whole piece are split
@@ -42,19 +42,19 @@ def piece(call: Call, *, format: str, until: str, offset: int, skip: int) -> dic
             return {"text": text, "offset": None, "skip": 0}
 
 
-def _row(memory: Memory, format: str, *, first: bool) -> str:
+def _decision_text(memory: Memory, format: str, *, first: bool) -> str:
     """Return a decision as a CSV line without formulas, or as JSON with a leading comma."""
-    fields = presenting.fields(memory, MILLISECONDS)
+    fields = presenting.decision_to_dict(memory, MILLISECONDS)
     if format == "json":
         return ("" if first else ",") + as_json(fields)
     fields["created_at"] = iso(memory.created_at)
-    return csv_line([cell(fields[name]) for name in COLUMNS])
+    return csv_line([safe_cell(fields[name]) for name in COLUMNS])
 
 
-def cell(value: Any) -> str:
+def safe_cell(value: Any) -> str:
     """Return a value as text that a spreadsheet does not interpret as a formula."""
     text = "" if value is None else str(value)
-    return f"'{text}" if text.startswith(_FORMULA) else text
+    return f"'{text}" if text.startswith(_FORMULA_STARTS) else text
 
 
 def csv_line(values: list[str]) -> str:
@@ -64,13 +64,13 @@ def csv_line(values: list[str]) -> str:
     return line.getvalue()
 
 
-def head(format: str, at: datetime) -> str:
+def export_head(format: str, at: datetime) -> str:
     """Return the beginning of the export, before the decisions."""
     if format == "csv":
         return csv_line(list(COLUMNS))
     return f'{{"exported_at":{as_json(iso(at))},"decisions":['
 
 
-def tail(format: str) -> str:
+def export_tail(format: str) -> str:
     """Return the end of the export, after the decisions."""
     return "" if format == "csv" else "]}"

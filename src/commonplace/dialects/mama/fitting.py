@@ -13,39 +13,42 @@ from commonplace.dialects.contract import as_json
 from commonplace.engine.checks import ATTRS_CHARS, TEXT_CHARS
 from commonplace.text.snippets import opening
 
-BYTES = 1_000_000
+MAX_BYTES = 1_000_000
 """The maximum size of all items of a list; smaller than the maximum response."""
 READ_BYTES = 8 * (TEXT_CHARS + ATTRS_CHARS)
 """The maximum size of a response with one whole text, escaped twice."""
-TEXTS = (
+TEXT_FIELDS = (
     "topic", "decision", "reasoning", "failure_reason", "edge_reason", "summary", "next_steps",
 )  # fmt: skip
-FILES = "open_files"
-CUT = "truncated"
+FILES_FIELD = "open_files"
+TRUNCATED_FIELD = "truncated"
 """The field of an item with the names of the truncated texts."""
 
 
-def fitted(items: Sequence[dict[str, Any]], most: int = BYTES) -> list[dict[str, Any]]:
+def fit_items(items: Sequence[dict[str, Any]], most: int = MAX_BYTES) -> list[dict[str, Any]]:
     """Truncate the texts of the items, so that all together have at most `most` bytes."""
-    sizes = [_size(each) for each in items]
+    sizes = [_escaped_size(each) for each in items]
     if sum(sizes) <= most:
         return list(items)
-    if any(FILES in each for each in items):
+    if any(FILES_FIELD in each for each in items):
         items = [_truncate_files(each, most // (2 * len(items))) for each in items]
-        sizes = [_size(each) for each in items]
+        sizes = [_escaped_size(each) for each in items]
     texts = [
-        _size(each[name]) for each in items for name in TEXTS if isinstance(each.get(name), str)
+        _escaped_size(each[name])
+        for each in items
+        for name in TEXT_FIELDS
+        if isinstance(each.get(name), str)
     ]
-    share = _share(texts, most - (sum(sizes) - sum(texts)))
+    share = _size_per_text(texts, most - (sum(sizes) - sum(texts)))
     return [_truncate_texts(each, share) for each in items]
 
 
-def _size(value: Any) -> int:
+def _escaped_size(value: Any) -> int:
     """Return the size of a value in a tool's result, which is JSON within JSON."""
     return len(as_json(as_json(value)).encode())
 
 
-def _share(sizes: Sequence[int], room: int) -> int:
+def _size_per_text(sizes: Sequence[int], room: int) -> int:
     """Return the maximum size of each text at which all texts fit."""
     left = len(sizes)
     for size in sorted(sizes):
@@ -60,29 +63,31 @@ def _truncate_files(item: dict[str, Any], share: int) -> dict[str, Any]:
     """Return the item with as many of its files as fit into its share."""
     kept: list[str] = []
     room = share
-    for file in item.get(FILES, ()):
-        room -= _size(file)
+    for file in item.get(FILES_FIELD, ()):
+        room -= _escaped_size(file)
         if room < 0:
-            return {**item, FILES: kept, CUT: [FILES]}
+            return {**item, FILES_FIELD: kept, TRUNCATED_FIELD: [FILES_FIELD]}
         kept.append(file)
     return item
 
 
 def _truncate_texts(item: dict[str, Any], share: int) -> dict[str, Any]:
-    whole = {name: item[name] for name in TEXTS if isinstance(item.get(name), str)}
+    whole = {name: item[name] for name in TEXT_FIELDS if isinstance(item.get(name), str)}
     shown = {name: _truncate(text, share) for name, text in whole.items()}
     cut = [name for name, text in shown.items() if text != whole[name]]
-    return {**item, **shown, CUT: [*item.get(CUT, ()), *cut]} if cut else item
+    return (
+        {**item, **shown, TRUNCATED_FIELD: [*item.get(TRUNCATED_FIELD, ()), *cut]} if cut else item
+    )
 
 
 def _truncate(text: str, share: int) -> str:
     """Truncate a text to its share."""
-    if _size(text) <= share:
+    if _escaped_size(text) <= share:
         return text
     least, most = 0, min(len(text), share)
     while least < most:
         middle = (least + most + 1) // 2
-        if _size(opening(text, middle)) <= share:
+        if _escaped_size(opening(text, middle)) <= share:
             least = middle
         else:
             most = middle - 1

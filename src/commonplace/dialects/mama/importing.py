@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from commonplace.dialects.mama import checkpoints, decisions
-from commonplace.dialects.mama.searching import EDGES, RELATIONS, SUPERSEDES
+from commonplace.dialects.mama.searching import LINK_KINDS, RELATIONS, SUPERSEDES
 from commonplace.engine.content.memories import Draft
 from commonplace.engine.model import Memory, Origin, microseconds, moment
 from commonplace.errors import CommonplaceError, Conflict, InvalidInput
@@ -25,7 +25,7 @@ from commonplace.storage.sqlite.foreign import Row
 if TYPE_CHECKING:
     from commonplace.engine.commonplace import Commonplace
 
-SECONDS_BELOW = 1_577_836_800_000  # 2020 in milliseconds; a smaller number is a time in seconds
+MIN_MILLISECONDS = 1_577_836_800_000  # 2020 in milliseconds; a smaller number is a time in seconds
 
 TABLES = {
     "decisions": (
@@ -44,9 +44,9 @@ TABLES = {
 BATCH = 200
 PAGE = 1_000
 ORIGIN = Origin(client="mama", tool="import")
-EVENT = "mama.import"
+IMPORT_EVENT = "mama.import"
 ALL_STATES = ("active", "dying", "archived", "superseded", "dead")
-KEPT = (
+KEPT_COLUMNS = (
     "limitation", "duration_days", "user_involvement", "session_id", "needs_validation",
     "usage_count", "trust_context", "evidence", "alternatives", "risks",
 )  # fmt: skip
@@ -72,28 +72,28 @@ def import_database(memory: Commonplace, path: Path, *, again: bool = False) -> 
     may have been undone.
     """
     imported = Imported()
-    seen = foreign.fingerprint(path)
+    fingerprint = foreign.fingerprint(path)
     subject = str(path)[-400:]
-    if not again and _is_imported(memory, subject, seen):
+    if not again and _is_imported(memory, subject, fingerprint):
         return imported
     found = foreign.read_tables(path, TABLES)
-    imported.decisions = _add(memory, found["decisions"], _decision, imported)
-    imported.checkpoints = _add(memory, found["checkpoints"], _checkpoint, imported)
+    imported.decisions = _store_rows(memory, found["decisions"], _decision_draft, imported)
+    imported.checkpoints = _store_rows(memory, found["checkpoints"], _checkpoint_draft, imported)
     # no caller must extend a chain before its links are imported
     with exclusive(memory, "import links", ORIGIN):
-        memory.events.record(EVENT, subject, {"fingerprint": seen})
+        memory.events.record(IMPORT_EVENT, subject, {"fingerprint": fingerprint})
         imported.links = _Linking(memory, found).run()
     return imported
 
 
-def _is_imported(memory: Commonplace, subject: str, seen: str) -> bool:
+def _is_imported(memory: Commonplace, subject: str, fingerprint: str) -> bool:
     after, last = 0, None
-    while events := memory.events.all(kind=EVENT, subject=subject, limit=PAGE, after=after):
+    while events := memory.events.all(kind=IMPORT_EVENT, subject=subject, limit=PAGE, after=after):
         after, last = events[-1].num, events[-1].payload
-    return bool(last and last.get("fingerprint") == seen)
+    return bool(last and last.get("fingerprint") == fingerprint)
 
 
-def _add(
+def _store_rows(
     memory: Commonplace, rows: Sequence[Row], draft: Callable[[Row], Draft], imported: Imported
 ) -> int:
     """Store new rows, in batches; return their number."""
@@ -107,25 +107,25 @@ def _add(
     for first in range(0, len(drafts), BATCH):
         part = drafts[first : first + BATCH]
         try:
-            added += _store(memory, part)
+            added += _store_drafts(memory, part)
         except (InvalidInput, Conflict):  # a row is invalid, or another caller has stored it
             for each in part:
                 try:
-                    added += _store(memory, [each])
+                    added += _store_drafts(memory, [each])
                 except (InvalidInput, Conflict) as error:
                     imported.skipped += 1
                     log.warning("a row of MAMA was not imported", extra={"why": error.message})
     return added
 
 
-def _store(memory: Commonplace, drafts: Sequence[Draft]) -> int:
-    new = [found for each in drafts if (found := _unless_stored(memory, each)) is not None]
+def _store_drafts(memory: Commonplace, drafts: Sequence[Draft]) -> int:
+    new = [found for each in drafts if (found := _draft_unless_stored(memory, each)) is not None]
     with memory.unit("import", ORIGIN):
         memory.remember_many(new, origin=ORIGIN)
     return len(new)
 
 
-def _unless_stored(memory: Commonplace, draft: Draft) -> Draft | None:
+def _draft_unless_stored(memory: Commonplace, draft: Draft) -> Draft | None:
     """Return the draft, or None if it is already imported.
 
     Both sides number their checkpoints: one whose number another checkpoint has here gets a ref
@@ -140,14 +140,17 @@ def _unless_stored(memory: Commonplace, draft: Draft) -> Draft | None:
     return other if lookup.find_memory(memory, other.ref or "") is None else None
 
 
-def _decision(row: Row) -> Draft:
+def _decision_draft(row: Row) -> Draft:
     """Return the draft of a memory from a row of decisions."""
     identity, topic, text = (_text(row.get(name)) for name in ("id", "topic", "decision"))
     if not identity or not (topic or text):
         raise InvalidInput("A decision needs an id and a text.")
     stated = decisions.Decision(topic, text, _text(row.get("reasoning")))
     outcome = decisions.OUTCOMES.get(_text(row.get("outcome")).upper())
-    attrs = {**stated.lengths, **{name: row[name] for name in KEPT if row.get(name) is not None}}
+    attrs = {
+        **stated.attrs,
+        **{name: row[name] for name in KEPT_COLUMNS if row.get(name) is not None},
+    }
     if outcome:
         attrs["outcome"] = outcome
     if row.get("failure_reason"):
@@ -156,13 +159,14 @@ def _decision(row: Row) -> Draft:
     known = isinstance(confidence, int | float) and 0 <= confidence <= 1
     return Draft(
         text=stated.text, kind=decisions.KIND, ref=identity,
-        tags=decisions.tags(topic, outcome), confidence=float(confidence) if known else 0.5,  # type: ignore[arg-type]
+        tags=decisions.decision_tags(topic, outcome),
+        confidence=float(confidence) if known else 0.5,  # type: ignore[arg-type]
         state="superseded" if row.get("superseded_by") else "active",
-        created_at=_when(row.get("created_at")), attrs=attrs, trust="inferred", origin=ORIGIN,
+        created_at=_parse_time(row.get("created_at")), attrs=attrs, trust="inferred", origin=ORIGIN,
     )  # fmt: skip
 
 
-def _checkpoint(row: Row) -> Draft:
+def _checkpoint_draft(row: Row) -> Draft:
     """Return the draft of a memory from a row of checkpoints."""
     number, summary = row.get("id"), _text(row.get("summary"))
     if not isinstance(number, int) or not summary.strip():
@@ -173,9 +177,9 @@ def _checkpoint(row: Row) -> Draft:
     if said := _json_list(row.get("recent_conversation")):
         attrs["recent_conversation"] = said
     return Draft(
-        text=checkpoint.text, kind=checkpoints.KIND, ref=f"{checkpoints.PREFIX}{number}",
+        text=checkpoint.text, kind=checkpoints.KIND, ref=f"{checkpoints.REF_PREFIX}{number}",
         state="archived" if row.get("status") == "archived" else "active",
-        created_at=_when(row.get("timestamp")), attrs=attrs, trust="inferred", origin=ORIGIN,
+        created_at=_parse_time(row.get("timestamp")), attrs=attrs, trust="inferred", origin=ORIGIN,
     )  # fmt: skip
 
 
@@ -183,12 +187,12 @@ def _text(value: Any) -> str:
     return value if isinstance(value, str) else ("" if value is None else str(value))
 
 
-def _when(value: Any) -> datetime | None:
+def _parse_time(value: Any) -> datetime | None:
     """Parse a time in milliseconds; MAMA has stored some times in seconds."""
     if not isinstance(value, int | float) or isinstance(value, bool) or value <= 0:
         return None
     try:
-        return moment(int(value * 1000 if value < SECONDS_BELOW else value) * 1000)
+        return moment(int(value * 1000 if value < MIN_MILLISECONDS else value) * 1000)
     except OverflowError:
         return None
 
@@ -215,7 +219,7 @@ class _Linking:
         self._ids = {each.id for each in self._all}
         self._known = {
             (link.source, link.target, link.kind)
-            for link in memory.links.of(kinds=EDGES)
+            for link in memory.links.of(kinds=LINK_KINDS)
             if link.source in self._ids and link.target in self._ids
         }
         self._after: dict[str, str] = {}
@@ -228,7 +232,7 @@ class _Linking:
     def run(self) -> int:
         """Add the links; return their number."""
         for new, old, reason in self._successions():
-            self._follow(new, old, reason)
+            self._supersede(new, old, reason)
         for edge in self._found["decision_edges"]:
             if edge.get("relationship") in RELATIONS and edge.get("approved_by_user", 1) != 0:
                 weight = edge.get("weight")
@@ -240,7 +244,7 @@ class _Linking:
         for row in self._found["decisions"]:
             for earlier in _json_list(row.get("refined_from")):
                 self._link(_text(row.get("id")), _text(earlier), "refines", 1.0, "")
-        self._join()
+        self._join_chains()
         return self._added
 
     def _successions(self) -> Iterable[tuple[Memory, Memory, str]]:
@@ -260,7 +264,7 @@ class _Linking:
             if new in self._by_ref and old in self._by_ref:
                 yield self._by_ref[new], self._by_ref[old], reason
 
-    def _follow(self, new: Memory, old: Memory, reason: str) -> None:
+    def _supersede(self, new: Memory, old: Memory, reason: str) -> None:
         """Mark a decision as superseded by another, unless a chain would fork or become a cycle."""
         if old.id in self._after or new.id in self._before or self._has_predecessor(old.id, new.id):
             return
@@ -292,14 +296,18 @@ class _Linking:
         )  # fmt: skip
         self._added += 1
 
-    def _join(self) -> None:
+    def _join_chains(self) -> None:
         """Join the chains of each topic, ordered by the age of their newest decision."""
         topics: dict[str, list[Memory]] = {
             _text(row.get("topic")): [] for row in self._found["decisions"]
         }
         for each in self._all:
             ends = topics.get(decisions.topic_of(each) or "")
-            if ends is not None and each.id not in self._after and each.state in decisions.STATES:
+            if (
+                ends is not None
+                and each.id not in self._after
+                and each.state in decisions.VISIBLE_STATES
+            ):
                 ends.append(each)
         by_id = {each.id: each for each in self._all}
         for ends in topics.values():
@@ -308,7 +316,7 @@ class _Linking:
                 root = later.id
                 while root in self._before:
                     root = self._before[root]
-                self._follow(by_id[root], earlier, "Joined: both were saved on this topic")
+                self._supersede(by_id[root], earlier, "Joined: both were saved on this topic")
             # the decision that superseded it was not imported
             if ends and ends[-1].state == "superseded":
                 self._memory.revise(ends[-1].id, state="active", origin=ORIGIN)

@@ -19,14 +19,14 @@ from commonplace.dialects.mama import (
     searching,
 )
 from commonplace.dialects.mama.presenting import MILLISECONDS
-from commonplace.dialects.tool_schemas import FLAG, SHARE, TEXT, array, integer, takes
+from commonplace.dialects.tool_schemas import FLAG, SHARE, TEXT, array, input_schema, integer
 from commonplace.engine.model import LIVE_STATES, Memory
 from commonplace.errors import NotFound
 from commonplace.platform import lookup
 
-CONFIDENCE = 0.8
-SEARCH_LIMIT, SEARCH_MOST = 10, 20
-SEARCH_LEAST = 0.3
+DEFAULT_CONFIDENCE = 0.8
+SEARCH_LIMIT, SEARCH_MAX = 10, 20
+SEARCH_THRESHOLD = 0.3
 PAGE, CHECKPOINT_BYTES = 50, 700_000
 
 
@@ -37,7 +37,7 @@ def save_decision(
     saved = saving.save_decision(call, topic, decision, reasoning, confidence)
     return {
         "success": True,
-        "id": decisions.identity(saved.memory),
+        "id": decisions.public_id(saved.memory),
         "message": "Decision saved successfully",
     }
 
@@ -47,7 +47,7 @@ def save_checkpoint(call: Call, *, summary: str, next_steps: str, open_files: Se
     memory = saving.save_checkpoint(call, summary, next_steps, open_files)
     return {
         "success": True,
-        "id": checkpoints.number(memory),
+        "id": checkpoints.checkpoint_number(memory),
         "message": "Checkpoint saved successfully",
     }
 
@@ -57,7 +57,7 @@ def load_checkpoint(call: Call) -> Any:
     memory = searching.latest_checkpoint(call.memory)
     if memory is None:
         raise NotFound("No checkpoint found")
-    return {"success": True, "checkpoint": _checkpoint(memory)}
+    return {"success": True, "checkpoint": _checkpoint_to_dict(memory)}
 
 
 def list_checkpoints(call: Call) -> Any:
@@ -65,7 +65,7 @@ def list_checkpoints(call: Call) -> Any:
     shown: list[dict[str, Any]] = []
     size = 0
     for memory in _all_checkpoints(call):
-        (each,) = fitting.fitted([_checkpoint(memory)], CHECKPOINT_BYTES // 2)
+        (each,) = fitting.fit_items([_checkpoint_to_dict(memory)], CHECKPOINT_BYTES // 2)
         size += len(as_json(each).encode())
         if size > CHECKPOINT_BYTES:
             break
@@ -83,7 +83,7 @@ def _all_checkpoints(call: Call) -> Iterator[Memory]:
             yield each
 
 
-def _checkpoint(memory: Memory) -> dict[str, Any]:
+def _checkpoint_to_dict(memory: Memory) -> dict[str, Any]:
     shown = checkpoints.to_dict(memory, per_second=MILLISECONDS)
     return {**shown, "status": checkpoints.status(memory)}
 
@@ -91,18 +91,19 @@ def _checkpoint(memory: Memory) -> dict[str, Any]:
 def search_decisions(call: Call, *, query: str, limit: int) -> Any:
     """Search decisions, and other memories in the format of decisions."""
     found = searching.suggest(
-        call.memory, query, limit=min(limit, SEARCH_MOST), threshold=SEARCH_LEAST,
+        call.memory, query, limit=min(limit, SEARCH_MAX), threshold=SEARCH_THRESHOLD,
         without_kinds=[checkpoints.KIND],
     )  # fmt: skip
     results = [
-        {**presenting.similar(each, MILLISECONDS), **presenting.relation(each)} for each in found
+        {**presenting.similar_to_dict(each, MILLISECONDS), **presenting.relation_fields(each)}
+        for each in found
     ]
-    return {"query": query, "results": fitting.fitted(results), "count": len(results)}
+    return {"query": query, "results": fitting.fit_items(results), "count": len(results)}
 
 
 def similar_decisions(call: Call, *, id: str) -> Any:
     """Return the memories most similar to one memory."""
-    similar = fitting.fitted(graph.similar_to(call.memory, saving.visible(call, id)))
+    similar = fitting.fit_items(graph.most_similar_to(call.memory, saving.get_visible(call, id)))
     return {"id": id, "similar": similar, "count": len(similar)}
 
 
@@ -133,7 +134,7 @@ def _operation(
     ]
     return Tool(
         name=name, title=title, description=handler.__doc__ or "", scope=scope, handler=handler,
-        response_bytes=response_bytes, input=takes(required, **properties),
+        response_bytes=response_bytes, input=input_schema(required, **properties),
     )  # fmt: skip
 
 
@@ -141,7 +142,7 @@ OPERATIONS = (
     _operation(
         "http_save", "Save a decision", "write", save_decision,
         topic=TEXT, decision=TEXT, reasoning=TEXT,
-        confidence={**SHARE, "default": CONFIDENCE},
+        confidence={**SHARE, "default": DEFAULT_CONFIDENCE},
     ),
     _operation(
         "http_save_checkpoint", "Save a checkpoint", "write", save_checkpoint, summary=TEXT,
@@ -156,7 +157,7 @@ OPERATIONS = (
         limit=integer(1, default=SEARCH_LIMIT),
     ),
     _operation(
-        "http_export", "Export", "read", exporting.piece,
+        "http_export", "Export", "read", exporting.export_piece,
         format={"enum": ["csv", "json"], "default": "json"}, until=TEXT,
         offset=integer(0, default=0), skip=integer(0, default=0),
     ),
@@ -171,6 +172,6 @@ OPERATIONS = (
     ),
     _operation(
         "auto_recall", "Auto-recall", "read", auto_recall, prompt=TEXT,
-        start={**FLAG, "default": True}, tokens=integer(100, 20_000, recalling.TOKENS),
+        start={**FLAG, "default": True}, tokens=integer(100, 20_000, recalling.DEFAULT_TOKENS),
     ),
 )  # fmt: skip

@@ -6,14 +6,14 @@ import contextlib
 from collections.abc import Iterator
 
 from commonplace.dialects.contract import Setting
-from commonplace.dialects.mama.platform.running import running as platform
+from commonplace.dialects.mama.platform.running import background_work as platform
 
 DEFAULT_SPACE = "default"
 EMBEDDING_PORT = "3849"
 
 
 @contextlib.contextmanager
-def running(setting: Setting) -> Iterator[None]:
+def background_work(setting: Setting) -> Iterator[None]:
     """Apply MAMA_DB_PATH and MAMA_EMBEDDING_PORT, and serve the platform."""
     _import(setting)
     with platform(setting):  # in an HTTP server, this also writes the log to a file
@@ -23,7 +23,7 @@ def running(setting: Setting) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def pipe(setting: Setting) -> Iterator[None]:
+def stdio_connection(setting: Setting) -> Iterator[None]:
     """Apply MAMA_DB_PATH and MAMA_EMBEDDING_PORT of a stdio client."""
     _import(setting)
     with _embedding_port(setting, ""):

@@ -9,7 +9,7 @@ from typing import Any
 
 from commonplace.dialects.contract import Call
 from commonplace.dialects.mama import checkpoints, decisions, searching
-from commonplace.dialects.mama.presenting import identity
+from commonplace.dialects.mama.presenting import public_id
 from commonplace.engine.binding import engine_call
 from commonplace.engine.content import chains
 from commonplace.engine.content.memories import Draft
@@ -18,24 +18,24 @@ from commonplace.errors import InvalidInput, NotFound
 from commonplace.platform import lookup
 from commonplace.platform.exclusive import exclusively
 
-SIMILAR, NEARLY_SAME = 0.7, 0.85
+MIN_SIMILARITY, NEARLY_SAME = 0.7, 0.85
 SIMILAR_SHOWN = 3
 COOLDOWN = timedelta(minutes=5)
 QUERY_CHARS = 2_000
 
 
 @dataclass(frozen=True, slots=True)
-class Saved:
+class SavedDecision:
     """A saved decision with similar decisions and advice for its author."""
 
     memory: Memory
-    similar: list[searching.Found] = field(default_factory=list)
+    similar: list[searching.SearchResult] = field(default_factory=list)
     advice: dict[str, Any] = field(default_factory=dict)
 
 
 def save_decision(
     call: Call, topic: str | None, decision: str | None, reasoning: str | None, confidence: float
-) -> Saved:
+) -> SavedDecision:
     """Store a decision, which supersedes the last one of its topic, with its stated links."""
     values = {"topic": topic, "decision": decision, "reasoning": reasoning}
     missing = [name for name, value in values.items() if not (value or "").strip()]
@@ -46,15 +46,16 @@ def save_decision(
         )  # fmt: skip
     stated = decisions.Decision(topic or "", decision or "", reasoning or "")
     query = f"{stated.topic} {stated.decision}"[:QUERY_CHARS]
-    similar = searching.most_similar(call.memory, query, limit=SIMILAR_SHOWN, least=SIMILAR)
+    similar = searching.most_similar(call.memory, query, limit=SIMILAR_SHOWN, least=MIN_SIMILARITY)
     tag = decisions.topic_tag(stated.topic)
     on_topic: dict[str, Any] = {
-        "kinds": [decisions.KIND], "tags_all": [tag], "states": decisions.STATES, "limit": 1,
+        "kinds": [decisions.KIND], "tags_all": [tag], "states": decisions.VISIBLE_STATES,
+        "limit": 1,
     }  # fmt: skip
     newest, earlier = call.memory.browse(**on_topic)
     draft = Draft(
-        text=stated.text, kind=decisions.KIND, ref=decisions.new_identity(stated.topic),
-        tags=decisions.tags(stated.topic), confidence=confidence, attrs=stated.lengths,
+        text=stated.text, kind=decisions.KIND, ref=decisions.new_id(stated.topic),
+        tags=decisions.decision_tags(stated.topic), confidence=confidence, attrs=stated.attrs,
         trust="inferred",
     )  # fmt: skip
     reason = f"Newer decision on {stated.topic}"[:500]
@@ -62,11 +63,11 @@ def save_decision(
     if old is not None and old.id not in [each.id for each in newest]:
         # another caller has saved a decision since the count
         earlier = call.memory.browse(**on_topic)[1] - 1
-    _link(call, new, stated.reasoning)
-    return Saved(new, similar, _advice(new, old, similar, earlier + 1, stated.topic))
+    _link_references(call, new, stated.reasoning)
+    return SavedDecision(new, similar, _advice(new, old, similar, earlier + 1, stated.topic))
 
 
-def _link(call: Call, new: Memory, reasoning: str) -> None:
+def _link_references(call: Call, new: Memory, reasoning: str) -> None:
     """Add the links that a reasoning states; ignore references to missing decisions."""
     for relation, target in decisions.references(reasoning):
         other = lookup.find_memory(call.memory, target)
@@ -78,7 +79,11 @@ def _link(call: Call, new: Memory, reasoning: str) -> None:
 
 
 def _advice(
-    new: Memory, old: Memory | None, similar: Sequence[searching.Found], depth: int, topic: str
+    new: Memory,
+    old: Memory | None,
+    similar: Sequence[searching.SearchResult],
+    depth: int,
+    topic: str,
 ) -> dict[str, Any]:
     advice: dict[str, Any] = {}
     if similar:
@@ -94,7 +99,7 @@ def _advice(
             " builds_on: <id>, debates: <id> or synthesizes: [<id>, <id>]."
         )
     if depth > 1:
-        advice["reasoning_graph"] = {"topic": topic, "depth": depth, "latest": identity(new)}
+        advice["reasoning_graph"] = {"topic": topic, "depth": depth, "latest": public_id(new)}
     return advice
 
 
@@ -109,7 +114,7 @@ def save_checkpoint(
         text=checkpoint.text, kind=checkpoints.KIND, attrs=checkpoint.attrs, trust="inferred"
     )
     return engine_call(
-        call.memory, chains.remember_numbered, draft, checkpoints.PREFIX, call.memory.origin
+        call.memory, chains.remember_numbered, draft, checkpoints.REF_PREFIX, call.memory.origin
     )
 
 
@@ -122,17 +127,19 @@ def update_outcome(call: Call, id: str, outcome: str, reason: str | None) -> tup
             "outcome must be success, failed or partial.", hint=f"Got {outcome[:60]!r}.",
             field="outcome",
         )  # fmt: skip
-    memory = need_decision(call, id)
+    memory = get_decision(call, id)
     attrs = {**memory.attrs, "outcome": stored, "failure_reason": reason}
     if reason is None:
         del attrs["failure_reason"]
-    call.memory.revise(memory.id, attrs=attrs, tags=decisions.retagged(memory.tags, stored))
-    return identity(memory), stored
+    call.memory.revise(
+        memory.id, attrs=attrs, tags=decisions.tags_with_outcome(memory.tags, stored)
+    )
+    return public_id(memory), stored
 
 
-def need_decision(call: Call, id: str) -> Memory:
+def get_decision(call: Call, id: str) -> Memory:
     """Return the decision with this id; raise InvalidInput for a memory of another kind."""
-    memory = visible(call, id)
+    memory = get_visible(call, id)
     if memory.kind != decisions.KIND:
         stored_by = f", stored by {memory.origin.tool}" if memory.origin.tool else ""
         raise InvalidInput(
@@ -143,7 +150,7 @@ def need_decision(call: Call, id: str) -> Memory:
     return memory
 
 
-def visible(call: Call, id: str) -> Memory:
+def get_visible(call: Call, id: str) -> Memory:
     """Return a visible memory by its id; raise NotFound if there is none."""
     memory = lookup.find_memory(call.memory, id) if id.strip() and len(id) <= 500 else None
     if memory is None or not decisions.is_visible(memory):

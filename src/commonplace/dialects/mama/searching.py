@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from commonplace.engine.commonplace import Commonplace
     from commonplace.engine.finding.recall import Hit
 
-LEAST = 0.5  # the smallest similarity of any result
+MIN_SIMILARITY = 0.5  # the smallest similarity of any result
 SHORT_WORDS = 3
 # thresholds for queries of one or two words, and of three or more
 SHORT_QUERY, LONG_QUERY = 0.7, 0.6
@@ -29,12 +29,12 @@ TOPIC_SHARE = 0.35
 tests/dialects/mama/test_topics.py: no correct decision is lost and no wrong one is added, and the
 contract's own example "authentication approach" gets a similarity of .75 instead of .71.
 """
-BY_WORDS = 0.75  # the similarity of a match by words
-ITS_TOPIC = 0.9  # the similarity of a decision whose topic is the query
+WORDS_SIMILARITY = 0.75  # the similarity of a match by words
+TOPIC_SIMILARITY = 0.9  # the similarity of a decision whose topic is the query
 SUPERSEDES = "supersedes"
 CHAIN_RANK, CHAIN_SHARE = 0.8, 0.9
 DAY_SECONDS = 86_400
-CHECKPOINTS = 50  # page size when the latest checkpoint is searched
+CHECKPOINT_PAGE = 50  # page size when the latest checkpoint is searched
 READ_CHARS = 20_000  # maximum length of a memory's text that is compared with the query
 
 
@@ -55,11 +55,11 @@ RELATIONS = {
     "debates": Relation("debates", "debated_by", 0.65, 0.85),
     "contradicts": Relation("contradicts", "contradicted_by", 0.6, 0.8),
 }
-EDGES = (SUPERSEDES, *RELATIONS)
+LINK_KINDS = (SUPERSEDES, *RELATIONS)
 
 
 @dataclass(slots=True)
-class Found:
+class SearchResult:
     """A search result: a memory with its scores."""
 
     memory: Memory
@@ -83,20 +83,20 @@ def suggest(
     kinds: Sequence[str] | None = None,
     without_kinds: Sequence[str] = (),
     words: float = 0.0,
-) -> list[Found]:
+) -> list[SearchResult]:
     """Return the best matches, each followed by its linked memories, at most `limit` in all.
 
     `words` is the fraction of the query's words that a match without a vector must contain.
     """
-    least = max(LEAST, adaptive_threshold(query) if threshold is None else threshold)
+    least = max(MIN_SIMILARITY, adaptive_threshold(query) if threshold is None else threshold)
     candidates = _candidates(memory, query, limit, kinds, without_kinds, words)
     if threshold is None and _is_short(query):
-        _add_topics(memory, query, candidates, least)
+        _raise_by_topic(memory, query, candidates, least)
     candidates = [found for found in candidates if found.similarity >= least]
     for found in candidates:
-        _rate(found)
-    candidates.sort(key=_best_first)
-    shown = _expanded(memory, candidates[: limit * 2], limit, kinds, without_kinds)
+        _set_scores(found)
+    candidates.sort(key=_best_first_key)
+    shown = _with_linked(memory, candidates[: limit * 2], limit, kinds, without_kinds)
     for found in shown:
         memory.get(found.memory.id)  # counts as read
     return _newest_first_in_chains(shown)
@@ -111,26 +111,30 @@ def _is_short(query: str) -> bool:
     return len(query.split()) < SHORT_WORDS
 
 
-def _add_topics(memory: Commonplace, query: str, candidates: Sequence[Found], least: float) -> None:
+def _raise_by_topic(
+    memory: Commonplace, query: str, candidates: Sequence[SearchResult], least: float
+) -> None:
     """Raise the similarity of decisions whose topic is similar to the query."""
-    topics: dict[str, list[Found]] = {}
+    topics: dict[str, list[SearchResult]] = {}
     for found in candidates:
         topic = (decisions.topic_of(found.memory) or "").replace("_", " ").strip()
-        if topic and _with_topic(found.similarity, 1.0) >= least:
+        if topic and _blend_topic(found.similarity, 1.0) >= least:
             topics.setdefault(topic, []).append(found)
     from commonplace.engine.finding.likeness import similarity
 
     likenesses = engine_call(memory, similarity, query, list(topics)) if topics else []
     for likeness, held in zip(likenesses, topics.values(), strict=True):
         for found in held:
-            found.similarity = max(found.similarity, _with_topic(found.similarity, likeness))
+            found.similarity = max(found.similarity, _blend_topic(found.similarity, likeness))
 
 
-def _with_topic(similarity: float, likeness: float) -> float:
+def _blend_topic(similarity: float, likeness: float) -> float:
     return (1 - TOPIC_SHARE) * similarity + TOPIC_SHARE * likeness
 
 
-def most_similar(memory: Commonplace, query: str, *, limit: int, least: float) -> list[Found]:
+def most_similar(
+    memory: Commonplace, query: str, *, limit: int, least: float
+) -> list[SearchResult]:
     """Return decisions by similarity only, without recency and linked memories."""
     found = _candidates(memory, query, limit, [decisions.KIND], (), 1.0)
     near = [each for each in found if each.similarity >= least]
@@ -144,7 +148,7 @@ def _candidates(
     kinds: Sequence[str] | None,
     without_kinds: Sequence[str],
     words: float,
-) -> list[Found]:
+) -> list[SearchResult]:
     from commonplace.engine.finding.ranking import Weighting
 
     plain = Weighting(graph=0.0)
@@ -161,21 +165,21 @@ def _candidates(
             states=["superseded"], minimum=0,
         )  # fmt: skip
     terms = set(analyse_query(query))
-    return [Found(hit.memory, _similarity(hit, query, terms, words)) for hit in hits]
+    return [SearchResult(hit.memory, _similarity(hit, query, terms, words)) for hit in hits]
 
 
 def _similarity(hit: Hit, query: str, terms: set[str], words: float) -> float:
     """Return the calibrated similarity, or a fixed one if words or the topic match the query."""
     topic = decisions.read(hit.memory).topic
-    asked_for = ITS_TOPIC if topic.casefold() == query.strip().casefold() else 0.0
+    asked_for = TOPIC_SIMILARITY if topic.casefold() == query.strip().casefold() else 0.0
     held = terms & set(analyse(f"{hit.memory.title} {hit.memory.text[:READ_CHARS]}"))
     if hit.why.dense_rank is None:
         by_words = hit.why.lexical_rank is not None and len(held) >= words * len(terms)
-        return max(BY_WORDS if by_words else 0.0, asked_for)
-    return max(hit.similarity, BY_WORDS if held and held == terms else 0.0, asked_for)
+        return max(WORDS_SIMILARITY if by_words else 0.0, asked_for)
+    return max(hit.similarity, WORDS_SIMILARITY if held and held == terms else 0.0, asked_for)
 
 
-def _rate(found: Found) -> None:
+def _set_scores(found: SearchResult) -> None:
     from commonplace.engine.finding.ranking import recency_boosted, recency_gauss
 
     age = datetime.now(UTC) - found.memory.created_at
@@ -184,39 +188,39 @@ def _rate(found: Found) -> None:
     found.score = recency_boosted(found.similarity, found.age_days)
 
 
-def _best_first(found: Found) -> tuple[float, float, int]:
+def _best_first_key(found: SearchResult) -> tuple[float, float, int]:
     return (-found.score, -found.memory.created_at.timestamp(), -found.memory.num)
 
 
-def _expanded(
+def _with_linked(
     memory: Commonplace,
-    primaries: Sequence[Found],
+    primaries: Sequence[SearchResult],
     limit: int,
     kinds: Sequence[str] | None,
     without_kinds: Sequence[str],
-) -> list[Found]:
+) -> list[SearchResult]:
     """Return each match followed by its linked memories.
 
     A linked memory that is itself a match stays at its own place.
     """
     first = {found.memory.id: found for found in primaries}
-    shown: dict[str, Found] = {}
-    earlier: dict[str, Found] = {}
+    shown: dict[str, SearchResult] = {}
+    earlier: dict[str, SearchResult] = {}
     for primary in primaries:
         if len(shown) >= limit:
             break
         shown[primary.memory.id] = primary
-        relatives = _relatives(memory, primary, limit)
+        relatives = _linked_results(memory, primary, limit)
         for relative in relatives:
-            if newest_first(primary.memory) < newest_first(relative.memory):
+            if newest_first_key(primary.memory) < newest_first_key(relative.memory):
                 earlier.setdefault(primary.memory.id, relative)
             other = first.get(relative.memory.id)
             if other is not None:
-                _relate(primary, other, relative.reason)
+                _record_relation(primary, other, relative.reason)
             elif relative.memory.id not in shown and _has_wanted_kind(
                 relative.memory, kinds, without_kinds
             ):
-                _rate(relative)
+                _set_scores(relative)
                 shown[relative.memory.id] = relative
     kept = list(shown.values())[:limit]
     seen = {found.memory.id for found in kept}
@@ -233,39 +237,39 @@ def _has_wanted_kind(
     return memory.kind not in without_kinds and (kinds is None or memory.kind in kinds)
 
 
-def _relate(one: Found, other: Found, reason: str) -> None:
+def _record_relation(one: SearchResult, other: SearchResult, reason: str) -> None:
     """Record in the newer of two linked matches that it refers to the older one."""
-    newer, older = sorted((one, other), key=lambda each: newest_first(each.memory))
+    newer, older = sorted((one, other), key=lambda each: newest_first_key(each.memory))
     if newer.related_to is None:
         newer.related_to, newer.reason = older.memory, reason
 
 
-def _relatives(memory: Commonplace, primary: Found, limit: int) -> list[Found]:
+def _linked_results(memory: Commonplace, primary: SearchResult, limit: int) -> list[SearchResult]:
     """Return the memories linked to a match: first the chain of its topic, then other links."""
-    primary.links = [link for link in memory.links.of(primary.memory.id) if link.kind in EDGES]
-    chain = _chain(memory, primary, limit)
+    primary.links = [link for link in memory.links.of(primary.memory.id) if link.kind in LINK_KINDS]
+    chain = _chain_results(memory, primary, limit)
     stated = []
     for kind, relation in RELATIONS.items():
         for link in primary.links:
             if link.kind != kind:
                 continue
             outward = link.source == primary.memory.id
-            other = _visible(memory, link.target if outward else link.source)
+            other = _visible_memory(memory, link.target if outward else link.source)
             if other is None:
                 continue
             name = relation.outward if outward else relation.inward
             stated.append(
-                Found(other, primary.similarity * relation.share, source=name, rank=relation.rank,
-                      related_to=primary.memory, reason=link.reason)
+                SearchResult(other, primary.similarity * relation.share, source=name,
+                             rank=relation.rank, related_to=primary.memory, reason=link.reason)
             )  # fmt: skip
     return [*chain, *stated]
 
 
-def _chain(memory: Commonplace, primary: Found, limit: int) -> list[Found]:
+def _chain_results(memory: Commonplace, primary: SearchResult, limit: int) -> list[SearchResult]:
     """Return the decisions before and after a match in its chain, nearest first."""
     met = {primary.memory.id}
     edge = [primary.memory.id]
-    chain: list[Found] = []
+    chain: list[SearchResult] = []
     links = primary.links
     while edge and len(chain) < limit:
         here = edge.pop(0)
@@ -277,21 +281,21 @@ def _chain(memory: Commonplace, primary: Found, limit: int) -> list[Found]:
                 continue
             met.add(end)
             edge.append(end)
-            other = _visible(memory, end)
+            other = _visible_memory(memory, end)
             if other is not None:
                 chain.append(
-                    Found(other, primary.similarity * CHAIN_SHARE, source="supersedes_chain",
-                          rank=CHAIN_RANK, related_to=primary.memory, reason=link.reason)
+                    SearchResult(other, primary.similarity * CHAIN_SHARE, source="supersedes_chain",
+                                 rank=CHAIN_RANK, related_to=primary.memory, reason=link.reason)
                 )  # fmt: skip
     return chain
 
 
-def _visible(memory: Commonplace, identity: str) -> Memory | None:
+def _visible_memory(memory: Commonplace, identity: str) -> Memory | None:
     found = memory.get(identity, count=False)
     return found if decisions.is_visible(found) else None
 
 
-def _newest_first_in_chains(shown: Sequence[Found]) -> list[Found]:
+def _newest_first_in_chains(shown: Sequence[SearchResult]) -> list[SearchResult]:
     """Reorder the results, so that among decisions of one topic the newest is first."""
     ordered = list(shown)
     topics: dict[str, list[int]] = {}
@@ -299,18 +303,18 @@ def _newest_first_in_chains(shown: Sequence[Found]) -> list[Found]:
         if (topic := decisions.topic_of(found.memory)) is not None:
             topics.setdefault(topic, []).append(at)
     for places in topics.values():
-        chain = sorted((shown[at] for at in places), key=lambda each: newest_first(each.memory))
+        chain = sorted((shown[at] for at in places), key=lambda each: newest_first_key(each.memory))
         for at, found in zip(places, chain, strict=True):
             ordered[at] = found
     return ordered
 
 
-def newest_first(memory: Memory) -> tuple[float, int]:
+def newest_first_key(memory: Memory) -> tuple[float, int]:
     """Return the sort key for the order newest first."""
     return (-memory.created_at.timestamp(), -memory.num)
 
 
-def recent(
+def newest_memories(
     memory: Commonplace,
     *,
     limit: int,
@@ -322,7 +326,7 @@ def recent(
     past: Iterable[Memory] = ()
     if kinds is None or decisions.KIND in kinds:
         past, _ = memory.browse(kinds=[decisions.KIND], states=["superseded"], limit=limit)
-    return sorted([*live, *past], key=newest_first)[:limit]
+    return sorted([*live, *past], key=newest_first_key)[:limit]
 
 
 def latest_checkpoint(memory: Commonplace) -> Memory | None:
@@ -336,4 +340,4 @@ def latest_checkpoint(memory: Commonplace) -> Memory | None:
                 return each
         if len(page) < limit:
             return None
-        offset, limit = offset + limit, CHECKPOINTS
+        offset, limit = offset + limit, CHECKPOINT_PAGE

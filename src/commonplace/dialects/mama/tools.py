@@ -16,30 +16,30 @@ from commonplace.dialects.mama import (
     searching,
 )
 from commonplace.dialects.mama.presenting import SECONDS
-from commonplace.dialects.tool_schemas import SHARE, TEXT, array, takes, text
+from commonplace.dialects.tool_schemas import SHARE, TEXT, array, input_schema, text
 from commonplace.errors import CommonplaceError
 
-CONFIDENCE = 0.5
-LIMIT, MOST = 10, 100
+DEFAULT_CONFIDENCE = 0.5
+DEFAULT_LIMIT, MAX_LIMIT = 10, 100
 # For `search_decisions_and_contracts`, which hooks of editors call before code is changed.
-EDITING = ("Edit", "Write", "apply_patch")
-CODE = (".js", ".ts", ".jsx", ".tsx", ".py", ".go", ".rs", ".java")
-CONTRACT_TOPICS = "contract_"  # prefix of the topics of contracts
+EDITING_TOOLS = ("Edit", "Write", "apply_patch")
+CODE_SUFFIXES = (".js", ".ts", ".jsx", ".tsx", ".py", ".go", ".rs", ".java")
+CONTRACT_PREFIX = "contract_"  # prefix of the topics of contracts
 CONTRACT_CANDIDATES = 10
-TYPES: dict[str, tuple[str, ...] | None] = {
+KINDS_BY_TYPE: dict[str, tuple[str, ...] | None] = {
     "all": None,
     "decision": (decisions.KIND,),
     "checkpoint": (checkpoints.KIND,),
 }
 
 
-def succeed(tool: Tool, value: Any) -> Wire:
+def format_result(tool: Tool, value: Any) -> Wire:
     """Return a tool's result in the contract's format."""
     del tool
     return {"content": [{"type": "text", "text": as_json(value)}]}
 
 
-def fail(tool: Tool, error: CommonplaceError) -> Wire:
+def format_error(tool: Tool, error: CommonplaceError) -> Wire:
     """Return an error as a tool's result in the contract's format."""
     del tool
     return {"content": [{"type": "text", "text": f"Error: {error}"}], "isError": True}
@@ -62,35 +62,35 @@ def save(
         memory = saving.save_checkpoint(call, summary, next_steps, open_files)
         return {
             "success": True,
-            "id": checkpoints.identity(memory),
+            "id": checkpoints.public_id(memory),
             "type": type,
             "message": "Checkpoint saved",
         }
     saved = saving.save_decision(call, topic, decision, reasoning, confidence)
     answer = {
         "success": True,
-        "id": decisions.identity(saved.memory),
+        "id": decisions.public_id(saved.memory),
         "type": type,
         "message": f"Decision saved: {topic}",
     }
     if saved.similar:
         names = ("id", "topic", "decision", "similarity", "created_at")
-        similar = [presenting.similar(found, SECONDS, *names) for found in saved.similar]
-        answer["similar_decisions"] = fitting.fitted(similar, fitting.BYTES // 2)
+        similar = [presenting.similar_to_dict(found, SECONDS, *names) for found in saved.similar]
+        answer["similar_decisions"] = fitting.fit_items(similar, fitting.MAX_BYTES // 2)
     return {**answer, **saved.advice}
 
 
 def search(call: Call, *, query: str, type: str, limit: float) -> Any:
     """Return the best matches, or without a query the newest memories."""
-    most = max(1, min(int(limit), MOST))
-    kinds = TYPES[type]
+    most = max(1, min(int(limit), MAX_LIMIT))
+    kinds = KINDS_BY_TYPE[type]
     if query.strip():
         found = searching.suggest(call.memory, query, limit=most, kinds=kinds)
-        results = [presenting.result(each, SECONDS) for each in found]
+        results = [presenting.result_to_dict(each, SECONDS) for each in found]
     else:
-        newest = searching.recent(call.memory, limit=most, kinds=kinds)
-        results = [presenting.item(each, SECONDS) for each in newest]
-    return {"success": True, "count": len(results), "results": fitting.fitted(results)}
+        newest = searching.newest_memories(call.memory, limit=most, kinds=kinds)
+        results = [presenting.item_to_dict(each, SECONDS) for each in newest]
+    return {"success": True, "count": len(results), "results": fitting.fit_items(results)}
 
 
 def update(call: Call, *, id: str, outcome: str, reason: str | None = None) -> Any:
@@ -120,24 +120,26 @@ def search_decisions_and_contracts(
     """Return decisions for a query, and contracts for the file that is about to change."""
     file = PurePosixPath(filePath.replace("\\", "/"))
     about = ""
-    if toolName in EDITING and file.suffix in CODE:
+    if toolName in EDITING_TOOLS and file.suffix in CODE_SUFFIXES:
         about = f"contract api {' '.join(file.stem.replace('-', '_').split('_'))}"
 
-    def nearest(asked: str, most: int) -> list[searching.Found]:
+    def nearest(asked: str, most: int) -> list[searching.SearchResult]:
         if most < 1 or not asked.strip():
             return []
         return searching.most_similar(
-            call.memory, asked, limit=min(most, MOST), least=similarityThreshold
+            call.memory, asked, limit=min(most, MAX_LIMIT), least=similarityThreshold
         )
 
     contracts = [
         found
         for found in nearest(about, CONTRACT_CANDIDATES)
-        if decisions.read(found.memory).topic.startswith(CONTRACT_TOPICS)
+        if decisions.read(found.memory).topic.startswith(CONTRACT_PREFIX)
     ]
     parts = (nearest(query, int(decisionLimit)), contracts[: max(0, int(contractLimit))])
     found, agreed = (
-        fitting.fitted([presenting.similar(each, SECONDS) for each in part], fitting.BYTES // 2)
+        fitting.fit_items(
+            [presenting.similar_to_dict(each, SECONDS) for each in part], fitting.MAX_BYTES // 2
+        )
         for part in parts
     )
     return {"success": True, "decisionResults": found, "contractResults": agreed}
@@ -152,14 +154,15 @@ TOOLS = (
         " debates: <id>, synthesizes: [<id>, <id>].",
         scope="write",
         handler=save,
-        input=takes(
+        input=input_schema(
             ["type"],
             type=text("What to save.", enum=["decision", "checkpoint"]),
             topic=text("Decision: topic identifier, e.g. 'auth_strategy'."
                        " Same topic = supersedes previous."),
             decision=text("Decision: the decision made."),
             reasoning=text("Decision: why, with references to other decisions."),
-            confidence={**SHARE, "default": CONFIDENCE, "description": "Decision: 0.0-1.0."},
+            confidence={**SHARE, "default": DEFAULT_CONFIDENCE,
+                        "description": "Decision: 0.0-1.0."},
             summary=text("Checkpoint: what was done, what is pending."),
             next_steps=text("Checkpoint: instructions for the next session.", default=""),
             open_files=array(
@@ -174,11 +177,11 @@ TOOLS = (
         " without a query, list the newest. Results tell outcomes and how decisions are related.",
         scope="read",
         handler=search,
-        input=takes(
+        input=input_schema(
             query=text("What to look for; empty for the newest items.", default=""),
-            type=text("What to search.", enum=list(TYPES), default="all"),
-            limit={"type": "number", "default": LIMIT,
-                   "description": f"Maximum results, up to {MOST}."},
+            type=text("What to search.", enum=list(KINDS_BY_TYPE), default="all"),
+            limit={"type": "number", "default": DEFAULT_LIMIT,
+                   "description": f"Maximum results, up to {MAX_LIMIT}."},
         ),
     ),
     Tool(
@@ -189,7 +192,7 @@ TOOLS = (
         scope="write",
         handler=update,
         idempotent=True,
-        input=takes(
+        input=input_schema(
             ["id", "outcome"],
             id=text("The decision's id."),
             outcome=text("success, failed or partial, in any case."),
@@ -203,7 +206,7 @@ TOOLS = (
         scope="read",
         handler=load_checkpoint,
         response_bytes=fitting.READ_BYTES,
-        input=takes(),
+        input=input_schema(),
     ),
     Tool(
         name="search_decisions_and_contracts",
@@ -212,7 +215,7 @@ TOOLS = (
         scope="read",
         handler=search_decisions_and_contracts,
         hidden=True,
-        input=takes(
+        input=input_schema(
             query=text("What to look for.", default=""),
             filePath=text("The file that is about to be changed.", default=""),
             toolName=text("The editor's tool: Edit, Write or apply_patch.", default=""),

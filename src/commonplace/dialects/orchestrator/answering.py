@@ -15,7 +15,7 @@ from typing import Annotated, Any, get_args, get_origin, get_type_hints
 
 from commonplace.access.caller import Scope
 from commonplace.dialects.contract import Call, Tool, Wire, as_json
-from commonplace.dialects.tool_schemas import object_of, takes
+from commonplace.dialects.tool_schemas import input_schema, object_of
 from commonplace.errors import CommonplaceError, Conflict, InvalidInput, NotFound
 
 CAPTION = "description"
@@ -42,20 +42,24 @@ class Unsuccessful(CommonplaceError):
         self.answer = answer
 
 
-Function = Callable[..., Answer]
+ToolFunction = Callable[..., Answer]
 
 
 def tool(
     scope: Scope,
-    gives: Mapping[str, Any],
+    empty_values: Mapping[str, Any],
     *,
-    lists: bool = True,
+    over_mcp: bool = True,
     **options: Any,
-) -> Callable[[Function], Function]:
-    """Return a decorator that makes a function a tool; without `lists`, for REST only."""
+) -> Callable[[ToolFunction], ToolFunction]:
+    """Return a decorator that makes a function a tool.
 
-    def mark(function: Function) -> Function:
-        required, properties = _parameters(function)
+    `empty_values` are the keys of the answer with their empty values. Without `over_mcp` the tool
+    is an operation of a REST route only, and MCP does not list it.
+    """
+
+    def mark(function: ToolFunction) -> ToolFunction:
+        required, properties = _parameter_schemas(function)
         own_caption = CAPTION in properties
 
         def handler(call: Call, **arguments: Any) -> Answer:
@@ -63,12 +67,13 @@ def tool(
                 arguments.pop(CAPTION, None)
             if any(_is_blank(arguments.get(name)) for name in required):
                 raise InvalidInput(required_message(required))
-            return {**answer_of(output), **function(call, **arguments)}
+            return {**empty_answer(output), **function(call, **arguments)}
 
         output = object_of(
-            list(gives), **{name: {"type": _type_of(value)} for name, value in gives.items()}
+            list(empty_values),
+            **{name: {"type": _json_type(value)} for name, value in empty_values.items()},
         )
-        if not own_caption and lists:
+        if not own_caption and over_mcp:
             properties[CAPTION] = _CAPTION
         declared = Tool(
             name=function.__name__,
@@ -76,29 +81,31 @@ def tool(
             description=inspect.getdoc(function) or "",
             scope=scope,
             handler=handler,
-            input=takes(required, **properties),
+            input=input_schema(required, **properties),
             output=output,
             **options,
         )
-        function.__dict__["tool" if lists else "operation"] = declared
+        function.__dict__["tool" if over_mcp else "operation"] = declared
         return function
 
     return mark
 
 
-def operation(scope: Scope, gives: Mapping[str, Any]) -> Callable[[Function], Function]:
+def operation(
+    scope: Scope, empty_values: Mapping[str, Any]
+) -> Callable[[ToolFunction], ToolFunction]:
     """Return a decorator that makes a function an operation of a REST route."""
-    return tool(scope, gives, lists=False)
+    return tool(scope, empty_values, over_mcp=False)
 
 
-def _parameters(function: Function) -> tuple[list[str], dict[str, Any]]:
+def _parameter_schemas(function: ToolFunction) -> tuple[list[str], dict[str, Any]]:
     hints = get_type_hints(function, include_extras=True)
     required: list[str] = []
     properties: dict[str, Any] = {}
     for name, parameter in inspect.signature(function).parameters.items():
         if parameter.kind is not inspect.Parameter.KEYWORD_ONLY:
             continue  # skip the positional parameter `call`
-        properties[name] = _schema(hints[name])
+        properties[name] = _annotation_schema(hints[name])
         if parameter.default is inspect.Parameter.empty:
             required.append(name)
         elif parameter.default is not None:
@@ -106,7 +113,7 @@ def _parameters(function: Function) -> tuple[list[str], dict[str, Any]]:
     return required, properties
 
 
-def _schema(hint: Any) -> dict[str, Any]:
+def _annotation_schema(hint: Any) -> dict[str, Any]:
     """Return the schema of an annotation: a type, optionally with a description or a schema."""
     schema: dict[str, Any] = {}
     if get_origin(hint) is Annotated:
@@ -116,7 +123,7 @@ def _schema(hint: Any) -> dict[str, Any]:
     return schema if "type" in schema else {"type": _TYPES[hint], **schema}
 
 
-def _type_of(value: Any) -> str:
+def _json_type(value: Any) -> str:
     return next(name for name, empty in _EMPTY.items() if type(empty) is type(value))
 
 
@@ -133,7 +140,7 @@ def required_message(names: Sequence[str]) -> str:
     return f"{', '.join(names[:-1])}, and {names[-1]} are required"
 
 
-def answer_of(output: Any) -> Answer:
+def empty_answer(output: Any) -> Answer:
     """Return an answer with an empty value for each key."""
     return {name: type(_EMPTY[schema["type"]])() for name, schema in output["properties"].items()}
 
@@ -152,10 +159,10 @@ def tools_defined_in(*modules: ModuleType) -> tuple[tuple[Tool, ...], tuple[Tool
     )
 
 
-def fail(tool: Tool, error: CommonplaceError) -> Wire:
+def format_error(tool: Tool, error: CommonplaceError) -> Wire:
     """Return an error result; the message is in the key that the contract defines."""
-    answer = answer_of(tool.output)
-    text = _message(tool, error)
+    answer = empty_answer(tool.output)
+    text = _error_message(tool, error)
     known = isinstance(error, InvalidInput | NotFound | Conflict | Unsuccessful)
     if isinstance(error, Unsuccessful):
         answer |= error.answer
@@ -173,7 +180,7 @@ def fail(tool: Tool, error: CommonplaceError) -> Wire:
     }
 
 
-def _message(tool: Tool, error: CommonplaceError) -> str:
+def _error_message(tool: Tool, error: CommonplaceError) -> str:
     required = tool.input.get("required", [])
     if error.field in required and error.message.startswith(f"{error.field} is required"):
         return required_message(required)
@@ -181,7 +188,7 @@ def _message(tool: Tool, error: CommonplaceError) -> str:
     return str(error) if error.message.endswith(".") else error.message
 
 
-def refuse(status: int, code: str, message: str, request: str) -> dict[str, Any] | str:
+def format_refusal(status: int, code: str, message: str, request: str) -> dict[str, Any] | str:
     """Return the body of an HTTP error, as JSON or as plain text, as the contract defines."""
     if status == 401:
         missing = message.startswith("No token")
@@ -194,6 +201,6 @@ def stamp(at: datetime | None) -> str:
     return "" if at is None else f"{at.astimezone(UTC):%Y-%m-%dT%H:%M:%SZ}"
 
 
-def clamped(value: int, default: int, most: int) -> int:
+def clamp_limit(value: int, default: int, most: int) -> int:
     """Return the number of results: the default for 0, and at most `most`."""
     return min(value, most) if value > 0 else default

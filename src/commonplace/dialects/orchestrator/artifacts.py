@@ -13,8 +13,8 @@ from commonplace.errors import Conflict, InvalidInput, NotFound
 
 CONTENT_BYTES = 512 * 1024
 READ_BYTES = 16 * CONTENT_BYTES  # an answer contains the content twice, in one place escaped twice
-OUTCOMES = ("approved", "changes_requested", "commented")
-MINE = "agent_slug"  # the attr that marks artifacts of this dialect
+REVIEW_OUTCOMES = ("approved", "changes_requested", "commented")
+OWNER_ATTR = "agent_slug"  # the attr that marks artifacts of this dialect
 
 AgentId = Annotated[str, "The id of the agent that does it."]
 AgentSlug = Annotated[str, "Its slug; one of the two is required."]
@@ -36,10 +36,10 @@ def create_artifact(
     _check_size(content)
     agent = workspaces.get_agent(call.memory, agent_id, agent_slug)
     conversation = workspaces.conversation_id_of(call, conversation_id)
-    attrs = {MINE: agent.slug, "conversation_id": conversation}
+    attrs = {OWNER_ATTR: agent.slug, "conversation_id": conversation}
     artifact = call.memory.artifacts.create(
         content, title=title, media_type=content_type or "text/markdown", attrs=attrs,
-        origin=_by_agent(call, agent.slug),
+        origin=_agent_origin(call, agent.slug),
     )  # fmt: skip
     _announce(call, artifact, agent.slug, f"created “{title}”, version 1")
     return {"artifact_id": artifact.id, "version": 1, "info": "artifact created"}
@@ -60,7 +60,7 @@ def read_artifact(
     version: Annotated[int, "Which version; the newest if not given."] = 0,
 ) -> Answer:
     """Read an artifact's content, status and reviews, with its version history."""
-    artifact = _get(call, artifact_id)
+    artifact = _get_artifact(call, artifact_id)
     wanted = version if version > 0 else artifact.version
     _, content = call.memory.artifacts.read(artifact.id, version=wanted)
     reviews = call.memory.artifacts.reviews(artifact.id, version=wanted)
@@ -84,7 +84,7 @@ def read_artifact(
             {
                 "version": each.version,
                 "change_summary": each.summary,
-                "agent_slug": _agent_of(each.origin),
+                "agent_slug": _agent_slug(each.origin),
                 "created_at": stamp(each.created_at),
             }
             for each in call.memory.artifacts.versions(artifact.id)
@@ -103,14 +103,14 @@ def update_artifact(
     agent_id: AgentId = "",
     agent_slug: AgentSlug = "",
 ) -> Answer:
-    """Update an artifact with new content, as a new version, unless somebody else was faster."""
+    """Store a new version of an artifact, unless expected_version is given and not the newest."""
     _check_size(content)
     agent = workspaces.get_agent(call.memory, agent_id, agent_slug)
-    _get_own(call, artifact_id)
+    _get_own_artifact(call, artifact_id)
     updated = call.memory.artifacts.update(
         artifact_id, content, summary=change_summary,
         expected_version=expected_version if expected_version > 0 else None,
-        origin=_by_agent(call, agent.slug),
+        origin=_agent_origin(call, agent.slug),
     )  # fmt: skip
     _announce(call, updated, agent.slug, f"updated “{updated.title}”, version {updated.version}")
     return {"version": updated.version, "info": "artifact updated"}
@@ -128,23 +128,23 @@ def review_artifact(
     agent_slug: AgentSlug = "",
 ) -> Answer:
     """Review an artifact: approve it, request changes, or comment."""
-    if outcome not in OUTCOMES:
+    if outcome not in REVIEW_OUTCOMES:
         raise InvalidInput("outcome must be approved, changes_requested, or commented")
     agent = workspaces.get_agent(call.memory, agent_id, agent_slug)
-    artifact = _get_own(call, artifact_id)
+    artifact = _get_own_artifact(call, artifact_id)
     call.memory.artifacts.review(
         artifact.id, outcome, reviewer=agent.slug, comments=comments,
-        version=version if version > 0 else None, origin=_by_agent(call, agent.slug),
+        version=version if version > 0 else None, origin=_agent_origin(call, agent.slug),
     )  # fmt: skip
     _announce(call, artifact, agent.slug, f"reviewed “{artifact.title}”: {outcome}")
     return {"reviewed": True, "info": f"review recorded: {outcome}"}
 
 
-def _by_agent(call: Call, slug: str) -> Origin:
+def _agent_origin(call: Call, slug: str) -> Origin:
     return replace(call.origin, client=f"agent:{slug}")
 
 
-def _agent_of(origin: Origin) -> str:
+def _agent_slug(origin: Origin) -> str:
     return origin.client.removeprefix("agent:") if origin.client.startswith("agent:") else ""
 
 
@@ -153,17 +153,17 @@ def _check_size(content: str) -> None:
         raise InvalidInput("content exceeds maximum allowed size")
 
 
-def _get(call: Call, identity: str) -> Artifact:
+def _get_artifact(call: Call, identity: str) -> Artifact:
     try:
         return call.memory.artifacts.get(identity)
     except NotFound:
         raise NotFound("artifact not found") from None
 
 
-def _get_own(call: Call, identity: str) -> Artifact:
+def _get_own_artifact(call: Call, identity: str) -> Artifact:
     """Return an artifact of this dialect; raise Conflict for another dialect's artifact."""
-    artifact = _get(call, identity)
-    if MINE not in artifact.attrs:
+    artifact = _get_artifact(call, identity)
+    if OWNER_ATTR not in artifact.attrs:
         raise Conflict("this artifact belongs to another dialect; change it there")
     return artifact
 
@@ -174,5 +174,5 @@ def _announce(call: Call, artifact: Artifact, slug: str, text: str) -> None:
     if conversation:
         workspaces.append_message(
             call.memory, conversation, slug, f"{slug} {text}", tags=(f"artifact:{artifact.id}",),
-            origin=_by_agent(call, slug),
+            origin=_agent_origin(call, slug),
         )  # fmt: skip

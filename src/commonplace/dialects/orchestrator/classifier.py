@@ -9,12 +9,12 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-TOOL_CONFIDENCE = 0.5
+MIN_CONFIDENCE = 0.5
 LEAST_CHARS = 20
 LONG, LONGER = 200, 500
 FULL_SCORE = 5
 BLOCK_LINES, GROUP_LINES = 20, 25
-SPEAKERS = 3
+MIN_SPEAKER_LINES = 3
 
 _PATTERN_TEXTS: dict[str, tuple[str, ...]] = {
     "decision": (
@@ -81,24 +81,24 @@ _SPEAKER = re.compile(r"^\s*(?:>|(?:Human|User|Q|Assistant|AI|A):)", re.IGNORECA
 
 
 @dataclass(frozen=True, slots=True)
-class Classified:
+class Classification:
     """The type of one segment, with a confidence."""
 
     memory_type: str
     confidence: float
 
 
-def classify(text: str, least: float = TOOL_CONFIDENCE) -> list[Classified]:
+def classify(text: str, least: float = MIN_CONFIDENCE) -> list[Classification]:
     """Return the type of each segment that has one, with its confidence."""
-    found = (_classify_segment(segment) for segment in segments(text))
+    found = (_classify_segment(segment) for segment in split_segments(text))
     return [one for one in found if one is not None and one.confidence >= least]
 
 
-def segments(text: str) -> list[str]:
+def split_segments(text: str) -> list[str]:
     """Split a text by speakers, by paragraphs, or, if it is one long paragraph, by lines."""
     lines = text.splitlines()
-    if sum(bool(_SPEAKER.match(line)) for line in lines) >= SPEAKERS:
-        return _by_speaker(lines)
+    if sum(bool(_SPEAKER.match(line)) for line in lines) >= MIN_SPEAKER_LINES:
+        return _split_by_speaker(lines)
     parts = [part for part in re.split(r"\n\s*\n", text) if part.strip()]
     if len(parts) == 1 and len(lines) > BLOCK_LINES:
         return [
@@ -108,7 +108,7 @@ def segments(text: str) -> list[str]:
     return parts
 
 
-def _by_speaker(lines: list[str]) -> list[str]:
+def _split_by_speaker(lines: list[str]) -> list[str]:
     parts: list[list[str]] = []
     for line in lines:
         if _SPEAKER.match(line) or not parts:
@@ -124,7 +124,7 @@ def prose_of(segment: str) -> str:
     return prose or segment
 
 
-def _classify_segment(segment: str) -> Classified | None:
+def _classify_segment(segment: str) -> Classification | None:
     if len(segment.strip()) < LEAST_CHARS:
         return None
     prose = prose_of(segment)
@@ -137,10 +137,10 @@ def _classify_segment(segment: str) -> Classified | None:
         return None
     best = max(scores, key=lambda sort: scores[sort])
     score = scores[best] + (2 if len(segment) > LONGER else 1 if len(segment) > LONG else 0)
-    return Classified(_resolved(best, prose, scores), min(1.0, score / FULL_SCORE))
+    return Classification(_final_type(best, prose, scores), min(1.0, score / FULL_SCORE))
 
 
-def _resolved(best: str, prose: str, scores: dict[str, int]) -> str:
+def _final_type(best: str, prose: str, scores: dict[str, int]) -> str:
     """Return the final type: a solved problem gets the type of its outcome."""
     if best != "problem":
         return best

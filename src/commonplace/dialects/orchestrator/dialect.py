@@ -21,7 +21,7 @@ from commonplace.dialects.orchestrator import (
     workspaces,
 )
 from commonplace.dialects.orchestrator.routes import REST
-from commonplace.dialects.orchestrator.running import running
+from commonplace.dialects.orchestrator.running import background_work
 
 TOOLS, OPERATIONS = answering.tools_defined_in(
     messaging, artifacts, knowledge, drawers, pushing, workflows, workspaces
@@ -44,8 +44,8 @@ DIALECT = Dialect(
     rest=REST,
     tokens=TokenFormats(signed=HmacTokenFormat()),
     resources={"/mcp/v1": Resource(permissions={**DEFAULT_PERMISSIONS, "admin": ADMIN_PERMISSION})},
-    fail=answering.fail,
-    refuse=answering.refuse,
-    kinds=drawers.KINDS,
-    running=running,
+    format_error=answering.format_error,
+    format_refusal=answering.format_refusal,
+    shown_types=drawers.SHOWN_TYPES,
+    background_work=background_work,
 )

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from commonplace.dialects.contract import Call
 from commonplace.dialects.orchestrator import rooms
-from commonplace.dialects.orchestrator.answering import Answer, clamped, stamp, tool
+from commonplace.dialects.orchestrator.answering import Answer, clamp_limit, stamp, tool
 from commonplace.dialects.orchestrator.classifier import classify
 from commonplace.engine import checks
 from commonplace.engine.binding import engine_call
@@ -32,35 +32,35 @@ if TYPE_CHECKING:
     from commonplace.engine.finding.recall import Hit, Hits
 
 DRAWER, DIARY, IDENTITY = "drawer", "diary", "identity"
-OWN = (DRAWER, DIARY)
-SCALE = 5.0  # importance is 0..5 in the palace and 0..1 in the engine
-USUAL = 3.0  # the least importance of a new drawer, from 0 to 5
+OWN_KINDS = (DRAWER, DIARY)
+IMPORTANCE_SCALE = 5.0  # importance is 0..5 in the palace and 0..1 in the engine
+NEW_IMPORTANCE = 3.0  # the least importance of a new drawer, from 0 to 5
 CONTENT_CHARS = 10_000
 IDENTITY_CHARS = 2_000
 NAME_CHARS = 200
 MOST_DRAWERS = 10_000
-WRITTEN_BEFORE = "failed to write diary entry: this entry was written before"
+REPEATED_ENTRY = "failed to write diary entry: this entry was written before"
 LEAST_CHARS = 10
 # A new drawer raises the importance of so many drawers that are more similar than NEAR.
 NEIGHBOURS = 5
-NEAR = 0.7
-REINFORCED = 0.5
+NEIGHBOUR_SIMILARITY = 0.7
+REINFORCEMENT = 0.5
 IDENTITY_REF = "palace:identity"
-SEARCH, MOST_FOUND = 5, 50
-HOPS, MOST_HOPS = 3, 5
-ENTRIES, MOST_ENTRIES = 10, 100
-ALIKE = 0.9
+DEFAULT_RESULTS, MAX_RESULTS = 5, 50
+DEFAULT_HOPS, MOST_HOPS = 3, 5
+DEFAULT_ENTRIES, MOST_ENTRIES = 10, 100
+DUPLICATE_SIMILARITY = 0.9
 L0_CHARS = 400
 L1_DRAWERS = 15
 L1_SNIPPET_CHARS = 200
 L1_CHARS = 2_000
 PROMPT_CHARS = 14_000
 """The maximum length of the text before a message to an agent: wake-up text and last messages."""
-ELSEWHERE = "shared"
+SHARED_WING = "shared"
 """The wing that contains memories of other dialects; their kind is the room."""
 
 # The type of memories of other dialects in the palace, by kind.
-KINDS: Mapping[str, str] = {
+SHOWN_TYPES: Mapping[str, str] = {
     "decision": "decision",
     "preference": "preference",
     "checkpoint": "milestone",
@@ -89,10 +89,10 @@ def drawer_id(wing: str, room: str, content: str) -> str:
 
 def address_tags(wing: str, room: str) -> list[str]:
     """Return the tags of drawers in a room of a wing."""
-    return [_tag("wing", wing), _tag("room", room)]
+    return [_address_tag("wing", wing), _address_tag("room", room)]
 
 
-def _tag(sort: str, name: str) -> str:
+def _address_tag(sort: str, name: str) -> str:
     tag = f"{sort}:{name}"
     if len(tag) > 100:  # a longer name is hashed, because tags have a maximum length
         tag = f"{sort}:{hashlib.sha256(name.encode()).hexdigest()[:32]}"
@@ -104,25 +104,25 @@ def wing_of_agent(name: str) -> str:
     return "wing_" + name.strip().lower().replace(" ", "_").replace("'", "")
 
 
-def counts(memory: Commonplace) -> list[tuple[tuple[str, str, str], int]]:
+def room_counts(memory: Commonplace) -> list[tuple[tuple[str, str, str], int]]:
     """Return the number of drawers of each (wing, room, hall)."""
-    found = engine_call(memory, memories.count_by_attrs, ["wing", "room", "hall"], OWN)
+    found = engine_call(memory, memories.count_by_attrs, ["wing", "room", "hall"], OWN_KINDS)
     return [((wing, room, hall), count) for (wing, room, hall), count in found.items()]
 
 
-def presented(found: Memory, similarity: float) -> dict[str, Any]:
+def drawer_to_dict(found: Memory, similarity: float) -> dict[str, Any]:
     """Return the fields of a drawer, or of another dialect's memory as a drawer."""
     attrs = found.attrs
-    own = found.kind in OWN
+    own = found.kind in OWN_KINDS
     return {
         "id": found.ref if own and found.ref else found.id,
-        "wing": attrs.get("wing", "") if own else ELSEWHERE,
+        "wing": attrs.get("wing", "") if own else SHARED_WING,
         "room": attrs.get("room", "") if own else found.kind,
         "content": opening(found.text, CONTENT_CHARS),
         "memory_type": attrs.get("memory_type", "general")
         if own
-        else KINDS.get(found.kind, KINDS["*"]),
-        "importance": round(found.importance * SCALE, 4),
+        else SHOWN_TYPES.get(found.kind, SHOWN_TYPES["*"]),
+        "importance": round(found.importance * IMPORTANCE_SCALE, 4),
         "similarity": round(similarity, 4),
         "filed_at": stamp(found.created_at),
     }
@@ -132,31 +132,31 @@ def search(
     memory: Commonplace, query: str, *, limit: int, wing: str = "", room: str = ""
 ) -> list[dict[str, Any]]:
     """Return the most similar live memories, optionally of a wing or a room."""
-    tags = [_tag(sort, name) for sort, name in (("wing", wing), ("room", room)) if name]
+    tags = [_address_tag(sort, name) for sort, name in (("wing", wing), ("room", room)) if name]
     conditions: dict[str, Any] = {"tags_all": tags}
     if tags:
-        conditions["kinds"] = OWN
-    hits = [*by_meaning(memory, query, limit=limit, **conditions)]
-    if wing == ELSEWHERE:
+        conditions["kinds"] = OWN_KINDS
+    hits = [*search_by_meaning(memory, query, limit=limit, **conditions)]
+    if wing == SHARED_WING:
         hits += _search_other_dialects(memory, query, limit, room)
         hits.sort(key=lambda hit: -hit.similarity)
     del hits[limit:]
     engine_call(memory, OpenSpace.count_reads, [hit.memory.num for hit in hits], now())
-    return [presented(hit.memory, hit.similarity) for hit in hits]
+    return [drawer_to_dict(hit.memory, hit.similarity) for hit in hits]
 
 
 def _search_other_dialects(memory: Commonplace, query: str, limit: int, room: str) -> Sequence[Hit]:
     """Search memories of other dialects; a room restricts the search to one kind."""
     if not room:
-        return by_meaning(memory, query, limit=limit, without_kinds=OWN)
+        return search_by_meaning(memory, query, limit=limit, without_kinds=OWN_KINDS)
     try:
         kind = checks.kind(room)
     except InvalidInput:  # the name is not a valid kind, so there is no such room
         return []
-    return [] if kind in OWN else by_meaning(memory, query, limit=limit, kinds=[kind])
+    return [] if kind in OWN_KINDS else search_by_meaning(memory, query, limit=limit, kinds=[kind])
 
 
-def by_meaning(memory: Commonplace, query: str, *, limit: int, **conditions: Any) -> Hits:
+def search_by_meaning(memory: Commonplace, query: str, *, limit: int, **conditions: Any) -> Hits:
     """Search by meaning, or also by words if that is not possible or finds nothing.
 
     The hits are not counted as read.
@@ -170,7 +170,9 @@ def by_meaning(memory: Commonplace, query: str, *, limit: int, **conditions: Any
     return hits
 
 
-def put(memory: Commonplace, wing: str, room: str, content: str, **about: str) -> tuple[str, str]:
+def add_drawer(
+    memory: Commonplace, wing: str, room: str, content: str, **about: str
+) -> tuple[str, str]:
     """Store a drawer unless it exists; return its id and type. Similar ones gain importance."""
     for name, value in (("wing", wing), ("room", room)):
         if len(value) > NAME_CHARS:
@@ -187,16 +189,16 @@ def put(memory: Commonplace, wing: str, room: str, content: str, **about: str) -
         return identity, str(there.attrs.get("memory_type", "general"))
     sorts = classify(content)
     memory_type = sorts[0].memory_type if sorts else "general"
-    importance = max([USUAL, *(SCALE * sort.confidence for sort in sorts)])
-    near = by_meaning(memory, content, limit=NEIGHBOURS, kinds=OWN)
+    importance = max([NEW_IMPORTANCE, *(IMPORTANCE_SCALE * sort.confidence for sort in sorts)])
+    near = search_by_meaning(memory, content, limit=NEIGHBOURS, kinds=OWN_KINDS)
     try:
-        _store(memory, identity, wing, room, content, DRAWER, importance, memory_type, about)
+        _store_drawer(memory, identity, wing, room, content, DRAWER, importance, memory_type, about)
     except Conflict:  # another call has stored the same text
         return identity, memory_type
     for hit in near:
-        if hit.similarity > NEAR:
+        if hit.similarity > NEIGHBOUR_SIMILARITY:
             stands = memory.get(hit.memory.id, count=False)
-            raised = min(1.0, stands.importance + REINFORCED / SCALE)
+            raised = min(1.0, stands.importance + REINFORCEMENT / IMPORTANCE_SCALE)
             memory.revise(hit.memory.id, importance=raised)
     return identity, memory_type
 
@@ -214,14 +216,14 @@ def write_diary(memory: Commonplace, agent: str, entry: str, topic: str) -> str:
         if there is None or there.state not in LIVE_STATES:
             if there is not None:  # a deleted entry gives its id to the new one
                 memory.revise(there.id, ref=None)
-            _store(memory, identity, wing, DIARY, entry, DIARY, USUAL, DIARY, about)
+            _store_drawer(memory, identity, wing, DIARY, entry, DIARY, NEW_IMPORTANCE, DIARY, about)
             return identity
     except Conflict:  # another call has stored the same text
         pass
-    raise Conflict(WRITTEN_BEFORE)
+    raise Conflict(REPEATED_ENTRY)
 
 
-def _store(
+def _store_drawer(
     memory: Commonplace,
     identity: str,
     wing: str,
@@ -239,7 +241,7 @@ def _store(
             kind=kind,
             ref=identity,
             tags=address_tags(wing, room),
-            importance=min(1.0, importance / SCALE),
+            importance=min(1.0, importance / IMPORTANCE_SCALE),
             trust="inferred",
             attrs={"wing": wing, "room": room, "memory_type": memory_type, **known},
         )
@@ -254,7 +256,7 @@ def _within_limit(memory: Commonplace) -> Iterator[None]:
 
 
 def _check_count(memory: Commonplace, most: int) -> None:
-    if sum(engine_call(memory, memories.count_by_attrs, [], OWN).values()) > most:
+    if sum(engine_call(memory, memories.count_by_attrs, [], OWN_KINDS).values()) > most:
         raise InvalidInput(f"the workspace has {MOST_DRAWERS} drawers, the most it may have")
 
 
@@ -263,17 +265,17 @@ def _check_length(name: str, text: str, most: int) -> None:
         raise InvalidInput(f"{name} exceeds max length of {most}")
 
 
-def delete(memory: Commonplace, identity: str) -> None:
+def delete_drawer(memory: Commonplace, identity: str) -> None:
     """Archive a drawer; 'commonplace recover' makes it live again."""
     found = lookup.find_memory(memory, identity)
-    if found is None or (found.kind in OWN and found.state not in LIVE_STATES):
+    if found is None or (found.kind in OWN_KINDS and found.state not in LIVE_STATES):
         raise NotFound("drawer not found")
-    if found.kind not in OWN:
+    if found.kind not in OWN_KINDS:
         raise Conflict(f"this is a {found.kind} of another dialect; use that dialect to change it")
     memory.forget(found.id)
 
 
-def identity_of(memory: Commonplace) -> str:
+def workspace_identity(memory: Commonplace) -> str:
     """Return the identity text of the workspace, or an empty string if there is none."""
     found = lookup.find_live_memory(memory, IDENTITY_REF)
     return found.text if found is not None else ""
@@ -296,14 +298,14 @@ def set_identity(memory: Commonplace, content: str) -> None:
 # The wake-up text of agents
 
 
-def wake_up(memory: Commonplace) -> str:
+def wake_up_text(memory: Commonplace) -> str:
     """Return the identity (L0) and the most important drawers (L1) as text for a model."""
-    identity = identity_of(memory)
-    parts = [f"## Identity\n{neutralise(cut(identity, L0_CHARS))}" if identity else ""]
-    best, _ = memory.browse(kinds=OWN, order="importance", limit=L1_DRAWERS)
+    identity = workspace_identity(memory)
+    parts = [f"## Identity\n{neutralise(truncate(identity, L0_CHARS))}" if identity else ""]
+    best, _ = memory.browse(kinds=OWN_KINDS, order="importance", limit=L1_DRAWERS)
     by_room: dict[str, list[str]] = defaultdict(list)
     for drawer in best:
-        snippet = " ".join(cut(drawer.text, L1_SNIPPET_CHARS).split())
+        snippet = " ".join(truncate(drawer.text, L1_SNIPPET_CHARS).split())
         by_room[str(drawer.attrs.get("room", ""))].append(f"- {neutralise(snippet)}")
     parts.append(_fit_entries("## Essential memories", by_room, L1_CHARS))
     return "\n\n".join(part for part in parts if part)
@@ -323,7 +325,7 @@ def _fit_entries(heading: str, by_room: Mapping[str, Sequence[str]], chars: int)
     return text if text != heading else ""
 
 
-def cut(text: str, chars: int) -> str:
+def truncate(text: str, chars: int) -> str:
     """Truncate a text that is longer than a number of characters, and add three dots."""
     return text if len(text) <= chars else text[:chars] + "..."
 
@@ -334,18 +336,18 @@ def cut(text: str, chars: int) -> str:
 @tool("read", {"total_drawers": 0, "wings": [], "rooms": []})
 def memory_status(call: Call) -> Answer:
     """Get memory palace status: total drawer count, wings, and rooms."""
-    counted = counts(call.memory)
+    counted = room_counts(call.memory)
     return {
         "total_drawers": sum(count for _, count in counted),
-        "wings": rooms.by_wing(counted),
-        "rooms": rooms.by_room(counted),
+        "wings": rooms.wing_totals(counted),
+        "rooms": rooms.room_totals(counted),
     }
 
 
 @tool("read", {"wings": []})
 def memory_list_wings(call: Call) -> Answer:
     """List all wings (top-level categories) of the memory palace with drawer counts."""
-    return {"wings": rooms.by_wing(counts(call.memory))}
+    return {"wings": rooms.wing_totals(room_counts(call.memory))}
 
 
 @tool("read", {"rooms": []})
@@ -353,14 +355,14 @@ def memory_list_rooms(
     call: Call, *, wing: Annotated[str, "Only rooms of this wing."] = ""
 ) -> Answer:
     """List rooms of the memory palace with drawer counts, optionally of one wing."""
-    return {"rooms": rooms.by_room(counts(call.memory), wing)}
+    return {"rooms": rooms.room_totals(room_counts(call.memory), wing)}
 
 
 @tool("read", {"taxonomy": {}})
 def memory_get_taxonomy(call: Call) -> Answer:
     """Get the full taxonomy: wings with their rooms and drawer counts."""
     taxonomy: dict[str, dict[str, dict[str, int]]] = {}
-    for room in rooms.by_room(counts(call.memory)):
+    for room in rooms.room_totals(room_counts(call.memory)):
         held = taxonomy.setdefault(room["wing"], {"rooms": {}})["rooms"]
         held[room["room"]] = room["count"]
     return {"taxonomy": taxonomy}
@@ -371,12 +373,12 @@ def memory_search(
     call: Call,
     *,
     query: Annotated[str, "What to search for."],
-    limit: Annotated[int, f"How many results; at most {MOST_FOUND}."] = SEARCH,
+    limit: Annotated[int, f"How many results; at most {MAX_RESULTS}."] = DEFAULT_RESULTS,
     wing: Annotated[str, "Only drawers of this wing."] = "",
     room: Annotated[str, "Only drawers of this room."] = "",
 ) -> Answer:
     """Search memories by meaning: the nearest first."""
-    most = clamped(limit, SEARCH, MOST_FOUND)
+    most = clamp_limit(limit, DEFAULT_RESULTS, MAX_RESULTS)
     found = search(call.memory, query, limit=most, wing=wing, room=room)
     return {"results": found, "count": len(found)}
 
@@ -386,14 +388,14 @@ def memory_check_duplicate(
     call: Call,
     *,
     content: Annotated[str, "The text that may be filed already."],
-    threshold: Annotated[float, "How alike, 0 to 1."] = ALIKE,
+    threshold: Annotated[float, "How alike, 0 to 1."] = DUPLICATE_SIMILARITY,
 ) -> Answer:
     """Check whether a text is filed already, by meaning, before it is added."""
     _check_length("content", content, CONTENT_CHARS)
     states = (*LIVE_STATES, "superseded", "dead")  # a deleted drawer is no duplicate
-    near = by_meaning(call.memory, content, limit=NEIGHBOURS, kinds=OWN, states=states)
-    least = threshold if threshold > 0 else ALIKE
-    found = [presented(hit.memory, hit.similarity) for hit in near if hit.similarity >= least]
+    near = search_by_meaning(call.memory, content, limit=NEIGHBOURS, kinds=OWN_KINDS, states=states)
+    least = threshold if threshold > 0 else DUPLICATE_SIMILARITY
+    found = [drawer_to_dict(hit.memory, hit.similarity) for hit in near if hit.similarity >= least]
     return {"duplicates": found, "has_duplicate": bool(found)}
 
 
@@ -402,11 +404,13 @@ def memory_traverse(
     call: Call,
     *,
     start_room: Annotated[str, "The room to start from."],
-    max_hops: Annotated[int, f"How far to go, 1 to {MOST_HOPS}."] = HOPS,
+    max_hops: Annotated[int, f"How far to go, 1 to {MOST_HOPS}."] = DEFAULT_HOPS,
 ) -> Answer:
     """Walk from a room to those that share a wing with it, step by step."""
-    graph = rooms.graph(counts(call.memory))
-    found = rooms.traverse(graph, start_room, clamped(max_hops, HOPS, MOST_HOPS))
+    graph = rooms.rooms_by_name(room_counts(call.memory))
+    found = rooms.rooms_within_hops(
+        graph, start_room, clamp_limit(max_hops, DEFAULT_HOPS, MOST_HOPS)
+    )
     return {"rooms": found, "count": len(found)}
 
 
@@ -418,8 +422,8 @@ def memory_find_tunnels(
     wing_b: Annotated[str, "Another one."] = "",
 ) -> Answer:
     """Find rooms that occur in two or more wings: subjects that join them."""
-    joining = rooms.tunnels(rooms.graph(counts(call.memory)), wing_a, wing_b)
-    found = [room.as_dict() for room in joining[: rooms.MOST]]
+    joining = rooms.tunnel_rooms(rooms.rooms_by_name(room_counts(call.memory)), wing_a, wing_b)
+    found = [room.as_dict() for room in joining[: rooms.MAX_ROOMS]]
     return {"tunnels": found, "count": len(found)}
 
 
@@ -435,7 +439,7 @@ def memory_find_tunnels(
 )
 def memory_graph_stats(call: Call) -> Answer:
     """Get statistics of the palace's map: rooms, tunnels, edges, rooms of each wing."""
-    return rooms.stats(rooms.graph(counts(call.memory)))
+    return rooms.map_statistics(rooms.rooms_by_name(room_counts(call.memory)))
 
 
 @tool("write", {"drawer_id": "", "memory_type": "", "info": ""}, idempotent=True)
@@ -449,7 +453,7 @@ def memory_add_drawer(
     added_by: Annotated[str, "Who adds it."] = "",
 ) -> Answer:
     """Store a text verbatim in a room of a wing; its type and importance are set automatically."""
-    identity, memory_type = put(
+    identity, memory_type = add_drawer(
         call.memory, wing, room, content, source_file=source_file, added_by=added_by
     )
     return {"drawer_id": identity, "memory_type": memory_type, "info": "drawer added"}
@@ -458,7 +462,7 @@ def memory_add_drawer(
 @tool("delete", {"deleted": False, "info": ""}, destructive=True)
 def memory_delete_drawer(call: Call, *, drawer_id: Annotated[str, "Its id."]) -> Answer:
     """Delete a drawer by its id. It can be restored by a person."""
-    delete(call.memory, drawer_id)
+    delete_drawer(call.memory, drawer_id)
     return {"deleted": True, "info": "drawer deleted"}
 
 
@@ -491,11 +495,11 @@ def memory_diary_read(
     call: Call,
     *,
     agent_name: Annotated[str, "Whose diary it is."],
-    last_n: Annotated[int, f"How many entries; at most {MOST_ENTRIES}."] = ENTRIES,
+    last_n: Annotated[int, f"How many entries; at most {MOST_ENTRIES}."] = DEFAULT_ENTRIES,
 ) -> Answer:
     """Read an agent's diary, the newest entry first."""
     tags = address_tags(wing_of_agent(agent_name), DIARY)
-    last = clamped(last_n, ENTRIES, MOST_ENTRIES)
+    last = clamp_limit(last_n, DEFAULT_ENTRIES, MOST_ENTRIES)
     newest, _ = call.memory.browse(kinds=[DIARY], tags_all=tags, limit=last)
     entries = [
         {

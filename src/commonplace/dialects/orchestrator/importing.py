@@ -61,7 +61,7 @@ Progress = Callable[[int, int], None]
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class FoundDrawer:
     """A drawer of the source, with its metadata."""
 
     id: str
@@ -104,11 +104,11 @@ def import_palace(
     graph = home / GRAPH
     with contextlib.ExitStack() as stack:
         drawers_found, triples_found = 0, 0
-        filed: Iterator[Found] = iter(())
+        filed: Iterator[FoundDrawer] = iter(())
         triples: Iterator[dict[str, Any]] = iter(())
         if chroma.is_file():
             copy = stack.enter_context(foreign.open_copy(chroma, _CHROMA_TABLES))
-            segments = _segments(copy, chroma)
+            segments = _drawer_segments(copy, chroma)
             rows = copy.rows("embeddings", ("segment_id",))
             drawers_found = sum(row["segment_id"] in segments for row in rows)
             filed = chroma_drawers(copy, segments)
@@ -132,10 +132,10 @@ def import_palace(
     return report
 
 
-Thing = TypeVar("Thing")
+SourceRow = TypeVar("SourceRow")
 
 
-def _segments(copy: foreign.Copy, file: Path) -> set[Any]:
+def _drawer_segments(copy: foreign.Copy, file: Path) -> set[Any]:
     """Return the ids of the segments of a Chroma store that hold drawers."""
     collections = list(copy.rows("collections", _CHROMA_TABLES["collections"]))
     if not collections and next(copy.rows("embeddings", ("id",)), None) is None:
@@ -145,7 +145,7 @@ def _segments(copy: foreign.Copy, file: Path) -> set[Any]:
     return {row["id"] for row in rows if row["collection"] in wanted}
 
 
-def chroma_drawers(copy: foreign.Copy, segments: Container[Any]) -> Iterator[Found]:
+def chroma_drawers(copy: foreign.Copy, segments: Container[Any]) -> Iterator[FoundDrawer]:
     """Yield the drawers of a Chroma store, in the order in which they were filed."""
     metadata = itertools.groupby(
         copy.rows("embedding_metadata", _CHROMA_TABLES["embedding_metadata"], "id"),
@@ -157,16 +157,16 @@ def chroma_drawers(copy: foreign.Copy, segments: Container[Any]) -> Iterator[Fou
             at, rows = next(metadata, (None, iter(())))
         if drawer["segment_id"] not in segments:
             continue
-        about = {row["key"]: _value(row) for row in rows} if at == drawer["id"] else {}
-        yield Found(drawer["embedding_id"], str(about.pop(DOCUMENT, "") or ""), about)
+        about = {row["key"]: _metadata_value(row) for row in rows} if at == drawer["id"] else {}
+        yield FoundDrawer(drawer["embedding_id"], str(about.pop(DOCUMENT, "") or ""), about)
 
 
-def _value(row: Mapping[str, Any]) -> Any:
+def _metadata_value(row: Mapping[str, Any]) -> Any:
     values = (row.get(name) for name in _VALUES)
     return next((value for value in values if value is not None), None)
 
 
-def exported_drawers(folder: Path) -> Iterator[Found]:
+def exported_drawers(folder: Path) -> Iterator[FoundDrawer]:
     """Yield the drawers of an export: a Markdown file for each room, in a folder for each wing."""
     for file in sorted(folder.glob("*/*.md")):
         text = file.read_text(encoding="utf-8")
@@ -180,7 +180,7 @@ def exported_drawers(folder: Path) -> Iterator[Found]:
             about = {"source_file": section["source"], "filed_at": section["filed"],
                      "added_by": section["added_by"]}  # fmt: skip
             known = {name: value for name, value in about.items() if value != "unknown"}
-            yield Found(section["id"], content, {"wing": wing, "room": room, **known})
+            yield FoundDrawer(section["id"], content, {"wing": wing, "room": room, **known})
 
 
 def graph_triples(copy: foreign.Copy) -> Iterator[dict[str, Any]]:
@@ -192,14 +192,14 @@ def graph_triples(copy: foreign.Copy) -> Iterator[dict[str, Any]]:
                "object": names.get(row["object"], row["object"])}  # fmt: skip
 
 
-def found_drawers(source: Path) -> Iterator[Found]:
+def palace_drawers(source: Path) -> Iterator[FoundDrawer]:
     """Yield the drawers of a MemPalace, from its Chroma file or its export."""
     chroma = source / CHROMA if source.is_dir() else source
     if not chroma.is_file():
         yield from exported_drawers(source)
         return
     with foreign.open_copy(chroma, _CHROMA_TABLES) as copy:
-        yield from chroma_drawers(copy, _segments(copy, chroma))
+        yield from chroma_drawers(copy, _drawer_segments(copy, chroma))
 
 
 class _Import:
@@ -219,9 +219,9 @@ class _Import:
 
     def store(
         self,
-        rows: Iterator[Thing],
+        rows: Iterator[SourceRow],
         counts: Counts,
-        store_batch: Callable[[list[Thing], Counts], None],
+        store_batch: Callable[[list[SourceRow], Counts], None],
     ) -> None:
         """Store all rows in batches."""
         while batch := list(itertools.islice(rows, BATCH)):
@@ -231,7 +231,7 @@ class _Import:
             if self._progress is not None:
                 self._progress(self._done, self._total)
 
-    def store_drawers(self, batch: list[Found], counts: Counts) -> None:
+    def store_drawers(self, batch: list[FoundDrawer], counts: Counts) -> None:
         """Store the drawers of a batch that are missing."""
         drafts: dict[str, Draft] = {}
         for each in batch:
@@ -240,7 +240,7 @@ class _Import:
             elif each.id in drafts:
                 counts.unchanged += 1
             else:
-                drafts[each.id] = _draft(each)
+                drafts[each.id] = _drawer_draft(each)
         with self._unit():
             new = [
                 draft
@@ -259,7 +259,7 @@ class _Import:
 
     def store_identity(self, file: Path) -> bool:
         """Store the palace's identity unless the workspace has one; return whether it did so."""
-        if not file.is_file() or drawers.identity_of(self._memory):
+        if not file.is_file() or drawers.workspace_identity(self._memory):
             return False
         text = file.read_text(encoding="utf-8", errors="replace").strip()[: drawers.IDENTITY_CHARS]
         if text:
@@ -268,14 +268,19 @@ class _Import:
         return bool(text)
 
 
-def _draft(found: Found) -> Draft:
+def _drawer_draft(found: FoundDrawer) -> Draft:
     about = found.about
     wing, room = str(about.get("wing") or "unknown"), str(about.get("room") or "general")
     diary = about.get("type") == "diary_entry" or (room == drawers.DIARY and "agent" in about)
     sorts = classify(found.content) if not diary else []
-    importance = _number(about.get("importance"))
+    importance = _parse_number(about.get("importance"))
     if importance is None:
-        importance = max([drawers.USUAL, *(drawers.SCALE * sort.confidence for sort in sorts)])
+        importance = max(
+            [
+                drawers.NEW_IMPORTANCE,
+                *(drawers.IMPORTANCE_SCALE * sort.confidence for sort in sorts),
+            ]
+        )
     hall = about.get("topic") if diary else about.get("hall")
     attrs = {
         "wing": wing,
@@ -291,20 +296,20 @@ def _draft(found: Found) -> Draft:
         kind=drawers.DIARY if diary else drawers.DRAWER,
         ref=found.id,
         tags=drawers.address_tags(wing, room),
-        importance=min(1.0, max(0.0, importance / drawers.SCALE)),
+        importance=min(1.0, max(0.0, importance / drawers.IMPORTANCE_SCALE)),
         trust="inferred",
-        created_at=_moment(about.get("filed_at")),
+        created_at=_parse_time(about.get("filed_at")),
         attrs={name: value for name, value in attrs.items() if value},
     )
 
 
-def _number(value: Any) -> float | None:
+def _parse_number(value: Any) -> float | None:
     with contextlib.suppress(TypeError, ValueError):
         return float(value)
     return None
 
 
-def _moment(value: Any) -> datetime | None:
+def _parse_time(value: Any) -> datetime | None:
     """Parse a date; return None if it is invalid."""
     if not isinstance(value, str):
         return None
@@ -322,7 +327,7 @@ def _store_triple(memory: Commonplace, triple: Mapping[str, Any], counts: Counts
     if not all(name.strip() for name in names):
         counts.left_out.append(f"{triple['id']}: subject, predicate or object is empty")
         return
-    start, end = _moment(triple["valid_from"]), _moment(triple["valid_to"])
+    start, end = _parse_time(triple["valid_from"]), _parse_time(triple["valid_to"])
     if start is not None and end is not None and end < start:
         counts.left_out.append(f"{triple['id']}: the end is before the start")
         return
@@ -333,7 +338,7 @@ def _store_triple(memory: Commonplace, triple: Mapping[str, Any], counts: Counts
         return
     closet = str(triple.get("source_closet") or "")
     source = lookup.find_memory(memory, closet) if closet else None
-    confidence = _number(triple.get("confidence"))
+    confidence = _parse_number(triple.get("confidence"))
     memory.facts.add(
         subject, predicate, object_, valid_from=start, valid_to=end,
         confidence=min(1.0, max(0.0, 1.0 if confidence is None else confidence)),

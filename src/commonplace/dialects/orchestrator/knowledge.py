@@ -16,8 +16,8 @@ from commonplace.platform import lookup
 
 MOST_FACTS = 500
 MOST_EVENTS = 100
-ENTITIES = 5_000
-TRIPLES = 50_000
+MAX_ENTITIES = 5_000
+MAX_TRIPLES = 50_000
 _ROLES: dict[str, Role] = {"both": "any", "outgoing": "subject", "incoming": "object"}
 
 
@@ -27,14 +27,14 @@ def to_dict(fact: Fact, direction: str = "") -> dict[str, Any]:
         "subject": fact.subject,
         "predicate": fact.predicate,
         "object": fact.object,
-        "valid_from": day(fact.valid_from),
-        "valid_to": day(fact.valid_to),
+        "valid_from": date_text(fact.valid_from),
+        "valid_to": date_text(fact.valid_to),
         "direction": direction,
         "current": fact.valid_to is None,
     }
 
 
-def day(at: datetime | None) -> str:
+def date_text(at: datetime | None) -> str:
     """Format a time as a date, with the time of day unless it is midnight."""
     if at is None:
         return ""
@@ -52,11 +52,11 @@ def memory_kg_query(
     direction: Annotated[str, "outgoing, incoming or both."] = "both",
 ) -> Answer:
     """Query what is known of a person or thing, optionally as of a date."""
-    results = about(call.memory, entity, as_of, direction or "both")
+    results = facts_about(call.memory, entity, as_of, direction or "both")
     return {"entity": entity, "results": results, "count": len(results)}
 
 
-def about(
+def facts_about(
     memory: Commonplace, entity: str, as_of: str = "", direction: str = "both"
 ) -> list[dict[str, Any]]:
     """Return the facts about a person or thing, newest first."""
@@ -92,13 +92,13 @@ def memory_kg_add(
     try:
         fact = call.memory.facts.add(
             subject, predicate, object, valid_from=valid_from or None, attrs=attrs,
-            memory=source.id if source else None, room=Room(TRIPLES, ENTITIES),
+            memory=source.id if source else None, room=Room(MAX_TRIPLES, MAX_ENTITIES),
         )  # fmt: skip
     except NoRoom as error:
         if error.full == "facts":
-            message = f"the workspace has {TRIPLES} triples, the most it may have"
+            message = f"the workspace has {MAX_TRIPLES} triples, the most it may have"
         else:
-            message = f"the workspace may have {ENTITIES} entities, and has {error.counted}"
+            message = f"the workspace may have {MAX_ENTITIES} entities, and has {error.counted}"
         raise InvalidInput(message) from None
     return {"triple_id": fact.id, "info": "triple added"}
 
@@ -122,7 +122,7 @@ def memory_kg_invalidate(
 def _default_end(memory: Commonplace, subject: str, predicate: str, object: str) -> datetime:
     """Return the end of a fact that ends today: the start of the day, or now if it began today."""
     at = datetime.now(UTC)
-    day = at.replace(hour=0, minute=0, second=0, microsecond=0)
+    midnight = at.replace(hour=0, minute=0, second=0, microsecond=0)
     facts = memory.facts.query(
         subject, role="subject", predicate=predicate, true_at=at, limit=checks.MAX_LIMIT
     )
@@ -130,7 +130,7 @@ def _default_end(memory: Commonplace, subject: str, predicate: str, object: str)
         fact.valid_from for fact in facts
         if fact.valid_to is None and fact.valid_from and name_key(fact.object) == name_key(object)
     ]  # fmt: skip
-    return at if any(each > day for each in began) else day
+    return at if any(each > midnight for each in began) else midnight
 
 
 @tool("read", {"events": [], "count": 0})

@@ -11,7 +11,7 @@ from commonplace.dialects.orchestrator import drawers, runtimes, workspaces
 from commonplace.dialects.orchestrator.answering import (
     Answer,
     Unsuccessful,
-    clamped,
+    clamp_limit,
     operation,
     stamp,
     tool,
@@ -28,16 +28,16 @@ if TYPE_CHECKING:
     from commonplace.engine.commonplace import Commonplace
     from commonplace.engine.model import Memory
 
-HISTORY = "agent_history"
+HISTORY_EVENT = "agent_history"
 TITLE_CHARS = 500
 PAGE, MOST_PAGE = 50, 500
 KIND = "agent_message"
 RUNNING, COMPLETED, FAILED = "running", "completed", "failed"
-DEPTH = 3
+MAX_DEPTH = 3
 RESPONSE_BYTES = 32_768
-TRUNCATED = "\n[truncated]"
-SECONDS = 300.0
-RECENT = 20
+TRUNCATION_MARK = "\n[truncated]"
+RESPONSE_SECONDS = 300.0
+RECENT_MESSAGES = 20
 RECENT_CHARS = 500
 # A message that is active for longer must have ended with its process.
 LONGEST_RUN = timedelta(minutes=30)
@@ -57,7 +57,7 @@ def create_agent_history(
     agent = workspaces.get_agent(call.memory, agent_id, agent_slug)
     conversation = workspaces.conversation_id_of(call, conversation_id)
     event = {"title": title, "subtitle": subtitle, "conversation_id": conversation}
-    call.memory.events.record(HISTORY, agent.id, event)
+    call.memory.events.record(HISTORY_EVENT, agent.id, event)
     return {"created": True, "info": "agent history created"}
 
 
@@ -66,7 +66,7 @@ def create_agent_history(
     {"success": False, "agent_slug": "", "response": "", "message_id": "", "error": ""},
     open_world=True,
     stepwise=True,
-    session=workspaces.calling_agent,
+    session_part=workspaces.calling_agent,
 )
 def send_message_to_agent(
     call: Call,
@@ -79,19 +79,19 @@ def send_message_to_agent(
     # A retry under the same key continues the first call's message: the agent's effects are not
     # repeated.
     conversation = workspaces.conversation_id_of(call, conversation_id)
-    runtime = runtimes.of(call.memory.library)
+    runtime = runtimes.runtime_of(call.memory.library)
     if runtime is None:
         raise InvalidInput("agent messaging not configured on this server")
     message = message.strip()
-    agent = _recipient(call, agent_slug)
+    agent = _get_recipient(call, agent_slug)
     key = f"message:{call.retry_key}" if call.retry_key else ""
     record = _begin_message(call, agent, message, conversation, key)
     answer: Answer = {"agent_slug": agent.slug, "message_id": record.id}
     if record.attrs["status"] == COMPLETED:
         return {**answer, "success": True, "response": record.attrs["response"]}
-    ask = runtimes.Ask(
-        agent=agent, prompt=prompt_for(call.memory, message, conversation),
-        space=call.caller.space, user=call.caller.user, seconds=SECONDS,
+    ask = runtimes.AgentPrompt(
+        agent=agent, prompt=agent_prompt(call.memory, message, conversation),
+        space=call.caller.space, user=call.caller.user, seconds=RESPONSE_SECONDS,
         conversation_id=conversation, key=key,
     )  # fmt: skip
     begun = time.monotonic()
@@ -100,11 +100,13 @@ def send_message_to_agent(
     except CommonplaceError as error:
         _finish_message(call.memory, record, begun, status=FAILED, error=error.message)
         raise Unsuccessful(error.message, **answer) from error
-    _finish_message(call.memory, record, begun, status=COMPLETED, response=capped(response))
+    _finish_message(
+        call.memory, record, begun, status=COMPLETED, response=truncate_response(response)
+    )
     return {**answer, "success": True, "response": response}
 
 
-@tool("write", {}, lists=False, open_world=True, stepwise=True)
+@tool("write", {}, over_mcp=False, open_world=True, stepwise=True)
 def message_agent(
     call: Call, *, agent_slug: str, message: str, conversation_id: str = ""
 ) -> Answer:
@@ -114,7 +116,7 @@ def message_agent(
     )
 
 
-def _recipient(call: Call, slug: str) -> Agent:
+def _get_recipient(call: Call, slug: str) -> Agent:
     everybody = workspaces.agents(call.memory)
     agent = next((each for each in everybody if each.slug == slug.strip()), None)
     if agent is None:
@@ -142,9 +144,9 @@ def _begin_message(call: Call, agent: Agent, message: str, conversation: str, ke
             if record.attrs["conversation_id"] == conversation and record.created_at > since
         )
         depth = 1 + max(depths, default=-1)
-        if depth >= DEPTH:
+        if depth >= MAX_DEPTH:
             raise Conflict(
-                f"agent chain depth limit reached ({depth}/{DEPTH}). Cannot delegate further"
+                f"agent chain depth limit reached ({depth}/{MAX_DEPTH}). Cannot delegate further"
             )
         attrs = {
             "conversation_id": conversation, "from_agent_slug": workspaces.calling_agent(call),
@@ -159,28 +161,28 @@ def _finish_message(memory: Commonplace, record: Memory, begun: float, **attrs: 
     memory.revise(record.id, attrs={**record.attrs, **attrs, "duration_ms": took}, tags=())
 
 
-def capped(response: str) -> str:
+def truncate_response(response: str) -> str:
     """Truncate a response to the maximum stored length."""
     data = response.encode()
     if len(data) <= RESPONSE_BYTES:
         return response
-    return data[:RESPONSE_BYTES].decode(errors="ignore") + TRUNCATED
+    return data[:RESPONSE_BYTES].decode(errors="ignore") + TRUNCATION_MARK
 
 
-def prompt_for(memory: Commonplace, message: str, conversation: str) -> str:
+def agent_prompt(memory: Commonplace, message: str, conversation: str) -> str:
     """Return the prompt for an agent: the wake-up text, the last messages, then the message."""
-    known = drawers.wake_up(memory)
+    known = drawers.wake_up_text(memory)
     room = drawers.PROMPT_CHARS - len(known)
-    parts = [known, _recent(memory, conversation, room) if conversation else "", message]
+    parts = [known, _recent_messages(memory, conversation, room) if conversation else "", message]
     return "\n\n".join(part for part in parts if part)
 
 
-def _recent(memory: Commonplace, conversation: str, chars: int) -> str:
+def _recent_messages(memory: Commonplace, conversation: str, chars: int) -> str:
     lines: list[str] = []
     heading = "## Conversation\nThe last messages, the oldest first:"
     room = chars - len(heading)
-    for line in reversed(memory.conversations.history(conversation, limit=RECENT)):
-        said = f"- {line.speaker}: {neutralise(drawers.cut(line.memory.text, RECENT_CHARS))}"
+    for line in reversed(memory.conversations.history(conversation, limit=RECENT_MESSAGES)):
+        said = f"- {line.speaker}: {neutralise(drawers.truncate(line.memory.text, RECENT_CHARS))}"
         room -= len(said) + 1
         if room < 0:
             break
@@ -191,10 +193,10 @@ def _recent(memory: Commonplace, conversation: str, chars: int) -> str:
 @operation("read", {"history": [], "calls": []})
 def show_history(call: Call, *, agent_slug: str = "", limit: int = PAGE, before: int = 0) -> Answer:
     """Return the events and calls of one agent or of all agents, newest first."""
-    most = clamped(limit, PAGE, MOST_PAGE)
+    most = clamp_limit(limit, PAGE, MOST_PAGE)
     slugs = {agent.id: agent.slug for agent in workspaces.agents(call.memory)}
     subject = workspaces.get_agent(call.memory, slug=agent_slug).id if agent_slug else None
-    events = call.memory.events.all(kind=HISTORY, subject=subject, limit=most, newest=True)
+    events = call.memory.events.all(kind=HISTORY_EVENT, subject=subject, limit=most, newest=True)
     history = [
         {
             "agent_slug": slugs.get(event.subject, ""),
@@ -203,10 +205,10 @@ def show_history(call: Call, *, agent_slug: str = "", limit: int = PAGE, before:
         }
         for event in events
     ]
-    return {"history": history, "calls": _calls(call, agent_slug, most, before)}
+    return {"history": history, "calls": _agent_calls(call, agent_slug, most, before)}
 
 
-def _calls(call: Call, slug: str, limit: int, before: int) -> list[dict[str, Any]]:
+def _agent_calls(call: Call, slug: str, limit: int, before: int) -> list[dict[str, Any]]:
     """Return the audited calls of one agent or of all agents."""
     found: list[dict[str, Any]] = []
     with lease(call.memory) as space:

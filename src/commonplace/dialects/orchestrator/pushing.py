@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from commonplace.engine.model import Memory
     from commonplace.platform.fetching import Fetcher
 
-KIND, SENDING = "push_subscription", "push_notification"
+SUBSCRIPTION_KIND, NOTIFICATION_KIND = "push_subscription", "push_notification"
 SECONDS = 10.0
 TTL_SECONDS = 86_400
 PAYLOAD_BYTES = 3_900  # maximum payload of an encrypted record of 4,096 bytes
@@ -39,7 +39,7 @@ SECRET_BYTES = 16
 MOST_SUBSCRIPTIONS = 20
 NOT_CONFIGURED = "push notifications not configured on this server"
 NO_DEVICE = "no device is registered: open the app and allow notifications"
-GONE = (404, 410)
+GONE_STATUSES = (404, 410)
 
 log = logging.getLogger(__name__)
 
@@ -64,12 +64,12 @@ class Pusher:
 _pushers: WeakKeyDictionary[Library, Pusher] = WeakKeyDictionary()
 
 
-def of(library: Library) -> Pusher | None:
+def pusher_of(library: Library) -> Pusher | None:
     """Return the pusher of a library's workspaces, or None if notifications are not configured."""
     return _pushers.get(library)
 
 
-def put(library: Library, pusher: Pusher | None) -> None:
+def set_pusher(library: Library, pusher: Pusher | None) -> None:
     """Set the pusher of a library's workspaces."""
     if pusher is None:
         _pushers.pop(library, None)
@@ -77,11 +77,11 @@ def put(library: Library, pusher: Pusher | None) -> None:
         _pushers[library] = pusher
 
 
-def configured(environ: Mapping[str, str]) -> Pusher | None:
+def configured_pusher(environ: Mapping[str, str]) -> Pusher | None:
     """Return the pusher of the settings; log and ignore invalid settings."""
     key, ntfy = environ.get("COMMONPLACE_VAPID_KEY", ""), environ.get("COMMONPLACE_NTFY_URL", "")
     subject = environ.get("COMMONPLACE_VAPID_SUBJECT") or "mailto:admin@localhost"
-    if key and (why := _unusable(key, subject)):
+    if key and (why := _vapid_problem(key, subject)):
         log.warning("Web Push is disabled: %s", why)
         key = ""
     if ntfy and not _is_topic(ntfy):
@@ -101,7 +101,7 @@ def configured(environ: Mapping[str, str]) -> Pusher | None:
     )
 
 
-def _unusable(key: str, subject: str) -> str:
+def _vapid_problem(key: str, subject: str) -> str:
     """Return the reason why a VAPID key cannot be used, or an empty string."""
     if find_spec("pywebpush") is None:
         return f"it needs pywebpush (pip install '{DISTRIBUTION}[push]')"
@@ -134,7 +134,7 @@ def show_push_key(call: Call) -> Answer:
     """Return the public key with which a browser subscribes."""
     from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
-    pusher = of(call.memory.library)
+    pusher = pusher_of(call.memory.library)
     if pusher is None or not pusher.vapid_key:
         raise NotFound(NOT_CONFIGURED)
     from py_vapid import Vapid02
@@ -155,7 +155,7 @@ def register_subscription(
     """Register a browser of the caller by its PushSubscription, or update its record."""
     del expirationTime
     memory, user = call.memory, call.caller.user
-    pusher = of(memory.library)
+    pusher = pusher_of(memory.library)
     if pusher is None or not pusher.vapid_key:
         raise InvalidInput(NOT_CONFIGURED)
     check_address(endpoint, local=pusher.local)
@@ -171,7 +171,9 @@ def register_subscription(
         if len(mine) >= MOST_SUBSCRIPTIONS:
             raise InvalidInput(f"a user may register at most {MOST_SUBSCRIPTIONS} devices")
         attrs = {"user": user, "endpoint": endpoint, "keys": stored, "gone": False}
-        return {"id": records.add(memory, KIND, None, f"a browser of {user}", attrs).id}
+        return {
+            "id": records.add(memory, SUBSCRIPTION_KIND, None, f"a browser of {user}", attrs).id
+        }
 
 
 @operation("write", {"forgotten": False})
@@ -191,18 +193,18 @@ def _check_keys(point: str, secret: str) -> None:
     from cryptography.hazmat.primitives.asymmetric import ec
 
     try:
-        ec.EllipticCurvePublicKey.from_encoded_point(ec.SECP256R1(), _decoded(point))
+        ec.EllipticCurvePublicKey.from_encoded_point(ec.SECP256R1(), _decode_base64url(point))
     except ValueError:
         raise InvalidInput("p256dh must be a point of P-256 as base64url", field="keys") from None
     try:
-        sixteen = len(_decoded(secret)) == SECRET_BYTES
+        sixteen = len(_decode_base64url(secret)) == SECRET_BYTES
     except ValueError:
         sixteen = False
     if not sixteen:
         raise InvalidInput(f"auth must be {SECRET_BYTES} bytes as base64url", field="keys")
 
 
-def _decoded(text: str) -> bytes:
+def _decode_base64url(text: str) -> bytes:
     return base64.b64decode(text.rstrip("=") + "=" * (-len(text.rstrip("=")) % 4), b"-_", True)
 
 
@@ -210,7 +212,7 @@ def subscriptions(memory: Commonplace, user: str) -> list[Memory]:
     """Return the subscriptions of a user, without deleted and expired ones."""
     return [
         record
-        for record in records.listing(memory, KIND)
+        for record in records.listing(memory, SUBSCRIPTION_KIND)
         if record.attrs["user"] == user and not record.attrs["gone"]
     ]
 
@@ -244,11 +246,11 @@ def send_push_notification(
     message: Annotated[str, "What to tell the user."],
 ) -> Answer:
     """Send a push notification to the user's mobile device or browser."""
-    sent, info = send(call.memory, call.caller.user, title, message, call.retry_key)
+    sent, info = send_notification(call.memory, call.caller.user, title, message, call.retry_key)
     return {"sent": sent, "info": info}
 
 
-def send(
+def send_notification(
     memory: Commonplace, user: str, title: str, message: str, key: str = ""
 ) -> tuple[bool, str]:
     """Send a notification; return (whether a service accepted it, a message for the caller).
@@ -256,7 +258,7 @@ def send(
     No lock is held while sending. With an idempotency key, the notification is sent at most once,
     because after a crash it is unknown whether it has arrived.
     """
-    pusher = of(memory.library)
+    pusher = pusher_of(memory.library)
     if pusher is None:
         raise InvalidInput(NOT_CONFIGURED)
     payload = json.dumps({"title": title, "body": message}, ensure_ascii=False).encode()
@@ -266,8 +268,8 @@ def send(
     if not browsers and not pusher.ntfy_url:
         return False, NO_DEVICE
     sending = _begin_sending(memory, key) if key else None
-    sent = sum(_to_browser(memory, pusher, record, payload) for record in browsers)
-    sent += bool(pusher.ntfy_url) and _to_ntfy(pusher, title, message)
+    sent = sum(_send_to_browser(memory, pusher, record, payload) for record in browsers)
+    sent += bool(pusher.ntfy_url) and _send_to_ntfy(pusher, title, message)
     if not sent:
         if sending is not None:
             records.change(memory, sending, status="failed")
@@ -276,18 +278,23 @@ def send(
 
 
 def _begin_sending(memory: Commonplace, key: str) -> Memory:
-    """Store a record that sending has begun; raise Conflict if it may have been sent."""
+    """Store or reuse the record of a notification, with the status `sending`, and return it.
+
+    Raise Conflict if an earlier attempt may have sent the notification.
+    """
     ref = f"push:{key}"
     with exclusive(memory, "send push notification"):
-        existing = records.find(memory, ref, SENDING)
+        existing = records.find(memory, ref, NOTIFICATION_KIND)
         if existing is None:
-            return records.add(memory, SENDING, ref, "a notification", {"status": "sending"})
+            return records.add(
+                memory, NOTIFICATION_KIND, ref, "a notification", {"status": "sending"}
+            )
         if existing.attrs["status"] == "failed":
             return records.change(memory, existing, status="sending")
     raise Conflict("the notification may have been sent before a crash, so it is not sent again")
 
 
-def _to_browser(memory: Commonplace, pusher: Pusher, record: Memory, payload: bytes) -> bool:
+def _send_to_browser(memory: Commonplace, pusher: Pusher, record: Memory, payload: bytes) -> bool:
     import httpx
     from py_vapid import Vapid02
     from pywebpush import WebPusher
@@ -305,21 +312,23 @@ def _to_browser(memory: Commonplace, pusher: Pusher, record: Memory, payload: by
             "content-type": "application/octet-stream",
             "ttl": str(TTL_SECONDS),
         }
-        status = _post(pusher, endpoint, encrypted["body"], headers)
+        status = _post_to_push_service(pusher, endpoint, encrypted["body"], headers)
     except (CommonplaceError, httpx.HTTPError, TimeoutError, ValueError) as error:
         log.warning("a notification was not sent", extra={"why": type(error).__name__})
         return False
-    if status in GONE:
+    if status in GONE_STATUSES:
         records.change(memory, record, gone=True)
     return 200 <= status < 300
 
 
-def _post(pusher: Pusher, endpoint: str, body: bytes, headers: Mapping[str, str]) -> int:
+def _post_to_push_service(
+    pusher: Pusher, endpoint: str, body: bytes, headers: Mapping[str, str]
+) -> int:
     """Send a request to a push service; return the response status."""
     from commonplace.platform.fetching import Fetcher
 
     if pusher.local and endpoint.startswith("http://"):
-        return asyncio.run(_status(endpoint, body, headers))
+        return asyncio.run(_post_directly(endpoint, body, headers))
     sending = (pusher.fetcher or Fetcher()).fetch(
         endpoint, method="POST", headers=headers, content=body, most_bytes=ANSWER_BYTES,
         seconds=SECONDS, redirects=0,
@@ -327,7 +336,7 @@ def _post(pusher: Pusher, endpoint: str, body: bytes, headers: Mapping[str, str]
     return asyncio.run(sending).status
 
 
-def _to_ntfy(pusher: Pusher, title: str, message: str) -> bool:
+def _send_to_ntfy(pusher: Pusher, title: str, message: str) -> bool:
     import httpx
 
     base, _, topic = pusher.ntfy_url.rstrip("/").rpartition("/")
@@ -336,13 +345,13 @@ def _to_ntfy(pusher: Pusher, title: str, message: str) -> bool:
         headers["authorization"] = f"Bearer {pusher.ntfy_token}"
     body = json.dumps({"topic": topic, "title": title, "message": message}).encode()
     try:
-        return 200 <= asyncio.run(_status(base, body, headers)) < 300
+        return 200 <= asyncio.run(_post_directly(base, body, headers)) < 300
     except (httpx.HTTPError, httpx.InvalidURL, TimeoutError) as error:
         log.warning("a notification was not sent", extra={"why": type(error).__name__})
         return False
 
 
-async def _status(url: str, body: bytes, headers: Mapping[str, str]) -> int:
+async def _post_directly(url: str, body: bytes, headers: Mapping[str, str]) -> int:
     """Send a request to an address of the operator; return the response status."""
     import httpx
 

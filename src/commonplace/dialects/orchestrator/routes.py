@@ -8,16 +8,16 @@ from commonplace.dialects.rest import Exchange, Method, Rest, Route
 from commonplace.errors import NotFound
 
 _ROOT = "/v1/workspaces"
-OWN = "current"
+OWN_WORKSPACE = "current"
 """An alias of the caller's own workspace in paths."""
 _HERE = _ROOT + "/{workspace}"
 
 
-async def _in_workspace(exchange: Exchange) -> dict[str, Any]:
+async def _workspace_arguments(exchange: Exchange) -> dict[str, Any]:
     """Return the arguments; raise NotFound if the path has a workspace other than the caller's."""
-    arguments = await exchange.given()
+    arguments = await exchange.request_arguments()
     workspace = arguments.pop("workspace", None)
-    if workspace not in (None, OWN, exchange.caller.space):
+    if workspace not in (None, OWN_WORKSPACE, exchange.caller.space):
         shown = await exchange.perform({}, "show_workspace")
         if workspace != shown["id"]:
             raise NotFound("There is no such workspace.")
@@ -25,7 +25,7 @@ async def _in_workspace(exchange: Exchange) -> dict[str, Any]:
 
 
 def _route(method: Method, path: str, operation: str, status: int = 200) -> Route:
-    return Route(method, path, operation, status, read=_in_workspace)
+    return Route(method, path, operation, status, read=_workspace_arguments)
 
 
 _ROUTES = (

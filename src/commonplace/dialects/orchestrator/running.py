@@ -11,21 +11,21 @@ from commonplace.platform import durable
 
 
 @contextlib.contextmanager
-def running(setting: Setting) -> Iterator[None]:
+def background_work(setting: Setting) -> Iterator[None]:
     """Run all background work of the dialect during the block."""
     library = setting.library
-    manual = setting.environ.get(workflows.SETTING) == "manual"
+    manual = setting.environ.get(workflows.APPROVAL_VARIABLE) == "manual"
     executions = workflows.Executions(library, manual=manual)
-    if runtimes.of(library) is None:
-        runtimes.put(library, runtimes.configured(setting))
-    if pushing.of(library) is None:
-        pushing.put(library, pushing.configured(setting.environ))
+    if runtimes.runtime_of(library) is None:
+        runtimes.set_runtime(library, runtimes.configured_runtime(setting))
+    if pushing.pusher_of(library) is None:
+        pushing.set_pusher(library, pushing.configured_pusher(setting.environ))
     try:
         with (
-            lifecycle.running(setting),
+            lifecycle.background_upkeep(setting),
             durable.running_workflows(library, durable.WORKFLOWS, executions),
         ):
             yield
     finally:
-        runtimes.put(library, None)
-        pushing.put(library, None)
+        runtimes.set_runtime(library, None)
+        pushing.set_pusher(library, None)

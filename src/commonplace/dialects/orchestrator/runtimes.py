@@ -18,13 +18,13 @@ if TYPE_CHECKING:
     from commonplace.dialects.orchestrator.workspaces import Agent
     from commonplace.engine.library import Library
 
-NAME = "orchestrator"
-SPENT = "agent.llm"
+DIALECT_NAME = "orchestrator"
+SPENDING_EVENT = "agent.llm"
 ORIGIN = Origin(client="commonplace", tool="agent")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Ask:
+class AgentPrompt:
     """A prompt for an agent, and the user on whose behalf it acts."""
 
     agent: Agent
@@ -40,19 +40,19 @@ class Ask:
 class Runtime(Protocol):
     """The interface of a runtime, which runs agents."""
 
-    def converse(self, ask: Ask) -> str:
+    def converse(self, ask: AgentPrompt) -> str:
         """Run an agent and return its answer, without a lock; raise CommonplaceError on failure."""
 
 
 _runtimes: WeakKeyDictionary[Library, Runtime] = WeakKeyDictionary()
 
 
-def of(library: Library) -> Runtime | None:
+def runtime_of(library: Library) -> Runtime | None:
     """Return the runtime of a library's workspaces, or None if there is none."""
     return _runtimes.get(library)
 
 
-def put(library: Library, runtime: Runtime | None) -> None:
+def set_runtime(library: Library, runtime: Runtime | None) -> None:
     """Set the runtime of a library's workspaces."""
     if runtime is None:
         _runtimes.pop(library, None)
@@ -60,7 +60,7 @@ def put(library: Library, runtime: Runtime | None) -> None:
         _runtimes[library] = runtime
 
 
-def configured(setting: Setting) -> Runtime | None:
+def configured_runtime(setting: Setting) -> Runtime | None:
     """Return a runtime with the operator's language model, or None without a model."""
     access = llm.operator_access(setting.environ)
     if access is None or setting.perform is None:
@@ -75,31 +75,31 @@ class ModelRuntime:
         self._access = access
         self._setting = setting
 
-    def converse(self, ask: Ask) -> str:
+    def converse(self, ask: AgentPrompt) -> str:
         """Run the model with its tools, and return its answer."""
         from commonplace.dialects.orchestrator.dialect import TOOLS
 
-        abilities = calls_of(ask, self._setting).abilities(TOOLS)
+        abilities = agent_calls(ask, self._setting).abilities(TOOLS)
         return agents.run(
             self._access, ask.agent.system_prompt, ask.prompt, abilities,
             model=ask.agent.model, seconds=ask.seconds,
             report_usage=lambda usage: self._record(ask, usage),
         )  # fmt: skip
 
-    def _record(self, ask: Ask, usage: llm.ModelUsage) -> None:
+    def _record(self, ask: AgentPrompt, usage: llm.ModelUsage) -> None:
         """Record the cost of a run."""
         memory = Commonplace(space=ask.space, origin=ORIGIN, library=self._setting.library)
-        memory.events.record(SPENT, ask.agent.id, usage.as_dict())
+        memory.events.record(SPENDING_EVENT, ask.agent.id, usage.as_dict())
 
 
-def calls_of(ask: Ask, setting: Setting) -> AgentCalls:
+def agent_calls(ask: AgentPrompt, setting: Setting) -> AgentCalls:
     """Return the caller of tools for an agent, in its workspace and conversation."""
     active, credential = ask.conversation_id, f"agent:{ask.agent.slug}"
     caller = Caller(
         space=ask.space, user=ask.user, scopes=FULL_SCOPES, credential=credential,
-        dialects=frozenset({NAME}),
+        dialects=frozenset({DIALECT_NAME}),
     )  # fmt: skip
     return AgentCalls(
-        setting, caller, NAME, ask.key, session=f"{active}:{ask.agent.slug}",
+        setting, caller, DIALECT_NAME, ask.key, session=f"{active}:{ask.agent.slug}",
         headers={workspaces.CONVERSATION_HEADER: active} if active else {},
     )  # fmt: skip

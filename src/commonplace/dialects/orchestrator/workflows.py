@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from commonplace.dialects.contract import Call
 from commonplace.dialects.orchestrator import runtimes, workspaces
-from commonplace.dialects.orchestrator.answering import Answer, clamped, operation, stamp, tool
-from commonplace.dialects.orchestrator.messaging import MOST_PAGE, PAGE, capped
+from commonplace.dialects.orchestrator.answering import Answer, clamp_limit, operation, stamp, tool
+from commonplace.dialects.orchestrator.messaging import MOST_PAGE, PAGE, truncate_response
 from commonplace.dialects.orchestrator.workspaces import records
 from commonplace.engine.binding import engine_call
 from commonplace.engine.commonplace import Commonplace
@@ -38,12 +38,12 @@ WORKFLOW, EXECUTION, STEP = "workflow", "workflow_execution", "workflow_step"
 STEPS_BYTES = 128 * 1024
 MOST_STEPS = 100
 STEP_SECONDS = 300
-LONGEST = timedelta(minutes=30)
-MOST_SECONDS = int(LONGEST.total_seconds())  # the longest timeout of a step
+MAX_DURATION = timedelta(minutes=30)
+MOST_SECONDS = int(MAX_DURATION.total_seconds())  # the longest timeout of a step
 MOST_RETRIES = 10
 ON_FAILURE = ("stop", "skip", "retry")
-OVER = ("completed", "failed", "cancelled")
-SETTING = "COMMONPLACE_WORKFLOW_APPROVAL"
+FINAL_STATUSES = ("completed", "failed", "cancelled")
+APPROVAL_VARIABLE = "COMMONPLACE_WORKFLOW_APPROVAL"
 ORIGIN = Origin(client="commonplace", tool="workflow")
 _PLACEHOLDER = re.compile(r"\{\{\s*([\w.-]+)\s*\}\}")
 _STEP_KEYS: Mapping[str, Any] = {
@@ -67,7 +67,7 @@ log = logging.getLogger(__name__)
 # Definitions
 
 
-def parsed(steps: object) -> list[dict[str, Any]]:
+def parse_steps(steps: object) -> list[dict[str, Any]]:
     """Parse steps from JSON text or a list."""
     if isinstance(steps, str):
         if len(steps.encode()) > STEPS_BYTES:
@@ -84,10 +84,10 @@ def parsed(steps: object) -> list[dict[str, Any]]:
         raise InvalidInput("steps array must not be empty")
     if len(steps) > MOST_STEPS:
         raise InvalidInput(f"a workflow may have at most {MOST_STEPS} steps")
-    return [_step(index, step) for index, step in enumerate(steps)]
+    return [_checked_step(index, step) for index, step in enumerate(steps)]
 
 
-def _step(index: int, given: Mapping[str, Any]) -> dict[str, Any]:
+def _checked_step(index: int, given: Mapping[str, Any]) -> dict[str, Any]:
     step = {**_STEP_KEYS, **{k: v for k, v in given.items() if k in _STEP_KEYS and v is not None}}
     needed = ("name", "agent_slug", "prompt_template")
     if not all(isinstance(step[name], str) and step[name].strip() for name in needed):
@@ -116,7 +116,7 @@ def create_workflow(
 ) -> Answer:
     """Define a multi-step agent workflow; its steps run one after the other."""
     attrs = {
-        "name": name, "description": description, "steps": parsed(steps), "is_active": True,
+        "name": name, "description": description, "steps": parse_steps(steps), "is_active": True,
     }  # fmt: skip
     record = records.add(call.memory, WORKFLOW, None, name, attrs)
     count = len(record.attrs["steps"])
@@ -183,7 +183,7 @@ def trigger_workflow(
         raise InvalidInput("workflows not configured on this server: DBOS is not installed")
     attrs = {
         "workflow_id": workflow.id, "name": name, "steps": workflow.attrs["steps"],
-        "context": _context(initial_context), "user": call.caller.user,
+        "context": _parse_context(initial_context), "user": call.caller.user,
         "conversation_id": conversation, "status": "pending", "current_step": 0, "error": "",
         "turn": 0, "started_at": "",
     }  # fmt: skip
@@ -194,7 +194,7 @@ def trigger_workflow(
     return {"execution_id": execution.id, "info": info}
 
 
-def _context(given: object) -> dict[str, str]:
+def _parse_context(given: object) -> dict[str, str]:
     if isinstance(given, str):
         try:
             given = json.loads(given) if given.strip() else {}
@@ -218,35 +218,35 @@ def check_workflow_status(
     call: Call, *, execution_id: Annotated[str, "The execution, as trigger_workflow gave it."]
 ) -> Answer:
     """Check the progress of a workflow's execution, step by step."""
-    return status(call.memory, execution_id)
+    return execution_progress(call.memory, execution_id)
 
 
 @operation("read", {})
 def show_execution(call: Call, *, execution_id: str) -> Answer:
     """Return the progress of an execution."""
-    return status(call.memory, execution_id)
+    return execution_progress(call.memory, execution_id)
 
 
 @operation("read", {"executions": []})
 def list_executions(call: Call, *, waiting: bool = False, limit: int = PAGE) -> Answer:
     """Return executions, newest first; with `waiting`, only those that wait for approval."""
     found = records.listing(call.memory, EXECUTION)
-    shown = (_execution(call.memory, each) for each in reversed(found))
+    shown = (_execution_to_dict(call.memory, each) for each in reversed(found))
     chosen = (each for each in shown if each["waits_for"] or not waiting)
-    return {"executions": list(itertools.islice(chosen, clamped(limit, PAGE, MOST_PAGE)))}
+    return {"executions": list(itertools.islice(chosen, clamp_limit(limit, PAGE, MOST_PAGE)))}
 
 
-def _execution(memory: Commonplace, execution: Memory) -> dict[str, Any]:
+def _execution_to_dict(memory: Commonplace, execution: Memory) -> dict[str, Any]:
     """Return the fields of an execution; `waits_for` is the step to approve, or None."""
     attrs = execution.attrs
     step = None
-    if attrs["status"] not in OVER:
-        begun = _record(memory, execution.id, attrs["current_step"])
+    if attrs["status"] not in FINAL_STATUSES:
+        begun = _step_record(memory, execution.id, attrs["current_step"])
         if begun is not None and begun.attrs["status"] == "waiting_approval":
             step = attrs["steps"][begun.attrs["step_index"]]
     waits_for = step and {
         "name": step["name"], "agent_slug": step["agent_slug"],
-        "prompt": filled(step["prompt_template"], attrs["context"]),
+        "prompt": fill_template(step["prompt_template"], attrs["context"]),
     }  # fmt: skip
     return {
         "execution_id": execution.id, "name": attrs["name"], "status": attrs["status"],
@@ -260,23 +260,23 @@ def _execution(memory: Commonplace, execution: Memory) -> dict[str, Any]:
 def approve_execution(call: Call, *, execution_id: str) -> Answer:
     """Approve the step at which an execution waits."""
     approve(call.memory, execution_id)
-    return status(call.memory, execution_id)
+    return execution_progress(call.memory, execution_id)
 
 
 @operation("write", {})
 def cancel_execution(call: Call, *, execution_id: str) -> Answer:
     """Cancel an execution."""
     cancel(call.memory, execution_id)
-    return status(call.memory, execution_id)
+    return execution_progress(call.memory, execution_id)
 
 
-def status(memory: Commonplace, identity: str) -> dict[str, Any]:
+def execution_progress(memory: Commonplace, identity: str) -> dict[str, Any]:
     """Return the progress of an execution, without steps that have not begun."""
     execution = get_execution(memory, identity)
     attrs = execution.attrs
     steps = []
     for index in range(len(attrs["steps"])):
-        step = _record(memory, execution.id, index)
+        step = _step_record(memory, execution.id, index)
         if step is not None:
             names = ["step_index", "step_name", "agent_slug", "status"]
             if step.attrs["duration_ms"] is not None:
@@ -290,8 +290,8 @@ def approve(memory: Commonplace, identity: str) -> None:
     """Approve the step at which an execution waits."""
     with exclusive(memory, "approve workflow"):
         execution = get_execution(memory, identity)
-        step = _record(memory, execution.id, execution.attrs["current_step"])
-        over = execution.attrs["status"] in OVER
+        step = _step_record(memory, execution.id, execution.attrs["current_step"])
+        over = execution.attrs["status"] in FINAL_STATUSES
         if over or step is None or step.attrs["status"] != "waiting_approval":
             raise Conflict("the execution does not wait for approval")
         waited = (datetime.now(UTC) - step.updated_at).total_seconds()
@@ -307,13 +307,13 @@ def cancel(memory: Commonplace, identity: str) -> None:
     """Cancel an execution; the output of a running step is discarded."""
     with exclusive(memory, "cancel workflow"):
         execution = get_execution(memory, identity)
-        if execution.attrs["status"] in OVER:
+        if execution.attrs["status"] in FINAL_STATUSES:
             raise Conflict(f"the execution is {execution.attrs['status']} already")
         records.change(memory, execution, status="cancelled", error="cancelled")
         memory.events.record("workflow.cancelled", execution.id)
 
 
-def filled(template: str, context: Mapping[str, str]) -> str:
+def fill_template(template: str, context: Mapping[str, str]) -> str:
     """Replace known names in the template by their values; leave unknown names unchanged."""
     return _PLACEHOLDER.sub(lambda match: context.get(match[1], match[0]), template)
 
@@ -321,7 +321,7 @@ def filled(template: str, context: Mapping[str, str]) -> str:
 # Running executions
 
 
-def _record(memory: Commonplace, execution: str, index: int) -> Memory | None:
+def _step_record(memory: Commonplace, execution: str, index: int) -> Memory | None:
     return records.find(memory, f"workflow_step:{execution}:{index}", STEP)
 
 
@@ -332,22 +332,22 @@ class Executions:
         self._library = library
         self._manual = manual
 
-    def _memory(self, space: str) -> Commonplace:
+    def _space_memory(self, space: str) -> Commonplace:
         return Commonplace(space=space, origin=ORIGIN, library=self._library)
 
     def count_steps(self, space: str, identity: str) -> int | None:
         """Return the number of steps of an execution."""
         if not self._library.exists(space):
             return None
-        record = records.find(self._memory(space), identity, EXECUTION)
+        record = records.find(self._space_memory(space), identity, EXECUTION)
         return None if record is None else len(record.attrs["steps"])
 
     def step(self, space: str, identity: str, index: int) -> bool:
         """Run a step unless it is done; return whether to continue with the next step."""
-        memory = self._memory(space)
+        memory = self._space_memory(space)
         with exclusive(memory, "workflow step"):
             execution = get_execution(memory, identity)
-            if execution.attrs["status"] in OVER:
+            if execution.attrs["status"] in FINAL_STATUSES:
                 return False
             if execution.attrs["status"] == "pending":
                 execution = records.change(
@@ -364,11 +364,11 @@ class Executions:
                 return True  # reached only if a failed step was skipped
             if step.attrs["status"] == "waiting_approval":
                 return False
-        return self._run(memory, execution, step)
+        return self._run_step(memory, execution, step)
 
     def _begin_step(self, memory: Commonplace, execution: Memory, index: int) -> Memory:
         """Return the record of a step; create it when the step begins."""
-        existing = _record(memory, execution.id, index)
+        existing = _step_record(memory, execution.id, index)
         if existing is not None:
             if existing.attrs["status"] == "approved":
                 return records.change(memory, existing, status="running")
@@ -386,7 +386,7 @@ class Executions:
         ref = f"workflow_step:{execution.id}:{index}"
         return records.add(memory, STEP, ref, step["name"], attrs)
 
-    def _run(self, memory: Commonplace, execution: Memory, record: Memory) -> bool:
+    def _run_step(self, memory: Commonplace, execution: Memory, record: Memory) -> bool:
         step = execution.attrs["steps"][record.attrs["step_index"]]
         tries = 1 + (step["max_retries"] if step["on_failure"] == "retry" else 0)
         begun = time.monotonic()
@@ -395,31 +395,31 @@ class Executions:
         while attempt < tries:
             attempt += 1  # stored after a failure; an attempt that a crash ended is not counted
             try:
-                output = self._ask(memory, execution, step, record.attrs["step_index"])
+                output = self._ask_agent(memory, execution, step, record.attrs["step_index"])
             except CommonplaceError as failed:
                 error = failed.message
                 record = records.change(memory, record, attempts=attempt, error=error)
                 continue
-            return self._finish(memory, execution, record, begun, attempt, output, "")
-        return self._finish(
+            return self._finish_step(memory, execution, record, begun, attempt, output, "")
+        return self._finish_step(
             memory, execution, record, begun, attempt, "", error or "no retries are left"
         )
 
-    def _ask(
+    def _ask_agent(
         self, memory: Commonplace, execution: Memory, step: Mapping[str, Any], index: int
     ) -> str:
-        runtime: Runtime | None = runtimes.of(self._library)
+        runtime: Runtime | None = runtimes.runtime_of(self._library)
         if runtime is None:
             raise InvalidInput("runtime client not configured")
         started = datetime.fromisoformat(execution.attrs["started_at"])
-        left = (started + LONGEST - datetime.now(UTC)).total_seconds()
+        left = (started + MAX_DURATION - datetime.now(UTC)).total_seconds()
         left += execution.attrs.get("waited", 0.0)
         if left <= 0:
             raise InvalidInput("the execution took longer than 30 minutes")
         return runtime.converse(
-            runtimes.Ask(
+            runtimes.AgentPrompt(
                 agent=workspaces.get_agent(memory, slug=step["agent_slug"]),
-                prompt=filled(step["prompt_template"], execution.attrs["context"]),
+                prompt=fill_template(step["prompt_template"], execution.attrs["context"]),
                 space=memory.name,
                 user=execution.attrs["user"],
                 seconds=min(float(step["timeout_secs"]), left),
@@ -428,7 +428,7 @@ class Executions:
             )
         )
 
-    def _finish(
+    def _finish_step(
         self,
         memory: Commonplace,
         before: Memory,
@@ -443,16 +443,16 @@ class Executions:
         step = before.attrs["steps"][index]
         with exclusive(memory, "workflow step"):
             execution = get_execution(memory, before.id)
-            if execution.attrs["status"] in OVER:
+            if execution.attrs["status"] in FINAL_STATUSES:
                 return False
             records.change(
-                memory, record, status="failed" if error else "completed", output=capped(output),
-                error=error, attempts=attempts,
+                memory, record, status="failed" if error else "completed",
+                output=truncate_response(output), error=error, attempts=attempts,
                 duration_ms=int((time.monotonic() - begun) * 1000),
             )  # fmt: skip
             context = dict(execution.attrs["context"])
             if not error and step["output_key"]:
-                context[step["output_key"]] = capped(output)
+                context[step["output_key"]] = truncate_response(output)
             event = {"step_index": index, "step_name": step["name"]}
             if error and step["on_failure"] != "skip":
                 why = f"step {index} ({step['name']}) failed: {error}"
@@ -465,10 +465,10 @@ class Executions:
 
     def mark_failed(self, space: str, identity: str) -> None:
         """Mark an execution as failed because of an internal error."""
-        memory = self._memory(space)
+        memory = self._space_memory(space)
         with exclusive(memory, "workflow end"):
             execution = get_execution(memory, identity)
-            if execution.attrs["status"] not in OVER:
+            if execution.attrs["status"] not in FINAL_STATUSES:
                 why = "internal server error; see the log"
                 records.change(memory, execution, status="failed", error=why)
                 memory.events.record("workflow.failed", identity, {"error": why})
@@ -478,15 +478,15 @@ class Executions:
         for space in self._library.spaces():
             if given_up():
                 return
-            memory = self._memory(space)
+            memory = self._space_memory(space)
             try:
                 counted = engine_call(memory, count_by_attrs, ["status"], [EXECUTION], [RECORD_STATE])
-                if all(status in OVER for (status,) in counted):
+                if all(status in FINAL_STATUSES for (status,) in counted):
                     continue  # all executions have ended, so the space's index need not be loaded
                 for execution in records.listing(memory, EXECUTION):
-                    if execution.attrs["status"] in OVER:
+                    if execution.attrs["status"] in FINAL_STATUSES:
                         continue
-                    step = _record(memory, execution.id, execution.attrs["current_step"])
+                    step = _step_record(memory, execution.id, execution.attrs["current_step"])
                     if step is None or step.attrs["status"] != "waiting_approval":
                         yield space, execution.id, execution.attrs["turn"]
             except CommonplaceError as error:
@@ -499,10 +499,12 @@ class Executions:
 
     def end(self, space: str, identity: str) -> None:
         """Mark an execution as completed if all of its steps are done."""
-        memory = self._memory(space)
+        memory = self._space_memory(space)
         with exclusive(memory, "workflow end"):
             execution = get_execution(memory, identity)
             attrs = execution.attrs
-            if attrs["status"] not in OVER and attrs["current_step"] >= len(attrs["steps"]):
+            if attrs["status"] not in FINAL_STATUSES and attrs["current_step"] >= len(
+                attrs["steps"]
+            ):
                 records.change(memory, execution, status="completed")
                 memory.events.record("workflow.completed", identity, {"name": attrs["name"]})

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from commonplace.dialects.contract import Call
 from commonplace.dialects.orchestrator import RESERVED, drawers
-from commonplace.dialects.orchestrator.answering import Answer, clamped, operation, stamp, tool
+from commonplace.dialects.orchestrator.answering import Answer, clamp_limit, operation, stamp, tool
 from commonplace.engine.content.conversations import Line
 from commonplace.engine.model import Memory, Message, Origin
 from commonplace.errors import Conflict, InvalidInput, NotFound
@@ -25,15 +25,15 @@ WORKSPACE, AGENT, PERSON, CONVERSATION = "workspace", "agent", "person", "conver
 WORKSPACE_REF = "workspace"
 MANAGER, SUB_AGENT = "manager", "sub-agent"
 ROLES = (MANAGER, SUB_AGENT)
-TYPES = ("swarm", "agent")
+CONVERSATION_TYPES = ("swarm", "agent")
 USER, SYSTEM = "user", "system"
 SPEAKERS = (USER, "agent", SYSTEM)
 TEXT_CHARS = 100_000
 PROMPT_CHARS = 50_000
 CONVERSATION_HEADER = "x-conversation-id"
-PROFILE = ("email", "nickname", "name", "surname", "country_code")
+PROFILE_FIELDS = ("email", "nickname", "name", "surname", "country_code")
 DEFAULT_PREFERENCES = {"theme": "system", "language": "en", "currency": "USD"}
-FOUND, MOST_FOUND = 20, 50
+DEFAULT_RESULTS, MAX_RESULTS = 20, 50
 SHOWN_CHARS = 500
 PAGE, MOST_PAGE = 50, 200
 
@@ -42,11 +42,11 @@ Title = Annotated[str, {"type": "string", "maxLength": 500}]
 
 records = Records(RESERVED)
 
-_AGENT = ("slug", "name", "role", "system_prompt", "model")
+_AGENT_FIELDS = ("slug", "name", "role", "system_prompt", "model")
 # the namespace for the UUIDs of default agents
 _NAMESPACE = uuid.UUID("0a1f5c52-8d0b-5c53-9a43-7d1f5a0f2c11")
 _SLUG = re.compile(r"[a-z0-9](?:[a-z0-9_-]{0,62}[a-z0-9])?")
-_FIRST_AGENTS = (
+_DEFAULT_AGENTS = (
     ("manager", "Manager", MANAGER, "You coordinate the agents of this workspace and answer."),
     ("wally", "Wally", SUB_AGENT, "You are Wally, who researches and writes things down."),
     ("eve", "Eve", SUB_AGENT, "You are Eve, who plans and keeps an eye on what is due."),
@@ -68,7 +68,7 @@ class Agent:
     @classmethod
     def of(cls, record: Memory) -> Agent:
         """Return the agent that a record describes."""
-        attrs = {name: record.attrs[name] for name in _AGENT}
+        attrs = {name: record.attrs[name] for name in _AGENT_FIELDS}
         return cls(id=record.id, created_at=record.created_at, **attrs)
 
     def brief(self) -> dict[str, str]:
@@ -101,13 +101,13 @@ def ensure_workspace(memory: Commonplace, *, identity: str = "", name: str = "")
         if existing is None:
             raise
         return existing
-    for agent in _first_agents(memory):
-        attrs = {name: getattr(agent, name) for name in _AGENT}
+    for agent in _default_agents(memory):
+        attrs = {name: getattr(agent, name) for name in _AGENT_FIELDS}
         records.add(memory, AGENT, f"agent:{agent.slug}", agent.name, attrs, id=agent.id)
     return record
 
 
-def _first_agents(memory: Commonplace) -> list[Agent]:
+def _default_agents(memory: Commonplace) -> list[Agent]:
     """Return the default agents of a workspace, which exist even before they are stored."""
     now = datetime.now(UTC)
     return [
@@ -115,21 +115,21 @@ def _first_agents(memory: Commonplace) -> list[Agent]:
             id=str(uuid.uuid5(_NAMESPACE, f"{memory.name}:{slug}")), slug=slug, name=name,
             role=role, system_prompt=prompt, model="", created_at=now,
         )
-        for slug, name, role, prompt in _FIRST_AGENTS
+        for slug, name, role, prompt in _DEFAULT_AGENTS
     ]  # fmt: skip
 
 
-def info(memory: Commonplace) -> dict[str, Any]:
+def workspace_info(memory: Commonplace) -> dict[str, Any]:
     """Return the fields of the workspace without storing anything."""
     there = records.find(memory, WORKSPACE_REF, WORKSPACE)
     if there is not None:
-        return to_dict(there)
+        return workspace_to_dict(there)
     oldest, _ = memory.browse(order="oldest", limit=1)
     since = oldest[0].created_at if oldest else datetime.now(UTC)
     return {"id": memory.name, "name": memory.name, "created_at": stamp(since)}
 
 
-def to_dict(record: Memory) -> dict[str, Any]:
+def workspace_to_dict(record: Memory) -> dict[str, Any]:
     """Return the fields of a stored workspace."""
     attrs = record.attrs
     return {"id": attrs["id"], "name": attrs["name"], "created_at": stamp(record.created_at)}
@@ -139,7 +139,7 @@ def all_workspaces(memory: Commonplace) -> list[dict[str, Any]]:
     """Return every space of the library that is a workspace."""
     spaces = memory.library.spaces()
     found = (records.find(memory.at(space), WORKSPACE_REF) for space in spaces)
-    return [to_dict(record) for record in found if record is not None]
+    return [workspace_to_dict(record) for record in found if record is not None]
 
 
 @tool("read", {"id": "", "name": "", "created_at": ""})
@@ -147,13 +147,16 @@ def get_workspace_info(
     call: Call, *, include_agents: Annotated[bool, "With its agents."] = False
 ) -> Answer:
     """Get the workspace's details and its agents."""
-    return show_workspace(call) if include_agents else info(call.memory)
+    return show_workspace(call) if include_agents else workspace_info(call.memory)
 
 
 @operation("read", {})
 def show_workspace(call: Call) -> Answer:
     """Return the workspace with its agents."""
-    return {**info(call.memory), "agents": [agent.brief() for agent in agents(call.memory)]}
+    return {
+        **workspace_info(call.memory),
+        "agents": [agent.brief() for agent in agents(call.memory)],
+    }
 
 
 @operation("admin", {})
@@ -162,21 +165,21 @@ def create_workspace(call: Call, *, id: Name, name: Name = "") -> Answer:
     memory = call.memory.at(id)
     if id in call.memory.library.spaces() and records.find(memory, WORKSPACE_REF):
         raise Conflict(f"there is a workspace {id} already", field="id")
-    return to_dict(ensure_workspace(memory, identity=id, name=name))
+    return workspace_to_dict(ensure_workspace(memory, identity=id, name=name))
 
 
 @operation("read", {"workspaces": []})
 def list_workspaces(call: Call) -> Answer:
     """Return the caller's workspace; for an administrator, all workspaces."""
     if "admin" not in call.caller.scopes:
-        return {"workspaces": [info(call.memory)]}
+        return {"workspaces": [workspace_info(call.memory)]}
     return {"workspaces": all_workspaces(call.memory)}
 
 
 @operation("read", {"wake_up": ""})
 def show_wake_up(call: Call) -> Answer:
     """Return the wake-up text of agents."""
-    return {"wake_up": drawers.wake_up(call.memory)}
+    return {"wake_up": drawers.wake_up_text(call.memory)}
 
 
 # Agents
@@ -185,7 +188,7 @@ def show_wake_up(call: Call) -> Answer:
 def agents(memory: Commonplace) -> list[Agent]:
     """Return all agents, oldest first."""
     if records.find(memory, WORKSPACE_REF, WORKSPACE) is None:
-        return _first_agents(memory)
+        return _default_agents(memory)
     return [Agent.of(record) for record in records.listing(memory, AGENT)]
 
 
@@ -223,7 +226,7 @@ def get_agent(memory: Commonplace, identity: str = "", slug: str = "") -> Agent:
     if record is not None:
         return Agent.of(record)
     if records.find(memory, WORKSPACE_REF, WORKSPACE) is None:
-        for agent in _first_agents(memory):
+        for agent in _default_agents(memory):
             if (identity or slug) in (agent.id, agent.slug):
                 return agent
     raise NotFound("agent not found")
@@ -267,7 +270,7 @@ def add_person(memory: Commonplace, identity: str, about: Mapping[str, str]) -> 
         raise InvalidInput("a user's id must not be empty and must not contain a colon", field="id")
     ensure_workspace(memory)
     known = {name: value for name, value in about.items() if value}
-    unknown = known.keys() - {*PROFILE, *DEFAULT_PREFERENCES}
+    unknown = known.keys() - {*PROFILE_FIELDS, *DEFAULT_PREFERENCES}
     if unknown:
         raise InvalidInput(f"a profile has no field {min(unknown)}", field=min(unknown))
     with exclusive(memory, "add person"):
@@ -280,22 +283,22 @@ def add_person(memory: Commonplace, identity: str, about: Mapping[str, str]) -> 
 
 def profiles(memory: Commonplace) -> list[dict[str, Any]]:
     """Return the profiles of all users."""
-    return [profile(one.attrs, one.created_at) for one in records.listing(memory, PERSON)]
+    return [profile_to_dict(one.attrs, one.created_at) for one in records.listing(memory, PERSON)]
 
 
-def profile(
+def profile_to_dict(
     attrs: Mapping[str, Any], created_at: datetime, *, preferences: bool = True
 ) -> dict[str, Any]:
     """Return the fields of a profile."""
     shown: dict[str, Any] = {"id": attrs["id"]}
-    shown |= {name: attrs.get(name, "") for name in PROFILE}
+    shown |= {name: attrs.get(name, "") for name in PROFILE_FIELDS}
     shown["created_at"] = stamp(created_at)
     if preferences:
         shown["preferences"] = {name: attrs.get(name, "") for name in DEFAULT_PREFERENCES}
     return shown
 
 
-@tool("read", {"id": "", **dict.fromkeys(PROFILE, ""), "created_at": ""})
+@tool("read", {"id": "", **dict.fromkeys(PROFILE_FIELDS, ""), "created_at": ""})
 def get_user_profile(
     call: Call, *, include_preferences: Annotated[bool, "With theme, language, currency."] = False
 ) -> Answer:
@@ -308,9 +311,9 @@ def get_user_profile(
         # The local user always has a profile.
         if "write" not in call.caller.scopes:
             about = {"id": identity, **DEFAULT_PREFERENCES}
-            return profile(about, datetime.now(UTC), preferences=include_preferences)
+            return profile_to_dict(about, datetime.now(UTC), preferences=include_preferences)
         record = add_person(call.memory, identity, DEFAULT_PREFERENCES)
-    return profile(record.attrs, record.created_at, preferences=include_preferences)
+    return profile_to_dict(record.attrs, record.created_at, preferences=include_preferences)
 
 
 @operation("read", {"users": []})
@@ -339,7 +342,7 @@ def create_user(
         "country_code": country_code, "theme": theme, "language": language, "currency": currency,
     }  # fmt: skip
     person = add_person(call.memory, id, about)
-    return profile(person.attrs, person.created_at)
+    return profile_to_dict(person.attrs, person.created_at)
 
 
 # Conversations
@@ -349,8 +352,8 @@ def add_conversation(
     memory: Commonplace, title: str, *, type: str = "swarm", agent_slug: str = ""
 ) -> dict[str, Any]:
     """Create a conversation with all agents, or with one agent."""
-    if type not in TYPES:
-        raise InvalidInput(f"type must be {' or '.join(TYPES)}", field="type")
+    if type not in CONVERSATION_TYPES:
+        raise InvalidInput(f"type must be {' or '.join(CONVERSATION_TYPES)}", field="type")
     if type == "agent" and not agent_slug:
         raise InvalidInput("agent_slug is required for a conversation with one agent")
     agent = get_agent(memory, slug=agent_slug).id if agent_slug else ""
@@ -442,11 +445,11 @@ def search_past_messages(
     *,
     conversation_id: Annotated[str, "The conversation to search."],
     query: Annotated[str, "A text that the messages contain, whatever its case."],
-    limit: Annotated[int, f"How many; at most {MOST_FOUND}."] = FOUND,
+    limit: Annotated[int, f"How many; at most {MAX_RESULTS}."] = DEFAULT_RESULTS,
 ) -> Answer:
     """Search messages of a conversation by keyword, the newest first."""
     record = get_conversation(call.memory, conversation_id)
-    most = clamped(limit, FOUND, MOST_FOUND)
+    most = clamp_limit(limit, DEFAULT_RESULTS, MAX_RESULTS)
     found = call.memory.conversations.find(record.id, query, limit=most)
     return {
         "messages": [message_to_dict(message, SHOWN_CHARS) for message in found],
@@ -483,5 +486,5 @@ def add_message(
 def list_messages(call: Call, *, conversation_id: Name, limit: int = PAGE) -> Answer:
     """Return the newest messages of a conversation in chronological order."""
     record = get_conversation(call.memory, conversation_id)
-    lines = call.memory.conversations.history(record.id, limit=clamped(limit, PAGE, MOST_PAGE))
+    lines = call.memory.conversations.history(record.id, limit=clamp_limit(limit, PAGE, MOST_PAGE))
     return {"messages": [message_to_dict(line) for line in lines]}

@@ -14,7 +14,13 @@ from starlette.requests import Request
 from commonplace.access.caller import Session
 from commonplace.dialects import binary
 from commonplace.dialects.contract import Schema, TooManyCalls
-from commonplace.dialects.penfield.failures import Failure, Invalid, codes_of, error_body, meta
+from commonplace.dialects.penfield.failures import (
+    Failure,
+    Invalid,
+    codes_of,
+    error_body,
+    response_meta,
+)
 from commonplace.dialects.rest import Exchange, Rejected, Reply
 from commonplace.errors import CommonplaceError, InvalidInput
 
@@ -26,27 +32,27 @@ class _Required(Invalid, rest="VAL_FIELD_REQUIRED"):
     """A required field is missing."""
 
 
-async def relationship_list(exchange: Exchange) -> dict[str, Any]:
+async def relationship_list_arguments(exchange: Exchange) -> dict[str, Any]:
     """Return the arguments of a request whose body is a list of relationships."""
-    return {"relationships": await exchange.json(list)}
+    return {"relationships": await exchange.json_body(list)}
 
 
 async def open_session(exchange: Exchange) -> Reply:
     """Exchange an API key for tokens."""
-    return _session(exchange, await exchange.open_session())
+    return _session_reply(exchange, await exchange.open_session())
 
 
 async def renew_session(exchange: Exchange) -> Reply:
     """Exchange a refresh token for new tokens."""
-    token = (await exchange.json()).get("refresh_token")
+    token = (await exchange.json_body()).get("refresh_token")
     if not isinstance(token, str):
         wrong = _Required if token is None else Invalid
         about = {"field": "refresh_token"}
         raise wrong("refresh_token is required.", field="refresh_token", details=about)
-    return _session(exchange, await exchange.renew_session(token))
+    return _session_reply(exchange, await exchange.renew_session(token))
 
 
-def _session(exchange: Exchange, session: Session) -> Reply:
+def _session_reply(exchange: Exchange, session: Session) -> Reply:
     data = {
         "access_token": session.access_token,
         "token_type": "Bearer",
@@ -54,7 +60,7 @@ def _session(exchange: Exchange, session: Session) -> Reply:
         "tenant_id": session.tenant,
         "refresh_token": session.refresh_token,
     }
-    return Reply(succeed(exchange, data))
+    return Reply(format_result(exchange, data))
 
 
 async def upload(exchange: Exchange) -> Reply:
@@ -71,17 +77,17 @@ async def upload(exchange: Exchange) -> Reply:
         data = await file.read()
         arguments: dict[str, Any] = {"filename": file.filename or ""}
     if isinstance(about, str) and about.strip():
-        arguments["metadata"] = await _metadata(exchange, about)
+        arguments["metadata"] = await _parse_metadata(exchange, about)
     # Without the file's content, which error messages must not contain.
     exchange.arguments |= arguments
     encoded = await asyncio.to_thread(binary.encode, data)
     value = await exchange.perform({**arguments, "data": encoded})
-    return Reply(succeed(exchange, value), exchange.route.status)
+    return Reply(format_result(exchange, value), exchange.route.status)
 
 
-async def _metadata(exchange: Exchange, text: str) -> dict[str, Any]:
+async def _parse_metadata(exchange: Exchange, text: str) -> dict[str, Any]:
     try:
-        value = await exchange.parsed(text)
+        value = await exchange.parse_json(text)
     except InvalidInput:
         value = None
     if not isinstance(value, dict):
@@ -91,7 +97,7 @@ async def _metadata(exchange: Exchange, text: str) -> dict[str, Any]:
 
 async def download(exchange: Exchange) -> Reply:
     """Send a file as a download, never inline, because it may be an untrusted page."""
-    exchange.arguments |= await exchange.given()
+    exchange.arguments |= await exchange.request_arguments()
     value = await exchange.perform(exchange.arguments)
     data = await asyncio.to_thread(binary.decode, value["data"])
     name = value["filename"]
@@ -108,12 +114,12 @@ async def download(exchange: Exchange) -> Reply:
     )
 
 
-def succeed(exchange: Exchange, data: Any) -> dict[str, Any]:
+def format_result(exchange: Exchange, data: Any) -> dict[str, Any]:
     """Return the body of a successful response."""
-    return {"status": "success", "data": data, "meta": meta(exchange.request_id)}
+    return {"status": "success", "data": data, "meta": response_meta(exchange.request_id)}
 
 
-def fail(exchange: Exchange, error: CommonplaceError) -> Reply:
+def format_error(exchange: Exchange, error: CommonplaceError) -> Reply:
     """Return the REST error response for an error."""
     _, code, status = codes_of(error)
     details: dict[str, Any] = dict(error.details) if isinstance(error, Failure) else {}

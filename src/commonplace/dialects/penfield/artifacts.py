@@ -12,8 +12,8 @@ from commonplace.engine.model import Artifact
 from commonplace.errors import Conflict, NotFound
 from commonplace.platform.exclusive import exclusively
 
-LARGEST = 10 * 1024 * 1024
-DEPTH = 10
+MAX_BYTES = 10 * 1024 * 1024
+MAX_DEPTH = 10
 SEGMENT_CHARS = 128
 _PATH = re.compile(r"(?:/[A-Za-z0-9_-][A-Za-z0-9._-]{0,127}){1,10}")
 _PREFIX = re.compile(r"/|(?:/[A-Za-z0-9_-][A-Za-z0-9._-]{0,127}){1,10}/?")
@@ -23,7 +23,7 @@ _TYPES = {
     "xml": "application/xml", "yaml": "application/yaml", "yml": "application/yaml",
     "csv": "text/csv",
 }  # fmt: skip
-OTHER = "application/octet-stream"
+DEFAULT_TYPE = "application/octet-stream"
 
 
 def check_path(path: str) -> str:
@@ -39,8 +39,8 @@ def check_path(path: str) -> str:
         wrong = "A path must not contain '..'."
     elif any(segment.startswith(".") for segment in segments):
         wrong = "A path must not name a hidden file: no part of it may start with '.'."
-    elif len(segments) > DEPTH:
-        wrong = f"A path can have at most {DEPTH} levels."
+    elif len(segments) > MAX_DEPTH:
+        wrong = f"A path can have at most {MAX_DEPTH} levels."
     elif any(len(segment) > SEGMENT_CHARS for segment in segments):
         wrong = f"A part of a path can have at most {SEGMENT_CHARS} characters."
     else:
@@ -52,10 +52,10 @@ def content_type(path: str) -> str:
     """Return the media type of a file by its extension."""
     name = path.rpartition("/")[2]
     _, dot, extension = name.rpartition(".")
-    return _TYPES.get(extension.lower(), OTHER) if dot else OTHER
+    return _TYPES.get(extension.lower(), DEFAULT_TYPE) if dot else DEFAULT_TYPE
 
 
-def _missing(path: str) -> Missing:
+def _missing_error(path: str) -> Missing:
     return Missing(f"No artifact at {path}", hint="See list_artifacts.", field="path")
 
 
@@ -64,11 +64,11 @@ def save_artifact(call: Call, *, content: str, path: str) -> dict[str, Any]:
     """`save_artifact`, POST /artifacts: store a new file; existing files are not overwritten."""
     check_path(path)
     size = len(content.encode())
-    if size > LARGEST:
+    if size > MAX_BYTES:
         raise TooBig(
-            f"The content has {size:,} bytes; the maximum is {LARGEST:,}.",
+            f"The content has {size:,} bytes; the maximum is {MAX_BYTES:,}.",
             field="content",
-            details={"field": "content", "max_length": LARGEST, "actual_length": size},
+            details={"field": "content", "max_length": MAX_BYTES, "actual_length": size},
         )
     parts = path.split("/")
     files = call.memory.artifacts
@@ -110,7 +110,7 @@ def retrieve_artifact(call: Call, *, path: str) -> dict[str, Any]:
     try:
         artifact, version = call.memory.artifacts.read(path)
     except NotFound:
-        raise _missing(path) from None
+        raise _missing_error(path) from None
     return {
         "success": True,
         "content": version.content.decode("utf-8", "replace"),
@@ -163,5 +163,5 @@ def delete_artifact(call: Call, *, path: str) -> dict[str, Any]:
     try:
         call.memory.artifacts.delete(path)
     except NotFound:
-        raise _missing(path) from None
+        raise _missing_error(path) from None
     return {"success": True, "message": f"Artifact {path} deleted"}

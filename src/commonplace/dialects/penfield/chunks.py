@@ -6,7 +6,7 @@ import re
 from bisect import bisect_right
 from dataclasses import dataclass
 
-TARGET, MOST, OVERLAP = 400, 450, 50
+TARGET_CHARS, MAX_CHARS, OVERLAP_CHARS = 400, 450, 50
 _HEADING = re.compile(r"^(?:#{1,6} |[A-Z0-9][^\n]{0,80}\n[=-]{3,}$)", re.MULTILINE)
 _PARAGRAPH = re.compile(r"\n\s*\n")
 _SENTENCE = re.compile(r"""[.!?…]["'”’)\]]{0,2}\s|[。！？]|\n""")
@@ -33,12 +33,12 @@ def split_text(text: str) -> list[Chunk]:
     while start < length:
         following = bisect_right(headings, start)
         heading = headings[following] if following < len(headings) else length
-        if heading <= start + MOST and heading < length and text[start:heading].strip():
+        if heading <= start + MAX_CHARS and heading < length and text[start:heading].strip():
             stop, shared = heading, 0
-        elif length - start <= MOST:
+        elif length - start <= MAX_CHARS:
             stop, shared = length, 0
         else:
-            stop, shared = _chunk_end(text, start), OVERLAP
+            stop, shared = _chunk_end(text, start), OVERLAP_CHARS
         if text[start:stop].strip():
             found.append(Chunk(start, stop, text[start:stop]))
         start = stop if not shared or stop >= length else _next_start(text, start, stop, shared)
@@ -47,13 +47,13 @@ def split_text(text: str) -> list[Chunk]:
 
 def _chunk_end(text: str, start: int) -> int:
     """Return the end of a chunk: after a paragraph, a sentence or a word."""
-    window = text[start : start + MOST]
-    for pattern, least in ((_PARAGRAPH, TARGET // 2), (_SENTENCE, TARGET // 2)):
+    window = text[start : start + MAX_CHARS]
+    for pattern, least in ((_PARAGRAPH, TARGET_CHARS // 2), (_SENTENCE, TARGET_CHARS // 2)):
         ends = [found.end() for found in pattern.finditer(window) if found.end() >= least]
         if ends:
             return start + ends[-1]
-    blank = max(window.rfind(" ", TARGET // 2), window.rfind("\t", TARGET // 2))
-    return start + (blank + 1 if blank > 0 else TARGET)
+    blank = max(window.rfind(" ", TARGET_CHARS // 2), window.rfind("\t", TARGET_CHARS // 2))
+    return start + (blank + 1 if blank > 0 else TARGET_CHARS)
 
 
 def _next_start(text: str, start: int, stop: int, shared: int) -> int:

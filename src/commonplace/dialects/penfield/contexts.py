@@ -8,30 +8,30 @@ from typing import Any
 
 from commonplace.dialects.contract import Call, as_json
 from commonplace.dialects.penfield import personality
-from commonplace.dialects.penfield.detection import checkpoint_of
+from commonplace.dialects.penfield.detection import parse_checkpoint
 from commonplace.dialects.penfield.failures import Missing, require_text, stamp
-from commonplace.dialects.penfield.kinds import PROTECTED, is_context
+from commonplace.dialects.penfield.kinds import PROTECTED_TYPES, is_context
 from commonplace.dialects.penfield.memories import (
     AWAKENING,
     CHECKPOINT_IMPORTANCE,
     CONTEXT_REF,
-    brief,
     check_not_reserved,
     create,
+    get_readable,
     is_reserved,
-    name_taken,
-    readable,
+    main_fields,
+    name_taken_error,
 )
-from commonplace.dialects.penfield.searching import Search, hybrid
+from commonplace.dialects.penfield.searching import Search, run_hybrid_search
 from commonplace.engine.finding.filters import Filters
 from commonplace.engine.model import LIVE_STATES, Memory
 from commonplace.errors import CommonplaceError, NotFound
 from commonplace.platform import lookup
 
 SEARCHED_CHARS = 200  # maximum length of the query for related memories, from the description
-RELATED, LEAST = 30, 0.25
-RECENT = 20
-TOP = 10
+MAX_RELATED, MIN_SCORE = 30, 0.25
+RECENT_MEMORIES = 20
+PHRASE_RESULTS = 10
 
 _UUID = r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}"
 _BY_ID = re.compile(rf"\bmemory_id:\s*({_UUID})\b", re.IGNORECASE)
@@ -52,21 +52,21 @@ def save_context(call: Call, *, name: str, description: str | None = None) -> di
     described = description or ""
     require_text(name, "name")
     check_not_reserved(name, "name")
-    if find(call, name) is not None:
-        raise name_taken(name)
+    if find_context(call, name) is not None:
+        raise name_taken_error(name)
     ids, phrases = references(described)
     resolved: list[str] = []
     unresolved: list[str] = []
     for identity in ids:
-        (unresolved if _current(call, identity) is None else resolved).append(identity)
+        (unresolved if _current_version(call, identity) is None else resolved).append(identity)
     for phrase in phrases:
-        match = by_phrase(call, phrase)
+        match = find_by_phrase(call, phrase)
         if match is None:
             unresolved.append(phrase)
         else:
             resolved.append(match.id)
     count = len(ids) + len(phrases)
-    related = _related(call, described[:SEARCHED_CHARS].strip() or name)
+    related = _related_ids(call, described[:SEARCHED_CHARS].strip() or name)
     attached = list(dict.fromkeys([*resolved, *related]))
     content = {
         "checkpoint_name": name,
@@ -97,30 +97,30 @@ def save_context(call: Call, *, name: str, description: str | None = None) -> di
     return answer
 
 
-def _related(call: Call, query: str) -> list[str]:
+def _related_ids(call: Call, query: str) -> list[str]:
     """Return the ids of memories that match a query, or of the newest if the search fails."""
-    filters = Filters(without_kinds=PROTECTED)
+    filters = Filters(without_kinds=PROTECTED_TYPES)
     try:
-        search = Search(query=query, limit=RELATED, min_score=LEAST, filters=filters)
-        return [one.memory.id for one in hybrid(call, search, count=False).found]
+        search = Search(query=query, limit=MAX_RELATED, min_score=MIN_SCORE, filters=filters)
+        return [one.memory.id for one in run_hybrid_search(call, search, count=False).found]
     except CommonplaceError:
-        recent, _ = call.memory.browse(filters=filters, limit=RECENT)
+        recent, _ = call.memory.browse(filters=filters, limit=RECENT_MEMORIES)
         return [memory.id for memory in recent]
 
 
-def by_phrase(call: Call, phrase: str) -> Memory | None:
+def find_by_phrase(call: Call, phrase: str) -> Memory | None:
     """Return the best match that contains a phrase, or else any memory that contains it."""
     wanted = phrase.casefold()
-    filters = Filters(without_kinds=PROTECTED)
-    search = Search(query=phrase, limit=TOP, filters=filters)
-    for one in hybrid(call, search, count=False).found:
+    filters = Filters(without_kinds=PROTECTED_TYPES)
+    search = Search(query=phrase, limit=PHRASE_RESULTS, filters=filters)
+    for one in run_hybrid_search(call, search, count=False).found:
         if wanted in one.memory.text.casefold():
             return one.memory
     found, _ = call.memory.find_text(phrase, limit=1, filters=filters)
     return found[0] if found else None
 
 
-def find(call: Call, name: str) -> Memory | None:
+def find_context(call: Call, name: str) -> Memory | None:
     """Return the live checkpoint with exactly this name, or None."""
     memory = lookup.find_live_memory(call.memory, f"{CONTEXT_REF}{name}")
     return memory if memory is not None and is_context(memory) else None
@@ -137,22 +137,22 @@ def restore_context(call: Call, *, name: str, limit: int) -> dict[str, Any]:
             "memories": [],
             "memories_restored": 0,
         }
-    context = find(call, name)
+    context = find_context(call, name)
     if context is None and _IS_ID.fullmatch(name):
         with contextlib.suppress(NotFound):
-            context = readable(call, name)
+            context = get_readable(call, name)
     if context is None or not is_context(context):
         raise Missing(f"Context '{name[:200]}' not found", hint="See list_contexts.", field="name")
     call.memory.get(context.id)  # counts as read
     found: dict[str, Memory] = {}
-    for identity in attached_to(context):
+    for identity in attached_ids(context):
         if len(found) == limit:
             break
-        memory = _current(call, identity)
+        memory = _current_version(call, identity)
         if memory is not None:
             found.setdefault(memory.id, memory)
     names = ("id", "content", "memory_type", "created_at")
-    memories = [{name: brief(memory)[name] for name in names} for memory in found.values()]
+    memories = [{name: main_fields(memory)[name] for name in names} for memory in found.values()]
     return {
         "success": True,
         "context_id": context.id,
@@ -163,13 +163,13 @@ def restore_context(call: Call, *, name: str, limit: int) -> dict[str, Any]:
     }
 
 
-def _current(call: Call, identity: str) -> Memory | None:
+def _current_version(call: Call, identity: str) -> Memory | None:
     """Return the memory with this id or its replacement, or None if it was deleted."""
     met: set[str] = set()
     while identity not in met:
         met.add(identity)
         try:
-            memory = readable(call, identity)
+            memory = get_readable(call, identity)
         except NotFound:
             return None
         if memory.state in LIVE_STATES:
@@ -179,7 +179,7 @@ def _current(call: Call, identity: str) -> Memory | None:
     return None
 
 
-def attached_to(context: Memory) -> list[str]:
+def attached_ids(context: Memory) -> list[str]:
     """Return the ids of the memories attached to a checkpoint."""
     ids = context.attrs.get("memory_ids")
     found = ids if isinstance(ids, list) else []
@@ -188,7 +188,7 @@ def attached_to(context: Memory) -> list[str]:
 
 def description_of(context: Memory) -> str:
     """Return the description of a checkpoint."""
-    described = (checkpoint_of(context.text) or {}).get("description")
+    described = (parse_checkpoint(context.text) or {}).get("description")
     return described if isinstance(described, str) else ""
 
 
@@ -212,7 +212,7 @@ def list_contexts(
         shown: dict[str, Any] = {"id": memory.id, "name": memory.attrs["checkpoint_name"]}
         if include_descriptions:
             shown["description"] = description_of(memory)
-        shown["memory_count"] = len(attached_to(memory))
+        shown["memory_count"] = len(attached_ids(memory))
         shown["created"] = stamp(memory.created_at)
         contexts.append(shown)
     return {

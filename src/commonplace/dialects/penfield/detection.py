@@ -8,25 +8,25 @@ import re
 _I = re.IGNORECASE
 
 
-def _any(*patterns: str) -> re.Pattern[str]:
+def _any_of(*patterns: str) -> re.Pattern[str]:
     return re.compile("|".join(patterns), _I)
 
 
-_CORRECTION = _any(
+_CORRECTION = _any_of(
     r"\bcorrection\b\s*:", r"\b(?:was|were|is) (?:wrong|incorrect|mistaken)\b", r"\bactually\b",
     r"\bprevious(?:ly)?\b.{0,80}\b(?:incorrect|wrong|mistaken)\b",
     r"\bnot true (?:any ?more|after all)", r"\berratum\b",
 )  # fmt: skip
-_TASK = _any(
+_TASK = _any_of(
     r"\bto-?do\b", r"\bfollow(?:ing)?[- ]up\b", r"\bneeds? to\b", r"\bnext steps?\b", r"\bremind",
     r"\baction items?\b", r"\bdeadline\b", r"\bdue by\b",
 )  # fmt: skip
-_REFERENCE = _any(
+_REFERENCE = _any_of(
     r"\bhttps?://\S", r"\bwww\.\S+\.\S", r"\bRFC ?\d{2,5}\b", r"\bdocs?\s*:", r"\bdoi:\s*10\.",
     r"\bISBN\b", r"\barXiv:\s*\d", r"\bchapter \d+\b", r"\b[A-Z][\w-]+ et al\.", r"\bsee also\b",
     r"\([A-Z][\w-]+,? (?:19|20)\d\d\)",
 )  # fmt: skip
-_STRATEGY = _any(
+_STRATEGY = _any_of(
     r"\bwhen(?:ever)?\b[^.!?\n]{3,120}, (?:always |then |first |never )?"
     r"(?:use|do|try|check|run|ask|start|avoid|prefer|call|write|keep|make|stop|read|test|take"
     r"|choose|add|remove|split|verify)\b",
@@ -35,16 +35,16 @@ _STRATEGY = _any(
     r"\b(?:always|never) (?!(?:been|had|was|were|is|the|a|seen|heard)\b)[a-z]{2,}",
     r"\bstrateg(?:y|ies|ic)\b", r"\brule of thumb\b", r"\bbest practice\b", r"\bplaybook\b",
 )  # fmt: skip
-_INSIGHT = _any(
+_INSIGHT = _any_of(
     r"\binsight\b", r"\bpatterns?\b", r"\bcorrelat", r"\breali[sz]", r"\bleads? to\b",
     r"\btends? to\b", r"\bturns? out\b", r"\bthe reason (?:is|was|why)\b", r"\broot cause\b",
 )  # fmt: skip
-_RELATIONSHIP = _any(
+_RELATIONSHIP = _any_of(
     r"\buser (?:prefers|likes|dislikes|trusts|appreciates|works with)\b", r"\btrust\b",
     r"\brapport\b", r"\bworks (?:closely )?with\b", r"\breports to\b", r"\bcolleagues? of\b",
     r"\bmarried to\b", r"\bfriends? (?:of|with)\b",
 )  # fmt: skip
-_CONVERSATION = _any(
+_CONVERSATION = _any_of(
     r"\bdiscuss(?:ed|ion)\b", r"\buser (?:said|confirmed|wants|asked|mentioned|told)\b",
     r"\bwe (?:talked|spoke|agreed|chatted)\b", r"\bagreed\b", r"\btold me\b",
     r"\bin our (?:call|chat)\b",
@@ -60,7 +60,7 @@ _RULES: tuple[tuple[re.Pattern[str], str], ...] = (
     (_CONVERSATION, "conversation"),
 )
 # A bracket at the start, such as [Decision], states the type.
-_HINTS = {
+_TYPES_BY_HINT = {
     "fact": "fact", "note": "fact", "decision": "insight", "insight": "insight",
     "pattern": "insight", "lesson": "insight", "conversation": "conversation",
     "meeting": "conversation", "chat": "conversation", "correction": "correction",
@@ -71,11 +71,11 @@ _HINTS = {
 _HINT = re.compile(r"\s*\[([A-Za-z]{2,20})\]")
 _SEARCHED_CHARS = 20_000
 
-_BASE = {
+_BASE_IMPORTANCE = {
     "correction": 0.8, "insight": 0.7, "strategy": 0.7, "relationship": 0.65, "task": 0.6,
     "reference": 0.5, "fact": 0.5, "conversation": 0.45, "checkpoint": 0.9,
 }  # fmt: skip
-_WEIGHTY = _any(
+_WEIGHTY = _any_of(
     r"\bcritical", r"\bimportant", r"\bdecision\b", r"\bdecided\b", r"\bmust\b", r"\bnever\b",
     r"\broot cause\b",
 )  # fmt: skip
@@ -83,7 +83,7 @@ _NAME = re.compile(r"(?<=[a-z,;] )[A-Z][a-z]{2,}")
 _LONG, _SHORT = 400, 40
 
 
-def checkpoint_of(content: str) -> dict[str, object] | None:
+def parse_checkpoint(content: str) -> dict[str, object] | None:
     """Return the checkpoint in a content, a JSON object with `checkpoint_name`, or None."""
     if not content.lstrip().startswith("{") or '"checkpoint_name"' not in content:
         return None
@@ -98,10 +98,10 @@ def checkpoint_of(content: str) -> dict[str, object] | None:
 
 def detect_type(content: str) -> str:
     """Return the type of a text; protected types are never returned."""
-    if checkpoint_of(content) is not None:
+    if parse_checkpoint(content) is not None:
         return "checkpoint"
     hint = _HINT.match(content)
-    if hint is not None and (meant := _HINTS.get(hint[1].lower())):
+    if hint is not None and (meant := _TYPES_BY_HINT.get(hint[1].lower())):
         return meant
     seen = content[:_SEARCHED_CHARS]
     for pattern, meant in _RULES:
@@ -112,7 +112,7 @@ def detect_type(content: str) -> str:
 
 def rate_importance(content: str, memory_type: str) -> float:
     """Estimate the importance of a text from its type and its words, from .1 to .95."""
-    value = _BASE.get(memory_type, 0.5)
+    value = _BASE_IMPORTANCE.get(memory_type, 0.5)
     seen = content[:_SEARCHED_CHARS]
     if _WEIGHTY.search(seen):
         value += 0.1

@@ -14,8 +14,8 @@ from commonplace.access.declarations import (
     TokenFormats,
 )
 from commonplace.dialects.contract import Dialect, RateLimit
-from commonplace.dialects.penfield.failures import fail, refuse
-from commonplace.dialects.penfield.kinds import SHOWN, TYPES
+from commonplace.dialects.penfield.failures import format_error, format_refusal
+from commonplace.dialects.penfield.kinds import SHOWN_TYPES, TYPES
 from commonplace.dialects.penfield.routes import OPERATIONS, REST
 from commonplace.dialects.penfield.tools import TOOLS
 
@@ -69,8 +69,8 @@ DIALECT = Dialect(
             access_seconds=86_400,  # clients refresh a token when it is valid for less than 4 hours
         ),
     },
-    fail=fail,
-    refuse=refuse,
+    format_error=format_error,
+    format_refusal=format_refusal,
     rate=RateLimit(250, "COMMONPLACE_PENFIELD_RATE"),
-    kinds={**dict(zip(TYPES, TYPES, strict=True)), **SHOWN},
+    shown_types={**dict(zip(TYPES, TYPES, strict=True)), **SHOWN_TYPES},
 )

@@ -17,8 +17,8 @@ from commonplace.dialects.penfield.failures import (
     TooBig,
     stamp,
 )
-from commonplace.dialects.penfield.kinds import CHUNK
-from commonplace.dialects.penfield.memories import Window, memories_to_dicts
+from commonplace.dialects.penfield.kinds import CHUNK_KIND
+from commonplace.dialects.penfield.memories import PageRange, memories_to_dicts
 from commonplace.dialects.penfield.searching import CHUNK_REF, DOCUMENT_PATH
 from commonplace.engine.content.memories import Draft
 from commonplace.engine.model import Artifact, Memory
@@ -35,7 +35,7 @@ def to_dict(artifact: Artifact) -> dict[str, Any]:
     """Return the fields of a document."""
     about = artifact.attrs["document"]
     return {
-        "id": identity_of(artifact),
+        "id": id_of_document(artifact),
         "filename": artifact.title,
         "file_type": extension_of(artifact.title),
         "content_type": artifact.media_type,
@@ -49,7 +49,7 @@ def to_dict(artifact: Artifact) -> dict[str, Any]:
     }
 
 
-def identity_of(artifact: Artifact) -> str:
+def id_of_document(artifact: Artifact) -> str:
     """Return the id of a document, which is the end of its path."""
     return (artifact.path or "").removeprefix(DOCUMENT_PATH)
 
@@ -63,13 +63,13 @@ def safe_name(name: str) -> str:
     return printable
 
 
-def all_of(call: Call) -> list[Artifact]:
+def all_documents(call: Call) -> list[Artifact]:
     """Return all documents, newest first."""
     found = call.memory.artifacts.all(prefix=DOCUMENT_PATH)
     return sorted(found, key=lambda one: (one.created_at, one.id), reverse=True)
 
 
-def document_of(call: Call, identity: str) -> Artifact:
+def get_document(call: Call, identity: str) -> Artifact:
     """Return the document with this id; raise NoDocument if there is none."""
     try:
         return call.memory.artifacts.get(DOCUMENT_PATH + identity.lower())
@@ -90,7 +90,7 @@ def upload_document(
             details={"field": "file", "max_length": MOST_BYTES, "actual_length": len(raw)},
         )
     digest = hashlib.sha256(raw).hexdigest()
-    if (same := _duplicate(call, digest)) is not None:
+    if (same := _duplicate_response(call, digest)) is not None:
         return same
     # Extracting the text is slow, so it is done before the lock is taken.
     text, media_type = text_of(name, raw)
@@ -105,7 +105,7 @@ def upload_document(
     drafts = [
         Draft(
             text=chunk.text,
-            kind=CHUNK,
+            kind=CHUNK_KIND,
             title=name,
             importance=CHUNK_IMPORTANCE,
             trust="external",
@@ -123,7 +123,7 @@ def upload_document(
     ]
     with exclusive(call.memory, "upload document"):
         # Another call may have uploaded the same file.
-        if (same := _duplicate(call, digest)) is not None:
+        if (same := _duplicate_response(call, digest)) is not None:
             return same
         call.memory.remember_many(drafts)
         return to_dict(
@@ -137,9 +137,9 @@ def upload_document(
         )
 
 
-def _duplicate(call: Call, digest: str) -> dict[str, Any] | None:
+def _duplicate_response(call: Call, digest: str) -> dict[str, Any] | None:
     """Return the response for the upload of an existing file, or None if the file is new."""
-    for one in all_of(call):
+    for one in all_documents(call):
         if one.attrs["document"]["sha256"] == digest:
             again = to_dict(one)
             again["metadata"] = {**again["metadata"], "duplicate_upload": True}
@@ -150,7 +150,7 @@ def _duplicate(call: Call, digest: str) -> dict[str, Any] | None:
 def chunks_of(call: Call, artifact: Artifact) -> list[Memory]:
     """Return the live memories of a document's chunks, in order."""
     refs = (
-        f"{CHUNK_REF}{identity_of(artifact)}:{at}"
+        f"{CHUNK_REF}{id_of_document(artifact)}:{at}"
         for at in range(artifact.attrs["document"]["chunks"])
     )
     found = (lookup.find_live_memory(call.memory, ref) for ref in refs)
@@ -159,12 +159,12 @@ def chunks_of(call: Call, artifact: Artifact) -> list[Memory]:
 
 def list_documents(call: Call, *, page: int, per_page: int) -> dict[str, Any]:
     """GET /documents."""
-    return Window(page, per_page).of(all_of(call), to_dict)
+    return PageRange(page, per_page).select(all_documents(call), to_dict)
 
 
 def read_document(call: Call, *, id: str, include_chunks: bool) -> dict[str, Any]:
     """GET /documents/{id}."""
-    artifact = document_of(call, id)
+    artifact = get_document(call, id)
     chunks = (
         {"chunks": memories_to_dicts(call, chunks_of(call, artifact))} if include_chunks else {}
     )
@@ -173,7 +173,7 @@ def read_document(call: Call, *, id: str, include_chunks: bool) -> dict[str, Any
 
 def download_document(call: Call, *, id: str) -> dict[str, Any]:
     """GET /documents/{id}/download: return the original file."""
-    artifact = document_of(call, id)
+    artifact = get_document(call, id)
     _, version = call.memory.artifacts.read(artifact.id)
     return {
         "filename": artifact.title,
@@ -185,7 +185,7 @@ def download_document(call: Call, *, id: str) -> dict[str, Any]:
 @exclusively
 def delete_document(call: Call, *, id: str) -> None:
     """DELETE /documents/{id}: delete the file and its chunks."""
-    artifact = document_of(call, id)
+    artifact = get_document(call, id)
     chunks = {memory.id for memory in chunks_of(call, artifact)}
     for link in call.memory.links.of():
         if link.source in chunks or link.target in chunks:
@@ -196,7 +196,7 @@ def delete_document(call: Call, *, id: str) -> None:
 
 def reprocess_document(call: Call, *, id: str) -> None:
     """POST /documents/{id}/reprocess: not implemented; the contract itself does not offer it."""
-    document_of(call, id)
+    get_document(call, id)
     raise NotImplementedYet(
         "Reprocessing is not implemented.", hint="Delete the document and upload it again."
     )

@@ -121,7 +121,7 @@ def check_weights(field: str, *weights: float) -> None:
 
 
 # Codes of other errors: (code over MCP, code over REST, status).
-_OTHERS: dict[str, tuple[str, str, int]] = {
+_CODES_BY_ERROR: dict[str, tuple[str, str, int]] = {
     "INVALID_INPUT": ("VALIDATION_ERROR", "VAL_VALIDATION_FAILED", 422),
     "NOT_FOUND": ("NOT_FOUND", "RES_NOT_FOUND", 404),
     "CONFLICT": ("ALREADY_EXISTS", "RES_ALREADY_EXISTS", 409),
@@ -137,9 +137,9 @@ _OTHERS: dict[str, tuple[str, str, int]] = {
     "STORAGE_READ_ONLY": ("UNAVAILABLE", "SYS_SERVICE_UNAVAILABLE", 503),
     "EMBEDDING_UNAVAILABLE": ("UNAVAILABLE", "SYS_BAD_GATEWAY", 502),
 }
-_INTERNAL = ("INTERNAL_ERROR", "SYS_INTERNAL_ERROR", 500)
+_INTERNAL_CODES = ("INTERNAL_ERROR", "SYS_INTERNAL_ERROR", 500)
 # REST error codes of requests that the server refuses before the gate, by status.
-_BEFORE_THE_GATE = {
+_CODES_BY_STATUS = {
     400: "VAL_VALIDATION_FAILED", 401: "AUTH_TOKEN_INVALID", 403: "AUTH_FORBIDDEN",
     404: "RES_NOT_FOUND", 405: "VAL_VALIDATION_FAILED", 408: "VAL_VALIDATION_FAILED",
     413: "VAL_FIELD_TOO_LONG", 415: "VAL_VALIDATION_FAILED", 421: "AUTH_FORBIDDEN",
@@ -153,7 +153,7 @@ def codes_of(error: CommonplaceError) -> tuple[str, str, int]:
         return BadPath.tool_code, BadPath.rest_code, BadPath.status
     if isinstance(error, Failure):
         return error.tool_code, error.rest_code, error.status
-    return _OTHERS.get(error.code, _INTERNAL)
+    return _CODES_BY_ERROR.get(error.code, _INTERNAL_CODES)
 
 
 def _is_bad_path(error: CommonplaceError) -> bool:
@@ -165,7 +165,7 @@ def _is_bad_path(error: CommonplaceError) -> bool:
     return is_invalid and error.field in ("path", "path_prefix")
 
 
-def fail(tool: Tool, error: CommonplaceError) -> Wire:
+def format_error(tool: Tool, error: CommonplaceError) -> Wire:
     """Return the error result of a tool."""
     body: dict[str, Any]
     if isinstance(error, Forbidden):
@@ -191,7 +191,7 @@ def stamp(at: datetime | None) -> str | None:
     return at.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
-def meta(request: str) -> dict[str, Any]:
+def response_meta(request: str) -> dict[str, Any]:
     """Return the metadata of a response."""
     return {"timestamp": stamp(datetime.now(UTC)), "version": VERSION, "request_id": request}
 
@@ -212,7 +212,7 @@ def error_body(
             "details": dict(details or {}),
             "field_errors": dict(field_errors or {}),
         },
-        "meta": meta(request),
+        "meta": response_meta(request),
     }
 
 
@@ -222,9 +222,9 @@ _MESSAGES = {
 }
 
 
-def refuse(status: int, code: str, message: str, request: str) -> dict[str, Any]:
+def format_refusal(status: int, code: str, message: str, request: str) -> dict[str, Any]:
     """Return the error body of a request that the server refuses before the gate."""
-    rest_code = _BEFORE_THE_GATE.get(status, "SYS_INTERNAL_ERROR")
+    rest_code = _CODES_BY_STATUS.get(status, "SYS_INTERNAL_ERROR")
     if code == "TOKEN_EXPIRED":
-        rest_code = _OTHERS[code][1]
+        rest_code = _CODES_BY_ERROR[code][1]
     return error_body(rest_code, _MESSAGES.get(status, message), request)

@@ -7,14 +7,14 @@ from typing import Any
 
 from commonplace.engine.model import Memory
 
-STORED = (
+STORED_TYPES = (
     "fact", "insight", "conversation", "correction", "reference", "task", "checkpoint",
     "relationship", "strategy",
 )  # fmt: skip
-PROTECTED = ("identity_core", "personality_trait")
-TYPES = (*STORED, *PROTECTED)
-CHUNK = "document_chunk"
-OWN = frozenset((*TYPES, CHUNK))
+PROTECTED_TYPES = ("identity_core", "personality_trait")
+TYPES = (*STORED_TYPES, *PROTECTED_TYPES)
+CHUNK_KIND = "document_chunk"
+OWN_KINDS = frozenset((*TYPES, CHUNK_KIND))
 
 RELATIONS = (
     "supersedes", "updates", "evolution_of",  # knowledge evolution
@@ -27,16 +27,16 @@ RELATIONS = (
     "depends_on",  # dependencies
 )  # fmt: skip
 
-DIRECT, UPLOADED = "direct_input", "document_upload"
+DIRECT_SOURCE, UPLOAD_SOURCE = "direct_input", "document_upload"
 # The documented source types. Other source types are accepted, too.
 SOURCE_TYPES = (
-    DIRECT, UPLOADED, "web_scrape", "api_import", "conversation", "reflection", "checkpoint",
-    "checkpoint_recall",
+    DIRECT_SOURCE, UPLOAD_SOURCE, "web_scrape", "api_import", "conversation", "reflection",
+    "checkpoint", "checkpoint_recall",
 )  # fmt: skip
 
 # The types of other contracts' memories, by kind; the default is fact.
-SHOWN: Mapping[str, str] = {
-    CHUNK: "reference",
+SHOWN_TYPES: Mapping[str, str] = {
+    CHUNK_KIND: "reference",
     "note": "fact",
     "entity": "fact",
     "decision": "insight",
@@ -62,13 +62,13 @@ SHOWN: Mapping[str, str] = {
 
 def type_of(kind: str) -> str:
     """Return the contract's type for a kind of memory."""
-    return kind if kind in TYPES else SHOWN.get(kind, SHOWN["*"])
+    return kind if kind in TYPES else SHOWN_TYPES.get(kind, SHOWN_TYPES["*"])
 
 
-def of_types(types: Collection[str]) -> dict[str, Any]:
+def filters_of_types(types: Collection[str]) -> dict[str, Any]:
     """Return the engine's filters for memories of these types."""
-    known = {*TYPES, *SHOWN} - {"*"}
-    if SHOWN["*"] in types:
+    known = {*TYPES, *SHOWN_TYPES} - {"*"}
+    if SHOWN_TYPES["*"] in types:
         return {"without_kinds": sorted(kind for kind in known if type_of(kind) not in types)}
     return {"kinds": sorted(kind for kind in known if type_of(kind) in types)}
 
@@ -80,12 +80,12 @@ def is_context(memory: Memory) -> bool:
 
 def is_own(memory: Memory) -> bool:
     """Return whether this contract may change a memory."""
-    return memory.kind in OWN and (memory.kind != "checkpoint" or is_context(memory))
+    return memory.kind in OWN_KINDS and (memory.kind != "checkpoint" or is_context(memory))
 
 
-def source_of(memory: Memory) -> str:
+def source_type_of(memory: Memory) -> str:
     """Return the source type of a memory."""
-    if memory.kind == CHUNK:
-        return UPLOADED
+    if memory.kind == CHUNK_KIND:
+        return UPLOAD_SOURCE
     stored = memory.attrs.get("source_type") if memory.kind in TYPES else None
-    return stored if isinstance(stored, str) else DIRECT
+    return stored if isinstance(stored, str) else DIRECT_SOURCE

@@ -10,7 +10,7 @@ from typing import Any
 
 from commonplace.dialects.contract import Call
 from commonplace.dialects.penfield import tags as tag_rules
-from commonplace.dialects.penfield.detection import checkpoint_of, detect_type, rate_importance
+from commonplace.dialects.penfield.detection import detect_type, parse_checkpoint, rate_importance
 from commonplace.dialects.penfield.failures import (
     Invalid,
     NameTaken,
@@ -20,12 +20,12 @@ from commonplace.dialects.penfield.failures import (
     stamp,
 )
 from commonplace.dialects.penfield.kinds import (
-    CHUNK,
-    DIRECT,
-    PROTECTED,
+    CHUNK_KIND,
+    DIRECT_SOURCE,
+    PROTECTED_TYPES,
+    filters_of_types,
     is_own,
-    of_types,
-    source_of,
+    source_type_of,
     type_of,
 )
 from commonplace.dialects.penfield.schemas import CONTENT_CHARS
@@ -39,9 +39,9 @@ from commonplace.platform import lookup
 from commonplace.platform.exclusive import exclusively
 from commonplace.text.snippets import opening
 
-CONFIDENCE = 0.8
+DEFAULT_CONFIDENCE = 0.8
 CHECKPOINT_IMPORTANCE = 0.9
-SURPRISE = 0.5
+SURPRISE_SCORE = 0.5
 CONTEXT_REF = "penfield:context:"
 AWAKENING = "awakening"
 MOST_PER_PAGE = 100
@@ -50,7 +50,7 @@ MOST_PER_PAGE = 100
 # --- reading ------------------------------------------------------------------------------------
 
 
-def readable(call: Call, identity: str, *, count: bool = False) -> Memory:
+def get_readable(call: Call, identity: str, *, count: bool = False) -> Memory:
     """Return a live or a replaced memory by its id; raise NoMemory if there is none."""
     memory = lookup.find_memory(call.memory, identity)
     hidden = (
@@ -64,11 +64,11 @@ def readable(call: Call, identity: str, *, count: bool = False) -> Memory:
     return call.memory.get(identity) if count else memory
 
 
-def changeable(call: Call, identity: str) -> Memory:
+def get_changeable(call: Call, identity: str) -> Memory:
     """Return a memory that this contract may change; raise Protected otherwise."""
-    memory = readable(call, identity)
-    if memory.kind in PROTECTED:
-        raise _protected("change", memory.kind, "id")
+    memory = get_readable(call, identity)
+    if memory.kind in PROTECTED_TYPES:
+        raise _protected_error("change", memory.kind, "id")
     if not is_own(memory):
         by = f" (stored with {memory.origin.tool})" if memory.origin.tool else ""
         raise Protected(
@@ -79,7 +79,7 @@ def changeable(call: Call, identity: str) -> Memory:
     return memory
 
 
-def _protected(action: str, kind: str, field: str) -> Protected:
+def _protected_error(action: str, kind: str, field: str) -> Protected:
     return Protected(
         f"Cannot {action} {kind} memories via this endpoint. Use /personality endpoints instead.",
         field=field,
@@ -108,10 +108,10 @@ def memories_to_dicts(call: Call, memories: Sequence[Memory]) -> list[dict[str, 
         usage = call.memory.usage(memory.id)
         found.append(
             {
-                **brief(memory),
+                **main_fields(memory),
                 "confidence": memory.confidence,
-                "surprise_score": SURPRISE,
-                "source_type": source_of(memory),
+                "surprise_score": SURPRISE_SCORE,
+                "source_type": source_type_of(memory),
                 "user_id": memory.origin.user,
                 "tags": list(memory.tags),
                 "access_count": usage.accesses,
@@ -127,7 +127,7 @@ def memories_to_dicts(call: Call, memories: Sequence[Memory]) -> list[dict[str, 
     return found
 
 
-def brief(memory: Memory, most: int = CONTENT_CHARS) -> dict[str, Any]:
+def main_fields(memory: Memory, most: int = CONTENT_CHARS) -> dict[str, Any]:
     """Return the main fields of a memory, with a limited part of its text."""
     return {
         "id": memory.id,
@@ -179,30 +179,30 @@ def create(
     """Store a memory of this contract."""
     require_text(content, "content")
     kind = memory_type or detect_type(content)
-    if kind in PROTECTED:
-        raise _protected("create", kind, "memory_type")
+    if kind in PROTECTED_TYPES:
+        raise _protected_error("create", kind, "memory_type")
     attrs: dict[str, Any] = {}
     if metadata:
         attrs["metadata"] = dict(metadata)
-    if source_type and source_type != DIRECT:
+    if source_type and source_type != DIRECT_SOURCE:
         attrs["source_type"] = source_type
     draft: dict[str, Any] = {
         "kind": kind,
-        "tags": tag_rules.storable(tags),
+        "tags": tag_rules.storable_tags(tags),
         "importance": rate_importance(content, kind) if importance is None else importance,
-        "confidence": CONFIDENCE if confidence is None else confidence,
+        "confidence": DEFAULT_CONFIDENCE if confidence is None else confidence,
         "trust": "inferred",
         "attrs": attrs,
     }
     if kind == "checkpoint":
         draft |= context_fields(content, attrs)
-    with unique_name(draft):
+    with refuse_duplicate_name(draft):
         return call.memory.remember(content, **draft)
 
 
 def context_fields(content: str, attrs: dict[str, Any]) -> dict[str, Any]:
     """Return the fields by which a checkpoint can be restored by its name."""
-    read = checkpoint_of(content)
+    read = parse_checkpoint(content)
     if read is None:
         raise Invalid(
             "The content of a checkpoint must be a JSON object with a checkpoint_name.",
@@ -235,7 +235,7 @@ def check_not_reserved(name: str, field: str) -> None:
         )
 
 
-def name_taken(name: str) -> NameTaken:
+def name_taken_error(name: str) -> NameTaken:
     """Return the error for a name that another checkpoint has."""
     return NameTaken(
         f"Context name '{name}' already exists. Use a unique name.",
@@ -245,14 +245,14 @@ def name_taken(name: str) -> NameTaken:
 
 
 @contextlib.contextmanager
-def unique_name(fields: Mapping[str, Any]) -> Iterator[None]:
+def refuse_duplicate_name(fields: Mapping[str, Any]) -> Iterator[None]:
     """Raise NameTaken if the block stores a checkpoint with the name of another one."""
     try:
         yield
     except Conflict as error:
         if error.field != "ref":
             raise
-        raise name_taken(fields["title"]) from None
+        raise name_taken_error(fields["title"]) from None
 
 
 @exclusively
@@ -268,9 +268,9 @@ def change(
     **numbers: float | None,
 ) -> dict[str, Any]:
     """Change the given fields of a memory; the old values stay in the history."""
-    memory = changeable(call, identity)
-    if memory_type in PROTECTED:
-        raise _protected("create", memory_type, "memory_type")
+    memory = get_changeable(call, identity)
+    if memory_type in PROTECTED_TYPES:
+        raise _protected_error("create", memory_type, "memory_type")
     changes: dict[str, Any] = {name: value for name, value in numbers.items() if value is not None}
     if content is not None and content != memory.text:
         changes["text"] = require_text(content, "content")
@@ -279,7 +279,7 @@ def change(
     if memory_type is not None and memory_type != type_of(memory.kind):
         changes["kind"] = memory_type
     if tags is not None:
-        changes["tags"] = tag_rules.storable(tags)
+        changes["tags"] = tag_rules.storable_tags(tags)
     attrs = dict(memory.attrs)
     if metadata is not None:
         attrs["metadata"] = dict(metadata)
@@ -293,7 +293,7 @@ def change(
     if attrs != memory.attrs:
         changes["attrs"] = attrs
     if changes:
-        with unique_name(changes):
+        with refuse_duplicate_name(changes):
             memory = call.memory.revise(memory.id, **changes)
     return to_dict(call, memory, call.memory.links.of(memory.id))
 
@@ -315,7 +315,7 @@ def create_memory(call: Call, **details: Any) -> dict[str, Any]:
 
 def read_memory(call: Call, *, id: str) -> dict[str, Any]:
     """GET /memories/{id}."""
-    memory = readable(call, id, count=True)
+    memory = get_readable(call, id, count=True)
     return to_dict(call, memory, call.memory.links.of(memory.id))
 
 
@@ -327,12 +327,12 @@ def replace_memory(call: Call, *, id: str, **changes: Any) -> dict[str, Any]:
 @exclusively
 def delete_memory(call: Call, *, id: str) -> None:
     """DELETE /memories/{id}: delete a memory and its relationships; undo can restore them."""
-    memory = changeable(call, id)
+    memory = get_changeable(call, id)
     for link in call.memory.links.of(memory.id):
         call.memory.links.remove(link.id)
     attrs = {name: value for name, value in memory.attrs.items() if name != "lifecycle"}
     # Free the name of a checkpoint for reuse; keep the ref of a chunk, by which it is found.
-    ref = memory.ref if memory.kind == CHUNK else None
+    ref = memory.ref if memory.kind == CHUNK_KIND else None
     call.memory.revise(memory.id, state="archived", ref=ref, attrs=attrs)
 
 
@@ -340,7 +340,7 @@ def delete_memory(call: Call, *, id: str) -> None:
 
 
 @dataclass(frozen=True)
-class Window:
+class PageRange:
     """A page of a list; a page has at most a hundred items."""
 
     page: int
@@ -356,7 +356,7 @@ class Window:
         """The number of items before the page."""
         return (self.page - 1) * self.size
 
-    def answer(self, items: list[dict[str, Any]], total: int) -> dict[str, Any]:
+    def response(self, items: list[dict[str, Any]], total: int) -> dict[str, Any]:
         """Return the page in the contract's format."""
         pages = -(-total // self.size)
         return {
@@ -371,10 +371,10 @@ class Window:
             },
         }
 
-    def of(self, found: Sequence[Any], show: Callable[[Any], dict[str, Any]]) -> dict[str, Any]:
+    def select(self, found: Sequence[Any], show: Callable[[Any], dict[str, Any]]) -> dict[str, Any]:
         """Return the items of a complete list that are on this page."""
         items = [show(one) for one in found[self.first : self.first + self.size]]
-        return self.answer(items, len(found))
+        return self.response(items, len(found))
 
 
 def list_memories(
@@ -395,49 +395,57 @@ def list_memories(
     """GET /memories."""
     since: str | datetime | None
     until: str | datetime | None
-    since, until = moments(date_from, date_to, "date_from", "date_to")
+    since, until = checked_dates(date_from, date_to, "date_from", "date_to")
     if time_range is not None:
-        since, until = _span(time_range, datetime.now(UTC))
+        since, until = _range_bounds(time_range, datetime.now(UTC))
     conditions: dict[str, Any] = {
         "created_since": since,
         "created_until": until,
         "importance": importance_threshold or 0.0,
-        "tags_any": tag_rules.wanted(tags),
+        "tags_any": tag_rules.parse_filter_tags(tags),
     }
     if memory_type is not None:
-        conditions |= of_types([memory_type])
+        conditions |= filters_of_types([memory_type])
     if user_id:
         conditions["origin"] = Origin(user=user_id)
-    window = Window(page, per_page)
+    page_range = PageRange(page, per_page)
     field, down = sort.removeprefix("-"), sort.startswith("-")
     if include_inactive:
-        everything = _with_inactive(call, conditions, field, down)
-        found, total = everything[window.first : window.first + window.size], len(everything)
+        everything = _memories_with_inactive(call, conditions, field, down)
+        found, total = (
+            everything[page_range.first : page_range.first + page_range.size],
+            len(everything),
+        )
     elif down or field == "created_at":
         order = {"created_at": "newest" if down else "oldest", "updated_at": "updated"}
         found, total = call.memory.browse(
-            order=order.get(field, field), limit=window.size, offset=window.first, **conditions
+            order=order.get(field, field),
+            limit=page_range.size,
+            offset=page_range.first,
+            **conditions,
         )
     else:
-        found, total = _ascending(call, field, window, conditions)
-    return window.answer(memories_to_dicts(call, found), total)
+        found, total = _ascending_page(call, field, page_range, conditions)
+    return page_range.response(memories_to_dicts(call, found), total)
 
 
-def _ascending(
-    call: Call, field: str, window: Window, conditions: dict[str, Any]
+def _ascending_page(
+    call: Call, field: str, page_range: PageRange, conditions: dict[str, Any]
 ) -> tuple[list[Memory], int]:
     """Return a page in ascending order, which the engine does not support for this field."""
     order = {"updated_at": "updated"}.get(field, field)
     _, total = call.memory.browse(order=order, limit=1, **conditions)
-    stop = total - window.first
+    stop = total - page_range.first
     if stop <= 0:
         return [], total
-    start = max(0, stop - window.size)
+    start = max(0, stop - page_range.size)
     page, _ = call.memory.browse(order=order, limit=stop - start, offset=start, **conditions)
     return page[::-1], total
 
 
-def _with_inactive(call: Call, conditions: dict[str, Any], field: str, down: bool) -> list[Memory]:
+def _memories_with_inactive(
+    call: Call, conditions: dict[str, Any], field: str, down: bool
+) -> list[Memory]:
     states = (*LIVE_STATES, "superseded", "archived")
     found = [
         memory
@@ -447,7 +455,7 @@ def _with_inactive(call: Call, conditions: dict[str, Any], field: str, down: boo
     return sorted(found, key=lambda memory: (getattr(memory, field), memory.num), reverse=down)
 
 
-def moments(
+def checked_dates(
     since: str | None, until: str | None, first: str = "start_date", last: str = "end_date"
 ) -> tuple[str | None, str | None]:
     """Return two dates; raise Invalid if the first is after the second."""
@@ -457,7 +465,7 @@ def moments(
     return since or None, until or None
 
 
-def _span(time_range: str, now: datetime) -> tuple[datetime, datetime]:
+def _range_bounds(time_range: str, now: datetime) -> tuple[datetime, datetime]:
     """Return the start and the end of a range such as `today`; days are in UTC."""
     midnight = now.replace(hour=0, minute=0, second=0, microsecond=0)
     if time_range == "today":
@@ -468,7 +476,7 @@ def _span(time_range: str, now: datetime) -> tuple[datetime, datetime]:
     return now - timedelta(days=days), now
 
 
-def filters_for(
+def search_filters(
     *,
     types: Sequence[str] | None = None,
     tags: str | Sequence[str] | None = None,
@@ -479,17 +487,17 @@ def filters_for(
     user: str | None = None,
 ) -> Filters:
     """Return the filters of a search."""
-    start, end = moments(since, until)
-    conditions: dict[str, Any] = of_types(types) if types else {}
+    start, end = checked_dates(since, until)
+    conditions: dict[str, Any] = filters_of_types(types) if types else {}
     if source == "document":
-        conditions["kinds"] = [CHUNK]
+        conditions["kinds"] = [CHUNK_KIND]
     elif source == "memory":
-        conditions["without_kinds"] = [*conditions.get("without_kinds", ()), CHUNK]
+        conditions["without_kinds"] = [*conditions.get("without_kinds", ()), CHUNK_KIND]
     if user:
         conditions["origin"] = Origin(user=user)
     return Filters(
         **conditions,
-        tags_any=tag_rules.wanted(tags),
+        tags_any=tag_rules.parse_filter_tags(tags),
         importance=importance or 0.0,
         created_since=start,
         created_until=end,

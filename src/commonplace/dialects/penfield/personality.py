@@ -20,12 +20,12 @@ from commonplace.platform.exclusive import exclusively
 from commonplace.text import prose
 
 PERSONA_REF = "penfield:persona"
-TRAITS = 50
+MAX_TRAITS = 50
 TRAIT_CHARS = 2_000
 
 _OPENING = "=== AWAKENING BRIEFING ==="
 _CLOSING = "=== END BRIEFING ==="
-_HOW = """\
+_INSTRUCTIONS = """\
 You have a lasting memory that outlives this conversation. Use it as your own.
 
 HOW TO USE IT:
@@ -45,10 +45,10 @@ def chosen_persona(call: Call) -> tuple[Persona, Memory | None]:
     """Return the chosen persona and the memory of the choice, or the default and None."""
     memory = lookup.find_live_memory(call.memory, PERSONA_REF)
     if memory is not None and memory.trust == "stated":
-        persona = personas.BY_ID.get(str(memory.attrs.get("persona_id")))
+        persona = personas.PERSONAS_BY_ID.get(str(memory.attrs.get("persona_id")))
         if persona is not None:
             return persona, memory
-    return personas.BY_ID[personas.DEFAULT], None
+    return personas.PERSONAS_BY_ID[personas.DEFAULT_PERSONA], None
 
 
 def traits(call: Call) -> list[Memory]:
@@ -69,7 +69,7 @@ def briefing(call: Call) -> str:
     lines = [
         _OPENING,
         "",
-        _HOW,
+        _INSTRUCTIONS,
         "",
         f"PERSONA: {persona.name}",
         f"Identity: {persona.identity}",
@@ -78,7 +78,7 @@ def briefing(call: Call) -> str:
         "Boundaries: " + "; ".join(persona.boundaries),
         "Example phrases: " + " / ".join(persona.example_phrases),
     ]
-    own = traits(call)[:TRAITS]
+    own = traits(call)[:MAX_TRAITS]
     if own:
         lines += ["", "CUSTOM INSTRUCTIONS FROM USER:"]
         lines += [f"- {_one_line(memory.text)}" for memory in own]
@@ -104,7 +104,7 @@ def read_awakening(call: Call) -> dict[str, Any]:
 def list_personas(call: Call) -> dict[str, Any]:
     """GET /personality/personas."""
     del call
-    return personas.listing()
+    return personas.personas_to_dict()
 
 
 def read_personality(call: Call) -> dict[str, Any]:
@@ -123,7 +123,7 @@ def read_personality(call: Call) -> dict[str, Any]:
 @exclusively
 def choose_persona(call: Call, *, persona_id: str, set_as_org_default: bool) -> dict[str, Any]:
     """POST /personality."""
-    persona = personas.BY_ID[persona_id]
+    persona = personas.PERSONAS_BY_ID[persona_id]
     attrs = {"persona_id": persona.id, "org_default": set_as_org_default}
     text = f"Persona: {persona.name}. {persona.identity} {persona.voice}"
     old = lookup.find_memory(call.memory, PERSONA_REF)
@@ -159,8 +159,8 @@ def create_trait(call: Call, *, content: str, category: str) -> dict[str, Any]:
     """POST /personality/traits."""
     require_text(content, "content")
     known = traits(call)
-    if len(known) >= TRAITS:
-        raise Invalid(f"There are already {TRAITS} traits.", hint="Remove a trait first.")
+    if len(known) >= MAX_TRAITS:
+        raise Invalid(f"There are already {MAX_TRAITS} traits.", hint="Remove a trait first.")
     if any(one.text == content for one in known):
         raise AlreadyExists("This trait already exists.", field="content")
     memory = call.memory.remember(
@@ -170,7 +170,7 @@ def create_trait(call: Call, *, content: str, category: str) -> dict[str, Any]:
     return trait_to_dict(memory)
 
 
-def _trait(call: Call, identity: str) -> Memory:
+def _get_trait(call: Call, identity: str) -> Memory:
     found = next((one for one in traits(call) if one.id == identity.lower()), None)
     if found is None:
         raise Missing("Trait not found", field="id")
@@ -181,11 +181,11 @@ def _trait(call: Call, identity: str) -> Memory:
 def change_trait(call: Call, *, id: str, content: str) -> dict[str, Any]:
     """PUT /personality/traits/{id}."""
     require_text(content, "content")
-    return trait_to_dict(call.memory.revise(_trait(call, id).id, text=content))
+    return trait_to_dict(call.memory.revise(_get_trait(call, id).id, text=content))
 
 
 @exclusively
 def delete_trait(call: Call, *, id: str) -> dict[str, Any]:
     """DELETE /personality/traits/{id}."""
-    call.memory.forget(_trait(call, id).id)
+    call.memory.forget(_get_trait(call, id).id)
     return {"deleted": True}

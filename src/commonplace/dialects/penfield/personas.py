@@ -6,8 +6,8 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 TIERS = ("free", "standard", "premium", "enterprise", "unlimited")
-HERE = "unlimited"  # this server has no paid tiers
-DEFAULT = "professional"
+OWN_TIER = "unlimited"  # this server has no paid tiers
+DEFAULT_PERSONA = "professional"
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,28 +108,28 @@ PERSONAS: tuple[Persona, ...] = (
         ("you did it!! (ﾉ◕ヮ◕)ﾉ", "okay okay let's go~"),
     ),
 )  # fmt: skip
-BY_ID = {persona.id: persona for persona in PERSONAS}
+PERSONAS_BY_ID = {persona.id: persona for persona in PERSONAS}
 
 
-def _includes(tier: str, other: str) -> bool:
+def _tier_includes(tier: str, other: str) -> bool:
     """Return whether a tier includes another tier."""
     return TIERS.index(tier) >= TIERS.index(other)
 
 
-def to_dict(persona: Persona, tier: str = HERE) -> dict[str, Any]:
+def to_dict(persona: Persona, tier: str = OWN_TIER) -> dict[str, Any]:
     """Return the fields of a persona."""
     needed = persona.tier_required
-    accessible = _includes(tier, needed)
+    accessible = _tier_includes(tier, needed)
     locked = None if accessible else f"Upgrade to {needed} to unlock this persona."
     return {**asdict(persona), "accessible": accessible, "locked_message": locked}
 
 
-def listing(tier: str = HERE) -> dict[str, Any]:
+def personas_to_dict(tier: str = OWN_TIER) -> dict[str, Any]:
     """Return all personas; the available ones are first."""
     found = [to_dict(persona, tier) for persona in PERSONAS]
     return {
         "current_tier": tier,
-        "can_add_traits": _includes(tier, "premium"),
-        "can_set_org_default": _includes(tier, "enterprise"),
+        "can_add_traits": _tier_includes(tier, "premium"),
+        "can_set_org_default": _tier_includes(tier, "enterprise"),
         "personas": sorted(found, key=lambda one: not one["accessible"]),
     }

@@ -10,39 +10,39 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from commonplace.dialects.contract import Call
-from commonplace.dialects.penfield.detection import checkpoint_of
+from commonplace.dialects.penfield.detection import parse_checkpoint
 from commonplace.dialects.penfield.failures import check_weights
 from commonplace.dialects.penfield.kinds import (
-    CHUNK,
-    PROTECTED,
-    STORED,
+    CHUNK_KIND,
+    PROTECTED_TYPES,
+    STORED_TYPES,
+    filters_of_types,
     is_context,
-    of_types,
     type_of,
 )
-from commonplace.dialects.penfield.memories import brief, moments, readable
+from commonplace.dialects.penfield.memories import checked_dates, get_readable, main_fields
 from commonplace.engine.binding import engine_call
 from commonplace.engine.finding.filters import Filters
 from commonplace.engine.model import Link, Memory
 from commonplace.text.stopwords import STOP_WORDS
 
-RECENT = 50
+DEFAULT_MEMORIES = 50
 WINDOWS = {"recent": None, "today": 1, "week": 7, "month": 30, "1d": 1, "7d": 7, "30d": 30,
            "90d": 90}  # fmt: skip
-TOPICS = 10
-OFTEN = 5
+MAX_TOPICS = 10
+OFTEN_READ = 5
 SCALE_HOURS = 168.0
-MOST = 1_000
+MAX_MEMORIES = 1_000
 _WORD = re.compile(r"[^\W\d_]{4,}")
-_PLAIN = """
+_COMMON_WORDS = """
     memory memories using used uses user users like also need want make made still there their
     would could should about these those
 """
-_IGNORED = frozenset().union(_PLAIN.split(), *STOP_WORDS.values())
+_IGNORED = frozenset().union(_COMMON_WORDS.split(), *STOP_WORDS.values())
 
 
 @dataclass(frozen=True, slots=True)
-class Aged:
+class AgedMemory:
     """A memory with its age, its number of reads and its relationships."""
 
     memory: Memory
@@ -51,7 +51,7 @@ class Aged:
     links: int
 
 
-def score(one: Aged, weights: Sequence[float]) -> float:
+def weighted_score(one: AgedMemory, weights: Sequence[float]) -> float:
     """Return the weighted sum of recency, access, importance and relationships."""
     from commonplace.engine.finding.ranking import recency_exponential
 
@@ -64,7 +64,7 @@ def score(one: Aged, weights: Sequence[float]) -> float:
     return sum(weight * part for weight, part in zip(weights, parts, strict=True))
 
 
-def topics(texts: Iterable[str], *, least: int = 4, most: int = TOPICS) -> list[str]:
+def frequent_words(texts: Iterable[str], *, least: int = 4, most: int = MAX_TOPICS) -> list[str]:
     """Return the words that occur in the most texts, most frequent first."""
     counts: Counter[str] = Counter()
     for text in texts:
@@ -74,7 +74,7 @@ def topics(texts: Iterable[str], *, least: int = 4, most: int = TOPICS) -> list[
     return [word for word, _ in ordered[:most]]
 
 
-def clusters(aged: Sequence[Aged]) -> list[dict[str, Any]]:
+def clusters(aged: Sequence[AgedMemory]) -> list[dict[str, Any]]:
     """Group memories: those of the last day, and those of each type."""
     found = []
     fresh = sum(one.hours <= 24 for one in aged)
@@ -84,33 +84,33 @@ def clusters(aged: Sequence[Aged]) -> list[dict[str, Any]]:
         if count >= 2:
             name = f"{kind.replace('_', ' ').title()} Cluster"
             found.append((name, count, f"{count} memories of type {kind}"))
-    return _counted("name", found)
+    return _group_dicts("name", found)
 
 
-def patterns(aged: Sequence[Aged]) -> list[dict[str, Any]]:
+def patterns(aged: Sequence[AgedMemory]) -> list[dict[str, Any]]:
     """Return patterns: memories that are read often, and frequent tags."""
     found = []
-    often = sum(one.accesses > OFTEN for one in aged)
+    often = sum(one.accesses > OFTEN_READ for one in aged)
     if often:
-        said = f"{often} memories were read more than {OFTEN} times"
+        said = f"{often} memories were read more than {OFTEN_READ} times"
         found.append(("High Access Frequency", often, said))
     tags = Counter(tag for one in aged for tag in one.memory.tags)
     for tag, count in sorted(tags.items(), key=lambda pair: (-pair[1], pair[0]))[:5]:
         if count >= 3:
             found.append((f"Recurring Tag: {tag}", count, f"{count} memories carry the tag {tag}"))
-    return _counted("pattern", found)
+    return _group_dicts("pattern", found)
 
 
-def _counted(key: str, found: Iterable[tuple[str, int, str]]) -> list[dict[str, Any]]:
+def _group_dicts(key: str, found: Iterable[tuple[str, int, str]]) -> list[dict[str, Any]]:
     return [
         {key: name, "memory_count": count, "description": description}
         for name, count, description in found
     ]
 
 
-def _words(memory: Memory) -> str:
+def _topic_text(memory: Memory) -> str:
     """Return the text of a memory, or the name and description of a checkpoint."""
-    read = checkpoint_of(memory.text) if is_context(memory) else None
+    read = parse_checkpoint(memory.text) if is_context(memory) else None
     return memory.text if read is None else f"{memory.title} {read.get('description', '')}"
 
 
@@ -122,7 +122,7 @@ def analyse(
     include_patterns: bool = True,
     include_relationships: bool = True,
     include_clusters: bool = True,
-    max_memories: int = RECENT,
+    max_memories: int = DEFAULT_MEMORIES,
     start_date: str | None = None,
     end_date: str | None = None,
     recency_weight: float = 0.4,
@@ -134,20 +134,20 @@ def analyse(
     weights = (recency_weight, access_weight, importance_weight, relationship_weight)
     check_weights("recency_weight", *weights)
     now = datetime.now(UTC)
-    found = _window(call, time_window, start_date, end_date, include_documents, now)
+    found = _memories_in_window(call, time_window, start_date, end_date, include_documents, now)
     links = call.memory.links.around(*(memory.id for memory in found))
-    aged = _aged(call, found, links, now)
+    aged = _aged_memories(call, found, links, now)
     scored = sorted(
-        ((score(one, weights), one) for one in aged), key=lambda p: (-p[0], p[1].memory.id)
+        ((weighted_score(one, weights), one) for one in aged), key=lambda p: (-p[0], p[1].memory.id)
     )
     kept = scored[:max_memories]
-    subjects = topics(_words(one.memory) for one in aged)
+    subjects = frequent_words(_topic_text(one.memory) for one in aged)
     count = len(aged) or 1
     return {
         "time_window": time_window,
         "memories": [
             {
-                **brief(one.memory),
+                **main_fields(one.memory),
                 "access_count": one.accesses,
                 "age_hours": round(one.hours, 2),
                 "score": round(value, 6),
@@ -172,10 +172,12 @@ def analyse(
     }  # fmt: skip
 
 
-def _aged(call: Call, found: Sequence[Memory], links: Iterable[Link], now: datetime) -> list[Aged]:
+def _aged_memories(
+    call: Call, found: Sequence[Memory], links: Iterable[Link], now: datetime
+) -> list[AgedMemory]:
     related = Counter(end for link in links for end in {link.source, link.target})
     return [
-        Aged(
+        AgedMemory(
             memory,
             max(0.0, (now - memory.created_at).total_seconds() / 3600),
             call.memory.usage(memory.id).accesses,
@@ -185,7 +187,7 @@ def _aged(call: Call, found: Sequence[Memory], links: Iterable[Link], now: datet
     ]
 
 
-def _window(
+def _memories_in_window(
     call: Call,
     window: str,
     start: str | None,
@@ -193,19 +195,21 @@ def _window(
     documents: bool,
     now: datetime,
 ) -> list[Memory]:
-    since, until = moments(start, end)
-    conditions: dict[str, Any] = {"without_kinds": PROTECTED if documents else (*PROTECTED, CHUNK)}
+    since, until = checked_dates(start, end)
+    conditions: dict[str, Any] = {
+        "without_kinds": PROTECTED_TYPES if documents else (*PROTECTED_TYPES, CHUNK_KIND)
+    }
     if since or until:
         conditions |= {"created_since": since, "created_until": until}
-        return call.memory.browse(limit=MOST, **conditions)[0]
+        return call.memory.browse(limit=MAX_MEMORIES, **conditions)[0]
     days = WINDOWS[window]
     if days is None:
-        return call.memory.browse(limit=RECENT, **conditions)[0]
+        return call.memory.browse(limit=DEFAULT_MEMORIES, **conditions)[0]
     if window == "today":
         begun = now.replace(hour=0, minute=0, second=0, microsecond=0)
     else:
         begun = now - timedelta(days=days)
-    return call.memory.browse(limit=MOST, created_since=begun, **conditions)[0]
+    return call.memory.browse(limit=MAX_MEMORIES, created_since=begun, **conditions)[0]
 
 
 def reflect(call: Call, **details: Any) -> dict[str, Any]:
@@ -222,17 +226,17 @@ def summarize(
 ) -> dict[str, Any]:
     """POST /analysis/summarize: summarize given memories, or those of the last 24 hours."""
     if memory_ids:
-        found = [readable(call, identity) for identity in dict.fromkeys(memory_ids)]
+        found = [get_readable(call, identity) for identity in dict.fromkeys(memory_ids)]
     else:
         since = datetime.now(UTC) - timedelta(hours=24)
         found, _ = call.memory.browse(limit=max_memories, created_since=since,
-                                      without_kinds=PROTECTED)  # fmt: skip
+                                      without_kinds=PROTECTED_TYPES)  # fmt: skip
     found = found[:max_memories]
     if not found:
         return {"summary": "No memories found to summarize.", "memory_count": 0, "topics": [],
                 "memory_types": {}, "relationships": []}  # fmt: skip
     types = Counter(type_of(memory.kind) for memory in found)
-    subjects = topics((_words(memory) for memory in found[:10]), least=6)
+    subjects = frequent_words((_topic_text(memory) for memory in found[:10]), least=6)
     parts = ", ".join(f"{count} {kind}" for kind, count in types.most_common())
     about = f" Topics: {', '.join(subjects)}." if subjects else ""
     chosen = {memory.id for memory in found}
@@ -260,16 +264,16 @@ def insights(call: Call) -> dict[str, Any]:
         return call.memory.browse(limit=1, **conditions)[1]
 
     # unary plus drops zero counts
-    types = +Counter({kind: number(**of_types([kind])) for kind in STORED})
+    types = +Counter({kind: number(**filters_of_types([kind])) for kind in STORED_TYPES})
     spans = {"24h": 24, "week": 168, "month": 720}
     created = {
-        name: number(created_since=now - timedelta(hours=hours), without_kinds=PROTECTED)
+        name: number(created_since=now - timedelta(hours=hours), without_kinds=PROTECTED_TYPES)
         for name, hours in spans.items()
     }
     from commonplace.engine.finding.listing import memory_columns
 
     importance = engine_call(
-        call.memory, memory_columns, Filters(without_kinds=PROTECTED)
+        call.memory, memory_columns, Filters(without_kinds=PROTECTED_TYPES)
     ).importance
     total = len(importance)
     found = [("Memory Creation Rate", created["week"],

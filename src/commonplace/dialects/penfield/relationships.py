@@ -15,27 +15,27 @@ from commonplace.dialects.penfield.failures import (
     stamp,
 )
 from commonplace.dialects.penfield.memories import (
-    Window,
-    brief,
-    changeable,
+    PageRange,
+    get_changeable,
+    get_readable,
     lifecycle_of,
-    readable,
+    main_fields,
     to_dict,
 )
-from commonplace.dialects.penfield.versions import succeed
+from commonplace.dialects.penfield.versions import store_successor
 from commonplace.engine.model import LIVE_STATES, Link, Memory
 from commonplace.errors import Conflict, NotFound
 from commonplace.platform.exclusive import exclusively
 
 STRENGTH, CONFIDENCE = 0.5, 0.8
-PAIRED = "INVERSE_PAIRED"
-DIRECTIONS = ("DIRECTED", "BIDIRECTIONAL", PAIRED)
-WAYS = {"OUTBOUND": "out", "INBOUND": "in", "ANY": "any"}
+INVERSE_PAIRED = "INVERSE_PAIRED"
+DIRECTIONS = ("DIRECTED", "BIDIRECTIONAL", INVERSE_PAIRED)
+LINK_DIRECTIONS = {"OUTBOUND": "out", "INBOUND": "in", "ANY": "any"}
 MOST_PATHS = 1_000
 SHOWN_PATHS = 200
 SHOWN_BYTES = 1_000_000
-BRIEF, BRIEFEST = 1_000, 100  # characters shown of each visited memory
-BULK = 100
+SHOWN_CHARS, MIN_SHOWN_CHARS = 1_000, 100  # characters shown of each visited memory
+MAX_BULK = 100
 
 
 def link_to_dict(link: Link) -> dict[str, Any]:
@@ -72,12 +72,12 @@ def relate(
     traversal_properties: Mapping[str, Any] | None = None,
 ) -> list[Link]:
     """Relate two memories; an inverse type adds a relationship in the other direction."""
-    one, other = _live(call, from_id, "from_id"), _live(call, to_id, "to_id")
+    one, other = _get_live(call, from_id, "from_id"), _get_live(call, to_id, "to_id")
     if one.id == other.id:
         raise Invalid("A memory cannot be related to itself.", field="to_id")
-    if direction_type == PAIRED and inverse_type is None:
+    if direction_type == INVERSE_PAIRED and inverse_type is None:
         raise Invalid("INVERSE_PAIRED needs an inverse_type.", field="inverse_type")
-    if inverse_type is not None and direction_type != PAIRED:
+    if inverse_type is not None and direction_type != INVERSE_PAIRED:
         raise Invalid("inverse_type is for INVERSE_PAIRED only.", field="inverse_type")
     properties = {
         "confidence": confidence,
@@ -103,8 +103,8 @@ def relate(
     return links
 
 
-def _live(call: Call, identity: str, field: str) -> Memory:
-    memory = readable(call, identity)
+def _get_live(call: Call, identity: str, field: str) -> Memory:
+    memory = get_readable(call, identity)
     if memory.state not in LIVE_STATES:
         raise Invalid(
             f"The memory is {lifecycle_of(memory)}; only a live memory can be related.",
@@ -114,7 +114,7 @@ def _live(call: Call, identity: str, field: str) -> Memory:
     return memory
 
 
-def walk(
+def find_paths(
     call: Call,
     *,
     start_memory_id: str,
@@ -129,11 +129,11 @@ def walk(
 
     The score of a path is the product of its strengths, halved at each step.
     """
-    start = readable(call, start_memory_id)
+    start = get_readable(call, start_memory_id)
     found = call.memory.links.traverse(
         start.id,
         depth=max_depth,
-        direction=WAYS[direction],  # type: ignore[arg-type]
+        direction=LINK_DIRECTIONS[direction],  # type: ignore[arg-type]
         kinds=relationship_types or None,
         weight=min_strength or 0.0,
         max_paths=most,
@@ -179,7 +179,7 @@ def explore(
     relationship_types: Sequence[str] | None = None,
 ) -> dict[str, Any]:
     """`explore`: return the paths from a memory, and the memories on these paths."""
-    walked = walk(
+    walked = find_paths(
         call,
         start_memory_id=start_memory,
         max_depth=max_depth,
@@ -189,15 +189,15 @@ def explore(
         most=SHOWN_PATHS,
     )
     known = {each: call.memory.get(each, count=False) for each in walked["visited_chunks"]}
-    chars = BRIEF
+    chars = SHOWN_CHARS
     while True:
-        memories = [brief(known[each], chars - 1) for each in walked["visited_chunks"]]
+        memories = [main_fields(known[each], chars - 1) for each in walked["visited_chunks"]]
         answer = {"success": True, **walked, "memories": memories}
         # The result of a tool contains the answer twice: as a value and as text.
         written = as_json(answer)
         if len(written.encode()) + len(as_json(written).encode()) <= SHOWN_BYTES:
             return answer
-        if chars > BRIEFEST:
+        if chars > MIN_SHOWN_CHARS:
             chars //= 2
         else:
             walked = _without_farthest(walked)
@@ -227,7 +227,7 @@ def disconnect(call: Call, *, from_memory: str, to_memory: str) -> dict[str, Any
 @exclusively
 def _remove_between(call: Call, from_id: str, to_id: str) -> int:
     """Remove every relationship from one memory to another; return their number."""
-    one, other = readable(call, from_id), readable(call, to_id)
+    one, other = get_readable(call, from_id), get_readable(call, to_id)
     leaving = call.memory.links.of(one.id, direction="out")
     between = [link for link in leaving if link.target == other.id]
     if not between:
@@ -249,10 +249,10 @@ def create_relationship(call: Call, **details: Any) -> dict[str, Any]:
 
 def read_relationship(call: Call, *, id: str) -> dict[str, Any]:
     """GET /relationships/{id}."""
-    return link_to_dict(_link(call, id))
+    return link_to_dict(_get_link(call, id))
 
 
-def _link(call: Call, identity: str) -> Link:
+def _get_link(call: Call, identity: str) -> Link:
     try:
         return call.memory.links.get(identity.lower())
     except NotFound:
@@ -284,7 +284,7 @@ def list_relationships(
         and end in (None, link.source, link.target)
     ]
     chosen.sort(key=lambda link: (link.created_at, link.id))
-    return Window(page, per_page).of(chosen, link_to_dict)
+    return PageRange(page, per_page).select(chosen, link_to_dict)
 
 
 @exclusively
@@ -297,7 +297,7 @@ def change_relationship(
     evidence: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
     """PATCH /relationships/{id}."""
-    link = _link(call, id)
+    link = _get_link(call, id)
     given = {"confidence": confidence, "evidence": evidence}
     attrs = {**link.attrs, **{name: each for name, each in given.items() if each is not None}}
     weight = link.weight if strength is None else strength
@@ -309,7 +309,7 @@ def change_relationship(
 @exclusively
 def delete_relationship(call: Call, *, id: str) -> None:
     """DELETE /relationships/{id}."""
-    call.memory.links.remove(_link(call, id).id)
+    call.memory.links.remove(_get_link(call, id).id)
 
 
 def delete_between(call: Call, *, from_id: str, to_id: str) -> None:
@@ -332,7 +332,7 @@ def create_relationships(
 
 def traverse(call: Call, **details: Any) -> dict[str, Any]:
     """POST /relationships/traverse: return as many paths as fit into a response."""
-    walked = walk(call, **details)
+    walked = find_paths(call, **details)
     while len(as_json(walked).encode()) > SHOWN_BYTES:
         walked = _without_farthest(walked)
     return walked
@@ -383,7 +383,7 @@ def create_contradiction(
 
 def list_contradictions(call: Call, *, id: str) -> dict[str, Any]:
     """GET /memories/{id}/contradictions."""
-    memory = readable(call, id)
+    memory = get_readable(call, id)
     links = call.memory.links.of(memory.id, kinds=["contradicts"])
     return {"items": [contradiction_to_dict(link) for link in links], "total": len(links)}
 
@@ -398,7 +398,7 @@ def resolve_contradiction(
     reason: str | None = None,
 ) -> dict[str, Any]:
     """POST /memories/contradictions/{id}/resolve."""
-    link = _link(call, id)
+    link = _get_link(call, id)
     if link.kind != "contradicts":
         raise Missing("Contradiction not found", field="id")
     about = dict(link.attrs.get("contradiction") or {"type": "direct"})
@@ -410,25 +410,26 @@ def resolve_contradiction(
     elif resolution == "create_new":
         if new_content is None:
             raise Invalid("create_new needs new_content.", field="new_content")
-        one, other = changeable(call, link.source), changeable(call, link.target)
-        _retire(call, other)  # first, so that the new memory does not inherit the contradiction
-        new, _ = succeed(call, one, new_content, "contradicted", reason or "")
+        one, other = get_changeable(call, link.source), get_changeable(call, link.target)
+        # Mark it first, so that the new memory does not inherit the contradiction.
+        _mark_contradicted(call, other)
+        new, _ = store_successor(call, one, new_content, "contradicted", reason or "")
         _link_as_replaced(call, other, new)
         about["new_memory_id"] = new.id
     else:
         ends = (link.source, link.target)
         right, wrong = ends if resolution == "choose_memory_1" else ends[::-1]
-        loser = changeable(call, wrong)
-        _retire(call, loser)
-        _link_as_replaced(call, loser, readable(call, right))
+        loser = get_changeable(call, wrong)
+        _mark_contradicted(call, loser)
+        _link_as_replaced(call, loser, get_readable(call, right))
     changed = call.memory.links.revise(link.id, attrs={**link.attrs, "contradiction": about})
     answer = contradiction_to_dict(changed)
     if "new_memory_id" in about:
-        answer["new_memory"] = to_dict(call, readable(call, about["new_memory_id"]))
+        answer["new_memory"] = to_dict(call, get_readable(call, about["new_memory_id"]))
     return answer
 
 
-def _retire(call: Call, memory: Memory) -> None:
+def _mark_contradicted(call: Call, memory: Memory) -> None:
     """Mark a memory as contradicted; searches no longer find it."""
     attrs = {**memory.attrs, "lifecycle": "contradicted"}
     call.memory.revise(memory.id, state="superseded", attrs=attrs)

@@ -16,16 +16,16 @@ from commonplace.dialects.penfield.failures import (
     require_text,
     stamp,
 )
-from commonplace.dialects.penfield.fusion import RECALL, SEMANTIC, Ranks, Weights
+from commonplace.dialects.penfield.fusion import RECALL_WEIGHTS, SEMANTIC_WEIGHTS, Ranks, Weights
 from commonplace.dialects.penfield.kinds import (
-    CHUNK,
+    CHUNK_KIND,
     SOURCE_TYPES,
     TYPES,
-    UPLOADED,
-    source_of,
+    UPLOAD_SOURCE,
+    source_type_of,
     type_of,
 )
-from commonplace.dialects.penfield.memories import filters_for, metadata_of, readable
+from commonplace.dialects.penfield.memories import get_readable, metadata_of, search_filters
 from commonplace.dialects.penfield.schemas import CONTENT_CHARS
 from commonplace.engine.binding import engine_call
 from commonplace.engine.content import memories
@@ -34,7 +34,7 @@ from commonplace.engine.model import Link, Memory
 from commonplace.platform import lookup
 from commonplace.text.snippets import snippet
 
-SNIPPET = 200
+SNIPPET_CHARS = 200
 CANDIDATES = 100
 MOST_CANDIDATES = 1_000
 GRAPH_PATHS = 200
@@ -49,7 +49,7 @@ class Search:
 
     query: str
     limit: int
-    weights: Weights = RECALL
+    weights: Weights = RECALL_WEIGHTS
     filters: Filters = field(default_factory=Filters)
     source_types: Sequence[str] = ()
     rrf_k: int = fusion.RRF_K
@@ -60,7 +60,7 @@ class Search:
 
 
 @dataclass(slots=True)
-class Found:
+class SearchResult:
     """A search result: a memory with its ranks and scores."""
 
     memory: Memory
@@ -74,7 +74,7 @@ class Found:
 class Results:
     """The results of a search, best first."""
 
-    found: list[Found]
+    found: list[SearchResult]
     bm25_count: int
     vector_count: int
     graph_count: int
@@ -83,7 +83,7 @@ class Results:
     edges: dict[str, Link]
 
 
-def hybrid(call: Call, search: Search, *, count: bool = True) -> Results:
+def run_hybrid_search(call: Call, search: Search, *, count: bool = True) -> Results:
     """Search memories by words, meaning and links."""
     from commonplace.engine.finding.recall import Weighting
 
@@ -103,25 +103,27 @@ def hybrid(call: Call, search: Search, *, count: bool = True) -> Results:
         count=False,
         minimum=0,
     )  # fmt: skip
-    pool: dict[str, Found] = {}
+    pool: dict[str, SearchResult] = {}
     # Without an embedder, or if the model does not know the script, only words count.
     has_meaning = any(hit.why.dense_rank is not None for hit in hits)
     for hit in hits:
-        near = hit.why.dense_rank if hit.why.similarity >= fusion.RELATED else None
+        near = hit.why.dense_rank if hit.why.similarity >= fusion.MIN_SIMILARITY else None
         ranks = Ranks(hit.why.lexical_rank, near, hit.why.similarity)
         if ranks.bm25 is not None or near is not None:
             base = fusion.fused_score(ranks, weights, search.rrf_k, meaning=has_meaning)
-            pool[hit.memory.id] = Found(hit.memory, ranks, base)
+            pool[hit.memory.id] = SearchResult(hit.memory, ranks, base)
     bm25_count = sum(one.ranks.bm25 is not None for one in pool.values())
     vector_count = sum(one.ranks.vector is not None for one in pool.values())
-    seeds, edges = _expand(call, search, pool) if search.expand else ([], {})
-    graph = fusion.ranked({key: one.graph_value for key, one in pool.items() if one.graph_value})
+    seeds, edges = _add_linked(call, search, pool) if search.expand else ([], {})
+    graph = fusion.ranks_by_value(
+        {key: one.graph_value for key, one in pool.items() if one.graph_value}
+    )
     found = []
     for key, one in pool.items():
         one.score = fusion.final_score(
             one.base, graph.get(key), weights.graph, one.memory.importance, search.rrf_k
         )
-        from_source = not search.source_types or source_of(one.memory) in search.source_types
+        from_source = not search.source_types or source_type_of(one.memory) in search.source_types
         if one.score > 0 and one.score >= search.min_score and from_source:
             found.append(one)
     found.sort(key=lambda one: (-one.score, -one.memory.importance, one.memory.id))
@@ -132,8 +134,8 @@ def hybrid(call: Call, search: Search, *, count: bool = True) -> Results:
     return Results(found, bm25_count, vector_count, len(graph), hits.degraded, seeds, edges)
 
 
-def _expand(
-    call: Call, search: Search, pool: dict[str, Found]
+def _add_linked(
+    call: Call, search: Search, pool: dict[str, SearchResult]
 ) -> tuple[list[str], dict[str, Link]]:
     """Rate the memories that are linked to the best results, and add missing ones to the pool.
 
@@ -143,7 +145,7 @@ def _expand(
         key: one.base or fusion.fused_score(one.ranks, Weights(0.5, 0.5, 0.0))
         for key, one in pool.items()
     }
-    places = fusion.ranked(scores)
+    places = fusion.ranks_by_value(scores)
     seeds = sorted(places, key=lambda key: places[key])[: search.seed_limit]
     edges: dict[str, Link] = {}
     for seed in seeds if search.weights.graph else ():
@@ -154,7 +156,7 @@ def _expand(
                 memory = call.memory.get(end, count=False)
                 if not search.filters.admits(memory):
                     continue
-                pool[end] = Found(memory, Ranks(None, None, 0.0))
+                pool[end] = SearchResult(memory, Ranks(None, None, 0.0))
             edges |= {link.id: link for link in path.links}
             # The engine halves the weight at every step, the contract from the second step on.
             value = scores[seed] * path.score * 2
@@ -165,19 +167,21 @@ def _expand(
 # --- formats ------------------------------------------------------------------------------------
 
 
-def _hybrid_item(call: Call, one: Found, query: str, neighbours: int) -> dict[str, Any]:
+def _hybrid_result_to_dict(
+    call: Call, one: SearchResult, query: str, neighbours: int
+) -> dict[str, Any]:
     """Return the fields of a result of hybrid search."""
     memory = one.memory
     links = call.memory.links.of(memory.id)
     breakdown = {
         "final_score": round(one.score, 6),
-        "bm25_score": round(fusion.reciprocal(one.ranks.bm25), 6),
+        "bm25_score": round(fusion.reciprocal_score(one.ranks.bm25), 6),
         "vector_score": round(one.ranks.similarity, 6),
         "graph_score": round(one.graph_value, 6),
         "rank_bm25": one.ranks.bm25,
         "rank_vector": one.ranks.vector,
     }
-    shown = _item(call, memory, query, one.score, breakdown, neighbours)
+    shown = _result_fields(call, memory, query, one.score, breakdown, neighbours)
     shown["metadata"] |= {
         "highlight": snippet(memory.text, query, 80),
         "graph_context": {
@@ -192,26 +196,26 @@ def _hybrid_item(call: Call, one: Found, query: str, neighbours: int) -> dict[st
     return shown
 
 
-def _item(
+def _result_fields(
     call: Call, memory: Memory, query: str, score: float, breakdown: dict[str, Any], neighbours: int
 ) -> dict[str, Any]:
     """Return the common fields of a result; a chunk gets `neighbours` chunks on each side."""
     return {
         "id": memory.id,
         "content": snippet(memory.text, query, CONTENT_CHARS),
-        "snippet": snippet(memory.text, query, SNIPPET),
+        "snippet": snippet(memory.text, query, SNIPPET_CHARS),
         "score": round(score, 6),
         "score_breakdown": breakdown,
         "metadata": {"memory_type": type_of(memory.kind), "importance": memory.importance},
         "tags": list(memory.tags),
-        "source_type": source_of(memory),
+        "source_type": source_type_of(memory),
         "trust": memory.trust,
         "created_at": stamp(memory.created_at),
-        **(in_context(call, memory, neighbours) if memory.kind == CHUNK else {}),
+        **(chunk_context(call, memory, neighbours) if memory.kind == CHUNK_KIND else {}),
     }
 
 
-def in_context(call: Call, memory: Memory, neighbours: int) -> dict[str, Any]:
+def chunk_context(call: Call, memory: Memory, neighbours: int) -> dict[str, Any]:
     """Return the text of a chunk together with the texts of the chunks before and after it."""
     attrs = memory.attrs
     document, index, total = attrs.get("document"), attrs.get("chunk"), attrs.get("chunks")
@@ -235,12 +239,12 @@ def in_context(call: Call, memory: Memory, neighbours: int) -> dict[str, Any]:
     return {"content_with_context": text, "chunk_index": index, "total_chunks": total}
 
 
-def _answer(call: Call, search: Search, neighbours: int) -> dict[str, Any]:
+def _search_response(call: Call, search: Search, neighbours: int) -> dict[str, Any]:
     """Run a hybrid search; return its results, with the neighbours of chunks."""
     began = time.perf_counter()
-    results = hybrid(call, search)
+    results = run_hybrid_search(call, search)
     query, weights = search.query, search.weights
-    shown = [_hybrid_item(call, one, query, neighbours) for one in results.found]
+    shown = [_hybrid_result_to_dict(call, one, query, neighbours) for one in results.found]
     nodes = list(dict.fromkeys([
         *results.seeds,
         *(end for link in results.edges.values() for end in (link.source, link.target)),
@@ -285,12 +289,12 @@ def _answer(call: Call, search: Search, neighbours: int) -> dict[str, Any]:
     return data
 
 
-def title_of(memory: Memory) -> str:
+def citation_title(memory: Memory) -> str:
     """Return the title, or the first line of the text; at most 80 characters."""
     return (memory.title or memory.text.strip().partition("\n")[0].strip())[:80]
 
 
-def url_of(identity: str, environ: Mapping[str, str] | None = None) -> str:
+def citation_url(identity: str, environ: Mapping[str, str] | None = None) -> str:
     """Return the URL with which a memory is cited, below the server's public URL if it has one."""
     environ = os.environ if environ is None else environ
     base = environ.get("COMMONPLACE_PUBLIC_URL", "").rstrip("/")
@@ -311,8 +315,8 @@ def recall(
     end_date: str | None = None,
 ) -> dict[str, Any]:
     """`recall`: search memories for context (hybrid search)."""
-    seen = filters_for(tags=tags, since=start_date, until=end_date, source=source_type)
-    whole = _answer(call, Search(query=query, limit=limit, filters=seen), NEIGHBOURS)
+    seen = search_filters(tags=tags, since=start_date, until=end_date, source=source_type)
+    whole = _search_response(call, Search(query=query, limit=limit, filters=seen), NEIGHBOURS)
     # This field is for programs, not for a model's context.
     del whole["search_metadata"]["knowledge_cloud"]
     return {"success": True, **whole}
@@ -320,13 +324,13 @@ def recall(
 
 def search(call: Call, *, query: str, limit: int) -> dict[str, Any]:
     """`search`: search by meaning, and return citations."""
-    results = hybrid(call, Search(query=query, limit=limit, weights=SEMANTIC))
+    results = run_hybrid_search(call, Search(query=query, limit=limit, weights=SEMANTIC_WEIGHTS))
     return {
         "results": [
             {
                 "id": one.memory.id,
-                "title": title_of(one.memory),
-                "url": url_of(one.memory.id),
+                "title": citation_title(one.memory),
+                "url": citation_url(one.memory.id),
                 "text": snippet(one.memory.text, query, 500),
             }
             for one in results.found
@@ -336,20 +340,20 @@ def search(call: Call, *, query: str, limit: int) -> dict[str, Any]:
 
 def fetch(call: Call, *, id: str) -> dict[str, Any]:
     """`fetch`: return one memory as a document that can be cited."""
-    memory = readable(call, id, count=True)
+    memory = get_readable(call, id, count=True)
     usage = call.memory.usage(memory.id)
     return {
         "id": memory.id,
-        "title": title_of(memory),
+        "title": citation_title(memory),
         "text": memory.text,
-        "url": url_of(memory.id),
+        "url": citation_url(memory.id),
         "metadata": {
             **metadata_of(memory),
             "memory_type": type_of(memory.kind),
             "importance": memory.importance,
             "confidence": memory.confidence,
             "tags": list(memory.tags),
-            "source_type": source_of(memory),
+            "source_type": source_type_of(memory),
             "trust": memory.trust,
             "access_count": usage.accesses,
             "created_at": stamp(memory.created_at),
@@ -384,8 +388,8 @@ def hybrid_search(
 ) -> dict[str, Any]:
     """POST /search/hybrid."""
     check_weights("bm25_weight", bm25_weight, vector_weight, graph_weight)
-    source, source_types = _sources(call, source_types or ())
-    seen = filters_for(
+    source, source_types = _source_filters(call, source_types or ())
+    seen = search_filters(
         types=memory_types, tags=tags, importance=importance_threshold, since=start_date,
         until=end_date, source=source,
     )  # fmt: skip
@@ -394,15 +398,15 @@ def hybrid_search(
         filters=seen, source_types=source_types, rrf_k=rrf_k, expand=enable_graph_expansion,
         depth=graph_max_depth, seed_limit=graph_seed_limit, min_score=min_score_threshold or 0.0,
     )  # fmt: skip
-    return _answer(call, search, include_neighbors)
+    return _search_response(call, search, include_neighbors)
 
 
-def _sources(call: Call, requested: Sequence[str]) -> tuple[str | None, Sequence[str]]:
+def _source_filters(call: Call, requested: Sequence[str]) -> tuple[str | None, Sequence[str]]:
     """Return the source to filter by before ranking, and the source types to filter by after.
 
     `document` means document_upload, and `memory` means all other source types.
     """
-    wanted = {UPLOADED if name == "document" else name for name in requested}
+    wanted = {UPLOAD_SOURCE if name == "document" else name for name in requested}
     others = wanted - {"memory", *SOURCE_TYPES}
     if others:
         tally = engine_call(call.memory, memories.count_by_attrs, ["source_type"], TYPES)
@@ -417,10 +421,10 @@ def _sources(call: Call, requested: Sequence[str]) -> tuple[str | None, Sequence
                     "allowed": ["memory", "document", *SOURCE_TYPES, *sorted(stored)],
                 },
             )
-    if wanted == {UPLOADED}:
+    if wanted == {UPLOAD_SOURCE}:
         return "document", ()
     if "memory" in wanted:
-        return (None if UPLOADED in wanted else "memory"), ()
+        return (None if UPLOAD_SOURCE in wanted else "memory"), ()
     return None, sorted(wanted)
 
 
@@ -438,7 +442,7 @@ def vector_search(
 
     began = time.perf_counter()
     options = filters or {}
-    seen = filters_for(
+    seen = search_filters(
         types=options.get("memory_types"), tags=tags, importance=options.get("min_importance"),
         user=options.get("user_id"),
     )  # fmt: skip
@@ -448,7 +452,9 @@ def vector_search(
     items = []
     for hit in hits:
         breakdown = {"vector_similarity": round(hit.similarity, 6)}
-        items.append(_item(call, hit.memory, query, hit.similarity, breakdown, include_neighbors))
+        items.append(
+            _result_fields(call, hit.memory, query, hit.similarity, breakdown, include_neighbors)
+        )
     data: dict[str, Any] = {
         "items": items,
         "query": query,

@@ -14,24 +14,24 @@ from commonplace.platform.exclusive import exclusively
 
 def read_tags(call: Call, *, id: str) -> dict[str, Any]:
     """GET /memories/{id}/tags."""
-    memory = memories.readable(call, id)
+    memory = memories.get_readable(call, id)
     return {"memory_id": memory.id, "tags": list(memory.tags), "warnings": []}
 
 
 @exclusively
 def add_tags(call: Call, *, id: str, tags: Sequence[str]) -> dict[str, Any]:
     """POST /memories/{id}/tags."""
-    memory = memories.changeable(call, id)
-    added, invalid = tag_rules.normalised(tags)
+    memory = memories.get_changeable(call, id)
+    added, invalid = tag_rules.normalise_all(tags)
     joined = list(dict.fromkeys([*memory.tags, *added]))
-    return _retag(call, id, tag_rules.within_limit(joined), invalid)
+    return _retag(call, id, tag_rules.check_limit(joined), invalid)
 
 
 @exclusively
 def remove_tags(call: Call, *, id: str, tags: str) -> dict[str, Any]:
     """DELETE /memories/{id}/tags."""
-    memory = memories.changeable(call, id)
-    removed, invalid = tag_rules.normalised(part for part in tags.split(",") if part.strip())
+    memory = memories.get_changeable(call, id)
+    removed, invalid = tag_rules.normalise_all(part for part in tags.split(",") if part.strip())
     return _retag(call, id, [tag for tag in memory.tags if tag not in removed], invalid)
 
 
@@ -52,8 +52,10 @@ def list_tags(call: Call) -> dict[str, Any]:
 
 def list_tagged(call: Call, *, tag: str, page: int, per_page: int) -> dict[str, Any]:
     """GET /tags/{tag}/memories."""
-    window = memories.Window(page, per_page)
+    page_range = memories.PageRange(page, per_page)
     found, total = call.memory.browse(
-        tags_any=tag_rules.wanted([tag]) or [tag], limit=window.size, offset=window.first
+        tags_any=tag_rules.parse_filter_tags([tag]) or [tag],
+        limit=page_range.size,
+        offset=page_range.first,
     )
-    return window.answer(memories.memories_to_dicts(call, found), total)
+    return page_range.response(memories.memories_to_dicts(call, found), total)

@@ -21,26 +21,26 @@ from commonplace.dialects.penfield.schemas import (
     CONTENT,
     DATE,
     DESCRIPTION_CHARS,
+    FLAG_OFF,
     NAME_CHARS,
-    OFF,
     PATH,
     QUERY,
     RELATION,
     TAGS,
     UUID,
-    chars,
-    choice,
-    share,
+    enum_schema,
+    share_schema,
+    text_schema,
 )
 from commonplace.dialects.tool_schemas import (
     FLAG,
     SHARE,
     TEXT,
     array,
-    gives,
+    input_schema,
     integer,
     nullable,
-    takes,
+    output_schema,
 )
 
 _DONE = {"success": FLAG}
@@ -86,116 +86,121 @@ TOOLS = (
     _tool(
         "read", personality.awaken,
         "Load the user's personality briefing. Call it at the start of a conversation.",
-        takes(), gives(**_DONE, briefing=TEXT),
+        input_schema(), output_schema(**_DONE, briefing=TEXT),
     ),
     _tool(
         "write", memories.store,
         "Store a new memory; its type is detected from the content. Include context,"
         " reasoning and evidence. Afterwards connect it to related memories.",
-        takes(
+        input_schema(
             ["content"], content=CONTENT, tags=nullable(TAGS),
             importance={**nullable(SHARE), "description": "Calculated if left out."},
         ),
-        gives(**_DONE, id=TEXT, memory_type=TEXT, importance=SHARE),
+        output_schema(**_DONE, id=TEXT, memory_type=TEXT, importance=SHARE),
     ),
     _tool(
         "read", searching.recall,
         "Search memories by words, meaning and links (hybrid). Use it when you need"
         " context before responding, resume a topic, or look up prior decisions.",
-        takes(
+        input_schema(
             ["query"], query=QUERY, limit=_LIMIT,
-            source_type={**nullable(choice(["memory", "document"])),
+            source_type={**nullable(enum_schema(["memory", "document"])),
                          "description": "Only memories, or only documents."},
             tags={**nullable(TAGS), "description": "Any of these."},
             start_date=nullable(DATE), end_date=nullable(DATE),
         ),
-        gives(**_DONE, items=_LIST, query=TEXT),
+        output_schema(**_DONE, items=_LIST, query=TEXT),
     ),
     _tool(
         "read", searching.search,
         "Search memories by meaning, for fuzzy concepts without exact terms. Returns"
         " results to cite: id, title, url, text.",
-        takes(["query"], query=QUERY, limit=_LIMIT), gives(results=_LIST),
+        input_schema(["query"], query=QUERY, limit=_LIMIT), output_schema(results=_LIST),
     ),
     _tool(
         "read", searching.fetch, "Get one memory by its id, whole, to read or cite.",
-        takes(["id"], id=UUID), gives(id=TEXT, title=TEXT, text=TEXT, url=TEXT),
+        input_schema(["id"], id=UUID), output_schema(id=TEXT, title=TEXT, text=TEXT, url=TEXT),
     ),
     _tool(
         "write", memories.update_memory,
         "Update a memory's content, importance or tags; tags replace the old ones.",
-        takes(["memory_id"], memory_id=UUID, content=nullable(CONTENT), importance=nullable(SHARE),
-              tags=nullable(TAGS)),
-        gives(**_DONE, id=TEXT), idempotent=True,
+        input_schema(["memory_id"], memory_id=UUID, content=nullable(CONTENT),
+                     importance=nullable(SHARE),
+                     tags=nullable(TAGS)),
+        output_schema(**_DONE, id=TEXT), idempotent=True,
     ),
     _tool(
         "write", relationships.connect,
         "Create a relationship between two memories, with the most specific type.",
-        takes(
+        input_schema(
             ["from_memory", "to_memory", "relationship_type"], from_memory=UUID, to_memory=UUID,
-            relationship_type=RELATION, strength=share(0.5),
+            relationship_type=RELATION, strength=share_schema(0.5),
         ),
-        gives(**_DONE, id=TEXT),
+        output_schema(**_DONE, id=TEXT),
     ),
     _tool(
         "write", relationships.disconnect,
         "Remove the relationships from one memory to another. Needs the permission to"
         " delete; without it the answer is 403.",
-        takes(["from_memory", "to_memory"], from_memory=UUID, to_memory=UUID), destructive=True,
+        input_schema(["from_memory", "to_memory"], from_memory=UUID, to_memory=UUID),
+        destructive=True,
     ),
     _tool(
         "read", relationships.explore, "Traverse the knowledge graph from a memory.",
-        takes(["start_memory"], start_memory=UUID, max_depth=integer(1, 10, 3),
-              relationship_types=nullable(array(RELATION, 24))),
-        gives(**_DONE, paths=_LIST, memories=_LIST),
+        input_schema(["start_memory"], start_memory=UUID, max_depth=integer(1, 10, 3),
+                     relationship_types=nullable(array(RELATION, 24))),
+        output_schema(**_DONE, paths=_LIST, memories=_LIST),
     ),
     _tool(
         "read", reflection.reflect,
         "Analyze patterns in memories of a time window: topics, clusters, insights."
         " Use it sparingly.",
-        takes(time_window=choice(reflection.WINDOWS, "recent"), include_documents=OFF,
-              start_date=nullable(DATE), end_date=nullable(DATE)),
-        gives(**_DONE, memories=_LIST, active_topics=_LIST),
+        input_schema(time_window=enum_schema(reflection.WINDOWS, "recent"),
+                     include_documents=FLAG_OFF,
+                     start_date=nullable(DATE), end_date=nullable(DATE)),
+        output_schema(**_DONE, memories=_LIST, active_topics=_LIST),
     ),
     _tool(
         "write", contexts.save_context,
         "Create a checkpoint for a later session, under a unique name. In the"
         " description refer to memories as 'memory_id: UUID', which always resolves, or"
         " \"memory: 'phrase'\", which may not.",
-        takes(["name"], name=chars(NAME_CHARS, 1), description=nullable(chars(DESCRIPTION_CHARS))),
-        gives(**_DONE, context_id=TEXT, memories_included={"type": "integer"}),
+        input_schema(["name"], name=text_schema(NAME_CHARS, 1),
+                     description=nullable(text_schema(DESCRIPTION_CHARS))),
+        output_schema(**_DONE, context_id=TEXT, memories_included={"type": "integer"}),
     ),
     _tool(
         "read", contexts.restore_context,
         "Restore a checkpoint by its name or id. The name 'awakening' loads the"
         " personality briefing.",
-        takes(["name"], name=chars(NAME_CHARS, 1), limit=integer(1, 100, 20)),
-        gives(**_DONE, context_id=TEXT, description=TEXT, memories=_LIST),
+        input_schema(["name"], name=text_schema(NAME_CHARS, 1), limit=integer(1, 100, 20)),
+        output_schema(**_DONE, context_id=TEXT, description=TEXT, memories=_LIST),
     ),
     _tool(
         "read", contexts.list_contexts, "List saved checkpoints, the newest first.",
-        takes(limit=integer(1, 100, 20), offset=integer(0, 1_000_000, 0),
-              name_pattern=nullable(chars(NAME_CHARS)), include_descriptions=OFF),
-        gives(**_DONE, total={"type": "integer"}, contexts=_LIST),
+        input_schema(limit=integer(1, 100, 20), offset=integer(0, 1_000_000, 0),
+                     name_pattern=nullable(text_schema(NAME_CHARS)), include_descriptions=FLAG_OFF),
+        output_schema(**_DONE, total={"type": "integer"}, contexts=_LIST),
     ),
     _tool(
         "write", artifacts.save_artifact,
         "Save a file under a path that is not taken. Letters, digits, - _ . and /, at"
         " most 10 levels, nothing hidden.",
-        takes(["content", "path"], content=TEXT, path=_PATH),
-        gives(**_DONE, path=TEXT, artifact_id=TEXT),
+        input_schema(["content", "path"], content=TEXT, path=_PATH),
+        output_schema(**_DONE, path=TEXT, artifact_id=TEXT),
     ),
     _tool(
         "read", artifacts.retrieve_artifact, "Get a stored file by its path.",
-        takes(["path"], path=_PATH), gives(**_DONE, content=TEXT, path=TEXT),
+        input_schema(["path"], path=_PATH), output_schema(**_DONE, content=TEXT, path=TEXT),
     ),
     _tool(
         "read", artifacts.list_artifacts, "List the files and folders in a directory.",
-        takes(path_prefix={**PATH, "default": "/"}), gives(**_DONE, folders=_LIST, files=_LIST),
+        input_schema(path_prefix={**PATH, "default": "/"}),
+        output_schema(**_DONE, folders=_LIST, files=_LIST),
     ),
     _tool(
         "write", artifacts.delete_artifact, "Delete a stored file.",
-        takes(["path"], path=_PATH), gives(**_DONE, message=TEXT), destructive=True,
+        input_schema(["path"], path=_PATH), output_schema(**_DONE, message=TEXT), destructive=True,
     ),
     _tool(
         "read", summarize, "Deprecated: use save_context instead.", _ANYTHING,

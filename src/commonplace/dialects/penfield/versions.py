@@ -8,13 +8,13 @@ from typing import Any, NamedTuple
 from commonplace.dialects.contract import Call
 from commonplace.dialects.penfield import memories
 from commonplace.dialects.penfield.failures import AlreadyExists, Invalid, NoMemory, stamp
-from commonplace.dialects.penfield.kinds import CHUNK
-from commonplace.dialects.penfield.memories import changeable, lifecycle_of, readable
+from commonplace.dialects.penfield.kinds import CHUNK_KIND
+from commonplace.dialects.penfield.memories import get_changeable, get_readable, lifecycle_of
 from commonplace.engine.model import LIVE_STATES, Link, Memory
 from commonplace.platform import lookup
 from commonplace.platform.exclusive import exclusively
 
-LIFECYCLE = {
+LIFECYCLE_BY_EVOLUTION = {
     "correction": "corrected",
     "update": "superseded",
     "expansion": "superseded",
@@ -33,7 +33,7 @@ class _Version(NamedTuple):
 
 def read_history(call: Call, *, id: str) -> dict[str, Any]:
     """GET /memories/{id}/history: list the versions of a memory and of those it replaced."""
-    chain = _chain(call, readable(call, id))
+    chain = _replacement_chain(call, get_readable(call, id))
     versions = [
         {
             "id": version.memory.id,
@@ -55,7 +55,7 @@ def read_history(call: Call, *, id: str) -> dict[str, Any]:
     }
 
 
-def _chain(call: Call, memory: Memory) -> list[Memory]:
+def _replacement_chain(call: Call, memory: Memory) -> list[Memory]:
     """Return the chain of a memory, its predecessors and its successors, oldest first."""
     seen = {memory.id: memory}
     for direction in ("out", "in"):
@@ -67,7 +67,7 @@ def _chain(call: Call, memory: Memory) -> list[Memory]:
             if following is None:
                 break
             try:
-                current = readable(call, following)
+                current = get_readable(call, following)
             except NoMemory:
                 break
             if direction == "in" and lifecycle_of(memory) == "active":
@@ -98,26 +98,28 @@ def evolve_memory(
     call: Call, *, id: str, new_content: str, evolution_type: str, reason: str | None = None
 ) -> dict[str, Any]:
     """POST /memories/{id}/evolve: replace a memory by a new one."""
-    old = changeable(call, id)
+    old = get_changeable(call, id)
     if old.state not in LIVE_STATES:
         raise AlreadyExists(
             f"The memory is already {lifecycle_of(old)}.",
             hint="Evolve the newest version; see the history of the memory.",
             field="id",
         )
-    new, link = succeed(call, old, new_content, LIFECYCLE[evolution_type], reason or "")
+    new, link = store_successor(
+        call, old, new_content, LIFECYCLE_BY_EVOLUTION[evolution_type], reason or ""
+    )
     call.memory.links.revise(link.id, attrs={**link.attrs, "evolution_type": evolution_type})
     return {
         "original_memory_id": old.id,
         "new_memory_id": new.id,
         "evolution_id": link.id,
         "evolution_type": evolution_type,
-        "version": len(_versions(call, _chain(call, new))),
+        "version": len(_versions(call, _replacement_chain(call, new))),
         "created_at": stamp(new.created_at),
     }
 
 
-def succeed(
+def store_successor(
     call: Call, old: Memory, content: str, lifecycle: str, reason: str
 ) -> tuple[Memory, Link]:
     """Store the successor of a memory, with copies of its links to live memories."""
@@ -127,16 +129,16 @@ def succeed(
     around = links.of(old.id)
     attrs = {name: value for name, value in old.attrs.items() if name != "lifecycle"}
     draft: dict[str, Any] = {
-        "kind": "reference" if old.kind == CHUNK else old.kind,
+        "kind": "reference" if old.kind == CHUNK_KIND else old.kind,
         "tags": old.tags,
         "importance": old.importance,
         "confidence": old.confidence,
         "trust": "inferred" if old.trust == "stated" else old.trust,
-        "attrs": {"metadata": memories.metadata_of(old)} if old.kind == CHUNK else attrs,
+        "attrs": {"metadata": memories.metadata_of(old)} if old.kind == CHUNK_KIND else attrs,
     }
     if old.kind == "checkpoint":
         draft |= memories.context_fields(content, attrs)
-    with memories.unique_name(draft):
+    with memories.refuse_duplicate_name(draft):
         new = call.memory.supersede(old.id, content, reason=reason, **draft)
     marked: dict[str, Any] = {"attrs": {**old.attrs, "lifecycle": lifecycle}}
     if old.kind == "checkpoint":

@@ -6,7 +6,7 @@ from typing import Any
 
 from commonplace.dialects.contract import Call, Tool, as_json
 from commonplace.dialects.rest import Route
-from commonplace.dialects.tool_schemas import FLAG, TEXT, integer, takes
+from commonplace.dialects.tool_schemas import FLAG, TEXT, input_schema, integer
 from commonplace.engine.binding import lease
 from commonplace.engine.history import audit
 from commonplace.engine.model import iso
@@ -23,7 +23,7 @@ def calls(call: Call, *, limit: int, **conditions: Any) -> dict[str, Any]:
     return {"calls": [to_dict(one) for one in found]}
 
 
-def entry(call: Call, *, num: int) -> dict[str, Any]:
+def audit_entry(call: Call, *, num: int) -> dict[str, Any]:
     """Return one audited call with its arguments and its result."""
     with lease(call.memory) as space:
         found = audit.listing(space.store, before=num + 1, limit=1)
@@ -39,7 +39,7 @@ def entry(call: Call, *, num: int) -> dict[str, Any]:
     }
 
 
-def verified(call: Call) -> dict[str, Any]:
+def verify_chain(call: Call) -> dict[str, Any]:
     """Verify the hash chain of the audit; return the faults that were found."""
     with lease(call.memory) as space:
         verdict = audit.verify(space.store)
@@ -70,19 +70,19 @@ OPERATIONS = (
     Tool(
         name="console_audit", title="Audit", scope="admin", handler=calls,
         description="List audited calls, newest first.",
-        input=takes(
+        input=input_schema(
             tool=TEXT, caller=TEXT, success=FLAG, since=TEXT, until=TEXT,
             before=integer(1, 2**53), limit=integer(1, 1_000, 50),
         ),
     ),
     Tool(
-        name="console_audit_entry", title="An audited call", scope="admin", handler=entry,
+        name="console_audit_entry", title="An audited call", scope="admin", handler=audit_entry,
         description="Show one audited call with its arguments and its result.",
-        input=takes(["num"], num=integer(1, 2**53)),
+        input=input_schema(["num"], num=integer(1, 2**53)),
     ),
     Tool(
-        name="console_audit_verify", title="Verify the audit", scope="admin", handler=verified,
-        description="Verify the chain of audit entries.", input=takes(),
+        name="console_audit_verify", title="Verify the audit", scope="admin", handler=verify_chain,
+        description="Verify the chain of audit entries.", input=input_schema(),
     ),
 )  # fmt: skip
 ROUTES = (

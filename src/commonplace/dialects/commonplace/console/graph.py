@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from commonplace.dialects.contract import Call, Tool
 from commonplace.dialects.rest import Route
-from commonplace.dialects.tool_schemas import TEXT, integer, takes
+from commonplace.dialects.tool_schemas import TEXT, input_schema, integer
 from commonplace.engine.binding import engine_call, lease
 from commonplace.engine.content.links import linked_groups
 from commonplace.engine.model import Link, Memory, iso
@@ -26,14 +26,15 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-GROUPS = 500
-NODES = 300
+MAX_GROUPS = 500
+MAX_NODES = 300
 LABEL_CHARS = 60
-FACTS = 200
-KEPT = 64  # maximum number of cached layouts
-TURN = math.pi * (3 - math.sqrt(5))  # the golden angle: points on such a spiral fill a disc evenly
-ROUNDS = 60
-GAP = 0.5  # distance between two discs
+MAX_FACTS = 200
+CACHED_LAYOUTS = 64  # maximum number of cached layouts
+# Points on a spiral with this angle fill a disc evenly.
+GOLDEN_ANGLE = math.pi * (3 - math.sqrt(5))
+LAYOUT_ROUNDS = 60
+DISC_GAP = 0.5  # distance between two discs
 
 
 class LayoutCache:
@@ -68,15 +69,17 @@ class LayoutCache:
         return layout
 
 
-_cache = LayoutCache(KEPT)
+_cache = LayoutCache(CACHED_LAYOUTS)
 
 
 def groups(call: Call, *, kind: str = "") -> dict[str, Any]:
     """Return the groups of linked memories with their positions; the largest are in the centre."""
-    return dict(_cache.get((*_cache_key(call), "groups", kind), lambda: _groups(call, kind)))
+    return dict(
+        _cache.get((*_cache_key(call), "groups", kind), lambda: _compute_groups(call, kind))
+    )
 
 
-def groups_soon(call: Call) -> None:
+def compute_groups_soon(call: Call) -> None:
     """Compute the groups in the background, because the user may open the graph next."""
 
     def compute() -> None:
@@ -89,12 +92,12 @@ def groups_soon(call: Call) -> None:
 def group(call: Call, *, id: str, limit: int, kind: str = "") -> dict[str, Any]:
     """Return the memories linked to one memory, nearest first, with links and positions."""
     key = (*_cache_key(call), "group", id, limit, kind)
-    return dict(_cache.get(key, lambda: _group(call, id, limit, kind)))
+    return dict(_cache.get(key, lambda: _compute_group(call, id, limit, kind)))
 
 
 def facts(call: Call, *, entity: str = "") -> dict[str, Any]:
     """Return facts with the time for which they are valid, newest first."""
-    found = call.memory.facts.query(entity or None, limit=FACTS)
+    found = call.memory.facts.query(entity or None, limit=MAX_FACTS)
     return {
         "facts": [
             {
@@ -113,17 +116,17 @@ def _cache_key(call: Call) -> tuple[Any, ...]:
         return str(call.memory.library.path), space.name, read_head(rows, space.name)
 
 
-def _links(call: Call, kind: str) -> list[Link]:
+def _links_of_kind(call: Call, kind: str) -> list[Link]:
     return call.memory.links.of(kinds=[kind] if kind else None)
 
 
-def _groups(call: Call, kind: str) -> dict[str, Any]:
+def _compute_groups(call: Call, kind: str) -> dict[str, Any]:
     links, found = engine_call(call.memory, linked_groups, kinds=[kind] if kind else None)
     degrees = Counter([link["source"] for link in links])
     degrees.update([link["target"] for link in links])
-    centres = [max(members, key=lambda one: (degrees[one], one)) for members in found[:GROUPS]]
+    centres = [max(members, key=lambda one: (degrees[one], one)) for members in found[:MAX_GROUPS]]
     memories = _memories_by_id(call, centres)
-    positions = spiral([len(members) for members in found[:GROUPS]])
+    positions = spiral_layout([len(members) for members in found[:MAX_GROUPS]])
     entries = [
         {
             "id": centre, "size": len(members), "label": _label(memories.get(centre)),
@@ -141,15 +144,15 @@ def _groups(call: Call, kind: str) -> dict[str, Any]:
     }
 
 
-def _group(call: Call, centre: str, limit: int, kind: str) -> dict[str, Any]:
-    links = _links(call, kind)
+def _compute_group(call: Call, centre: str, limit: int, kind: str) -> dict[str, Any]:
+    links = _links_of_kind(call, kind)
     neighbours: dict[str, set[str]] = defaultdict(set)
     for link in links:
         neighbours[link.source].add(link.target)
         neighbours[link.target].add(link.source)
     if centre not in neighbours:
         call.memory.get(centre, count=False)  # a memory without links is a group of its own
-    reached = nearest(centre, neighbours)
+    reached = linked_by_distance(centre, neighbours)
     live = _memories_by_id(call, reached)
     ordered = [one for one in reached if one in live]
     if not ordered:
@@ -157,7 +160,7 @@ def _group(call: Call, centre: str, limit: int, kind: str) -> dict[str, Any]:
     chosen = ordered[:limit]
     numbers = {one: number for number, one in enumerate(chosen)}
     shown_links = [link for link in links if link.source in numbers and link.target in numbers]
-    places = springs(
+    places = spring_layout(
         len(chosen), [(numbers[link.source], numbers[link.target]) for link in shown_links]
     )
     return {
@@ -196,7 +199,7 @@ def _label(memory: Memory | None) -> str:
     return text if len(text) <= LABEL_CHARS else text[: LABEL_CHARS - 1].rstrip() + "…"
 
 
-def nearest(centre: str, neighbours: Mapping[str, set[str]]) -> list[str]:
+def linked_by_distance(centre: str, neighbours: Mapping[str, set[str]]) -> list[str]:
     """Return all linked memories, nearest first; at equal distance, the most linked first."""
     order, seen, queue = [centre], {centre}, deque([centre])
     while queue:
@@ -210,18 +213,18 @@ def nearest(centre: str, neighbours: Mapping[str, set[str]]) -> list[str]:
     return order
 
 
-def spiral(sizes: Sequence[int]) -> list[tuple[float, float, float]]:
+def spiral_layout(sizes: Sequence[int]) -> list[tuple[float, float, float]]:
     """Return (x, y, radius) of discs that do not overlap; the first is in the centre."""
     import numpy as np
 
     radii = 0.6 + np.sqrt(np.array(sizes, dtype=np.float64)) * 0.4
     distances = np.sqrt(np.cumsum((2 * radii) ** 2) / math.pi)
-    angles = np.arange(len(radii)) * TURN
+    angles = np.arange(len(radii)) * GOLDEN_ANGLE
     places = (
         np.stack([np.cos(angles), np.sin(angles)], axis=1) * (distances - distances[:1])[:, None]
     )
-    least_distance = radii[:, None] + radii[None, :] + GAP
-    for _ in range(ROUNDS if len(radii) > 1 else 0):  # push overlapping discs apart
+    least_distance = radii[:, None] + radii[None, :] + DISC_GAP
+    for _ in range(LAYOUT_ROUNDS if len(radii) > 1 else 0):  # push overlapping discs apart
         offsets = places[:, None, :] - places[None, :, :]
         actual_distance = np.sqrt((offsets**2).sum(axis=2))
         np.fill_diagonal(actual_distance, np.inf)
@@ -235,17 +238,18 @@ def spiral(sizes: Sequence[int]) -> list[tuple[float, float, float]]:
     return [(x, y, r) for (x, y), r in rounded]
 
 
-def springs(count: int, edges: Sequence[tuple[int, int]]) -> list[tuple[float, float]]:
+def spring_layout(count: int, edges: Sequence[tuple[int, int]]) -> list[tuple[float, float]]:
     """Return node positions of a force-directed layout; equal graphs get equal positions."""
     import numpy as np
 
     start = np.array([
-        (math.cos(number * TURN), math.sin(number * TURN)) for number in range(count)
+        (math.cos(number * GOLDEN_ANGLE), math.sin(number * GOLDEN_ANGLE))
+        for number in range(count)
     ])  # fmt: skip
     places = start * np.sqrt(np.arange(count, dtype=np.float64)[:, None] + 0.1)
     ends = np.array(edges, dtype=np.int64).reshape(-1, 2)
-    for turn in range(ROUNDS if count > 1 else 0):
-        places += _force_step(places, ends) * (1 - turn / ROUNDS)
+    for turn in range(LAYOUT_ROUNDS if count > 1 else 0):
+        places += _force_step(places, ends) * (1 - turn / LAYOUT_ROUNDS)
     return [(float(x), float(y)) for x, y in places - places.mean(axis=0)]
 
 
@@ -268,16 +272,17 @@ OPERATIONS = (
     Tool(
         name="console_graph", title="Graph", scope="read", handler=groups,
         description="List the groups of linked memories with their positions.",
-        input=takes(kind=TEXT),
+        input=input_schema(kind=TEXT),
     ),
     Tool(
         name="console_graph_group", title="A part of the graph", scope="read", handler=group,
         description="Show the memories linked to one memory, with links and positions.",
-        input=takes(["id"], id=TEXT, kind=TEXT, limit=integer(1, NODES, 150)),
+        input=input_schema(["id"], id=TEXT, kind=TEXT, limit=integer(1, MAX_NODES, 150)),
     ),
     Tool(
         name="console_facts", title="Facts", scope="read", handler=facts,
-        description="List facts with the time for which they are valid.", input=takes(entity=TEXT),
+        description="List facts with the time for which they are valid.",
+        input=input_schema(entity=TEXT),
     ),
 )  # fmt: skip
 ROUTES = (

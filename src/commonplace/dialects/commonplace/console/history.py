@@ -9,7 +9,7 @@ from commonplace.dialects.commonplace.console import rows
 from commonplace.dialects.commonplace.tools import undo_operation
 from commonplace.dialects.contract import Call, Tool
 from commonplace.dialects.rest import Route
-from commonplace.dialects.tool_schemas import TEXT, integer, takes
+from commonplace.dialects.tool_schemas import TEXT, input_schema, integer
 from commonplace.engine.binding import engine_call
 from commonplace.engine.history import changes as changing
 from commonplace.engine.model import Memory
@@ -41,7 +41,7 @@ def changes_between(call: Call, *, since: str, until: str) -> dict[str, Any]:
     return _changes_to_dict(engine_call(call.memory, changing.between_times, since, until))
 
 
-def preview(call: Call, *, operation: str) -> dict[str, Any]:
+def preview_undo(call: Call, *, operation: str) -> dict[str, Any]:
     """Return the changes that undoing an operation would make, without making them."""
     return _changes_to_dict(engine_call(call.memory, changing.preview_undo, operation))
 
@@ -53,8 +53,9 @@ def undo(call: Call, *, operation: str) -> dict[str, Any]:
 
 def _changes_to_dict(found: changing.Changes) -> dict[str, Any]:
     entries = [
-        {"table": each.table, "before": _row(each.table, each.before),
-         "after": _row(each.table, each.after), "fields": _changed_fields(each.before, each.after)}
+        {"table": each.table, "before": _row_summary(each.table, each.before),
+         "after": _row_summary(each.table, each.after),
+         "fields": _changed_fields(each.before, each.after)}
         for each in found.changes[:MOST_CHANGES]
     ]  # fmt: skip
     return {
@@ -65,31 +66,31 @@ def _changes_to_dict(found: changing.Changes) -> dict[str, Any]:
     }
 
 
-def _row(table: str, row: Row | None) -> dict[str, Any] | None:
-    return None if row is None else _FORMATTERS.get(table, _other)(row)
+def _row_summary(table: str, row: Row | None) -> dict[str, Any] | None:
+    return None if row is None else _FORMATTERS.get(table, _other_summary)(row)
 
 
-def _memory(row: Row) -> dict[str, Any]:
-    return rows.row(Memory.of(row))
+def _memory_summary(row: Row) -> dict[str, Any]:
+    return rows.memory_to_row(Memory.of(row))
 
 
-def _link(row: Row) -> dict[str, Any]:
+def _link_summary(row: Row) -> dict[str, Any]:
     names = ("id", "source", "target", "kind", "reason")
     return {"summary": row["kind"], **{name: row[name] for name in names}}
 
 
-def _fact(row: Row) -> dict[str, Any]:
+def _fact_summary(row: Row) -> dict[str, Any]:
     statement = " ".join(row[name] for name in ("subject", "predicate", "object"))
     return {"summary": opening(statement, rows.EXCERPT_CHARS), "id": row["id"]}
 
 
-def _other(row: Row) -> dict[str, Any]:
+def _other_summary(row: Row) -> dict[str, Any]:
     label = row.get("name") or row.get("title") or row.get("path") or row.get("id") or ""
     return {"summary": opening(str(label), rows.EXCERPT_CHARS)}
 
 
 _FORMATTERS: Mapping[str, Callable[[Row], dict[str, Any]]] = {
-    "memories": _memory, "links": _link, "facts": _fact,
+    "memories": _memory_summary, "links": _link_summary, "facts": _fact_summary,
 }  # fmt: skip
 _IGNORED_FIELDS = ("num", "seq", "updated_at", "space", "format", "hash")
 
@@ -106,27 +107,27 @@ OPERATIONS = (
     Tool(
         name="console_operations", title="Operations", scope="read", handler=operations,
         description="List operations, newest first.",
-        input=takes(limit=integer(1, 500, PAGE), before=integer(0)),
+        input=input_schema(limit=integer(1, 500, PAGE), before=integer(0)),
     ),
     Tool(
         name="console_operation", title="An operation", scope="read", handler=changes_of,
         description="Show the changes of an operation.",
-        input=takes(["operation"], operation=TEXT),
+        input=input_schema(["operation"], operation=TEXT),
     ),
     Tool(
         name="console_changes", title="Changes", scope="read", handler=changes_between,
         description="Show the changes between two times.",
-        input=takes(["since", "until"], since=TEXT, until=TEXT),
+        input=input_schema(["since", "until"], since=TEXT, until=TEXT),
     ),
     Tool(
-        name="console_undo_preview", title="Preview an undo", scope="read", handler=preview,
+        name="console_undo_preview", title="Preview an undo", scope="read", handler=preview_undo,
         description="Show the changes that undoing an operation would make.",
-        input=takes(["operation"], operation=TEXT),
+        input=input_schema(["operation"], operation=TEXT),
         stepwise=True,  # the preview runs in a transaction that is rolled back
     ),
     Tool(
         name="console_undo", title="Undo", scope="write", handler=undo,
-        description="Undo an operation.", input=takes(["operation"], operation=TEXT),
+        description="Undo an operation.", input=input_schema(["operation"], operation=TEXT),
     ),
 )  # fmt: skip
 ROUTES = (

@@ -6,7 +6,7 @@ from typing import Any
 
 from commonplace.dialects.contract import Call, Tool
 from commonplace.dialects.rest import Route
-from commonplace.dialects.tool_schemas import integer, takes
+from commonplace.dialects.tool_schemas import input_schema, integer
 from commonplace.engine.binding import engine_call
 from commonplace.engine.history import imports as history
 from commonplace.engine.model import iso
@@ -33,7 +33,7 @@ OPERATIONS = (
     Tool(
         name="console_imports", title="Imports", scope="read", handler=imports,
         description="List imports, newest first.",
-        input=takes(limit=integer(1, 100, PAGE), before=integer(0)),
+        input=input_schema(limit=integer(1, 100, PAGE), before=integer(0)),
     ),
 )  # fmt: skip
 ROUTES = (Route("GET", "/api/console/imports", "console_imports", summary="List imports"),)

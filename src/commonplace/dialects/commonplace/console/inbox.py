@@ -9,7 +9,7 @@ from commonplace.dialects.commonplace.console import rows
 from commonplace.dialects.commonplace.tools import proposal_to_dict
 from commonplace.dialects.contract import Call, Tool
 from commonplace.dialects.rest import Route
-from commonplace.dialects.tool_schemas import TEXT, array, integer, takes
+from commonplace.dialects.tool_schemas import TEXT, array, input_schema, integer
 from commonplace.engine.model import iso
 from commonplace.errors import InvalidInput
 from commonplace.platform import review
@@ -60,21 +60,21 @@ OPERATIONS = (
     Tool(
         name="console_proposals", title="Inbox", scope="read", handler=proposals,
         description="List memories proposed from conversations, newest first.",
-        input=takes(offset=rows.OFFSET, limit=rows.LIMIT),
+        input=input_schema(offset=rows.OFFSET, limit=rows.LIMIT),
     ),
     Tool(
         name="console_accept", title="Accept", scope="write", handler=accept,
         description="Store proposals as memories; the wording of a single one can be changed.",
-        input=takes(["ids"], ids=_IDS, text=TEXT),
+        input=input_schema(["ids"], ids=_IDS, text=TEXT),
     ),
     Tool(
         name="console_reject", title="Reject", scope="write", handler=reject,
-        description="Reject proposals.", input=takes(["ids"], ids=_IDS),
+        description="Reject proposals.", input=input_schema(["ids"], ids=_IDS),
     ),
     Tool(
         name="console_edit_proposal", title="Edit a proposal", scope="write", handler=edit,
         description="Change the wording of a proposal without accepting it.",
-        input=takes(["id", "text", "version"], id=TEXT, text=TEXT, version=integer(0)),
+        input=input_schema(["id", "text", "version"], id=TEXT, text=TEXT, version=integer(0)),
     ),
 )  # fmt: skip
 _ROOT = "/api/console/proposals"

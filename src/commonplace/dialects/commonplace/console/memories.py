@@ -15,9 +15,9 @@ from commonplace.dialects.tool_schemas import (
     SHARE,
     TEXT,
     array,
+    input_schema,
     integer,
     nullable,
-    takes,
 )
 from commonplace.engine.binding import lease
 from commonplace.engine.history import audit
@@ -25,13 +25,13 @@ from commonplace.engine.maintenance.purge import Proof
 from commonplace.engine.model import TRUSTS, Memory, iso
 from commonplace.errors import InvalidInput
 
-HITS = 25
+DEFAULT_HITS = 25
 MOST_VERSIONS = 100
 VERSIONS_CHARS = 1_000_000
 """The maximum total length of the texts of versions; older texts are omitted."""
 MEMORY_BYTES = 32 * 1024 * 1024
 """The size of a response with the longest text, if every character is escaped."""
-PURGE = "purge"
+PURGE_CONFIRMATION = "purge"
 
 log = logging.getLogger(__name__)
 
@@ -44,7 +44,11 @@ def memories(
         order=order, offset=offset, limit=limit, as_of=as_of or None,
         filters=rows.filters_of(**filters),
     )  # fmt: skip
-    return {"memories": [rows.row(one) for one in found], "total": total, "offset": offset}
+    return {
+        "memories": [rows.memory_to_row(one) for one in found],
+        "total": total,
+        "offset": offset,
+    }
 
 
 def search(
@@ -59,7 +63,7 @@ def search(
         best = call.memory.recall_sessions(query, limit=limit, as_of=moment, filters=chosen)
         sessions = [
             {
-                **rows.row(each.best, query),
+                **rows.memory_to_row(each.best, query),
                 "conversation": each.conversation,
                 "session": each.session,
                 "score": round(each.score, 4),
@@ -70,7 +74,7 @@ def search(
     hits = call.memory.recall(query, limit=limit, as_of=moment, count=False, filters=chosen)
     found = [
         {
-            **rows.row(hit.memory, query),
+            **rows.memory_to_row(hit.memory, query),
             "score": round(hit.score, 4),
             "probability": round(hit.probability, 4),
             "companion": hit.companion,
@@ -81,7 +85,7 @@ def search(
     return {"memories": found, "total": len(found), "degraded": hits.degraded}
 
 
-def choices(call: Call) -> dict[str, Any]:
+def filter_values(call: Call) -> dict[str, Any]:
     """Return the values for the filters: the tags in use, most used first."""
     return {"tags": [{"tag": tag, "count": many} for tag, many, _ in call.memory.tags()[:200]]}
 
@@ -94,7 +98,7 @@ def memory(call: Call, *, id: str, as_of: str | None = None) -> dict[str, Any]:
     others = _linked_rows(call, {link.source for link in links} | {link.target for link in links})
     usage = call.memory.usage(found.id)
     return {
-        "memory": rows.full(found),
+        "memory": rows.memory_to_dict(found),
         "links": [
             {**link_to_dict(link), "created_at": iso(link.created_at),
              "other": others.get(link.target if link.source == found.id else link.source)}
@@ -107,9 +111,10 @@ def memory(call: Call, *, id: str, as_of: str | None = None) -> dict[str, Any]:
 def _linked_rows(call: Call, ids: set[str]) -> dict[str, dict[str, Any]]:
     """Return short rows of linked memories by id."""
     found, _ = call.memory.browse(
-        filters=rows.filters_of(state=rows.ANY, ids=sorted(ids)), limit=max(1, min(len(ids), 1_000))
+        filters=rows.filters_of(state=rows.ANY_STATE, ids=sorted(ids)),
+        limit=max(1, min(len(ids), 1_000)),
     )
-    return {one.id: rows.row(one) for one in found}
+    return {one.id: rows.memory_to_row(one) for one in found}
 
 
 def versions(call: Call, *, id: str) -> dict[str, Any]:
@@ -122,7 +127,7 @@ def versions(call: Call, *, id: str) -> dict[str, Any]:
     room = VERSIONS_CHARS
     for version in found[:MOST_VERSIONS]:
         room -= len(version.memory.text)
-        fields = rows.full(version.memory)
+        fields = rows.memory_to_dict(version.memory)
         if room < 0 and entries:
             fields["text"] = None
         entries.append(
@@ -132,7 +137,7 @@ def versions(call: Call, *, id: str) -> dict[str, Any]:
     return {"versions": entries, "total": len(found)}
 
 
-def calls(call: Call, *, id: str) -> dict[str, Any]:
+def calls_with_memory(call: Call, *, id: str) -> dict[str, Any]:
     """Return the newest audited calls that returned a memory."""
     found = call.memory.get(id, count=False)
     with lease(call.memory) as space:
@@ -157,7 +162,7 @@ def revise(call: Call, *, id: str, version: int, **changes: Any) -> dict[str, An
     if not changes:
         raise InvalidInput("No changes were given.", hint="Give at least one field to change.")
     revised = call.memory.revise(id, expected_version=version, **changes)
-    return {**_change_result(call, [revised]), "memory": rows.full(revised)}
+    return {**_change_result(call, [revised]), "memory": rows.memory_to_dict(revised)}
 
 
 def tag(
@@ -243,7 +248,7 @@ OPERATIONS = (
     Tool(
         name="console_memories", title="List memories", scope="read", handler=memories,
         description="List memories by kind, tag, client, trust, state and date.",
-        input=takes(
+        input=input_schema(
             order={"enum": list(ORDERS), "default": "newest"}, offset=rows.OFFSET,
             limit=rows.LIMIT, **rows.FILTERS,
         ),
@@ -251,39 +256,40 @@ OPERATIONS = (
     Tool(
         name="console_search", title="Search memories", scope="read", handler=search,
         description="Search memories, with the reasons for each hit, or sessions.",
-        input=takes(
-            ["query"], query=TEXT, limit=integer(1, 100, HITS),
+        input=input_schema(
+            ["query"], query=TEXT, limit=integer(1, 100, DEFAULT_HITS),
             by={"enum": ["memory", "session"], "default": "memory"}, **rows.FILTERS,
         ),
     ),
     Tool(
-        name="console_choices", title="Choices", scope="read", handler=choices, input=takes(),
+        name="console_choices", title="Choices", scope="read", handler=filter_values,
+        input=input_schema(),
         description="List the tags that are in use.",
     ),
     Tool(
         name="console_memory", title="Read a memory", scope="read", handler=memory,
         description="Read one memory with its links and its use, now or as of a time.",
-        input=takes(["id"], id=TEXT, as_of=TEXT), response_bytes=MEMORY_BYTES,
+        input=input_schema(["id"], id=TEXT, as_of=TEXT), response_bytes=MEMORY_BYTES,
     ),
     Tool(
         name="console_versions", title="Versions", scope="read", handler=versions,
         description="List the versions of a memory.",
-        input=takes(["id"], id=TEXT), response_bytes=MEMORY_BYTES,
+        input=input_schema(["id"], id=TEXT), response_bytes=MEMORY_BYTES,
     ),
     Tool(
-        name="console_calls", title="Calls", scope="read", handler=calls,
+        name="console_calls", title="Calls", scope="read", handler=calls_with_memory,
         description="List the newest audited calls that returned a memory.",
-        input=takes(["id"], id=TEXT),
+        input=input_schema(["id"], id=TEXT),
     ),
     Tool(
         name="console_remember", title="Remember", scope="write", handler=remember,
         description="Store a memory that the person states.",
-        input=takes(["text"], text=TEXT, occurred_at=TEXT, **_DETAILS),
+        input=input_schema(["text"], text=TEXT, occurred_at=TEXT, **_DETAILS),
     ),
     Tool(
         name="console_revise", title="Revise", scope="write", handler=revise,
         description="Change a memory, unless it has changed since the given version.",
-        input=takes(
+        input=input_schema(
             ["id", "version"], id=TEXT, version=integer(0), text=TEXT,
             occurred_at=nullable(TEXT), **_DETAILS,
         ),
@@ -292,45 +298,45 @@ OPERATIONS = (
     Tool(
         name="console_tag", title="Tag", scope="write", handler=tag,
         description="Add tags to memories, and remove other tags.",
-        input=takes(["ids"], ids=_IDS, add=_SOME_TAGS, remove=_SOME_TAGS),
+        input=input_schema(["ids"], ids=_IDS, add=_SOME_TAGS, remove=_SOME_TAGS),
     ),
     Tool(
         name="console_pin", title="Pin", scope="write", handler=pin,
         description="Pin memories, or unpin them.",
-        input=takes(["ids", "pinned"], ids=_IDS, pinned=FLAG),
+        input=input_schema(["ids", "pinned"], ids=_IDS, pinned=FLAG),
     ),
     Tool(
         name="console_trust", title="Promote trust", scope="admin", handler=trust,
         description="Raise the trust of a memory.",
-        input=takes(["id", "trust"], id=TEXT, trust={"enum": list(TRUSTS)}),
+        input=input_schema(["id", "trust"], id=TEXT, trust={"enum": list(TRUSTS)}),
     ),
     Tool(
         name="console_hide", title="Hide", scope="delete", handler=hide,
         description="Archive memories; they can be restored.",
-        input=takes(["ids"], ids=_IDS), destructive=True,
+        input=input_schema(["ids"], ids=_IDS), destructive=True,
     ),
     Tool(
         name="console_restore", title="Restore", scope="delete", handler=restore,
         description="Make archived memories live again.",
-        input=takes(["ids"], ids=_IDS),
+        input=input_schema(["ids"], ids=_IDS),
     ),
     Tool(
         name="console_purge", title="Purge", scope="admin", handler=purge, stepwise=True,
         description="Delete memories permanently, with all their versions.",
-        input=takes(["ids", "confirm"], ids=_IDS, confirm={"enum": [PURGE]}),
+        input=input_schema(["ids", "confirm"], ids=_IDS, confirm={"enum": [PURGE_CONFIRMATION]}),
         destructive=True,
     ),
     Tool(
         name="console_connect", title="Connect", scope="write", handler=connect,
         description="Link two memories.",
-        input=takes(
+        input=input_schema(
             ["source", "target", "kind"], source=TEXT, target=TEXT, kind=TEXT,
             weight={**SHARE, "default": 0.5}, reason={**TEXT, "default": ""},
         ),
     ),
     Tool(
         name="console_disconnect", title="Disconnect", scope="write", handler=disconnect,
-        description="Remove a link.", input=takes(["id"], id=TEXT),
+        description="Remove a link.", input=input_schema(["id"], id=TEXT),
     ),
 )  # fmt: skip
 _ROOT = "/api/console/memories"

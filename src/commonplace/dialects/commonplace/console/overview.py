@@ -13,7 +13,7 @@ from commonplace.access.caller import SCOPES
 from commonplace.dialects.commonplace.console import graph, rows, sample
 from commonplace.dialects.contract import Call, Tool
 from commonplace.dialects.rest import Route
-from commonplace.dialects.tool_schemas import TEXT, takes
+from commonplace.dialects.tool_schemas import TEXT, input_schema
 from commonplace.engine.binding import engine_call, lease
 from commonplace.engine.finding.summary import summary
 from commonplace.engine.history import audit
@@ -21,15 +21,15 @@ from commonplace.engine.model import iso
 from commonplace.errors import CommonplaceError
 from commonplace.platform import review
 
-RECENT = 5
+RECENT_MEMORIES = 5
 CLIENT_DAYS = 30
-OWN = "console_"
+CONSOLE_PREFIX = "console_"
 """Prefix of the names of the console's operations, to exclude their calls from statistics."""
-BROWSER = "Mozilla/"
+BROWSER_PREFIX = "Mozilla/"
 """Prefix of the client names of browsers; pages also call operations of other dialects."""
 
 
-def me(call: Call) -> dict[str, Any]:
+def signed_in_user(call: Call) -> dict[str, Any]:
     """Return the signed-in user and the permissions of the credential."""
     caller = call.caller
     return {
@@ -46,29 +46,29 @@ def me(call: Call) -> dict[str, Any]:
 def overview(call: Call, *, as_of: str | None = None) -> dict[str, Any]:
     """Return counts of memories, today's calls of agents, and the state of the space."""
     found = engine_call(call.memory, summary, as_of=as_of or None)
-    newest, _ = call.memory.browse(limit=RECENT, as_of=as_of or None)
+    newest, _ = call.memory.browse(limit=RECENT_MEMORIES, as_of=as_of or None)
     waiting, age = call.memory.backlog()
     if as_of is None:
-        call.afterwards.append(lambda: graph.groups_soon(call))
+        call.afterwards.append(lambda: graph.compute_groups_soon(call))
     return {
         "total": found.total,
         "pinned": found.pinned,
-        "kinds": _pairs(found.kinds),
-        "states": _pairs(found.states),
-        "clients": _pairs(found.clients),
-        "trusts": _pairs(found.trusts),
-        "projects": _pairs(found.projects),
+        "kinds": _name_count_pairs(found.kinds),
+        "states": _name_count_pairs(found.states),
+        "clients": _name_count_pairs(found.clients),
+        "trusts": _name_count_pairs(found.trusts),
+        "projects": _name_count_pairs(found.projects),
         "proposals": review.pending_proposals(call.memory, 1)[1],
         "days": [[day.isoformat(), many] for day, many in found.days.items()],
-        "recent": [rows.row(one) for one in newest],
+        "recent": [rows.memory_to_row(one) for one in newest],
         "use": _agent_calls(call),
         "backlog": {"memories": waiting, "oldest_seconds": age},
-        "disk": _disk(call),
+        "disk": _disk_usage(call),
         "version": __version__,
     }
 
 
-def _pairs(counts: Any) -> list[list[Any]]:
+def _name_count_pairs(counts: Any) -> list[list[Any]]:
     return [[name, many] for name, many in counts.items()]
 
 
@@ -80,8 +80,8 @@ def _agent_calls(call: Call) -> dict[str, Any]:
     now = datetime.now(UTC)
     midnight = now.replace(hour=0, minute=0, second=0, microsecond=0)
     with lease(call.memory) as space:
-        today = _without_console(audit.counts(space.store, midnight))
-        recent = _without_console(audit.counts(space.store, now - timedelta(days=CLIENT_DAYS)))
+        today = _agent_counts(audit.counts(space.store, midnight))
+        recent = _agent_counts(audit.counts(space.store, now - timedelta(days=CLIENT_DAYS)))
     tools: dict[tuple[str, str, str], list[int]] = defaultdict(lambda: [0, 0])
     for each in today:
         tools[each.dialect, each.tool, each.caller][0 if each.success else 1] += each.calls
@@ -103,14 +103,15 @@ def _agent_calls(call: Call) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _without_console(counts: Iterable[audit.Count]) -> list[audit.Count]:
+def _agent_counts(counts: Iterable[audit.Count]) -> list[audit.Count]:
     return [
         each for each in counts
-        if each.dialect and not each.tool.startswith(OWN) and not each.client.startswith(BROWSER)
+        if each.dialect and not each.tool.startswith(CONSOLE_PREFIX)
+        and not each.client.startswith(BROWSER_PREFIX)
     ]  # fmt: skip
 
 
-def _disk(call: Call) -> dict[str, Any]:
+def _disk_usage(call: Call) -> dict[str, Any]:
     """Return the size of the space and the free disk space; None for an unknown value."""
     library = call.memory.library
     try:
@@ -123,13 +124,14 @@ def _disk(call: Call) -> dict[str, Any]:
 
 OPERATIONS = (
     Tool(
-        name="console_me", title="Signed-in user", scope="read", handler=me, input=takes(),
+        name="console_me", title="Signed-in user", scope="read", handler=signed_in_user,
+        input=input_schema(),
         description="Show the signed-in user and the permissions of the credential.",
     ),
     Tool(
         name="console_overview", title="Overview", scope="read", handler=overview,
         description="Show counts of memories, today's calls of agents, and the state of the space.",
-        input=takes(as_of=TEXT),
+        input=input_schema(as_of=TEXT),
     ),
 )  # fmt: skip
 ROUTES = (

@@ -15,19 +15,19 @@ from commonplace.dialects.commonplace.console import (
 )
 from commonplace.dialects.contract import Tool
 from commonplace.dialects.rest import OpenApi, Rest
-from commonplace.dialects.tool_schemas import OBJECT, TEXT, gives
+from commonplace.dialects.tool_schemas import OBJECT, TEXT, output_schema
 
-PARTS = (overview, memories, inbox, history, imports, secrets, audit, graph)
+CONSOLE_MODULES = (overview, memories, inbox, history, imports, secrets, audit, graph)
 """The modules of the console; each defines `OPERATIONS` and `ROUTES`."""
-OPERATIONS: tuple[Tool, ...] = tuple(tool for part in PARTS for tool in part.OPERATIONS)
+OPERATIONS: tuple[Tool, ...] = tuple(tool for part in CONSOLE_MODULES for tool in part.OPERATIONS)
 REST = Rest(
     roots=("/api/console",),
-    routes=tuple(route for part in PARTS for route in part.ROUTES),
+    routes=tuple(route for part in CONSOLE_MODULES for route in part.ROUTES),
     openapi=OpenApi(
         path="/api/console/openapi.json",
         title="Commonplace, the console",
         version=__version__,
-        error=gives(error={**OBJECT, "properties": {"code": TEXT, "message": TEXT}}),
+        error=output_schema(error={**OBJECT, "properties": {"code": TEXT, "message": TEXT}}),
         statuses={
             400: "The request is not valid", 401: "No valid credential",
             403: "The credential lacks the scope", 404: "Not found",

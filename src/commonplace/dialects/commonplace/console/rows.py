@@ -16,13 +16,13 @@ from commonplace.text.snippets import snippet
 
 EXCERPT_CHARS = 280
 PAGE = 50
-ANY = "any"
+ANY_STATE = "any"
 NO_PROJECT = "-"
 """The value of the filter `project` that selects memories without a project."""
 FILTERS: dict[str, Schema] = {
     "kind": TEXT, "tag": TEXT, "client": TEXT, "source": TEXT, "project": TEXT,
     "trust": {"enum": list(TRUSTS)},
-    "state": {"enum": [*STATES, ANY]},
+    "state": {"enum": [*STATES, ANY_STATE]},
     "pinned": FLAG,
     "since": TEXT, "until": TEXT, "as_of": TEXT,
 }  # fmt: skip
@@ -45,7 +45,7 @@ def filters_of(
     ids: Sequence[str] | None = None,
 ) -> Filters:
     """Return the filters of a list or a search; an empty value means no condition."""
-    states = STATES if state == ANY else (state,) if state else LIVE_STATES
+    states = STATES if state == ANY_STATE else (state,) if state else LIVE_STATES
     project_tags = [f"{PROJECT}{project}"] if project and project != NO_PROJECT else []
     return Filters(
         kinds=[kind] if kind else None,
@@ -58,18 +58,18 @@ def filters_of(
     )  # fmt: skip
 
 
-def full(memory: Memory) -> dict[str, Any]:
+def memory_to_dict(memory: Memory) -> dict[str, Any]:
     """Return a memory with its full text."""
-    return {**_details(memory), "text": memory.text, "attrs": dict(memory.attrs)}
+    return {**_common_fields(memory), "text": memory.text, "attrs": dict(memory.attrs)}
 
 
-def row(memory: Memory, query: str = "") -> dict[str, Any]:
+def memory_to_row(memory: Memory, query: str = "") -> dict[str, Any]:
     """Return a memory for lists: an excerpt, split at the words of the query."""
     excerpt = snippet(memory.text, query, EXCERPT_CHARS)
-    return {**_details(memory), "excerpt": split_at_matches(excerpt, query)}
+    return {**_common_fields(memory), "excerpt": split_at_matches(excerpt, query)}
 
 
-def _details(memory: Memory) -> dict[str, Any]:
+def _common_fields(memory: Memory) -> dict[str, Any]:
     return {
         "id": memory.id, "kind": memory.kind, "title": memory.title, "chars": len(memory.text),
         "tags": list(memory.tags), "importance": memory.importance,

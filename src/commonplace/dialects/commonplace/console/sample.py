@@ -60,16 +60,16 @@ CONVERSATION: tuple[Line, ...] = (
          at="2026-03-25T09:11:10Z", session="standup"),
 )  # fmt: skip
 
-SPACES = "demo-"
+SPACE_PREFIX = "demo-"
 """The prefix of the names of spaces with sample memories."""
 
 
 def is_demo(space: str) -> bool:
     """Return whether the name is that of a space with sample memories."""
-    return space.startswith(SPACES)
+    return space.startswith(SPACE_PREFIX)
 
 
-def fill(memory: Commonplace) -> dict[str, Memory]:
+def store_sample(memory: Commonplace) -> dict[str, Memory]:
     """Store all sample memories in one operation; return the notes by their ref."""
     with memory.unit("a team's memories"):
         stored = {each.ref or "": each for each in memory.remember_many(NOTES)}

@@ -6,14 +6,17 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
-from commonplace.dialects.commonplace.console.memories import PURGE, count_remaining_places
+from commonplace.dialects.commonplace.console.memories import (
+    PURGE_CONFIRMATION,
+    count_remaining_places,
+)
 from commonplace.dialects.contract import Call, Tool
 from commonplace.dialects.rest import Route
-from commonplace.dialects.tool_schemas import TEXT, array, takes
+from commonplace.dialects.tool_schemas import TEXT, array, input_schema
 from commonplace.engine.binding import lease
 from commonplace.engine.maintenance import secret_scan
 
-SHOWN = 500
+MAX_SHOWN = 500
 
 
 def find_secrets(call: Call) -> dict[str, Any]:
@@ -21,7 +24,7 @@ def find_secrets(call: Call) -> dict[str, Any]:
     with lease(call.memory) as space:
         all_found = secret_scan.scan(space)
     return {
-        "secrets": [asdict(one) for one in all_found[:SHOWN]],
+        "secrets": [asdict(one) for one in all_found[:MAX_SHOWN]],
         "total": len(all_found),
         "memories": len({one.id for one in all_found if one.what == "memory"}),
     }
@@ -41,14 +44,15 @@ def purge(call: Call, *, ids: Sequence[str], confirm: str) -> dict[str, Any]:
 OPERATIONS = (
     Tool(
         name="console_secrets", title="Secrets found", scope="admin", handler=find_secrets,
-        input=takes(), description="Find stored keys, tokens and passwords.",
+        input=input_schema(), description="Find stored keys, tokens and passwords.",
         stepwise=True,  # the scan reads all memories and all earlier versions
     ),
     Tool(
         name="console_secrets_purge", title="Purge secrets", scope="admin", handler=purge,
         description="Delete memories with secrets permanently, and store masked copies.",
-        input=takes(
-            ["ids", "confirm"], ids=array(TEXT, 200, minItems=1), confirm={"enum": [PURGE]}
+        input=input_schema(
+            ["ids", "confirm"], ids=array(TEXT, 200, minItems=1),
+            confirm={"enum": [PURGE_CONFIRMATION]},
         ),
         stepwise=True, destructive=True,
     ),

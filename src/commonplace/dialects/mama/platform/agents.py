@@ -23,9 +23,9 @@ from commonplace.platform.exclusive import exclusive
 if TYPE_CHECKING:
     from commonplace.dialects.mama.platform.service import Service
 
-SPENT = "mama.llm"
+SPENDING_EVENT = "mama.llm"
 ORIGIN = Origin(client="commonplace", tool="agent")
-PLAIN_TIER = 2
+DEFAULT_TIER = 2
 PERSONA_BYTES = 100_000
 RESULT_CHARS = 20_000
 INSTRUCTIONS = (
@@ -38,7 +38,7 @@ Watch = Callable[[str, Mapping[str, Any]], None]
 """A callback for the events `tool_use` and `tool_complete` of a running agent."""
 
 
-def memory_of(running: Service) -> Commonplace:
+def operator_memory(running: Service) -> Commonplace:
     """Return the operator's memory."""
     library = running.setting.library
     return Commonplace(space=service.OWNER_SPACE, origin=ORIGIN, library=library)
@@ -54,7 +54,7 @@ class AgentPrompt:
     seconds: float
     key: str = ""
     """The idempotency key of the run, so that a retry repeats no effect."""
-    tier: int = PLAIN_TIER
+    tier: int = DEFAULT_TIER
     history: str = ""
     images: Sequence[tuple[bytes, str]] = ()
     watch: Watch | None = None
@@ -62,15 +62,15 @@ class AgentPrompt:
     """The agents that delegated this prompt, in order."""
 
 
-def answer(running: Service, prompt: str, *, agent: str, seconds: float, key: str = "") -> str:
+def ask_agent(running: Service, prompt: str, *, agent: str, seconds: float, key: str = "") -> str:
     """Return an agent's answer to a prompt; raise CommonplaceError if there is none."""
-    return respond(running, AgentPrompt(prompt, agent, seconds, key))
+    return run_agent(running, AgentPrompt(prompt, agent, seconds, key))
 
 
-def respond(running: Service, prompt: AgentPrompt, member: str = "") -> str:
+def run_agent(running: Service, prompt: AgentPrompt, member: str = "") -> str:
     """Return the answer of an agent of the team, or of the default agent. No lock is held."""
-    memory = memory_of(running)
-    tree = configuration.effective(memory, running)
+    memory = operator_memory(running)
+    tree = configuration.effective_configuration(memory, running)
     member = member or _agent_for(tree, prompt.prompt)
     chosen = members.agents_of(tree).get(member) if member else None
     if chosen is not None:
@@ -78,11 +78,11 @@ def respond(running: Service, prompt: AgentPrompt, member: str = "") -> str:
     instructions = _instructions(memory, running, chosen)
     text = f"{prompt.history}\n\n{prompt.prompt}" if prompt.history else prompt.prompt
     return agents.run(
-        access(running, tree, chosen), instructions, text,
+        model_access(running, tree, chosen), instructions, text,
         _abilities(running, tree, prompt, chosen),
         seconds=min(prompt.seconds, tree["agent"]["timeout"] / 1000),
         most_requests=tree["agent"]["max_turns"], images=prompt.images,
-        report_usage=lambda usage: memory.events.record(SPENT, prompt.agent, usage.as_dict()),
+        report_usage=lambda usage: memory.events.record(SPENDING_EVENT, prompt.agent, usage.as_dict()),
     )  # fmt: skip
 
 
@@ -98,7 +98,7 @@ def _agent_for(tree: Mapping[str, Any], prompt: str) -> str:
     return default if isinstance(default, str) and default in enabled else ""
 
 
-def access(
+def model_access(
     running: Service, tree: Mapping[str, Any], chosen: Mapping[str, Any] | None = None
 ) -> llm.Access:
     """Return the operator's model, from the environment or from the configuration."""
@@ -129,7 +129,7 @@ def _instructions(memory: Commonplace, running: Service, chosen: Mapping[str, An
             parts = [path.read_bytes()[:PERSONA_BYTES].decode("utf-8", "replace"), INSTRUCTIONS]
     skill_lines = [
         f"- {each['id']}: {each['name']}. {each['description']}"
-        for each in skills.listed(memory, running)
+        for each in skills.skill_dicts(memory, running)
         if each["enabled"]
     ]
     if skill_lines:
@@ -158,7 +158,7 @@ def _abilities(
     )  # fmt: skip
     calls = AgentCalls(running.setting, caller, "mama", prompt.key, address="127.0.0.1")
     found = calls.abilities([tool for tool in TOOLS if not tool.hidden], "mama_")
-    found += Functions(memory_of(running), running).abilities()
+    found += Functions(operator_memory(running), running).abilities()
     found.append(_skill_reader(running))
     if prompt.tier == 1:
         found += calls.abilities(_sending_tools())
@@ -182,9 +182,9 @@ def _sending_tools() -> list[Any]:
 
 def _skill_reader(running: Service) -> Ability:
     def read(arguments: Mapping[str, Any]) -> str:
-        memory = memory_of(running)
+        memory = operator_memory(running)
         state = skills.STATE.load(memory, running)
-        for skill, text in skills.installed(memory, running):
+        for skill, text in skills.installed_skills(memory, running):
             if skill.id == arguments.get("name") and skills.is_enabled(state, skill, text):
                 return text
         return "error: There is no enabled skill with this name."
@@ -240,7 +240,7 @@ def _delegation_ability(running: Service, tree: Mapping[str, Any], prompt: Agent
 def _run_delegation(
     running: Service, prompt: AgentPrompt, target: str, task: str, chain: tuple[str, ...]
 ) -> str:
-    memory, begun = memory_of(running), time.time_ns() // 1_000_000
+    memory, begun = operator_memory(running), time.time_ns() // 1_000_000
     from commonplace.dialects.mama.platform.runs import new_id
 
     attrs = {
@@ -252,7 +252,7 @@ def _run_delegation(
     further = replace(prompt, prompt=task, chain=chain, history="", images=())
     result, error = "", ""
     try:
-        result = respond(running, further, target)
+        result = run_agent(running, further, target)
     except CommonplaceError as failed:
         error = str(failed)
     ended = time.time_ns() // 1_000_000
@@ -261,5 +261,5 @@ def _run_delegation(
             memory, record, status="failed" if error else "completed", completedAt=ended,
             duration=ended - begun, error=error or None, result=result[:RESULT_CHARS] or None,
         )  # fmt: skip
-        records.keep_newest(memory, team.DELEGATION, most=team.KEPT)
+        records.keep_newest(memory, team.DELEGATION, most=team.MAX_STORED_DELEGATIONS)
     return f"error: {error}" if error else result

@@ -24,12 +24,12 @@ from commonplace.dialects.mama.platform.failures import (
     PlatformError,
     invalid_value,
     malformed,
-    missing,
+    missing_fields,
     not_installed,
 )
 from commonplace.dialects.mama.platform.files import records
-from commonplace.dialects.mama.platform.paths import Opened
-from commonplace.dialects.mama.platform.service import Service, operation, read
+from commonplace.dialects.mama.platform.paths import OpenedFile
+from commonplace.dialects.mama.platform.service import Service, operation, read_arguments
 from commonplace.dialects.rest import Route
 from commonplace.dialects.tool_schemas import TEXT
 from commonplace.engine.commonplace import Commonplace
@@ -40,21 +40,21 @@ from commonplace.platform.agents import AgentFailed
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-DISCORD, SLACK = "https://discord.com/api/v10", "https://slack.com/api/"
+DISCORD_URL, SLACK_URL = "https://discord.com/api/v10", "https://slack.com/api/"
 DISCORD_CHARS, SLACK_CHARS = 2_000, 40_000
 SECONDS = 20.0
-TRIES, WAIT_SECONDS = 3, 10.0
+MAX_RETRIES, WAIT_SECONDS = 3, 10.0
 PROMPT_SECONDS = 300.0
 FILE_BYTES = 20 * 1024 * 1024
-IMAGES = (".png", ".jpg", ".jpeg", ".gif", ".webp")
-PRIVATE_TYPES = (".db", ".sqlite", ".sqlite3", ".key", ".pem", ".env")
+IMAGE_SUFFIXES = (".png", ".jpg", ".jpeg", ".gif", ".webp")
+PRIVATE_SUFFIXES = (".db", ".sqlite", ".sqlite3", ".key", ".pem", ".env")
 REPORT_CHARS, REPORT_DAYS = 50_000, 30
-REPORTED = "mama.report"
+REPORT_EVENT = "mama.report"
 _DISCORD_CHANNEL = re.compile(r"[0-9]{1,25}")
 _SLACK_CHANNEL = re.compile(r"[A-Z0-9]{2,30}")
 
 
-def pieces(text: str, most: int) -> list[str]:
+def split_text(text: str, most: int) -> list[str]:
     """Split a text into parts of a limited length, at a newline or blank if possible."""
     found = []
     while len(text) > most:
@@ -90,7 +90,7 @@ class Discord:
     """A client of Discord's API, for one request."""
 
     def __init__(self, running: Service, token: str, pause: Callable[[float], None] = time.sleep):
-        self._url = (running.environ.get("COMMONPLACE_DISCORD_URL") or DISCORD).rstrip("/")
+        self._url = (running.environ.get("COMMONPLACE_DISCORD_URL") or DISCORD_URL).rstrip("/")
         self._pause = pause
         self._client = httpx.Client(
             timeout=SECONDS, follow_redirects=False, trust_env=False,
@@ -105,12 +105,12 @@ class Discord:
 
     def call(self, method: str, path: str, **request: Any) -> Any:
         """Send one request; retry a few times after the delay of Retry-After."""
-        for attempt in range(TRIES + 1):
+        for attempt in range(MAX_RETRIES + 1):
             try:
                 answer = self._client.request(method, self._url + path, **request)
             except httpx.HTTPError:
                 raise _service_error("Discord", "cannot be reached.") from None
-            if answer.status_code == 429 and attempt < TRIES:
+            if answer.status_code == 429 and attempt < MAX_RETRIES:
                 self._pause(min(_retry_after(answer), WAIT_SECONDS))
                 continue
             if answer.status_code >= 300:
@@ -118,7 +118,7 @@ class Discord:
             return answer
         raise AssertionError("unreachable")
 
-    def send(self, channel: str, text: str, file: Opened | None = None) -> None:
+    def send(self, channel: str, text: str, file: OpenedFile | None = None) -> None:
         """Send a text in as many messages as needed, or one message with a file."""
         path = f"/channels/{channel}/messages"
         quiet: dict[str, Any] = {"allowed_mentions": {"parse": []}}
@@ -129,7 +129,7 @@ class Discord:
                 files={"files[0]": (file.name, file.data)},
             )  # fmt: skip
             return
-        for part in pieces(text, DISCORD_CHARS):
+        for part in split_text(text, DISCORD_CHARS):
             self.call("POST", path, json={"content": part, **quiet})
 
 
@@ -140,21 +140,21 @@ def _retry_after(answer: httpx.Response) -> float:
         seconds = None
     if not isinstance(seconds, (int, float)) or isinstance(seconds, bool):
         seconds = answer.headers.get("retry-after", "1")
-    return _seconds(seconds)
+    return _parse_seconds(seconds)
 
 
-def _seconds(seconds: str | float) -> float:
+def _parse_seconds(seconds: str | float) -> float:
     try:
         return max(0.0, float(seconds))
     except ValueError:
         return 1.0
 
 
-def _discord(call: Call, channel: str) -> tuple[Service, dict[str, Any], str]:
+def _discord_settings(call: Call, channel: str) -> tuple[Service, dict[str, Any], str]:
     if not _DISCORD_CHANNEL.fullmatch(channel):
         raise malformed("channelId must be 1 to 25 digits.")
-    running = service.of(call)
-    tree = configuration.effective(call.memory, running)
+    running = service.service_of(call)
+    tree = configuration.effective_configuration(call.memory, running)
     return running, tree, _discord_token(tree)
 
 
@@ -168,7 +168,7 @@ def notify(running: Service, tree: dict[str, Any], channel: str, text: str) -> N
 
 def discord_send(call: Call, *, channelId: str, message: str) -> Any:
     """Send a text message to a Discord channel."""
-    running, _, token = _discord(call, channelId)
+    running, _, token = _discord_settings(call, channelId)
     with Discord(running, token) as discord:
         discord.send(channelId, message)
     return {"success": True}
@@ -176,27 +176,27 @@ def discord_send(call: Call, *, channelId: str, message: str) -> Any:
 
 def discord_prompt(call: Call, *, channelId: str, prompt: str) -> Any:
     """Run a prompt and send its answer to a Discord channel."""
-    running, _, token = _discord(call, channelId)
-    answer = agents.answer(running, prompt, agent="discord", seconds=PROMPT_SECONDS)
+    running, _, token = _discord_settings(call, channelId)
+    answer = agents.ask_agent(running, prompt, agent="discord", seconds=PROMPT_SECONDS)
     with Discord(running, token) as discord:
         discord.send(channelId, answer)
-    return {"success": True, "response": _beginning(answer, 100)}
+    return {"success": True, "response": _truncate(answer, 100)}
 
 
-def _beginning(text: str, most: int) -> str:
+def _truncate(text: str, most: int) -> str:
     return text if len(text) <= most else text[:most] + "..."
 
 
 def _refuse_other_than_image(path: str) -> None:
-    if not path.lower().endswith(IMAGES):
-        raise malformed(f"imagePath must end with {', '.join(IMAGES)}.")
+    if not path.lower().endswith(IMAGE_SUFFIXES):
+        raise malformed(f"imagePath must end with {', '.join(IMAGE_SUFFIXES)}.")
 
 
 def discord_image(call: Call, *, channelId: str, imagePath: str, caption: str) -> Any:
     """Send an image file to a Discord channel."""
-    running, _, token = _discord(call, channelId)
+    running, _, token = _discord_settings(call, channelId)
     _refuse_other_than_image(imagePath)
-    file = paths.read(running, imagePath, most=FILE_BYTES, temporary=True)
+    file = paths.read_file(running, imagePath, most=FILE_BYTES, temporary=True)
     _refuse_other_than_image(file.name)  # the target of a link may have another type
     with Discord(running, token) as discord:
         discord.send(channelId, caption, file)
@@ -206,12 +206,12 @@ def discord_image(call: Call, *, channelId: str, imagePath: str, caption: str) -
 # --- reports -------------------------------------------------------------------------------------
 
 
-def _news(memory: Commonplace, since: datetime, until: datetime) -> str:
+def _new_entries(memory: Commonplace, since: datetime, until: datetime) -> str:
     """Return memories and runs of a period, newest first, as text for a model."""
     found, size = [], 0
     new = lookup.all_memories(memory, page=200, created_since=since, created_until=until)
     stored = (f"- [{one.kind}] {one.text}" for one in new)
-    for line in itertools.chain(stored, _runs(memory, since, until)):
+    for line in itertools.chain(stored, _run_lines(memory, since, until)):
         line = line[:2_000]
         size += len(line) + 1
         if size > REPORT_CHARS:
@@ -220,15 +220,15 @@ def _news(memory: Commonplace, since: datetime, until: datetime) -> str:
     return "\n".join(found)
 
 
-def _runs(memory: Commonplace, since: datetime, until: datetime) -> Iterator[str]:
+def _run_lines(memory: Commonplace, since: datetime, until: datetime) -> Iterator[str]:
     """Yield the runs that began or ended in a period, except heartbeats without a result."""
     for run in records.page(memory, runs.KIND, limit=200):
         output = run.attrs["output"] or run.attrs["error"] or ""
-        if since <= run.updated_at <= until and output.strip() != heartbeat.NOTHING:
+        if since <= run.updated_at <= until and output.strip() != heartbeat.NOTHING_TO_DO:
             yield f"- [run of {run.attrs['job']}: {run.attrs['status']}] {output}"
 
 
-def _reported_until(event: Event) -> datetime:
+def _report_end(event: Event) -> datetime:
     """Return the end of a report's period, which is before its model was called."""
     until = (event.payload or {}).get("until")  # an older release has not stored it
     return datetime.fromisoformat(until) if isinstance(until, str) else event.at
@@ -238,35 +238,35 @@ def report(call: Call, *, channelId: str, reportType: str) -> Any:
     """Write a report of new memories, or of 30 days, and send it to a Discord channel."""
     if reportType not in ("delta", "full"):
         raise malformed("reportType must be delta or full.")
-    running, _, token = _discord(call, channelId)
+    running, _, token = _discord_settings(call, channelId)
     now = datetime.now(UTC)
     since = now - timedelta(days=REPORT_DAYS)
-    last = call.memory.events.all(kind=REPORTED, newest=True, limit=1)
+    last = call.memory.events.all(kind=REPORT_EVENT, newest=True, limit=1)
     if reportType == "delta" and last:
-        since = _reported_until(last[0])
-    news = _news(call.memory, since, now)
+        since = _report_end(last[0])
+    news = _new_entries(call.memory, since, now)
     if reportType == "delta" and not news:
-        return {"success": True, "reportType": reportType, "response": heartbeat.NOTHING}
+        return {"success": True, "reportType": reportType, "response": heartbeat.NOTHING_TO_DO}
     form = heartbeat.FILE.load(call.memory, running).strip()
     prompt = (
         f"Write a report for a chat channel, under {DISCORD_CHARS} characters, of what follows."
         f"{chr(10) * 2 + 'Its form:' + chr(10) + form if form else ''}\n\nStored since"
         f" {since:%Y-%m-%d %H:%M} UTC:\n{news or 'nothing'}"
     )
-    answer = agents.answer(running, prompt, agent="report", seconds=PROMPT_SECONDS)
+    answer = agents.ask_agent(running, prompt, agent="report", seconds=PROMPT_SECONDS)
     with Discord(running, token) as discord:
         discord.send(channelId, answer)
     about = {"channel": channelId, "until": iso(now)}
-    call.memory.events.record(REPORTED, reportType, about)
-    return {"success": True, "reportType": reportType, "response": _beginning(answer, 200)}
+    call.memory.events.record(REPORT_EVENT, reportType, about)
+    return {"success": True, "reportType": reportType, "response": _truncate(answer, 200)}
 
 
 def screenshot(call: Call, *, channelId: str, htmlFile: str, caption: str) -> Any:
     """Send a picture of an HTML file of the workspace to a Discord channel."""
-    running, _, token = _discord(call, channelId)
+    running, _, token = _discord_settings(call, channelId)
     if htmlFile.startswith("/") or not htmlFile.lower().endswith((".html", ".htm")):
         raise malformed("htmlFile must be a relative path of an .html file in the workspace.")
-    page = paths.read(running, htmlFile, most=5_000_000)
+    page = paths.read_file(running, htmlFile, most=5_000_000)
     from commonplace.dialects.mama.platform import screenshots
 
     picture = screenshots.take_screenshot(running, page)
@@ -292,18 +292,18 @@ def slack_client(running: Service, token: str) -> Any:
 
         def prepare_for_next_attempt(self, *, state: Any, response: Any = None, **_: Any) -> None:
             headers = httpx.Headers([(k, str(v[0])) for k, v in response.headers.items() if v])
-            time.sleep(min(_seconds(headers.get("retry-after", "1")), WAIT_SECONDS))
+            time.sleep(min(_parse_seconds(headers.get("retry-after", "1")), WAIT_SECONDS))
             state.next_attempt_requested = True
             state.increment_current_attempt()
 
-    url = running.environ.get("COMMONPLACE_SLACK_URL") or SLACK
+    url = running.environ.get("COMMONPLACE_SLACK_URL") or SLACK_URL
     client = WebClient(token=token, base_url=url.rstrip("/") + "/", timeout=int(SECONDS))
-    client.retry_handlers.append(Retries(max_retry_count=TRIES))
+    client.retry_handlers.append(Retries(max_retry_count=MAX_RETRIES))
     return client
 
 
 def _refuse_private_type(name: str) -> None:
-    if name.startswith(".") or name.lower().endswith(PRIVATE_TYPES):
+    if name.startswith(".") or name.lower().endswith(PRIVATE_SUFFIXES):
         raise malformed("Files of this type must not be sent.")
 
 
@@ -317,18 +317,18 @@ def slack_send(
 ) -> Any:
     """Send a message, a file, or both to a Slack channel."""
     if not message and not filePath:
-        raise missing("message")
+        raise missing_fields("message")
     if not _SLACK_CHANNEL.fullmatch(channelId):
         raise malformed("channelId must be 2 to 30 capital letters or digits.")
-    running = service.of(call)
-    tree = configuration.effective(call.memory, running)
+    running = service.service_of(call)
+    tree = configuration.effective_configuration(call.memory, running)
     token = tree["slack"]["bot_token"]
     if tree["slack"]["enabled"] is not True or not token:
         raise _not_connected("Slack")
     file = None
     if filePath:
         _refuse_private_type(filePath.rpartition("/")[2])
-        file = paths.read(running, filePath, most=FILE_BYTES, temporary=True)
+        file = paths.read_file(running, filePath, most=FILE_BYTES, temporary=True)
         _refuse_private_type(file.name)  # the target of a link may have another type
     client = slack_client(running, token)
     from slack_sdk.errors import SlackClientError
@@ -339,7 +339,7 @@ def slack_send(
                 channel=channelId, content=file.data, filename=file.name,
                 initial_comment=caption or None,
             )  # fmt: skip
-        for part in pieces(message, SLACK_CHARS) if message else []:
+        for part in split_text(message, SLACK_CHARS) if message else []:
             client.chat_postMessage(channel=channelId, text=part)
     except (SlackClientError, OSError) as error:
         why = getattr(getattr(error, "response", None), "get", lambda *_: None)("error")
@@ -357,14 +357,14 @@ def check_setup(call: Call, *, what: str) -> Any:
     """Test a stored secret with one real request."""
     if what not in ("llm", "discord", "slack"):
         raise invalid_value("what must be llm, discord or slack.")
-    running = service.of(call)
-    tree = configuration.effective(call.memory, running)
+    running = service.service_of(call)
+    tree = configuration.effective_configuration(call.memory, running)
     try:
         if what == "llm":
-            answer = agents.answer(
+            answer = agents.ask_agent(
                 running, "Answer with the one word: ready", agent="setup", seconds=60.0
             )
-            return {"ok": True, "message": f"The model answered: {_beginning(answer, 100)}"}
+            return {"ok": True, "message": f"The model answered: {_truncate(answer, 100)}"}
         if what == "discord":
             if not tree["discord"]["token"]:
                 return {"ok": False, "message": "No token is set."}
@@ -416,11 +416,11 @@ OPERATIONS = (
               {"what": TEXT}, **_OUT),
 )  # fmt: skip
 ROUTES = (
-    Route("POST", "/api/discord/send", "discord_send", read=read),
-    Route("POST", "/api/discord/cron", "discord_prompt", read=read),
-    Route("POST", "/api/discord/image", "discord_image", read=read),
-    Route("POST", "/api/report", "send_report", read=read),
-    Route("POST", "/api/screenshot", "send_screenshot", read=read),
-    Route("POST", "/api/slack/send", "slack_send", read=read, body_bytes=3_000_000),
-    Route("POST", "/api/setup/check", "check_setup", read=read),
+    Route("POST", "/api/discord/send", "discord_send", read=read_arguments),
+    Route("POST", "/api/discord/cron", "discord_prompt", read=read_arguments),
+    Route("POST", "/api/discord/image", "discord_image", read=read_arguments),
+    Route("POST", "/api/report", "send_report", read=read_arguments),
+    Route("POST", "/api/screenshot", "send_screenshot", read=read_arguments),
+    Route("POST", "/api/slack/send", "slack_send", read=read_arguments, body_bytes=3_000_000),
+    Route("POST", "/api/setup/check", "check_setup", read=read_arguments),
 )

@@ -25,25 +25,25 @@ from commonplace.engine.content.conversations import Line
 from commonplace.errors import CommonplaceError
 
 UNAUTHORIZED, TOO_MANY, TOO_LARGE, TOO_SLOW = 4001, 4029, 1009, 1013
-SOCKETS = 20
+MAX_SOCKETS = 20
 FRAME_BYTES = 256 * 1024
 CONTENT_CHARS = 20_000
-ATTACHMENTS = 10
-WAITING = 5
-HISTORY = 200
-UNSENT, UNSENT_CHARS = 500, 16_000_000
+MAX_ATTACHMENTS = 10
+MAX_WAITING = 5
+HISTORY_MESSAGES = 200
+MAX_UNSENT, UNSENT_CHARS = 500, 16_000_000
 """The maximum number and total length of messages that wait for a slow client."""
-REMEMBERED = 20
+PROMPT_MESSAGES = 20
 """The maximum number of a session's lines in a prompt."""
 PING_SECONDS, TYPING_SECONDS = 30.0, 10.0
 ANSWER_SECONDS = 600.0
 CLOSE_SECONDS = 5.0
-CHANNEL = "web"
-IMAGES = ("image/jpeg", "image/png", "image/gif", "image/webp")
+WEB_CHANNEL = "web"
+IMAGE_TYPES = ("image/jpeg", "image/png", "image/gif", "image/webp")
 Message = dict[str, Any]
 
 
-def refusal(error: CommonplaceError) -> tuple[Message, int]:
+def format_socket_refusal(error: CommonplaceError) -> tuple[Message, int]:
     """Return the error message and close code for a refused socket."""
     if error.code == "RATE_LIMITED":
         return {"type": "error", "error": "too many connections"}, TOO_MANY
@@ -59,10 +59,10 @@ def _error_frame(message: str) -> Message:
 # --- sessions ------------------------------------------------------------------------------------
 
 
-def _find(memory: Commonplace, id: str) -> str:
+def _find_conversation(memory: Commonplace, id: str) -> str:
     """Return the conversation name of a session, or an empty string if there is none."""
     for source in ("viewer", "mobile"):
-        name = sessions.name_of(source, CHANNEL, id)
+        name = sessions.conversation_name(source, WEB_CHANNEL, id)
         if memory.conversations.history(name, limit=1):
             return name
     return ""
@@ -74,16 +74,16 @@ def open_chat(call: Call) -> Any:
     return {"clientId": uuid.uuid4().hex, "userId": "local"}
 
 
-def attach(call: Call, *, session: str, source: str) -> Any:
+def attach_session(call: Call, *, session: str, source: str) -> Any:
     """Return a session with its history; create a session if the id is unknown."""
-    name = _find(call.memory, session) if session else ""
+    name = _find_conversation(call.memory, session) if session else ""
     if not name and (opened := _channels.get(session)) is not None:
         name = opened.name  # the session has no messages yet
     id = session if name else uuid.uuid4().hex
-    name = name or sessions.name_of(source, CHANNEL, id)
+    name = name or sessions.conversation_name(source, WEB_CHANNEL, id)
     messages: list[Message] = []
     size = 0
-    for line in reversed(call.memory.conversations.history(name, limit=HISTORY)):
+    for line in reversed(call.memory.conversations.history(name, limit=HISTORY_MESSAGES)):
         message = {
             "role": line.speaker if line.speaker in ("user", "assistant") else "user",
             "content": line.memory.text,
@@ -96,19 +96,19 @@ def attach(call: Call, *, session: str, source: str) -> Any:
     return {"session": id, "name": name, "messages": messages[::-1]}
 
 
-def say(call: Call, *, name: str, content: str) -> Any:
+def store_user_message(call: Call, *, name: str, content: str) -> Any:
     """Store the message of the user, before the model is called."""
     call.memory.conversations.add(name, Line(speaker="user", text=content))
     return {}
 
 
-def attachment(call: Call, *, filename: str) -> Any:
+def check_attachment(call: Call, *, filename: str) -> Any:
     """Check that a file was uploaded; raise an error otherwise."""
-    media.find(call.memory, service.of(call), filename, (media.INBOUND,))
+    media.find_file(call.memory, service.service_of(call), filename, (media.INBOUND,))
     return {}
 
 
-def reply(
+def answer_message(
     call: Call,
     *,
     name: str,
@@ -118,24 +118,24 @@ def reply(
     files: Sequence[Mapping[str, Any]],
 ) -> Any:
     """Call the agent, and store its answer."""
-    running = service.of(call)
+    running = service.service_of(call)
     prompt, images = content, []
     for file in files:
-        data = media.find(call.memory, running, str(file["filename"]), (media.INBOUND,))
+        data = media.find_file(call.memory, running, str(file["filename"]), (media.INBOUND,))
         kind = media.TYPES.get(media.extension_of(str(file["filename"])), "")
-        if kind in IMAGES:
+        if kind in IMAGE_TYPES:
             images.append((data, kind))
         else:
             prompt += f"\n\n(Attached file: media/inbound/{file['filename']}; Read shows it.)"
-    lines = call.memory.conversations.history(name, limit=REMEMBERED + 1)[:-1]
+    lines = call.memory.conversations.history(name, limit=PROMPT_MESSAGES + 1)[:-1]
     history = "\n".join(f"{line.speaker}: {line.memory.text}" for line in lines)
     before = f"The conversation so far:\n{history}" if history else ""
     channel = _channels.get(session)
     asked = agents.AgentPrompt(
         prompt, "chat", ANSWER_SECONDS, tier=tier, history=before, images=tuple(images),
-        watch=None if channel is None else channel.watch,
+        watch=None if channel is None else channel.report_tool_call,
     )  # fmt: skip
-    answer = agents.respond(running, asked)
+    answer = agents.run_agent(running, asked)
     call.memory.conversations.add(name, Line(speaker="assistant", text=answer or "…"))
     return {"answer": answer}
 
@@ -153,11 +153,11 @@ class Channel:
     waiting: int = 0
     busy: asyncio.Lock = field(default_factory=asyncio.Lock)
 
-    def watch(self, kind: str, about: Mapping[str, Any]) -> None:
+    def report_tool_call(self, kind: str, about: Mapping[str, Any]) -> None:
         """Report a tool call to all sockets, from the agent's thread."""
-        self.loop.call_soon_threadsafe(self.tell, {"type": kind, **about})
+        self.loop.call_soon_threadsafe(self.broadcast, {"type": kind, **about})
 
-    def tell(self, message: Message) -> None:
+    def broadcast(self, message: Message) -> None:
         """Send a message to all sockets of the session."""
         for client in list(self.sockets):
             client.send(message)
@@ -177,7 +177,7 @@ async def connect(exchange: Exchange) -> None:
         )
         await socket.close(UNAUTHORIZED if known else 1011)
         return
-    if len(_clients) >= SOCKETS:
+    if len(_clients) >= MAX_SOCKETS:
         await socket.send_json({"type": "error", "error": "too many connections"})
         await socket.close(TOO_MANY)
         return
@@ -211,7 +211,7 @@ class _Client:
         No message is lost: after reconnecting, the client gets every answer from the history.
         """
         text = json.dumps(message)  # the JSON is ASCII: one byte per character
-        if self._out.qsize() >= UNSENT or self._unsent + len(text) > UNSENT_CHARS:
+        if self._out.qsize() >= MAX_UNSENT or self._unsent + len(text) > UNSENT_CHARS:
             self._slow.set()
             return
         self._unsent += len(text)
@@ -247,7 +247,7 @@ class _Client:
             try:
                 text = await self._socket.receive_text()
             except KeyError:
-                self._error("A message must be a text frame with a JSON object.")
+                self._send_error("A message must be a text frame with a JSON object.")
                 continue
             if len(text.encode(errors="replace")) > FRAME_BYTES:
                 await self._socket.close(TOO_LARGE)
@@ -264,7 +264,7 @@ class _Client:
     async def _ping(self) -> None:
         while True:
             await asyncio.sleep(PING_SECONDS)
-            self.send({"type": "ping", "timestamp": _now()})
+            self.send({"type": "ping", "timestamp": _now_milliseconds()})
 
     async def _on_text(self, text: str) -> None:
         try:
@@ -272,7 +272,7 @@ class _Client:
         except (ValueError, RecursionError):
             message = None
         if not isinstance(message, dict):
-            self._error("A message must be a JSON object.")
+            self._send_error("A message must be a JSON object.")
             return
         await self._handle(message)
 
@@ -284,19 +284,19 @@ class _Client:
             elif kind == "send":
                 await self._send(message)
             elif kind == "ping":
-                self.send({"type": "pong", "timestamp": _now()})
+                self.send({"type": "pong", "timestamp": _now_milliseconds()})
             elif kind != "pong":
-                self._error("Unknown message type.")
+                self._send_error("Unknown message type.")
         except CommonplaceError as error:
-            self._error(str(error))
+            self._send_error(str(error))
 
-    def _error(self, message: str) -> None:
+    def _send_error(self, message: str) -> None:
         self.send(_error_frame(message))
 
     async def _attach(self, message: Message) -> None:
         given = message.get("sessionId")
         if given is not None and (not isinstance(given, str) or len(given) > 200):
-            self._error("sessionId must be a string.")
+            self._send_error("sessionId must be a string.")
             return
         viewer = message.get("osAgentMode") is True
         found = await self._exchange.perform(
@@ -324,22 +324,22 @@ class _Client:
     async def _send(self, message: Message) -> None:
         content, files = message.get("content", ""), message.get("attachments") or []
         if not isinstance(content, str) or not isinstance(files, list):
-            self._error("content must be a string, and attachments a list.")
+            self._send_error("content must be a string, and attachments a list.")
             return
         if not content.strip() and not files:
-            self._error("A message needs content or attachments.")
+            self._send_error("A message needs content or attachments.")
             return
-        if len(content) > CONTENT_CHARS or len(files) > ATTACHMENTS:
-            self._error(
+        if len(content) > CONTENT_CHARS or len(files) > MAX_ATTACHMENTS:
+            self._send_error(
                 f"A message may have at most {CONTENT_CHARS:,} characters"
-                f" and {ATTACHMENTS} attachments."
+                f" and {MAX_ATTACHMENTS} attachments."
             )
             return
         if not self._session:
             await self._attach({"osAgentMode": True})
         channel = self._channel()
-        if channel.waiting > WAITING:
-            self._error(f"{WAITING} messages are already waiting. Wait for an answer.")
+        if channel.waiting > MAX_WAITING:
+            self._send_error(f"{MAX_WAITING} messages are already waiting. Wait for an answer.")
             return
         if channel.waiting:
             self.send(
@@ -388,7 +388,7 @@ async def _answer(
     try:
         async with channel.busy:
             begun = time.monotonic()
-            typing = asyncio.create_task(_typing(channel, begun))
+            typing = asyncio.create_task(_send_typing(channel, begun))
             try:
                 found = await client.existing_attachments(files)
                 if not content.strip() and not found:
@@ -402,11 +402,13 @@ async def _answer(
                 }  # fmt: skip
                 result = await exchange.perform(arguments, "chat_reply")
             except CommonplaceError as error:
-                channel.tell({"type": "error", "error": str(error), "message": str(error)})
+                channel.broadcast({"type": "error", "error": str(error), "message": str(error)})
             else:
-                channel.tell({"type": "stream", "content": result["answer"], "sessionId": session})
+                channel.broadcast(
+                    {"type": "stream", "content": result["answer"], "sessionId": session}
+                )
                 took = int((time.monotonic() - begun) * 1000)
-                channel.tell({"type": "stream_end", "sessionId": session, "duration": took})
+                channel.broadcast({"type": "stream_end", "sessionId": session, "duration": took})
             finally:
                 typing.cancel()
     finally:
@@ -415,27 +417,27 @@ async def _answer(
             _channels.pop(session, None)
 
 
-async def _typing(channel: Channel, begun: float) -> None:
-    channel.tell({"type": "typing", "status": "processing"})
+async def _send_typing(channel: Channel, begun: float) -> None:
+    channel.broadcast({"type": "typing", "status": "processing"})
     while True:
         await asyncio.sleep(TYPING_SECONDS)
         elapsed = int((time.monotonic() - begun) * 1000)
-        channel.tell({"type": "typing", "status": "processing", "elapsed": elapsed})
+        channel.broadcast({"type": "typing", "status": "processing", "elapsed": elapsed})
 
 
-def _now() -> int:
+def _now_milliseconds() -> int:
     return time.time_ns() // 1_000_000
 
 
 OPERATIONS = (
     operation("open_chat", "Open the chat", "operator", open_chat),
-    operation("chat_attach", "Attach to a session", "operator", attach, ("session", "source"),
-              {"session": TEXT, "source": TEXT}),
-    operation("chat_attachment", "Check an attachment", "operator", attachment, ("filename",),
+    operation("chat_attach", "Attach to a session", "operator", attach_session,
+              ("session", "source"), {"session": TEXT, "source": TEXT}),
+    operation("chat_attachment", "Check an attachment", "operator", check_attachment, ("filename",),
               {"filename": TEXT}),
-    operation("chat_say", "Say something in a session", "operator", say, ("name", "content"),
-              {"name": TEXT, "content": TEXT}),
-    operation("chat_reply", "Answer in a session", "operator", reply,
+    operation("chat_say", "Say something in a session", "operator", store_user_message,
+              ("name", "content"), {"name": TEXT, "content": TEXT}),
+    operation("chat_reply", "Answer in a session", "operator", answer_message,
               ("name", "session", "content", "tier", "files"),
               {"name": TEXT, "session": TEXT, "content": TEXT, "tier": integer(1, 3),
                "files": array(OBJECT)}, stepwise=True, open_world=True),

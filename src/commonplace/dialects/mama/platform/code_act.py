@@ -12,7 +12,7 @@ from commonplace.dialects.agent_calls import AgentCalls
 from commonplace.dialects.contract import Call, TooManyCalls
 from commonplace.dialects.mama.platform import configuration, paths, service
 from commonplace.dialects.mama.platform.failures import PlatformError, not_installed
-from commonplace.dialects.mama.platform.service import Service, operation, read
+from commonplace.dialects.mama.platform.service import Service, operation, read_arguments
 from commonplace.dialects.rest import Exchange, Route
 from commonplace.engine.commonplace import Commonplace
 from commonplace.platform import sandbox
@@ -20,7 +20,7 @@ from commonplace.platform.agents import Ability
 from commonplace.storage.directories import make_private
 
 CODE_CHARS = 100_000
-USUAL, LEAST, MOST = 30_000, 100, 60_000
+DEFAULT_TIMEOUT, MIN_TIMEOUT, MAX_TIMEOUT = 30_000, 100, 60_000
 FILE_BYTES = 200_000
 AGENT = "code-act"
 PARAMETERS: Mapping[str, tuple[str, ...]] = {
@@ -40,7 +40,7 @@ DESCRIPTIONS = {
 }
 
 
-def _as_text(function: sandbox.Function) -> Callable[[Mapping[str, Any]], str]:
+def _text_function(function: sandbox.Function) -> Callable[[Mapping[str, Any]], str]:
     def call(arguments: Mapping[str, Any]) -> str:
         try:
             return json.dumps(function([dict(arguments)]), ensure_ascii=False)
@@ -50,7 +50,7 @@ def _as_text(function: sandbox.Function) -> Callable[[Mapping[str, Any]], str]:
     return call
 
 
-def named(name: str, arguments: Sequence[Any]) -> dict[str, Any]:
+def arguments_by_name(name: str, arguments: Sequence[Any]) -> dict[str, Any]:
     """Return arguments by name, from positional arguments or from one object."""
     parameters = PARAMETERS[name]
     if len(arguments) == 1 and isinstance(arguments[0], dict):
@@ -72,31 +72,31 @@ class Functions:
         )  # fmt: skip
         self._calls = AgentCalls(running.setting, caller, "mama")
 
-    def every(self) -> dict[str, sandbox.Function]:
+    def functions_by_name(self) -> dict[str, sandbox.Function]:
         """Return all functions by name."""
         made: dict[str, Callable[..., Any]] = {
-            "mama_search": lambda **given: self._tool("search", given),
-            "mama_load_checkpoint": lambda **given: self._tool("load_checkpoint", given),
-            "Read": self._read,
-            "os_list_bots": self._bots,
-            "os_get_config": self._config,
+            "mama_search": lambda **given: self._call_tool("search", given),
+            "mama_load_checkpoint": lambda **given: self._call_tool("load_checkpoint", given),
+            "Read": self._read_file,
+            "os_list_bots": self._list_bots,
+            "os_get_config": self._get_config,
         }
-        return {name: self._callable(name, function) for name, function in made.items()}
+        return {name: self._sandbox_function(name, function) for name, function in made.items()}
 
     def abilities(self) -> list[Ability]:
         """Return, as abilities of a model, the functions that are not tools of the dialect."""
         made = []
-        for name, function in self.every().items():
+        for name, function in self.functions_by_name().items():
             if not name.startswith("mama_"):
                 properties = {each: {"type": "string"} for each in PARAMETERS[name]}
                 schema = {"type": "object", "properties": properties}
-                made.append(Ability(name, DESCRIPTIONS[name], schema, _as_text(function)))
+                made.append(Ability(name, DESCRIPTIONS[name], schema, _text_function(function)))
         return made
 
-    def _callable(self, name: str, function: Callable[..., Any]) -> sandbox.Function:
+    def _sandbox_function(self, name: str, function: Callable[..., Any]) -> sandbox.Function:
         def call(arguments: Sequence[Any]) -> Any:
             try:
-                return function(**named(name, arguments))
+                return function(**arguments_by_name(name, arguments))
             except PlatformError as error:
                 raise sandbox.FunctionError(error.message) from None
             except TypeError:
@@ -105,26 +105,28 @@ class Functions:
 
         return call
 
-    def _tool(self, tool: str, arguments: Mapping[str, Any]) -> Any:
-        text = self._calls.of(tool)(arguments)
+    def _call_tool(self, tool: str, arguments: Mapping[str, Any]) -> Any:
+        text = self._calls.tool_function(tool)(arguments)
         if text.startswith(("error: ", "Error: ")):
             raise sandbox.FunctionError(text)
         return json.loads(text)
 
-    def _read(self, path: str = "") -> dict[str, Any]:
+    def _read_file(self, path: str = "") -> dict[str, Any]:
         if not isinstance(path, str):
             raise sandbox.FunctionError("Read needs the argument path.")
-        data = paths.read(self._running, path, most=FILE_BYTES).data
+        data = paths.read_file(self._running, path, most=FILE_BYTES).data
         try:
             return {"content": data.decode()}
         except UnicodeDecodeError:
             raise sandbox.FunctionError("The file is not UTF-8 text.") from None
 
-    def _tree(self) -> dict[str, Any]:
-        return configuration.masked(configuration.effective(self._memory, self._running))
+    def _masked_configuration(self) -> dict[str, Any]:
+        return configuration.mask_secrets(
+            configuration.effective_configuration(self._memory, self._running)
+        )
 
-    def _bots(self) -> dict[str, Any]:
-        tree = self._tree()
+    def _list_bots(self) -> dict[str, Any]:
+        tree = self._masked_configuration()
         secrets = {
             "discord": "token", "slack": "bot_token", "telegram": "token", "chatwork": "api_token"
         }  # fmt: skip
@@ -138,8 +140,8 @@ class Functions:
             ]
         }  # fmt: skip
 
-    def _config(self, section: str = "") -> Any:
-        tree = self._tree()
+    def _get_config(self, section: str = "") -> Any:
+        tree = self._masked_configuration()
         if section and section not in tree:
             raise sandbox.FunctionError(f"Sections: {', '.join(tree)}.")
         return tree[section] if section else tree
@@ -149,13 +151,13 @@ def run_code(call: Call, *, code: str, timeout: int) -> Any:
     """Run JavaScript in a sandbox."""
     if find_spec("quickjs_rs") is None:
         raise not_installed("quickjs-rs")
-    running = service.of(call)
+    running = service.service_of(call)
     if not running.scripts.acquire(blocking=False):
         raise TooManyCalls("Two scripts are already running. Try again later.", wait=1)
     try:
         cache = running.folder / "cache"
         make_private(cache)
-        functions = Functions(call.memory, running).every()
+        functions = Functions(call.memory, running).functions_by_name()
         ran = sandbox.run(code, functions, timeout / 1000, cache)
     finally:
         running.scripts.release()
@@ -170,10 +172,10 @@ def run_code(call: Call, *, code: str, timeout: int) -> Any:
 
 
 async def _read_arguments(exchange: Exchange) -> dict[str, Any]:
-    given = await read(exchange)
+    given = await read_arguments(exchange)
     timeout = given.get("timeout")
     if isinstance(timeout, int | float) and not isinstance(timeout, bool):
-        given["timeout"] = int(max(LEAST, min(timeout, MOST)))
+        given["timeout"] = int(max(MIN_TIMEOUT, min(timeout, MAX_TIMEOUT)))
     return given
 
 
@@ -182,7 +184,10 @@ OPERATIONS = (
         "run_code", "Run JavaScript", "operator", run_code, ("code",),
         {
             "code": {"type": "string", "minLength": 1, "maxLength": CODE_CHARS},
-            "timeout": {"type": "integer", "minimum": LEAST, "maximum": MOST, "default": USUAL},
+            "timeout": {
+                "type": "integer", "minimum": MIN_TIMEOUT, "maximum": MAX_TIMEOUT,
+                "default": DEFAULT_TIMEOUT,
+            },
         },
         stepwise=True,
     ),

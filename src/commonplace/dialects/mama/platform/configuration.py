@@ -25,18 +25,18 @@ from commonplace.platform import sealed
 from commonplace.platform.exclusive import exclusive
 
 MASK = "***[redacted]***"
-SECRETS = "mama:secrets"
+SECRETS_REF = "mama:secrets"
 """The ref of the record that decides which encrypted secrets are valid."""
 
-MODEL = "claude-sonnet-4-6"
+DEFAULT_MODEL = "claude-sonnet-4-6"
 
 
-def _team() -> dict[str, Any]:
+def _default_team() -> dict[str, Any]:
     tiers = {"conductor": 1, "developer": 1, "reviewer": 3, "architect": 2, "pm": 2}
     return {
         name: {
-            **members.AGENT, "name": name, "display_name": name.capitalize(), "tier": tier,
-            "model": MODEL, "trigger_prefix": f"!{name}", "can_delegate": tier == 1,
+            **members.AGENT_DEFAULTS, "name": name, "display_name": name.capitalize(), "tier": tier,
+            "model": DEFAULT_MODEL, "trigger_prefix": f"!{name}", "can_delegate": tier == 1,
         }
         for name, tier in tiers.items()
     }  # fmt: skip
@@ -45,7 +45,8 @@ def _team() -> dict[str, Any]:
 DEFAULTS: Mapping[str, Any] = {
     "version": 1,
     "agent": {
-        "backend": "claude", "model": MODEL, "effort": None, "max_turns": 10, "timeout": 300_000,
+        "backend": "claude", "model": DEFAULT_MODEL, "effort": None, "max_turns": 10,
+        "timeout": 300_000,
         "tools": {"gateway": ["*"], "mcp": [], "mcp_config": "mcp-config.json"}, "api_key": "",
     },
     "database": {"path": f"spaces/{service.OWNER_SPACE}.db"},  # below the data directory
@@ -60,19 +61,19 @@ DEFAULTS: Mapping[str, Any] = {
     },
     "roles": {"definitions": {}, "sourceMapping": {}},
     "multi_agent": {
-        "enabled": False, "agents": _team(), "default_agent": None,
+        "enabled": False, "agents": _default_team(), "default_agent": None,
         "loop_prevention": {
             "max_chain_length": 3, "global_cooldown_ms": 2_000, "chain_window_ms": 60_000,
         },
     },
 }  # fmt: skip
 SECTIONS = (*DEFAULTS, "scheduling")
-FIXED = ("database", "logging")
+READ_ONLY_SECTIONS = ("database", "logging")
 """Read-only sections; `agent.tools.mcp_config` is read-only, too."""
 MOST_MILLISECONDS = 2**31 - 1
 """The longest interval of a timer in MAMA itself."""
 MOST_CHARS = 200_000
-NUMBERS: Mapping[str, tuple[int, int]] = {
+NUMBER_RANGES: Mapping[str, tuple[int, int]] = {
     "version": (1, 1),
     "agent.max_turns": (1, 100),
     "agent.timeout": (1_000, MOST_MILLISECONDS),
@@ -105,7 +106,7 @@ def leaves(tree: Mapping[str, Any], path: str = "") -> Iterator[tuple[str, Any]]
             yield where, value
 
 
-def put(tree: Tree, path: str, value: Any) -> None:
+def put_value(tree: Tree, path: str, value: Any) -> None:
     """Set a value by its path."""
     *folders, name = (unquote(part) for part in path.split("."))
     for folder in folders:
@@ -121,33 +122,33 @@ def _has_parent(tree: Tree, path: str) -> bool:
     return isinstance(here, Mapping)
 
 
-def merged(base: Mapping[str, Any], over: Mapping[str, Any]) -> Tree:
+def merge_trees(base: Mapping[str, Any], over: Mapping[str, Any]) -> Tree:
     """Merge two trees; values and lists of the second tree replace those of the first."""
     result = {name: copy.deepcopy(value) for name, value in base.items()}
     for name, value in over.items():
         held = result.get(name)
         if isinstance(value, Mapping) and isinstance(held, Mapping):
-            result[name] = merged(held, value)
+            result[name] = merge_trees(held, value)
         else:
             result[name] = copy.deepcopy(value)
     return result
 
 
-def masked(tree: Mapping[str, Any]) -> Tree:
+def mask_secrets(tree: Mapping[str, Any]) -> Tree:
     """Return a tree with its secrets masked."""
-    shown = merged({}, tree)
+    shown = merge_trees({}, tree)
     for path, value in leaves(tree):
         if is_secret(path.rpartition(".")[2]):
-            put(shown, path, MASK if value else "")
+            put_value(shown, path, MASK if value else "")
     return shown
 
 
 def without_secrets(tree: Mapping[str, Any]) -> tuple[Tree, dict[str, str]]:
     """Return a tree with empty secrets, and the secrets by path, masks included."""
-    plain, secrets = merged({}, tree), {}
+    plain, secrets = merge_trees({}, tree), {}
     for path, value in leaves(tree):
         if is_secret(path.rpartition(".")[2]):
-            put(plain, path, "")
+            put_value(plain, path, "")
             secrets[path] = value or ""
     return plain, secrets
 
@@ -162,8 +163,8 @@ def check(changes: Mapping[str, Any]) -> None:
             raise invalid_value(f"Unknown section {section!r}. Allowed: {', '.join(SECTIONS)}.")
     _check_types(changes, {**DEFAULTS, "scheduling": {"jobs": []}}, "")
     for path, value in leaves(changes):
-        if path in NUMBERS:
-            least, most = NUMBERS[path]
+        if path in NUMBER_RANGES:
+            least, most = NUMBER_RANGES[path]
             if not least <= value <= most:
                 raise invalid_value(f"{path} must be {least} to {most}.")
     _check_secrets(changes, "")
@@ -191,7 +192,7 @@ def _check_types(changes: Mapping[str, Any], model: Mapping[str, Any], path: str
             if not isinstance(value, Mapping):
                 raise invalid_value(f"{where} must be an object.")
             for id, agent in value.items() if where == "multi_agent.agents" else ():
-                if not members.ID.fullmatch(str(id)) or not isinstance(agent, Mapping):
+                if not members.ID_PATTERN.fullmatch(str(id)) or not isinstance(agent, Mapping):
                     raise invalid_value(
                         "An agent must be an object; its id, letters, digits, - or _."
                     )
@@ -215,7 +216,7 @@ def _check_types(changes: Mapping[str, Any], model: Mapping[str, Any], path: str
 # --- reading and changing ------------------------------------------------------------------------
 
 
-def _parsed(data: bytes) -> Tree:
+def _parse_yaml(data: bytes) -> Tree:
     try:
         import yaml
     except ImportError:
@@ -235,24 +236,26 @@ def _parsed(data: bytes) -> Tree:
     return known
 
 
-def _rendered(tree: Tree) -> bytes:
+def _render_yaml(tree: Tree) -> bytes:
     try:
         import yaml
     except ImportError:
         return b""
     text = "# MAMA's configuration. Secrets are stored elsewhere, sealed.\n"
-    text += str(yaml.safe_dump(merged({"version": 1}, tree), allow_unicode=True, sort_keys=False))
+    text += str(
+        yaml.safe_dump(merge_trees({"version": 1}, tree), allow_unicode=True, sort_keys=False)
+    )
     return text.encode()
 
 
-FILE = StoredFile("config.yaml", _parsed, _rendered, {})
+FILE = StoredFile("config.yaml", _parse_yaml, _render_yaml, {})
 
 
-def _stored(memory: Commonplace, running: Service) -> Tree:
+def _load_settings(memory: Commonplace, running: Service) -> Tree:
     """Return the stored settings, without defaults and secrets; import an edited file first."""
 
     def edited(tree: Tree) -> Tree:
-        members.check_model(merged(DEFAULTS, tree)["agent"], running.environ, "agent")
+        members.check_model(merge_trees(DEFAULTS, tree)["agent"], running.environ, "agent")
         agents = tree.get("multi_agent", {}).get("agents", {})
         for id, agent in agents.items():
             agents[id] = members.without_invalid_fields(id, agent, running)
@@ -260,19 +263,19 @@ def _stored(memory: Commonplace, running: Service) -> Tree:
         new_secrets = {path: value for path, value in secrets.items() if value}
         if new_secrets:
             with exclusive(memory, "read secrets of a file"):
-                _seal(memory, running, new_secrets)
+                _store_secrets(memory, running, new_secrets)
         return plain
 
     tree: Tree = FILE.load(memory, running, edited)
     return tree
 
 
-def effective(memory: Commonplace, running: Service) -> Tree:
+def effective_configuration(memory: Commonplace, running: Service) -> Tree:
     """Return the whole configuration: defaults, stored settings and secrets."""
-    tree = merged(DEFAULTS, _stored(memory, running))
-    for path, value in _secrets(memory, running).items():
+    tree = merge_trees(DEFAULTS, _load_settings(memory, running))
+    for path, value in _load_secrets(memory, running).items():
         if _has_parent(tree, path):  # not if a person has removed the object, such as an agent
-            put(tree, path, value)
+            put_value(tree, path, value)
     return tree
 
 
@@ -281,7 +284,7 @@ def effective(memory: Commonplace, running: Service) -> Tree:
 # the configuration, contains the id if the change is valid. An interrupted change has no effect.
 
 
-def _sealed(running: Service) -> sealed.SealedSettings:
+def _secret_store(running: Service) -> sealed.SealedSettings:
     if running.setting.vault is None:
         raise PlatformError(
             501, "NOT_CONFIGURED", "Secrets cannot be stored, because this server has no vault."
@@ -289,32 +292,32 @@ def _sealed(running: Service) -> sealed.SealedSettings:
     return sealed.mama_secrets(running.setting.system, running.setting.vault())
 
 
-def _secrets(memory: Commonplace, running: Service) -> dict[str, str]:
+def _load_secrets(memory: Commonplace, running: Service) -> dict[str, str]:
     if running.setting.vault is None:
         return {}
-    stored = _sealed(running).get(service.OWNER_SPACE) or {}
+    stored = _secret_store(running).get(service.OWNER_SPACE) or {}
     if "id" not in stored:  # written by an older release
         return stored
-    chosen = records.find(memory, SECRETS, KIND)
+    chosen = records.find(memory, SECRETS_REF, KIND)
     after = chosen is not None and chosen.attrs["content"] == stored["id"]
     secrets: dict[str, str] = stored["after" if after else "before"]
     return secrets
 
 
-def _seal(memory: Commonplace, running: Service, new: Mapping[str, str]) -> None:
+def _store_secrets(memory: Commonplace, running: Service, new: Mapping[str, str]) -> None:
     """Store secrets in the current transaction; "" deletes one, a mask keeps the stored one."""
     new = {path: value for path, value in new.items() if not _is_mask(value)}
     if not new:
         return
-    store, before = _sealed(running), _secrets(memory, running)
+    store, before = _secret_store(running), _load_secrets(memory, running)
     after = {path: value for path, value in {**before, **new}.items() if value}
     if after == before:
         return
     id = uuid.uuid4().hex
     store.put(service.OWNER_SPACE, {"id": id, "before": before, "after": after})
-    chosen = records.find(memory, SECRETS, KIND)
+    chosen = records.find(memory, SECRETS_REF, KIND)
     if chosen is None:
-        records.add(memory, KIND, SECRETS, "secrets", {"content": id, "copies": []})
+        records.add(memory, KIND, SECRETS_REF, "secrets", {"content": id, "copies": []})
     else:
         records.change(memory, chosen, content=id)
 
@@ -326,15 +329,15 @@ def _is_mask(value: str) -> bool:
 def change(memory: Commonplace, running: Service, partial: Mapping[str, Any]) -> None:
     """Merge a partial configuration; if any value is invalid, change nothing."""
     check(partial)
-    partial = {name: value for name, value in partial.items() if name not in FIXED}
+    partial = {name: value for name, value in partial.items() if name not in READ_ONLY_SECTIONS}
     plain, secrets = without_secrets(partial)
     plain.get("agent", {}).get("tools", {}).pop("mcp_config", None)
     for path, value in secrets.items():
         if not isinstance(value, str) or len(value) > 1_000 or not value.isprintable():
             raise invalid_value(f"{path} must be printable text of at most 1000 characters.")
     with exclusive(memory, "change configuration"):
-        stored = merged(_stored(memory, running), plain)
-        full = merged(DEFAULTS, stored)
+        stored = merge_trees(_load_settings(memory, running), plain)
+        full = merge_trees(DEFAULTS, stored)
         members.check_model(full["agent"], running.environ, "agent")
         agents = members.agents_of(full)
         for id, changes in partial.get("multi_agent", {}).get("agents", {}).items():
@@ -343,7 +346,7 @@ def change(memory: Commonplace, running: Service, partial: Mapping[str, Any]) ->
         if len(json.dumps(stored)) > MOST_CHARS:
             raise invalid_value(f"The configuration may have at most {MOST_CHARS:,} characters.")
         FILE.save(memory, running, stored)
-        _seal(memory, running, secrets)
+        _store_secrets(memory, running, secrets)
 
 
 # --- operations ----------------------------------------------------------------------------------
@@ -351,27 +354,27 @@ def change(memory: Commonplace, running: Service, partial: Mapping[str, Any]) ->
 
 def show(call: Call) -> Any:
     """Get the configuration; secrets are masked."""
-    return masked(effective(call.memory, service.of(call)))
+    return mask_secrets(effective_configuration(call.memory, service.service_of(call)))
 
 
 def update(call: Call, *, config: Mapping[str, Any]) -> Any:
     """Merge a partial configuration; it takes effect at once."""
-    change(call.memory, service.of(call), config)
+    change(call.memory, service.service_of(call), config)
     return {"success": True, "message": "Configuration updated"}
 
 
-async def _config(exchange: Exchange) -> dict[str, Any]:
-    return {"config": await exchange.json(required=True)}
+async def _config_arguments(exchange: Exchange) -> dict[str, Any]:
+    return {"config": await exchange.json_body(required=True)}
 
 
 OPERATIONS = (
     operation("get_config", "Get configuration", "read", show),
     operation(
         "put_config", "Update configuration", "operator", update, ("config",),
-        {"config": {"type": "object"}}, withheld=True,
+        {"config": {"type": "object"}}, has_secret_arguments=True,
     ),
 )  # fmt: skip
 ROUTES = (
     Route("GET", "/api/config", "get_config"),
-    Route("PUT", "/api/config", "put_config", read=_config, request_body=OBJECT_BODY),
+    Route("PUT", "/api/config", "put_config", read=_config_arguments, request_body=OBJECT_BODY),
 )

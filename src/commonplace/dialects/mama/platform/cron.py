@@ -11,7 +11,7 @@ from commonplace.dialects.contract import Call
 from commonplace.dialects.mama.platform import configuration, runs, schedule, service
 from commonplace.dialects.mama.platform.failures import PlatformError, not_found, not_installed
 from commonplace.dialects.mama.platform.files import records
-from commonplace.dialects.mama.platform.service import operation, read
+from commonplace.dialects.mama.platform.service import operation, read_arguments
 from commonplace.dialects.rest import Route
 from commonplace.dialects.tool_schemas import FLAG, TEXT, integer
 from commonplace.errors import CommonplaceError, Conflict
@@ -29,7 +29,7 @@ PROMPT = {"type": "string", "minLength": 1, "maxLength": 20_000}
 EXPRESSION = {"type": "string", "minLength": 1, "maxLength": 200}
 
 
-def _job(memory: Commonplace, id: str) -> Memory:
+def _get_job(memory: Commonplace, id: str) -> Memory:
     found = records.find(memory, id, KIND)
     if found is None:
         raise not_found("Job")
@@ -57,18 +57,18 @@ def list_jobs(call: Call) -> Any:
 
 def get_job(call: Call, *, id: str) -> Any:
     """Get a scheduled job."""
-    return {"job": _job_to_dict(_job(call.memory, id))}
+    return {"job": _job_to_dict(_get_job(call.memory, id))}
 
 
 def create_job(call: Call, *, name: str, cron_expr: str, prompt: str, enabled: bool) -> Any:
     """Create a scheduled job."""
     schedule.check(cron_expr)
-    job = add(call.memory, name, cron_expr, prompt, enabled)
+    job = add_job(call.memory, name, cron_expr, prompt, enabled)
     call.memory.library.coordination.expect_work()  # a running server then starts the scheduler
     return {"id": job.ref, "created": True}
 
 
-def add(memory: Commonplace, name: str, cron_expr: str, prompt: str, enabled: bool) -> Memory:
+def add_job(memory: Commonplace, name: str, cron_expr: str, prompt: str, enabled: bool) -> Memory:
     """Store a job."""
     attrs = {
         "name": name, "cron_expr": cron_expr, "prompt": prompt, "enabled": enabled,
@@ -81,14 +81,14 @@ def update_job(call: Call, *, id: str, **changes: Any) -> Any:
     """Change a scheduled job."""
     if "cron_expr" in changes:
         schedule.check(changes["cron_expr"])
-    records.change(call.memory, _job(call.memory, id), **changes)
+    records.change(call.memory, _get_job(call.memory, id), **changes)
     return {"updated": True}
 
 
 def delete_job(call: Call, *, id: str) -> Any:
     """Delete a scheduled job and its logs."""
     with exclusive(call.memory, "delete job"):  # no run must begin during the deletion
-        job = _job(call.memory, id)
+        job = _get_job(call.memory, id)
         for run in records.listing(call.memory, runs.KIND, f"job:{id}"):
             records.delete(call.memory, run)
         records.delete(call.memory, job)
@@ -100,19 +100,19 @@ def run_job(call: Call, *, id: str) -> Any:
     if not durable.is_dbos_installed():
         raise not_installed("DBOS")
     with exclusive(call.memory, "run job"):
-        job = _job(call.memory, id)
+        job = _get_job(call.memory, id)
         if runs.is_running(call.memory, id):
             raise PlatformError(
                 409, "JOB_RUNNING", "This job is still running. Wait until it has ended."
             )
-        identity = begin(call.memory, job, runs.new_id("exec"))
+        identity = begin_run(call.memory, job, runs.new_id("exec"))
     return {"execution_id": identity, "started": True}
 
 
-def begin(memory: Commonplace, job: Memory, identity: str) -> str:
+def begin_run(memory: Commonplace, job: Memory, identity: str) -> str:
     """Store a run of a job, and request its execution."""
     assert job.ref is not None
-    run = runs.begin(memory, identity, job.ref, job.attrs["prompt"], "cron")
+    run = runs.add_run(memory, identity, job.ref, job.attrs["prompt"], "cron")
     records.change(memory, job, last_run=run.attrs["started_at"])
     runs.request_execution(memory, identity)
     return identity
@@ -120,7 +120,7 @@ def begin(memory: Commonplace, job: Memory, identity: str) -> str:
 
 def list_runs(call: Call, *, id: str, limit: int, offset: int) -> Any:
     """Return the runs of a job, newest first."""
-    _job(call.memory, id)
+    _get_job(call.memory, id)
     found = records.page(call.memory, runs.KIND, f"job:{id}", limit=limit, offset=offset)
     return {"logs": [runs.to_dict(run) for run in found]}
 
@@ -178,22 +178,22 @@ class JobScheduler:
         try:
             with exclusive(memory, "run job", runs.ORIGIN):
                 if not runs.is_running(memory, job.ref):
-                    begin(memory, job, identity)
+                    begin_run(memory, job, identity)
         except Conflict:
             return  # another process has started the run
 
 
-def configured_jobs(memory: Commonplace, running: Service) -> None:
+def store_configured_jobs(memory: Commonplace, running: Service) -> None:
     """Store the jobs of the configuration that have a new name."""
-    tree = configuration.effective(memory, running)
+    tree = configuration.effective_configuration(memory, running)
     jobs = tree.get("scheduling", {}).get("jobs", [])
     held = {job.attrs["name"] for job in records.listing(memory, KIND)} if jobs else set()
     for job in jobs:
-        if (found := _configured(job)) and found["name"] not in held:
-            add(memory, **found)
+        if (found := _job_from_configuration(job)) and found["name"] not in held:
+            add_job(memory, **found)
 
 
-def _configured(job: Mapping[str, Any]) -> dict[str, Any] | None:
+def _job_from_configuration(job: Mapping[str, Any]) -> dict[str, Any] | None:
     """Return a job of the configuration file, or None if it is invalid."""
     name, prompt = job.get("name") or job.get("id"), job.get("prompt")
     expression = job.get("cron_expr") or job.get("cron") or job.get("cronExpr")
@@ -228,10 +228,10 @@ OPERATIONS = (
 )  # fmt: skip
 ROUTES = (
     Route("GET", "/api/cron", "list_jobs"),
-    Route("POST", "/api/cron", "create_job", read=read),
+    Route("POST", "/api/cron", "create_job", read=read_arguments),
     Route("GET", "/api/cron/{id}", "get_job"),
-    Route("PUT", "/api/cron/{id}", "update_job", read=read),
+    Route("PUT", "/api/cron/{id}", "update_job", read=read_arguments),
     Route("DELETE", "/api/cron/{id}", "delete_job"),
-    Route("POST", "/api/cron/{id}/run", "run_job", read=read),
-    Route("GET", "/api/cron/{id}/logs", "job_logs", read=read),
+    Route("POST", "/api/cron/{id}/run", "run_job", read=read_arguments),
+    Route("GET", "/api/cron/{id}/logs", "job_logs", read=read_arguments),
 )

@@ -20,18 +20,18 @@ from commonplace.engine.commonplace import Commonplace
 from commonplace.engine.content.memories import count_by_attrs
 from commonplace.engine.model import iso
 
-TOPICS, CHANNELS = 5, 10
+MAX_TOPICS, MAX_CHANNELS = 5, 10
 ANSWER_SECONDS = 0.2  # seconds for sending the response before the restart
 STARTED_MS = time.time_ns() // 1_000_000
 
 
 def status(call: Call) -> Any:
     """Return gateways, memory statistics and a summary of the configuration."""
-    tree = configuration.effective(call.memory, service.of(call))
+    tree = configuration.effective_configuration(call.memory, service.service_of(call))
     agent, beat = tree["agent"], tree["heartbeat"]
     return {
         "timestamp": iso(datetime.now(UTC)),
-        "gateways": _gateways(tree),
+        "gateways": _gateway_states(tree),
         "heartbeat": {
             "enabled": beat["enabled"], "interval": beat["interval"],
             "quietStart": beat["quiet_start"], "quietEnd": beat["quiet_end"],
@@ -40,14 +40,14 @@ def status(call: Call) -> Any:
             "model": agent["model"], "maxTurns": agent["max_turns"], "timeout": agent["timeout"],
             "tools": agent["tools"],
         },
-        "memory": _memory(call.memory),
-        "sessions": _sessions(call.memory),
+        "memory": _memory_statistics(call.memory),
+        "sessions": _session_statistics(call.memory),
         "database": {"path": tree["database"]["path"]},
         "server": {"started_at": STARTED_MS, "version": __version__},
     }  # fmt: skip
 
 
-def _gateways(tree: dict[str, Any]) -> dict[str, Any]:
+def _gateway_states(tree: dict[str, Any]) -> dict[str, Any]:
     def gateway(name: str, secret: str, more: str, value: Any) -> dict[str, Any]:
         settings = tree[name]
         return {"configured": bool(settings[secret]), "enabled": settings["enabled"], more: value}
@@ -62,7 +62,7 @@ def _gateways(tree: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _memory(memory: Commonplace) -> dict[str, Any]:
+def _memory_statistics(memory: Commonplace) -> dict[str, Any]:
     now = datetime.now(UTC)
 
     def count(**conditions: Any) -> int:
@@ -82,22 +82,22 @@ def _memory(memory: Commonplace) -> dict[str, Any]:
         "thisMonth": count(created_since=now - timedelta(days=30)),
         "checkpoints": count(kinds=[checkpoints.KIND]),
         "outcomes": dict(outcomes),
-        "topTopics": [{"topic": topic, "count": -number} for number, topic in best[:TOPICS]],
+        "topTopics": [{"topic": topic, "count": -number} for number, topic in best[:MAX_TOPICS]],
     }
 
 
-def _sessions(memory: Commonplace) -> dict[str, Any]:
-    found = sessions.every(memory)
+def _session_statistics(memory: Commonplace) -> dict[str, Any]:
+    found = sessions.all_sessions(memory)
     return {
         "total": len(found),
         "bySource": dict(Counter(each["source"] for each in found)),
-        "channels": found[:CHANNELS],
+        "channels": found[:MAX_CHANNELS],
     }
 
 
 def restart(call: Call) -> Any:
     """Restart the server after this request has been answered."""
-    again = service.of(call).setting.restart
+    again = service.service_of(call).setting.restart
     if again is None:
         raise PlatformError(501, "NOT_CONFIGURED", "This server cannot restart itself.")
     timer = threading.Timer(ANSWER_SECONDS, again)

@@ -12,7 +12,7 @@ from commonplace.errors import CommonplaceError, InvalidInput, NotFound, Storage
 from commonplace.platform.agents import AgentFailed
 
 # Below these paths `error` is a string; elsewhere it is `true`.
-TEXT_SHAPED = tuple(
+TEXT_ERROR_PATHS = tuple(
     f"/api/{name}"
     for name in ("cron", "skills", "tokens", "heartbeat", "upload", "media", "discord", "report",
                  "screenshot", "slack", "sessions", "logs", "playgrounds", "workspace")
@@ -49,7 +49,7 @@ class PlatformError(CommonplaceError):
         self.headers: dict[str, str] = {}
 
 
-def missing(*names: str) -> PlatformError:
+def missing_fields(*names: str) -> PlatformError:
     """Return the error for missing required fields."""
     message = f"Missing required field{'s' * (len(names) > 1)}: {', '.join(names)}"
     return PlatformError(400, "BAD_REQUEST", message, details={"missing": list(names)})
@@ -78,7 +78,7 @@ def not_installed(package: str, extra: str = "platform") -> PlatformError:
     return PlatformError(501, "NOT_CONFIGURED", message)
 
 
-def _status(error: CommonplaceError) -> tuple[int, str]:
+def _status_and_code(error: CommonplaceError) -> tuple[int, str]:
     if isinstance(error, PlatformError):
         return error.status, error.code
     if isinstance(error, InvalidInput):
@@ -96,11 +96,11 @@ def _status(error: CommonplaceError) -> tuple[int, str]:
     return 500, "INTERNAL_ERROR"
 
 
-def fail(exchange: Exchange, error: CommonplaceError) -> Reply:
+def format_error(exchange: Exchange, error: CommonplaceError) -> Reply:
     """Return the error response of a request, in the format of its route."""
-    status, code = _status(error)
+    status, code = _status_and_code(error)
     message = "Internal error; see the server's log." if code == "INTERNAL_ERROR" else str(error)
-    text = exchange.route.path.startswith(TEXT_SHAPED)
+    text = exchange.route.path.startswith(TEXT_ERROR_PATHS)
     body: dict[str, Any] = {
         "error": message if text else True, "code": code, "message": message
     }  # fmt: skip

@@ -33,9 +33,9 @@ if TYPE_CHECKING:
 
 KIND = "mama_file"
 MOST_BYTES = 500_000
-COPIES = 20
+MAX_COPIES = 20
 """The maximum number of digests of former copies in a record, for a machine without its own."""
-NOTES = ".copies"
+DIGEST_FOLDER = ".copies"
 LOCK_SECONDS = 10.0
 _NO_LINK = getattr(os, "O_NOFOLLOW", 0)
 
@@ -43,22 +43,22 @@ log = logging.getLogger(__name__)
 records = Records(RESERVED)
 
 
-def put(path: Path, data: bytes) -> None:
+def write_private(path: Path, data: bytes) -> None:
     """Write a file atomically, readable by its owner only."""
     make_private(path.parent)
     with replace_file(path) as stream:
         stream.write(data)
 
 
-def write(memory: Commonplace, path: Path, data: bytes) -> None:
+def write_after_commit(memory: Commonplace, path: Path, data: bytes) -> None:
     """Write a copy atomically, readable by its owner only, after its record is committed.
 
     A copy without a record would look like an edit by a person.
     """
-    after_commit(memory, lambda: _change_copy(path, lambda: put(path, data)))
+    after_commit(memory, lambda: _change_copy(path, lambda: write_private(path, data)))
 
 
-def remove(memory: Commonplace, path: Path) -> None:
+def remove_after_commit(memory: Commonplace, path: Path) -> None:
     """Delete a copy after the deletion of its record is committed."""
     after_commit(memory, lambda: _change_copy(path, lambda: path.unlink(missing_ok=True)))
 
@@ -71,7 +71,7 @@ def _change_copy(path: Path, act: Callable[[], None]) -> None:
         log.warning("a copy was not written", extra={"file": path.name, "why": str(error.errno)})
 
 
-def read(path: Path, most: int = MOST_BYTES) -> bytes | None:
+def read_regular(path: Path, most: int = MOST_BYTES) -> bytes | None:
     """Read a regular file of limited size; return None for anything else, such as a link."""
     try:
         with open_regular(path) as file:
@@ -100,9 +100,9 @@ def open_regular(path: Path) -> BinaryIO:
 
 
 @contextlib.contextmanager
-def _locked(running: Service, *, make: bool = False) -> Iterator[None]:
+def _hold_lock(running: Service, *, make: bool = False) -> Iterator[None]:
     """Hold a lock during the block, so that a file and its digest are written together."""
-    folder = running.folder / NOTES
+    folder = running.folder / DIGEST_FOLDER
     if not make and not folder.exists():  # no file has been written yet
         yield
         return
@@ -139,13 +139,13 @@ class StoredFile:
     ) -> Any:
         """Return the value; `edited` converts an edited file to the value to store."""
         # Read the file first, so that the record is never older than a file of this server.
-        with _locked(running):
-            data, digests = read(running.folder / self.path), self._stored_digests(running)
+        with _hold_lock(running):
+            data, digests = read_regular(running.folder / self.path), self._stored_digests(running)
         record = records.find(memory, self.ref, KIND)
         copies: list[str] = [] if record is None else record.attrs["copies"]
         if data is not None and _digest(data) not in (copies if digests is None else digests):
             try:
-                self._store(memory, edited(self.parse(data)), _digest(data))
+                self._store_record(memory, edited(self.parse(data)), _digest(data))
             except (ValueError, RecursionError, InvalidInput, PlatformError) as error:
                 # An invalid file must not break the routes that read it.
                 log.warning("a file was not read", extra={"file": self.path, "why": str(error)})
@@ -154,14 +154,14 @@ class StoredFile:
                 after_commit(memory, lambda: _change_copy(self._digest_file(running), note))
                 record = records.find(memory, self.ref, KIND)
         elif record is not None and self._is_outdated(running, data, copies):
-            self._copy(memory, running, self.render(record.attrs["content"]), data)
+            self._write_copy(memory, running, self.render(record.attrs["content"]), data)
         return self.default if record is None else record.attrs["content"]
 
     def save(self, memory: Commonplace, running: Service, value: Any) -> None:
         """Store a new value, and write its copy."""
         data = self.render(value)
-        self._store(memory, value, _digest(data))
-        self._copy(memory, running, data, read(running.folder / self.path))
+        self._store_record(memory, value, _digest(data))
+        self._write_copy(memory, running, data, read_regular(running.folder / self.path))
 
     def delete(self, memory: Commonplace, running: Service) -> None:
         """Delete the record and its copy."""
@@ -171,7 +171,7 @@ class StoredFile:
         path, note = running.folder / self.path, self._digest_file(running)
 
         def act() -> None:
-            with _locked(running):
+            with _hold_lock(running):
                 path.unlink(missing_ok=True)
                 note.unlink(missing_ok=True)
 
@@ -183,7 +183,7 @@ class StoredFile:
             return not os.path.lexists(running.folder / self.path)
         return _digest(data) not in copies[-1:]
 
-    def _copy(
+    def _write_copy(
         self, memory: Commonplace, running: Service, data: bytes, before: bytes | None
     ) -> None:
         """Write the copy after the record is committed.
@@ -197,25 +197,25 @@ class StoredFile:
         former = [] if before is None else [_digest(before)]
 
         def act() -> None:
-            with _locked(running, make=True):
+            with _hold_lock(running, make=True):
                 self._store_digests(running, *former, new)
-                put(path, data)
+                write_private(path, data)
                 self._store_digests(running, new)
 
         after_commit(memory, lambda: _change_copy(path, act))
 
     def _store_digests(self, running: Service, *digests: str) -> None:
-        put(self._digest_file(running), " ".join(digests).encode())
+        write_private(self._digest_file(running), " ".join(digests).encode())
 
     def _stored_digests(self, running: Service) -> list[str] | None:
         """Return the digests of the file that this machine last wrote or read, or None."""
-        data = read(self._digest_file(running), most=10_000)
+        data = read_regular(self._digest_file(running), most=10_000)
         return None if data is None else data.decode("ascii", "replace").split()
 
     def _digest_file(self, running: Service) -> Path:
-        return running.folder / NOTES / hashlib.sha256(self.path.encode()).hexdigest()[:32]
+        return running.folder / DIGEST_FOLDER / hashlib.sha256(self.path.encode()).hexdigest()[:32]
 
-    def _store(self, memory: Commonplace, value: Any, digest: str) -> None:
+    def _store_record(self, memory: Commonplace, value: Any, digest: str) -> None:
         with exclusive(memory, f"store {self.path}"):
             record = records.find(memory, self.ref, KIND)
             if record is None:
@@ -223,4 +223,4 @@ class StoredFile:
                 records.add(memory, KIND, self.ref, self.path, attrs)
                 return
             copies = [each for each in record.attrs["copies"] if each != digest]
-            records.change(memory, record, content=value, copies=[*copies, digest][-COPIES:])
+            records.change(memory, record, content=value, copies=[*copies, digest][-MAX_COPIES:])

@@ -15,11 +15,11 @@ from commonplace.dialects.mama.platform.failures import PlatformError, malformed
 if TYPE_CHECKING:
     from commonplace.dialects.mama.platform.service import Service
 
-API, RAW = "https://api.github.com", "https://raw.githubusercontent.com"
+API_URL, RAW_URL = "https://api.github.com", "https://raw.githubusercontent.com"
 SECONDS = 20.0
 ANSWER_BYTES = 8 * 1024 * 1024
-FILES, FILE_BYTES, ALL_BYTES = 200, 512 * 1024, 5 * 1024 * 1024
-LINK = "120000"
+MAX_FILES, FILE_BYTES, ALL_BYTES = 200, 512 * 1024, 5 * 1024 * 1024
+LINK_MODE = "120000"
 _URL = re.compile(
     r"https://github\.com/([A-Za-z0-9_.-]{1,100})/([A-Za-z0-9_.-]{1,100}?)(?:\.git)?"
     r"(?:/tree/([A-Za-z0-9_./-]{1,200}?))?/?"
@@ -27,7 +27,7 @@ _URL = re.compile(
 _PART = re.compile(r"[^\x00-\x1f\\:*?\"<>|/]{1,200}")
 
 
-def _refused(message: str) -> PlatformError:
+def _gateway_error(message: str) -> PlatformError:
     return PlatformError(502, "GATEWAY_ERROR", message)
 
 
@@ -45,7 +45,7 @@ class Place:
         return (self.folder or self.repository).rpartition("/")[2]
 
 
-def place_of(url: str) -> Place:
+def parse_url(url: str) -> Place:
     """Return the directory that a GitHub URL names."""
     found = _URL.fullmatch(url.strip())
     if found is None or {found[1], found[2]} & {".", ".."} or ".." in (found[3] or ""):
@@ -58,8 +58,8 @@ class Repositories:
     """A client of GitHub's API, for one request."""
 
     def __init__(self, running: Service) -> None:
-        self._api = running.environ.get("COMMONPLACE_GITHUB_API_URL") or API
-        self._raw = running.environ.get("COMMONPLACE_GITHUB_RAW_URL") or RAW
+        self._api = running.environ.get("COMMONPLACE_GITHUB_API_URL") or API_URL
+        self._raw = running.environ.get("COMMONPLACE_GITHUB_RAW_URL") or RAW_URL
         self._client = httpx.Client(
             timeout=SECONDS, follow_redirects=False, trust_env=False,
             headers={"accept-encoding": "identity", "user-agent": "commonplace"},
@@ -79,15 +79,15 @@ class Repositories:
                         404, "NOT_FOUND", "GitHub has no such repository, branch or directory."
                     )
                 if response.status_code != 200:
-                    raise _refused(f"GitHub answered {response.status_code}.")
+                    raise _gateway_error(f"GitHub answered {response.status_code}.")
                 data = b""
                 for part in response.iter_raw():
                     data += part
                     if len(data) > most:
-                        raise _refused("GitHub's answer is too large.")
+                        raise _gateway_error("GitHub's answer is too large.")
                 return data
         except httpx.HTTPError:
-            raise _refused("GitHub cannot be reached.") from None
+            raise _gateway_error("GitHub cannot be reached.") from None
 
     def _json(self, path: str) -> Any:
         import json
@@ -95,13 +95,13 @@ class Repositories:
         try:
             return json.loads(self._get(self._api.rstrip("/") + path, ANSWER_BYTES))
         except ValueError:
-            raise _refused("GitHub's response is not valid.") from None
+            raise _gateway_error("GitHub's response is not valid.") from None
 
-    def folders(self, repository: str) -> list[str]:
+    def folder_names(self, repository: str) -> list[str]:
         """Return the names of the directories at the top of a repository."""
         found = self._json(f"/repos/{repository}/contents")
         if not isinstance(found, list):
-            raise _refused("GitHub's response is not valid.")
+            raise _gateway_error("GitHub's response is not valid.")
         names = (each.get("name") for each in found if isinstance(each, dict)
                  and each.get("type") == "dir")  # fmt: skip
         return [name for name in names if isinstance(name, str) and not name.startswith(".")]
@@ -113,17 +113,17 @@ class Repositories:
         )
         entries = tree.get("tree") if isinstance(tree, dict) else None
         if not isinstance(entries, list):
-            raise _refused("GitHub's response is not valid.")
+            raise _gateway_error("GitHub's response is not valid.")
         if tree.get("truncated"):  # some files of the directory may be missing in the list
             raise PlatformError(413, "TOO_LARGE", "The repository has too many files.")
         prefix = f"{place.folder}/" if place.folder else ""
-        blobs = [path for each in entries if (path := _blob(each, prefix))]
+        blobs = [path for each in entries if (path := _file_path(each, prefix))]
         if not blobs:
             raise PlatformError(
                 404, "NOT_FOUND", "This directory of the repository contains no files."
             )
-        if len(blobs) > FILES:
-            raise PlatformError(413, "TOO_LARGE", f"A skill may have at most {FILES} files.")
+        if len(blobs) > MAX_FILES:
+            raise PlatformError(413, "TOO_LARGE", f"A skill may have at most {MAX_FILES} files.")
         size = 0
         for path in blobs:
             address = f"{self._raw.rstrip('/')}/{place.repository}/{place.branch}/{quote(path)}"
@@ -136,9 +136,9 @@ class Repositories:
             yield path.removeprefix(prefix), data
 
 
-def _blob(entry: Any, prefix: str) -> str:
+def _file_path(entry: Any, prefix: str) -> str:
     """Return the path of a tree entry below a prefix, or "" if it is not a file there."""
-    if not isinstance(entry, dict) or entry.get("type") != "blob" or entry.get("mode") == LINK:
+    if not isinstance(entry, dict) or entry.get("type") != "blob" or entry.get("mode") == LINK_MODE:
         return ""
     path = entry.get("path")
     if not isinstance(path, str) or not path.startswith(prefix):
@@ -149,5 +149,5 @@ def _blob(entry: Any, prefix: str) -> str:
         )
     parts = path.removeprefix(prefix).split("/")
     if any(part in (".", "..") or not _PART.fullmatch(part) for part in parts):
-        raise _refused("The repository has a file with a name that is not allowed.")
+        raise _gateway_error("The repository has a file with a name that is not allowed.")
     return path

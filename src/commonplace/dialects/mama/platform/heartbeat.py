@@ -11,7 +11,7 @@ from commonplace.dialects.mama.platform import configuration, cron, runs, servic
 from commonplace.dialects.mama.platform.failures import not_installed
 from commonplace.dialects.mama.platform.files import StoredFile, records
 from commonplace.dialects.mama.platform.schedule import local_zone
-from commonplace.dialects.mama.platform.service import operation, read
+from commonplace.dialects.mama.platform.service import operation, read_arguments
 from commonplace.dialects.rest import Route
 from commonplace.platform import durable
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from commonplace.engine.commonplace import Commonplace
 
 JOB, AGENT = "heartbeat", "heartbeat"
-DONE = "mama.heartbeat.done"
+DONE_EVENT = "mama.heartbeat.done"
 FIRST_SECONDS = 5.0
 PROMPT = (
     "This is the heartbeat. Load the latest checkpoint, look for recent decisions, and report in a"
@@ -29,18 +29,18 @@ PROMPT = (
 )
 
 
-NOTHING = "HEARTBEAT_OK"
-ANSWERS = (
-    f"Answer {NOTHING} if nothing is to be done, NOTIFY: and a text to tell the person, or DONE:"
-    " and what you did."
+NOTHING_TO_DO = "HEARTBEAT_OK"
+ANSWER_INSTRUCTIONS = (
+    f"Answer {NOTHING_TO_DO} if nothing is to be done, NOTIFY: and a text to tell the person, or"
+    " DONE: and what you did."
 )
 
 
-def _text(data: bytes) -> str:
+def _decode_text(data: bytes) -> str:
     return data.decode("utf-8-sig")  # raises UnicodeDecodeError, which is a ValueError
 
 
-FILE = StoredFile("HEARTBEAT.md", _text, str.encode, "")
+FILE = StoredFile("HEARTBEAT.md", _decode_text, str.encode, "")
 
 
 def status(call: Call) -> Any:
@@ -66,13 +66,13 @@ def trigger(call: Call, *, prompt: str) -> Any:
     if not durable.is_dbos_installed():
         raise not_installed("DBOS")
     call.memory.library.coordination.expect_work()
-    return {"execution_id": begin(call.memory, prompt), "started": True}
+    return {"execution_id": begin_run(call.memory, prompt), "started": True}
 
 
-def begin(memory: Commonplace, prompt: str) -> str:
+def begin_run(memory: Commonplace, prompt: str) -> str:
     """Store a heartbeat's run, and request its execution."""
     identity = runs.new_id("heartbeat")
-    runs.begin(memory, identity, JOB, prompt, AGENT)
+    runs.add_run(memory, identity, JOB, prompt, AGENT)
     runs.request_execution(memory, identity)
     return identity
 
@@ -86,11 +86,11 @@ def act_on_answer(running: Service, memory: Commonplace, answer: str) -> None:
     """Send the text of a NOTIFY answer to a channel, or record a DONE answer as an event."""
     word, _, rest = answer.strip().partition(":")
     if word == "DONE" and rest.strip():
-        memory.events.record(DONE, JOB, {"text": rest.strip()[:20_000]})
+        memory.events.record(DONE_EVENT, JOB, {"text": rest.strip()[:20_000]})
     elif word == "NOTIFY" and rest.strip():
         from commonplace.dialects.mama.platform import channels
 
-        tree = configuration.effective(memory, running)
+        tree = configuration.effective_configuration(memory, running)
         channel = tree["heartbeat"]["notify_channel_id"] or tree["discord"]["default_channel_id"]
         if channel:
             channels.notify(running, tree, channel, rest.strip()[:20_000])
@@ -112,7 +112,9 @@ class HeartbeatScheduler:
         version = self._watch.version()
         if version != self._version:
             self._version = version
-            self._settings = configuration.effective(memory, self._running)["heartbeat"]
+            self._settings = configuration.effective_configuration(memory, self._running)[
+                "heartbeat"
+            ]
         now = datetime.now(UTC)
         if not self._settings.get("enabled") or now < self._due():
             return
@@ -123,7 +125,7 @@ class HeartbeatScheduler:
         text = FILE.load(memory, self._running).strip()
         if text and not runs.is_running(memory, JOB):
             at = time.strftime("%Y-%m-%d %H:%M", now.astimezone(local_zone()).timetuple())
-            begin(memory, f"It is {at}.\n\n{text}\n\n{ANSWERS}")
+            begin_run(memory, f"It is {at}.\n\n{text}\n\n{ANSWER_INSTRUCTIONS}")
 
     def _due(self) -> datetime:
         if self._last is None:
@@ -140,5 +142,5 @@ OPERATIONS = (
 )  # fmt: skip
 ROUTES = (
     Route("GET", "/api/heartbeat", "heartbeat_status"),
-    Route("POST", "/api/heartbeat", "trigger_heartbeat", read=read),
+    Route("POST", "/api/heartbeat", "trigger_heartbeat", read=read_arguments),
 )

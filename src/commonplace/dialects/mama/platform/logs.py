@@ -14,18 +14,18 @@ from typing import Any
 from commonplace.dialects.contract import Call
 from commonplace.dialects.mama.platform import service
 from commonplace.dialects.mama.platform.failures import not_found
-from commonplace.dialects.mama.platform.service import Service, operation, read
+from commonplace.dialects.mama.platform.service import Service, operation, read_arguments
 from commonplace.dialects.rest import Exchange, Reply, Route
 from commonplace.dialects.tool_schemas import integer
 from commonplace.errors import NO_ROOM
 from commonplace.storage.directories import make_private
 
-FILE_BYTES, FILES = 5 * 1024 * 1024, 3
-TAIL, MOST_LINES = 200, 5_000
+FILE_BYTES, LOG_FILES = 5 * 1024 * 1024, 3
+DEFAULT_LINES, MOST_LINES = 200, 5_000
 MOST_BYTES = 1024 * 1024
 
 
-def file_of(running: Service) -> Path:
+def log_path(running: Service) -> Path:
     """Return the path of the log file."""
     return running.folder / "logs" / "daemon.log"
 
@@ -52,8 +52,10 @@ class _PrivateFile(RotatingFileHandler):
 def log_to_file(running: Service) -> Iterator[None]:
     """Write the server's log to the file as well as to standard error."""
     root = logging.getLogger()
-    handler = _PrivateFile(file_of(running), maxBytes=FILE_BYTES, backupCount=FILES - 1, delay=True)
-    handler.setFormatter(running.setting.log_lines)
+    handler = _PrivateFile(
+        log_path(running), maxBytes=FILE_BYTES, backupCount=LOG_FILES - 1, delay=True
+    )
+    handler.setFormatter(running.setting.log_formatter)
     root.addHandler(handler)
     try:
         yield
@@ -64,7 +66,7 @@ def log_to_file(running: Service) -> Iterator[None]:
 
 def daemon_log(call: Call, *, tail: int, since: int | None = None) -> Any:
     """Return the last lines of the log, or none if the log has not changed since a time."""
-    path = file_of(service.of(call))
+    path = log_path(service.service_of(call))
     try:
         with path.open("rb") as file:
             found = os.fstat(file.fileno())
@@ -93,7 +95,7 @@ def daemon_log(call: Call, *, tail: int, since: int | None = None) -> Any:
 
 
 async def _read_arguments(exchange: Exchange) -> dict[str, Any]:
-    arguments = await read(exchange)
+    arguments = await read_arguments(exchange)
     if isinstance(arguments.get("tail"), int):
         arguments["tail"] = max(1, min(arguments["tail"], MOST_LINES))
     return arguments
@@ -107,7 +109,7 @@ def _not_modified_if_none(exchange: Exchange, value: Any) -> Any:
 OPERATIONS = (
     operation(
         "daemon_log", "Log of the server", "operator", daemon_log, (),
-        {"tail": integer(1, MOST_LINES, TAIL), "since": integer(0)},
+        {"tail": integer(1, MOST_LINES, DEFAULT_LINES), "since": integer(0)},
     ),
 )  # fmt: skip
 ROUTES = (

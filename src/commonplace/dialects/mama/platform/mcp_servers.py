@@ -19,23 +19,23 @@ SERVERS = "mcpServers"
 _NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
 
 
-def _parsed(data: bytes) -> dict[str, Any]:
+def _parse_json(data: bytes) -> dict[str, Any]:
     tree = json.loads(data)
     if not isinstance(tree, dict) or not isinstance(tree.get(SERVERS, {}), dict):
         raise ValueError("it is not an object with mcpServers")
     return tree
 
 
-def _rendered(tree: dict[str, Any]) -> bytes:
+def _render_json(tree: dict[str, Any]) -> bytes:
     return (json.dumps(tree, ensure_ascii=False, indent=2) + "\n").encode()
 
 
-FILE = StoredFile("mcp-config.json", _parsed, _rendered, {SERVERS: {}})
+FILE = StoredFile("mcp-config.json", _parse_json, _render_json, {SERVERS: {}})
 
 
 def list_servers(call: Call) -> Any:
     """List MCP servers without their commands, addresses and environment variables."""
-    tree = FILE.load(call.memory, service.of(call))
+    tree = FILE.load(call.memory, service.service_of(call))
     return {
         "servers": [
             {
@@ -56,7 +56,7 @@ def delete_server(call: Call, *, name: str) -> Any:
     """Remove an MCP server from the configuration."""
     if not _NAME.fullmatch(name):
         raise malformed("name must be 1 to 64 letters, digits, - or _.")
-    running = service.of(call)
+    running = service.service_of(call)
     with exclusive(call.memory, "delete MCP server"):
         tree = FILE.load(call.memory, running)
         servers = dict(tree.get(SERVERS, {}))

@@ -22,7 +22,7 @@ from commonplace.dialects.contract import Call, TooManyCalls
 from commonplace.dialects.mama.platform import files, service
 from commonplace.dialects.mama.platform.failures import (
     PlatformError,
-    missing,
+    missing_fields,
     not_found,
     not_installed,
 )
@@ -36,7 +36,7 @@ from commonplace.text import images
 
 MOST_BYTES = 20 * 1024 * 1024
 LARGE_IMAGE = 500 * 1024
-BASE_CHARS = 100
+BASE_NAME_CHARS = 100
 INBOUND, OUTBOUND = "workspace/media/inbound", "workspace/media/outbound"
 _OFFICE = "application/vnd.openxmlformats-officedocument."
 TYPES = {
@@ -48,7 +48,7 @@ TYPES = {
     "xlsx": _OFFICE + "spreadsheetml.sheet", "ppt": "application/vnd.ms-powerpoint",
     "pptx": _OFFICE + "presentationml.presentation", "zip": "application/zip",
 }  # fmt: skip
-ALSO = {
+ALTERNATIVE_TYPES = {
     "md": ("text/x-markdown", "text/plain"), "csv": ("text/plain", "application/vnd.ms-excel"),
     "json": ("text/plain",), "zip": ("application/x-zip-compressed",), "jpg": ("image/jpg",),
     "jpeg": ("image/jpg",), "html": ("text/plain",), "htm": ("text/plain",),
@@ -60,11 +60,11 @@ SIGNATURES = {
     "xls": b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1", "ppt": b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1",
     "zip": b"PK\x03\x04", "docx": b"PK\x03\x04", "xlsx": b"PK\x03\x04", "pptx": b"PK\x03\x04",
 }  # fmt: skip
-INSIDE = {"docx": "word/", "xlsx": "xl/", "pptx": "ppt/"}
-ATTACHED = ("svg", "html", "htm", "xml")
+ZIP_FOLDERS = {"docx": "word/", "xlsx": "xl/", "pptx": "ppt/"}
+DOWNLOAD_ONLY = ("svg", "html", "htm", "xml")
 """Types that could run as a script; such files are served as downloads only."""
-SHRUNK = ("jpg", "jpeg", "png", "webp")
-PICTURES = (*SHRUNK, "gif")
+SHRINKABLE = ("jpg", "jpeg", "png", "webp")
+PICTURES = (*SHRINKABLE, "gif")
 _UNSAFE = re.compile(r"[^A-Za-z0-9_-]")
 _PLAIN = re.compile(r"[^/\\\0]{1,200}")
 
@@ -74,7 +74,7 @@ def extension_of(name: str) -> str:
     return PurePosixPath(name.replace("\\", "/")).suffix.lower().lstrip(".")
 
 
-def fits(extension: str, data: bytes) -> bool:
+def matches_extension(extension: str, data: bytes) -> bool:
     """Return whether the content matches the file name's extension."""
     begins = SIGNATURES.get(extension)
     if begins is not None:
@@ -82,7 +82,7 @@ def fits(extension: str, data: bytes) -> bool:
             return False
         if extension == "webp":
             return data[8:12] == b"WEBP"
-        return extension not in INSIDE or _holds(data, INSIDE[extension])
+        return extension not in ZIP_FOLDERS or _zip_has_folder(data, ZIP_FOLDERS[extension])
     try:
         text = data.decode("utf-8-sig")
     except UnicodeDecodeError:
@@ -99,7 +99,7 @@ def fits(extension: str, data: bytes) -> bool:
     return True
 
 
-def _holds(data: bytes, folder: str) -> bool:
+def _zip_has_folder(data: bytes, folder: str) -> bool:
     """Return whether a ZIP archive has an entry in a folder, without unpacking it."""
     try:
         with zipfile.ZipFile(io.BytesIO(data)) as archive:
@@ -116,11 +116,15 @@ def check_upload(filename: str, content_type: str, data: bytes) -> str:
     if expected is None:
         raise PlatformError(415, "UNSUPPORTED_TYPE", "Files of this type are not accepted.")
     generic = declared in ("", "application/octet-stream")
-    if not generic and declared != expected and declared not in ALSO.get(extension, ()):
+    if (
+        not generic
+        and declared != expected
+        and declared not in ALTERNATIVE_TYPES.get(extension, ())
+    ):
         raise PlatformError(
             415, "UNSUPPORTED_TYPE", "The content type does not match the file's extension."
         )
-    if not fits(extension, data):
+    if not matches_extension(extension, data):
         raise PlatformError(
             415, "UNSUPPORTED_TYPE", "The content does not match the file's extension."
         )
@@ -134,7 +138,7 @@ def shrink_image(extension: str, data: bytes) -> bytes:
     if find_spec("PIL") is None:
         raise not_installed("Pillow")
     try:
-        if extension in SHRUNK and len(data) > LARGE_IMAGE:
+        if extension in SHRINKABLE and len(data) > LARGE_IMAGE:
             return images.shrink(data)
         images.check_pixels(data)  # a small file can decompress to gigabytes
         return data
@@ -145,14 +149,14 @@ def shrink_image(extension: str, data: bytes) -> bytes:
 # --- storing -------------------------------------------------------------------------------------
 
 
-def store(
+def store_file(
     memory: Commonplace, running: Service, folder: str, filename: str, data: bytes
 ) -> tuple[str, int]:
     """Store a file under a unique name; return the name and the stored size."""
     masked = len(masked_secret_kinds())
     extension = extension_of(filename)
     stem = PurePosixPath(filename.replace("\\", "/")).name[: -len(extension) - 1]
-    base = _UNSAFE.sub("_", stem)[:BASE_CHARS] or "_"
+    base = _UNSAFE.sub("_", stem)[:BASE_NAME_CHARS] or "_"
     at = time.time_ns() // 1_000_000
     while True:
         name = f"{at}_{base}.{extension}"
@@ -167,11 +171,11 @@ def store(
         # Secrets must be masked in the copy as in the stored text.
         if len(masked_secret_kinds()) > masked:
             data = memory.artifacts.read(f"mama/{folder}/{name}")[1].content
-        files.write(memory, running.folder / folder / name, data)
+        files.write_after_commit(memory, running.folder / folder / name, data)
         return name, len(data)
 
 
-def find(
+def find_file(
     memory: Commonplace,
     running: Service,
     name: str,
@@ -184,7 +188,7 @@ def find(
         try:
             return memory.artifacts.read(f"mama/{folder}/{name}")[1].content
         except NotFound:
-            data = files.read(running.folder / folder / name, MOST_BYTES)
+            data = files.read_regular(running.folder / folder / name, MOST_BYTES)
             if data is not None:
                 return data
     raise not_found("File")
@@ -217,16 +221,18 @@ def upload(call: Call, *, filename: str, content_type: str, sha256: str) -> Any:
     """Store an uploaded file."""
     found = _uploads.get(sha256)
     if found is None:
-        raise missing("file")
-    wait = service.of(call).uploads.take(call.request_info.address)
+        raise missing_fields("file")
+    wait = service.service_of(call).uploads.take(call.request_info.address)
     if wait:
-        raise TooManyCalls(f"Only {service.UPLOADS} uploads a minute are accepted.", wait=wait)
+        raise TooManyCalls(
+            f"Only {service.UPLOADS_PER_MINUTE} uploads a minute are accepted.", wait=wait
+        )
     content = found.data
     if len(content) > MOST_BYTES:
         raise PlatformError(413, "TOO_LARGE", f"A file may have at most {MOST_BYTES:,} bytes.")
     extension = check_upload(filename, content_type, content)
     content = shrink_image(extension, content)
-    name, size = store(call.memory, service.of(call), INBOUND, filename, content)
+    name, size = store_file(call.memory, service.service_of(call), INBOUND, filename, content)
     return {
         "success": True,
         "filename": name,
@@ -238,10 +244,10 @@ def upload(call: Call, *, filename: str, content_type: str, sha256: str) -> Any:
 
 def read_media(call: Call, *, filename: str) -> Any:
     """Return an uploaded file, or a file that an agent created."""
-    return _Download(filename, find(call.memory, service.of(call), filename))
+    return _Download(filename, find_file(call.memory, service.service_of(call), filename))
 
 
-async def _upload(exchange: Exchange) -> Reply:
+async def _upload_reply(exchange: Exchange) -> Reply:
     request = exchange.request
     assert isinstance(request, Request)
     given, held = {"filename": "", "content_type": "", "sha256": ""}, None
@@ -263,10 +269,10 @@ async def _upload(exchange: Exchange) -> Reply:
 
 
 async def _file_reply(exchange: Exchange, *, download: bool) -> Reply:
-    file: _Download = await exchange.perform(await exchange.given())
+    file: _Download = await exchange.perform(await exchange.request_arguments())
     name: str = file["name"]
     extension = extension_of(name)
-    attached = download or extension in ATTACHED
+    attached = download or extension in DOWNLOAD_ONLY
     kind = "application/octet-stream" if download else TYPES.get(extension, "text/plain")
     plain = re.sub(r"[^A-Za-z0-9._-]", "_", name)
     how = "attachment" if attached else "inline"
@@ -278,11 +284,11 @@ async def _file_reply(exchange: Exchange, *, download: bool) -> Reply:
     return Reply(file.data, 200, headers, kind)
 
 
-async def _inline(exchange: Exchange) -> Reply:
+async def _inline_reply(exchange: Exchange) -> Reply:
     return await _file_reply(exchange, download=False)
 
 
-async def _download(exchange: Exchange) -> Reply:
+async def _download_reply(exchange: Exchange) -> Reply:
     return await _file_reply(exchange, download=True)
 
 
@@ -291,7 +297,7 @@ _FILE_BODY = {"required": True, "content": {"multipart/form-data": {"schema": _F
 OPERATIONS = (
     operation(
         "upload_media", "Upload a file", "write", upload, ("filename", "content_type", "sha256"),
-        {"filename": TEXT, "content_type": TEXT, "sha256": TEXT}, withheld=True,
+        {"filename": TEXT, "content_type": TEXT, "sha256": TEXT}, has_secret_arguments=True,
     ),
     operation(
         "read_media", "Read a file", "read", read_media, ("filename",), {"filename": TEXT}
@@ -299,11 +305,12 @@ OPERATIONS = (
 )  # fmt: skip
 ROUTES = (
     Route(
-        "POST", "/api/upload", "upload_media", answer=_upload, uploads=MOST_BYTES + 1024 * 1024,
-        request_body=_FILE_BODY,
+        "POST", "/api/upload", "upload_media", answer=_upload_reply,
+        upload_bytes=MOST_BYTES + 1024 * 1024, request_body=_FILE_BODY,
     ),
-    Route("GET", "/api/media/{filename}", "read_media", answer=_inline, media_type="*/*"),
+    Route("GET", "/api/media/{filename}", "read_media", answer=_inline_reply, media_type="*/*"),
     Route(
-        "GET", "/api/media/download/{filename}", "read_media", answer=_download, media_type="*/*"
+        "GET", "/api/media/download/{filename}", "read_media", answer=_download_reply,
+        media_type="*/*",
     ),
 )  # fmt: skip

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-AGENT = {
+AGENT_DEFAULTS = {
     "name": "", "display_name": "", "tier": 1, "backend": "claude", "model": "", "enabled": True,
     "persona_file": None, "trigger_prefix": None, "bot_token": "", "slack_bot_token": "",
     "slack_app_token": "", "auto_respond_keywords": [], "cooldown_ms": 5_000,
@@ -26,7 +26,7 @@ BACKENDS = {
 }
 """The provider of each backend, and the prefix of its models' names."""
 EFFORTS = ("low", "medium", "high", "max")
-TOOLS = {
+TOOLS_BY_TIER = {
     3: (
         "mama_search", "mama_load_checkpoint", "Read", "os_list_bots", "os_get_config",
         "skill_read",
@@ -35,23 +35,23 @@ TOOLS = {
     1: ("discord_send", "slack_send", "playground_create"),
 }  # fmt: skip
 """The tools that each tier adds to the tools of lower tiers, lowest tier first."""
-SECRETS = ("bot_token", "slack_bot_token", "slack_app_token")
+SECRET_FIELDS = ("bot_token", "slack_bot_token", "slack_app_token")
 ORIGINAL_FOLDER = "~/.mama/"
 """The directory in which MAMA itself stores its files."""
-ID = re.compile(r"[A-Za-z0-9_-]{1,64}")
-_TEXTS = {"name": 100, "display_name": 100}
+ID_PATTERN = re.compile(r"[A-Za-z0-9_-]{1,64}")
+_TEXT_LIMITS = {"name": 100, "display_name": 100}
 
 
 def tools_of(tier: int) -> tuple[str, ...]:
     """Return the tools that an agent of a tier may have."""
-    return tuple(name for level, names in TOOLS.items() if level >= tier for name in names)
+    return tuple(name for level, names in TOOLS_BY_TIER.items() if level >= tier for name in names)
 
 
 def agents_of(tree: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
     """Return the agents of a configuration by their ids, each with every field."""
     found = tree["multi_agent"]["agents"]
     return {
-        name: {**AGENT, "name": name, "display_name": name, **agent}
+        name: {**AGENT_DEFAULTS, "name": name, "display_name": name, **agent}
         for name, agent in found.items()
         if isinstance(agent, Mapping)
     }
@@ -82,7 +82,7 @@ def without_invalid_fields(id: str, agent: Mapping[str, Any], running: Service) 
     valid: dict[str, Any] = {}
     for fields in (together, *others):
         try:
-            check(fields, {**AGENT, "name": id, **valid, **fields}, running)
+            check(fields, {**AGENT_DEFAULTS, "name": id, **valid, **fields}, running)
         except PlatformError as error:
             log.warning("fields were not read", extra={"agent": id, "why": error.message})
         else:
@@ -92,7 +92,7 @@ def without_invalid_fields(id: str, agent: Mapping[str, Any], running: Service) 
 
 def check(changes: Mapping[str, Any], agent: Mapping[str, Any], running: Service) -> None:
     """Refuse invalid values for an agent."""
-    for name, most in _TEXTS.items():
+    for name, most in _TEXT_LIMITS.items():
         if name in changes and not (
             isinstance(changes[name], str) and 1 <= len(changes[name]) <= most
         ):
@@ -104,7 +104,7 @@ def check(changes: Mapping[str, Any], agent: Mapping[str, Any], running: Service
         value = agent[name]
         if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
             raise invalid_value(f"{name} must be a whole number from {least} to {most}.")
-    for name in ("persona_file", "trigger_prefix", "effort", *SECRETS):
+    for name in ("persona_file", "trigger_prefix", "effort", *SECRET_FIELDS):
         if changes.get(name) is not None and not isinstance(changes[name], str):
             raise invalid_value(f"{name} must be a string.")
     if not all(isinstance(agent[name], str) for name in ("backend", "model")):

@@ -18,8 +18,8 @@ from commonplace.dialects.mama.platform.files import (
     KIND,
     NotRegularError,
     open_regular,
-    put,
     records,
+    write_private,
 )
 from commonplace.dialects.mama.platform.service import OWNER_SPACE
 from commonplace.engine.commonplace import Commonplace
@@ -33,7 +33,7 @@ TEMPORARY = Path("/tmp")  # noqa: S108
 
 
 @dataclass(frozen=True, slots=True)
-class Opened:
+class OpenedFile:
     """A file with its content at the time when it was opened."""
 
     name: str
@@ -46,7 +46,9 @@ def workspace(running: Service) -> Path:
     return running.folder / "workspace"
 
 
-def read(running: Service, requested: str, *, most: int, temporary: bool = False) -> Opened:
+def read_file(
+    running: Service, requested: str, *, most: int, temporary: bool = False
+) -> OpenedFile:
     """Read the file at a path; a relative path is relative to the workspace.
 
     Links are followed, but their targets must be in the workspace, too. With `temporary`, files of
@@ -59,7 +61,7 @@ def read(running: Service, requested: str, *, most: int, temporary: bool = False
         real = Path(os.path.realpath(root / requested))
         inside = real.is_relative_to(os.path.realpath(root))
         if inside and not real.exists():
-            _restore(running, real.relative_to(os.path.realpath(root)).as_posix())
+            _restore_stored_file(running, real.relative_to(os.path.realpath(root)).as_posix())
         # The data directory itself may be in the temporary directory.
         data = os.path.realpath(running.setting.library.path)
         shared = temporary and real.is_relative_to(os.path.realpath(TEMPORARY))
@@ -75,20 +77,22 @@ def read(running: Service, requested: str, *, most: int, temporary: bool = False
         raise not_found("File") from None
 
 
-def _restore(running: Service, path: str) -> None:
+def _restore_stored_file(running: Service, path: str) -> None:
     """Write a stored file into this machine's workspace; do nothing if no such file is stored."""
     memory = Commonplace(space=OWNER_SPACE, library=running.setting.library)
     if not running.setting.library.exists(OWNER_SPACE):
         return
     page = records.find(memory, f"mama:workspace/{path}", KIND)
     if page is not None and isinstance(page.attrs["content"], str):
-        put(workspace(running) / path, page.attrs["content"].encode())
+        write_private(workspace(running) / path, page.attrs["content"].encode())
         return
     with contextlib.suppress(NotFound, InvalidInput):
-        put(workspace(running) / path, memory.artifacts.read(f"mama/workspace/{path}")[1].content)
+        write_private(
+            workspace(running) / path, memory.artifacts.read(f"mama/workspace/{path}")[1].content
+        )
 
 
-def _open_and_read(real: Path, most: int, *, own: bool) -> Opened:
+def _open_and_read(real: Path, most: int, *, own: bool) -> OpenedFile:
     with open_regular(real) as file:
         found = os.fstat(file.fileno())
         # A directory in the path may have become a link after the path was resolved.
@@ -98,4 +102,4 @@ def _open_and_read(real: Path, most: int, *, own: bool) -> Opened:
         data = file.read(most + 1)
     if len(data) > most:
         raise PlatformError(413, "TOO_LARGE", f"The file is larger than {most:,} bytes.")
-    return Opened(real.name, real, data)
+    return OpenedFile(real.name, real, data)

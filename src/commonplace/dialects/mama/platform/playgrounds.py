@@ -20,32 +20,32 @@ from commonplace.platform.exclusive import exclusive
 
 FOLDER = "workspace/playgrounds"
 MOST_BYTES = 500_000
-POLICY = (
+CONTENT_SECURITY_POLICY = (
     "sandbox allow-scripts; default-src 'none'; script-src 'unsafe-inline';"
     " style-src 'unsafe-inline'; img-src data: blob:; frame-ancestors 'self'"
 )
 _SLUG = re.compile(r"[a-z0-9-]{1,64}")
 
 
-def _parsed(data: bytes) -> list[Any]:
+def _parse_index(data: bytes) -> list[Any]:
     found = json.loads(data)
     if not isinstance(found, list):
         raise ValueError("it is not a list")
     return found
 
 
-def _rendered(index: list[Any]) -> bytes:
+def _render_index(index: list[Any]) -> bytes:
     return (json.dumps(index, ensure_ascii=False, indent=2) + "\n").encode()
 
 
-INDEX = StoredFile(f"{FOLDER}/index.json", _parsed, _rendered, [])
+INDEX = StoredFile(f"{FOLDER}/index.json", _parse_index, _render_index, [])
 
 
-def _page(slug: str) -> StoredFile:
+def _page_file(slug: str) -> StoredFile:
     return StoredFile(f"{FOLDER}/{slug}.html", bytes.decode, str.encode, "")
 
 
-def _entry(found: Any) -> dict[str, Any] | None:
+def _index_entry(found: Any) -> dict[str, Any] | None:
     """Return the fields of an index entry, or None if the entry is malformed."""
     names = ("name", "slug", "description", "created_at")
     if not isinstance(found, dict) or not _SLUG.fullmatch(str(found.get("slug", ""))):
@@ -53,9 +53,9 @@ def _entry(found: Any) -> dict[str, Any] | None:
     return {name: str(found.get(name) or "") for name in names}
 
 
-def listed(memory: Commonplace, running: Service) -> list[dict[str, Any]]:
+def existing_playgrounds(memory: Commonplace, running: Service) -> list[dict[str, Any]]:
     """Return the playgrounds that have a page file, even if the index omits them."""
-    index = [entry for each in INDEX.load(memory, running) if (entry := _entry(each))]
+    index = [entry for each in INDEX.load(memory, running) if (entry := _index_entry(each))]
     slugs = {entry["slug"] for entry in index}
     folder = running.folder / FOLDER
     if folder.is_dir():
@@ -65,10 +65,10 @@ def listed(memory: Commonplace, running: Service) -> list[dict[str, Any]]:
                 index.append(
                     {"name": file.stem, "slug": file.stem, "description": "", "created_at": iso(at)}
                 )
-    return [entry for entry in index if _page(entry["slug"]).load(memory, running)]
+    return [entry for entry in index if _page_file(entry["slug"]).load(memory, running)]
 
 
-def create(
+def store_playground(
     memory: Commonplace, running: Service, name: str, html: str, description: str = ""
 ) -> str:
     """Store a page and add it to the index; return its slug."""
@@ -76,36 +76,36 @@ def create(
     if len(html.encode()) > MOST_BYTES:
         raise PlatformError(413, "TOO_LARGE", f"The page is larger than {MOST_BYTES:,} bytes.")
     with exclusive(memory, "create playground"):
-        others = [entry for entry in listed(memory, running) if entry["slug"] != slug]
+        others = [entry for entry in existing_playgrounds(memory, running) if entry["slug"] != slug]
         made = {
             "name": name, "slug": slug, "description": description,
             "created_at": iso(datetime.now(UTC)),
         }  # fmt: skip
-        _page(slug).save(memory, running, html)
+        _page_file(slug).save(memory, running, html)
         INDEX.save(memory, running, [*others, made])
     return slug
 
 
 def create_playground(call: Call, *, name: str, html: str, description: str) -> Any:
     """Create a page that the user can open; replace a page with the same name."""
-    slug = create(call.memory, service.of(call), name, html, description)
+    slug = store_playground(call.memory, service.service_of(call), name, html, description)
     return {"success": True, "slug": slug, "url": f"/playgrounds/{slug}.html"}
 
 
 def list_playgrounds(call: Call) -> Any:
     """List playgrounds."""
-    return listed(call.memory, service.of(call))
+    return existing_playgrounds(call.memory, service.service_of(call))
 
 
 def delete_playground(call: Call, *, slug: str) -> Any:
     """Delete a playground; succeed even if it is missing."""
     if not _SLUG.fullmatch(slug):
         raise malformed("slug must be 1 to 64 small letters, digits or -.")
-    running = service.of(call)
+    running = service.service_of(call)
     with exclusive(call.memory, "delete playground"):
-        held = listed(call.memory, running)
+        held = existing_playgrounds(call.memory, running)
         if any(entry["slug"] == slug for entry in held):
-            _page(slug).delete(call.memory, running)
+            _page_file(slug).delete(call.memory, running)
             kept = [entry for entry in held if entry["slug"] != slug]
             INDEX.save(call.memory, running, kept)
     return {"success": True}
@@ -116,15 +116,15 @@ def read_playground(call: Call, *, file: str) -> Any:
     slug, _, ending = file.rpartition(".")
     if ending != "html" or not _SLUG.fullmatch(slug):
         raise not_found("Playground")
-    html = _page(slug).load(call.memory, service.of(call))
+    html = _page_file(slug).load(call.memory, service.service_of(call))
     if not html:
         raise not_found("Playground")
     return html
 
 
-def _html(exchange: Exchange, value: Any) -> Any:
+def _html_reply(exchange: Exchange, value: Any) -> Any:
     del exchange
-    headers = {"content-security-policy": POLICY, "x-frame-options": "SAMEORIGIN"}
+    headers = {"content-security-policy": CONTENT_SECURITY_POLICY, "x-frame-options": "SAMEORIGIN"}
     return Reply(value, 200, headers, "text/html; charset=utf-8")
 
 
@@ -136,7 +136,7 @@ SKILL_BYTES = 200_000
 
 def list_workspace_skills(call: Call) -> Any:
     """List the skills in the workspace."""
-    running = service.of(call)
+    running = service.service_of(call)
     folder = paths.workspace(running) / "skills"
     names = sorted(each.name for each in folder.iterdir()) if folder.is_dir() else []
     return {"skills": [{"id": name} for name in names if _skill_text(running, name)]}
@@ -147,7 +147,7 @@ def _skill_text(running: Service, name: str) -> str:
     if not _SKILL.fullmatch(name):
         return ""
     try:
-        return paths.read(running, f"skills/{name}/SKILL.md", most=SKILL_BYTES).data.decode()
+        return paths.read_file(running, f"skills/{name}/SKILL.md", most=SKILL_BYTES).data.decode()
     except (PlatformError, UnicodeDecodeError):
         return ""
 
@@ -156,7 +156,7 @@ def read_workspace_skill(call: Call, *, name: str) -> Any:
     """Return the text of a skill in the workspace."""
     if not _SKILL.fullmatch(name):
         raise malformed("name must be letters, digits, - or _.")
-    text = _skill_text(service.of(call), name)
+    text = _skill_text(service.service_of(call), name)
     if not text:
         raise not_found("Skill")
     return {"content": text}
@@ -188,7 +188,9 @@ OPERATIONS = (
 ROUTES = (
     Route("GET", "/api/playgrounds", "list_playgrounds"),
     Route("DELETE", "/api/playgrounds/{slug}", "delete_playground"),
-    Route("GET", "/playgrounds/{file}", "read_playground", show=_html, media_type="text/html"),
+    Route(
+        "GET", "/playgrounds/{file}", "read_playground", show=_html_reply, media_type="text/html"
+    ),
     Route("GET", "/api/workspace/skills", "list_workspace_skills"),
     Route("GET", "/api/workspace/skills/{name}/content", "read_workspace_skill"),
 )

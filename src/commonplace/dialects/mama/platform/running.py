@@ -19,7 +19,7 @@ log = logging.getLogger(__name__)
 
 
 @contextlib.contextmanager
-def running(setting: Setting) -> Iterator[None]:
+def background_work(setting: Setting) -> Iterator[None]:
     """Serve the platform; over stdio, only provide the settings for its tools."""
     with contextlib.ExitStack() as stack:
         here = stack.enter_context(service.serving(setting))
@@ -44,11 +44,11 @@ def running(setting: Setting) -> Iterator[None]:
 
 def _prepare(here: service.Service) -> None:
     """Store the jobs of the configuration; start the scheduler if there are jobs or files."""
-    memory = agents.memory_of(here)
+    memory = agents.operator_memory(here)
     if not here.setting.library.exists(service.OWNER_SPACE) and not here.folder.exists():
         return
     try:
-        cron.configured_jobs(memory, here)
+        cron.store_configured_jobs(memory, here)
         if records.listing(memory, cron.KIND) or here.folder.exists():
             here.setting.library.coordination.expect_work()
     except CommonplaceError as error:

@@ -25,9 +25,9 @@ if TYPE_CHECKING:
 
 KIND = "schedule_run"
 OUTPUT_CHARS = 20_000
-AT_ONCE = 4
+MAX_PARALLEL_RUNS = 4
 LONGEST_SECONDS = 600.0
-KEPT = 1_000
+MAX_STORED_RUNS = 1_000
 """The maximum number of stored runs of a job; older ones are deleted."""
 ORIGIN = Origin(client="commonplace", tool="schedule")
 _BASE36 = string.digits + string.ascii_lowercase
@@ -35,14 +35,14 @@ _BASE36 = string.digits + string.ascii_lowercase
 
 def new_id(prefix: str) -> str:
     """Return a new id with the time in milliseconds, in the contract's format."""
-    return f"{prefix}_{time.time_ns() // 1_000_000}_{_random()}"
+    return f"{prefix}_{time.time_ns() // 1_000_000}_{_random_suffix()}"
 
 
-def _random() -> str:
+def _random_suffix() -> str:
     return "".join(secrets.choice(_BASE36) for _ in range(6))
 
 
-def begin(memory: Commonplace, identity: str, job: str, prompt: str, agent: str) -> Memory:
+def add_run(memory: Commonplace, identity: str, job: str, prompt: str, agent: str) -> Memory:
     """Store a new run; Conflict if its id exists."""
     attrs = {
         "job": job, "prompt": prompt, "agent": agent, "status": "running",
@@ -58,11 +58,11 @@ def request_execution(memory: Commonplace, identity: str) -> None:
 
 def is_running(memory: Commonplace, job: str) -> bool:
     """Return whether a run of a job is unfinished."""
-    newest = records.page(memory, KIND, f"job:{job}", limit=AT_ONCE)
+    newest = records.page(memory, KIND, f"job:{job}", limit=MAX_PARALLEL_RUNS)
     return any(run.attrs["status"] == "running" for run in newest)
 
 
-def finish(memory: Commonplace, identity: str, output: str | None, error: str | None) -> None:
+def finish_run(memory: Commonplace, identity: str, output: str | None, error: str | None) -> None:
     """Store the result of a run, unless it has ended."""
     with exclusive(memory, "finish run", ORIGIN):
         run = records.find(memory, identity, KIND)
@@ -71,7 +71,7 @@ def finish(memory: Commonplace, identity: str, output: str | None, error: str | 
                 memory, run, status="failed" if error else "success", finished_at=int(time.time()),
                 output=None if output is None else output[:OUTPUT_CHARS], error=error,
             )  # fmt: skip
-            records.keep_newest(memory, KIND, f"job:{run.attrs['job']}", most=KEPT)
+            records.keep_newest(memory, KIND, f"job:{run.attrs['job']}", most=MAX_STORED_RUNS)
 
 
 class Runs:
@@ -86,7 +86,7 @@ class Runs:
         self._running = running
         self._clock = clock
         self._act_on_answer_of = act_on_answer_of
-        self._slots = threading.BoundedSemaphore(AT_ONCE)
+        self._slots = threading.BoundedSemaphore(MAX_PARALLEL_RUNS)
 
     def _memory(self) -> Commonplace:
         library = self._running.setting.library
@@ -110,15 +110,15 @@ class Runs:
                 return False
             assert run.ref is not None
             try:
-                answer = agents.answer(
+                answer = agents.ask_agent(
                     self._running, run.attrs["prompt"], agent=run.attrs.get("agent") or "cron",
                     seconds=LONGEST_SECONDS, key=run.ref,
                 )  # fmt: skip
                 self._act_on_answer_of(memory, run, answer)
             except CommonplaceError as error:
-                finish(memory, run.ref, None, str(error))
+                finish_run(memory, run.ref, None, str(error))
             else:
-                finish(memory, run.ref, answer, None)
+                finish_run(memory, run.ref, answer, None)
         return True
 
     def end(self, space: str, identity: str) -> None:
@@ -128,7 +128,7 @@ class Runs:
         """Mark a run as failed because this server cannot execute it."""
         del space
         message = "The server could not execute the run; see the server's log."
-        finish(self._memory(), identity.partition("~")[2], None, message)
+        finish_run(self._memory(), identity.partition("~")[2], None, message)
 
     def unfinished(self, given_up: Callable[[], bool]) -> Iterator[tuple[str, str, int]]:
         """Yield runs that have not ended."""

@@ -31,7 +31,7 @@ def local_zone() -> tzinfo:
         return datetime.now(UTC).astimezone().tzinfo or UTC
 
 
-def _fields(expression: str) -> list[str]:
+def _checked_fields(expression: str) -> list[str]:
     fields = expression.split()
     if _NAMED.fullmatch(expression):
         return fields
@@ -59,7 +59,7 @@ def next_due(expression: str, after: datetime, zone: tzinfo | None = None) -> da
     except ImportError:
         raise not_installed("croniter") from None
     expression = expression.strip()
-    fields = _fields(expression)
+    fields = _checked_fields(expression)
     start = after.astimezone(zone or local_zone())
     try:
         times: Any = croniter(expression, start, second_at_beginning=len(fields) == 6)

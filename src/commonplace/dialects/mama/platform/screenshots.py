@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from commonplace.dialects.mama.platform import files, paths
 from commonplace.dialects.mama.platform.failures import PlatformError, not_installed
-from commonplace.dialects.mama.platform.paths import Opened
+from commonplace.dialects.mama.platform.paths import OpenedFile
 
 if TYPE_CHECKING:
     from commonplace.dialects.mama.platform.service import Service
@@ -16,7 +16,7 @@ SIZE = {"width": 1280, "height": 800}
 MILLISECONDS = 30_000
 
 
-def take_screenshot(running: Service, page: Opened) -> Opened:
+def take_screenshot(running: Service, page: OpenedFile) -> OpenedFile:
     """Take a screenshot of a page, and store it in the folder `temp` of the workspace."""
     try:
         from playwright.sync_api import Error, sync_playwright
@@ -46,5 +46,5 @@ def take_screenshot(running: Service, page: Opened) -> Opened:
         ) from None  # fmt: skip
     name = f"screenshot_{time.time_ns() // 1_000_000}.png"
     path = paths.workspace(running) / "temp" / name
-    files.put(path, data)
-    return Opened(name, path.resolve(), data)
+    files.write_private(path, data)
+    return OpenedFile(name, path.resolve(), data)

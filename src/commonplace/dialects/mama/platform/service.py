@@ -22,22 +22,22 @@ from weakref import WeakKeyDictionary
 
 from commonplace.access.caller import NotPermitted
 from commonplace.dialects.contract import Call, Schema, Setting, Tool
-from commonplace.dialects.mama.platform.failures import PlatformError, malformed, missing
+from commonplace.dialects.mama.platform.failures import PlatformError, malformed, missing_fields
 from commonplace.dialects.rest import Exchange
-from commonplace.dialects.tool_schemas import takes
+from commonplace.dialects.tool_schemas import input_schema
 from commonplace.errors import InvalidInput
 
 if TYPE_CHECKING:
     from commonplace.engine.library import Library
 
 OWNER_SPACE = "default"
-TOKENS = ("MAMA_AUTH_TOKEN", "MAMA_SERVER_TOKEN")
-SCRIPTS = 2
+TOKEN_VARIABLES = ("MAMA_AUTH_TOKEN", "MAMA_SERVER_TOKEN")
+MAX_SCRIPTS = 2
 """The maximum number of scripts that run at the same time."""
-UPLOADS = 10
+UPLOADS_PER_MINUTE = 10
 """The maximum number of uploads per minute from one address."""
 MINUTE = 60.0
-ADDRESSES = 10_000
+MAX_ADDRESSES = 10_000
 """How many addresses uploads are counted for; beyond that, the oldest address is forgotten."""
 RESPONSE_BYTES = 16 * 1024 * 1024
 """Response limit for the longest answers of the contract: 100 runs of a job, or a script."""
@@ -63,10 +63,10 @@ class UploadLimit:
             self._made.move_to_end(address)
             while times and times[0] <= now - MINUTE:
                 times.popleft()
-            if len(times) >= UPLOADS:
+            if len(times) >= UPLOADS_PER_MINUTE:
                 return max(1, math.ceil(times[0] + MINUTE - now))
             times.append(now)
-            if len(self._made) > ADDRESSES:
+            if len(self._made) > MAX_ADDRESSES:
                 self._made.popitem(last=False)  # remove the address that has been idle longest
             return 0
 
@@ -78,7 +78,7 @@ class Service:
     setting: Setting
     uploads: UploadLimit = field(default_factory=UploadLimit)
     scripts: threading.BoundedSemaphore = field(
-        default_factory=lambda: threading.BoundedSemaphore(SCRIPTS)
+        default_factory=lambda: threading.BoundedSemaphore(MAX_SCRIPTS)
     )
     """Limits the number of scripts that run at the same time."""
 
@@ -95,7 +95,7 @@ class Service:
     @property
     def has_token(self) -> bool:
         """Whether the operator has set a token in the environment."""
-        return any(self.environ.get(name) for name in TOKENS)
+        return any(self.environ.get(name) for name in TOKEN_VARIABLES)
 
 
 _services: WeakKeyDictionary[Library, Service] = WeakKeyDictionary()
@@ -111,7 +111,7 @@ def serving(setting: Setting) -> Iterator[Service]:
         del _services[setting.library]
 
 
-def of(call: Call) -> Service:
+def service_of(call: Call) -> Service:
     """Return the platform that serves a call."""
     found = _services.get(call.memory.library)
     if found is None:
@@ -135,14 +135,15 @@ def check_operator(call: Call) -> None:
     """
     check_owner(call)
     caller = call.caller
-    if of(call).has_token:
+    if service_of(call).has_token:
         if not caller.credential:
             error = PlatformError(401, "UNAUTHORIZED", "This operation needs the server's token.")
             error.headers["www-authenticate"] = 'Bearer realm="MAMA"'
             raise error
     elif caller.credential and not _is_local(call.request_info.address):
         raise NotPermitted(
-            f"Only the operator may use this operation. Set {TOKENS[0]} to use it remotely."
+            "Only the operator may use this operation."
+            f" Set {TOKEN_VARIABLES[0]} to use it remotely."
         )
 
 
@@ -162,7 +163,7 @@ def operation(
     properties: Mapping[str, Schema] | None = None,
     *,
     stepwise: bool = False,
-    withheld: bool = False,
+    has_secret_arguments: bool = False,
     open_world: bool = False,
     response_bytes: int = RESPONSE_BYTES,
 ) -> Tool:
@@ -177,16 +178,16 @@ def operation(
     return Tool(
         name=name, title=title, description=handler.__doc__ or title, handler=run,
         scope="admin" if level == "operator" else level,
-        input=takes(required, **(properties or {})),
-        stepwise=stepwise, withheld=withheld, open_world=open_world,
+        input=input_schema(required, **(properties or {})),
+        stepwise=stepwise, has_secret_arguments=has_secret_arguments, open_world=open_world,
         response_bytes=response_bytes,
     )  # fmt: skip
 
 
-async def read(exchange: Exchange) -> dict[str, Any]:
+async def read_arguments(exchange: Exchange) -> dict[str, Any]:
     """Return the arguments from path, query and body; required ones must be present."""
     try:
-        found = await exchange.given()
+        found = await exchange.request_arguments()
     except InvalidInput as error:
         raise malformed(error.message) from None
     arguments = {name: value for name, value in found.items() if value is not None}
@@ -194,5 +195,5 @@ async def read(exchange: Exchange) -> dict[str, Any]:
         name for name in exchange.input.get("required", ()) if arguments.get(name) in (None, "")
     ]
     if needed:
-        raise missing(*needed)
+        raise missing_fields(*needed)
     return arguments

@@ -11,26 +11,26 @@ from commonplace.engine.commonplace import Commonplace
 
 PREFIX = "mama"
 SOURCES = ("viewer", "mobile", "discord", "telegram", "slack", "cron")
-LISTED = ("viewer", "discord", "telegram", "slack")
+LISTED_SOURCES = ("viewer", "discord", "telegram", "slack")
 """The groups of the list, by source; mobile sessions are in the viewer's group."""
 
 
-def name_of(source: str, channel: str, id: str) -> str:
+def conversation_name(source: str, channel: str, id: str) -> str:
     """Return the name of a session's conversation."""
     return f"{PREFIX}:{source}:{channel}:{id}"
 
 
-def every(memory: Commonplace) -> list[dict[str, Any]]:
+def all_sessions(memory: Commonplace) -> list[dict[str, Any]]:
     """Return all sessions, the last active one first."""
     found = []
     for name, count in memory.conversations.names():
         parts = name.split(":", 3)
         if len(parts) == 4 and parts[0] == PREFIX and parts[1] in SOURCES:
-            found.append(_session(memory, name, count))
+            found.append(_session_to_dict(memory, name, count))
     return sorted(found, key=lambda each: (-each["lastActive"], each["id"]))
 
 
-def _session(memory: Commonplace, name: str, count: int) -> dict[str, Any]:
+def _session_to_dict(memory: Commonplace, name: str, count: int) -> dict[str, Any]:
     _, source, channel, id = name.split(":", 3)
     last = memory.conversations.history(name, limit=1)
     first = memory.conversations.history(name, limit=1, before=2) or last
@@ -52,8 +52,8 @@ def _milliseconds(at: Any) -> int:
 
 def list_sessions(call: Call) -> Any:
     """List sessions by their source, newest first."""
-    groups: dict[str, list[dict[str, Any]]] = {name: [] for name in LISTED}
-    for session in every(call.memory):
+    groups: dict[str, list[dict[str, Any]]] = {name: [] for name in LISTED_SOURCES}
+    for session in all_sessions(call.memory):
         source = "viewer" if session["source"] == "mobile" else session["source"]
         if source in groups:
             groups[source].append(session)
@@ -62,7 +62,7 @@ def list_sessions(call: Call) -> Any:
 
 def last_active(call: Call) -> Any:
     """Return the session that was last active, or null."""
-    found = every(call.memory)
+    found = all_sessions(call.memory)
     return {"session": found[0] if found else None}
 
 

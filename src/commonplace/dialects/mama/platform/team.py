@@ -11,7 +11,7 @@ from commonplace.dialects.contract import Call
 from commonplace.dialects.mama.platform import configuration, members, service
 from commonplace.dialects.mama.platform.failures import PlatformError
 from commonplace.dialects.mama.platform.files import records
-from commonplace.dialects.mama.platform.service import OBJECT_BODY, operation, read
+from commonplace.dialects.mama.platform.service import OBJECT_BODY, operation, read_arguments
 from commonplace.dialects.rest import Exchange, Route
 from commonplace.dialects.tool_schemas import OBJECT, TEXT, integer
 from commonplace.engine.commonplace import Commonplace
@@ -19,18 +19,18 @@ from commonplace.engine.model import Memory, iso
 from commonplace.platform.exclusive import exclusive
 
 DELEGATION = "mama_delegation"
-RECENT = 20
-KEPT = 1_000
+RECENT_DELEGATIONS = 20
+MAX_STORED_DELEGATIONS = 1_000
 """The maximum number of stored delegations; older ones are deleted."""
 LONGEST_SECONDS = 900.0
-SHOWN = (
+SHOWN_FIELDS = (
     "fromAgentId", "toAgentId", "task", "status", "startedAt", "completedAt", "duration", "error",
 )  # fmt: skip
 
 
 def _agent_to_dict(id: str, agent: Mapping[str, Any]) -> dict[str, Any]:
-    known = {name: agent.get(name) for name in members.AGENT}
-    for name in members.SECRETS:
+    known = {name: agent.get(name) for name in members.AGENT_DEFAULTS}
+    for name in members.SECRET_FIELDS:
         known[name] = configuration.MASK if agent.get(name) else None
     return {"id": id, **known}
 
@@ -51,9 +51,9 @@ def _with_timeout(record: Memory) -> Memory:
 
 def team_status(call: Call) -> Any:
     """Return the state of the team: agents, recent delegations and active chains."""
-    tree = configuration.effective(call.memory, service.of(call))
+    tree = configuration.effective_configuration(call.memory, service.service_of(call))
     enabled = tree["multi_agent"]["enabled"]
-    recent = delegations(call.memory, RECENT)
+    recent = delegations(call.memory, RECENT_DELEGATIONS)
     active = [each for each in recent if each.attrs["status"] == "active"]
     busy = {each.attrs["toAgentId"] for each in active}
     last: dict[str, str] = {}
@@ -64,19 +64,19 @@ def team_status(call: Call) -> Any:
         "agents": [
             {
                 "id": id, "name": agent["name"], "tier": agent["tier"], "model": agent["model"],
-                "status": _state(id, agent, busy),
+                "status": _agent_state(id, agent, busy),
                 "lastActivity": last.get(id),
             }
             for id, agent in members.agents_of(tree).items()
         ] if enabled else [],
         "recentDelegations": [
-            {"id": each.ref, **{name: each.attrs[name] for name in SHOWN}} for each in recent
+            {"id": each.ref, **{name: each.attrs[name] for name in SHOWN_FIELDS}} for each in recent
         ],
         "activeChains": len({each.attrs.get("chain") for each in active}),
     }  # fmt: skip
 
 
-def _state(id: str, agent: Mapping[str, Any], busy: set[str]) -> str:
+def _agent_state(id: str, agent: Mapping[str, Any], busy: set[str]) -> str:
     if not agent["enabled"]:
         return "disabled"
     return "busy" if id in busy else "online"
@@ -84,7 +84,7 @@ def _state(id: str, agent: Mapping[str, Any], busy: set[str]) -> str:
 
 def list_agents(call: Call) -> Any:
     """List the configured agents; tokens are masked."""
-    tree = configuration.effective(call.memory, service.of(call))
+    tree = configuration.effective_configuration(call.memory, service.service_of(call))
     return {"agents": [_agent_to_dict(id, agent) for id, agent in members.agents_of(tree).items()]}
 
 
@@ -104,20 +104,20 @@ def list_delegations(call: Call, *, limit: int) -> Any:
 
 def update_agent(call: Call, *, id: str, changes: Mapping[str, Any]) -> Any:
     """Change an agent; the change takes effect with the next prompt."""
-    if not members.ID.fullmatch(id):
+    if not members.ID_PATTERN.fullmatch(id):
         raise PlatformError(400, "INVALID_AGENT_ID", "The id must be letters, digits, - or _.")
-    running = service.of(call)
+    running = service.service_of(call)
     with exclusive(call.memory, "change agent"):
-        tree = configuration.effective(call.memory, running)
+        tree = configuration.effective_configuration(call.memory, running)
         if id not in members.agents_of(tree):
             raise PlatformError(404, "AGENT_NOT_FOUND", "There is no such agent.")
-        known = {name: value for name, value in changes.items() if name in members.AGENT}
+        known = {name: value for name, value in changes.items() if name in members.AGENT_DEFAULTS}
         configuration.change(call.memory, running, {"multi_agent": {"agents": {id: known}}})
     return {"success": True, "message": f"Agent {id} updated"}
 
 
-async def _changes(exchange: Exchange) -> dict[str, Any]:
-    body = await exchange.json(required=True)
+async def _change_arguments(exchange: Exchange) -> dict[str, Any]:
+    body = await exchange.json_body(required=True)
     return {"id": exchange.request.path_params["id"], "changes": body}
 
 
@@ -126,11 +126,11 @@ OPERATIONS = (
     operation("list_team", "List agents", "read", list_agents),
     operation(
         "update_agent_config", "Change an agent", "operator", update_agent, ("id", "changes"),
-        {"id": TEXT, "changes": OBJECT}, withheld=True,
+        {"id": TEXT, "changes": OBJECT}, has_secret_arguments=True,
     ),
     operation(
         "list_delegations", "List delegations", "read", list_delegations, (),
-        {"limit": integer(1, 100, RECENT)},
+        {"limit": integer(1, 100, RECENT_DELEGATIONS)},
     ),
 )  # fmt: skip
 ROUTES = (
@@ -140,8 +140,8 @@ ROUTES = (
         "PUT",
         "/api/multi-agent/agents/{id}",
         "update_agent_config",
-        read=_changes,
+        read=_change_arguments,
         request_body=OBJECT_BODY,
     ),
-    Route("GET", "/api/multi-agent/delegations", "list_delegations", read=read),
+    Route("GET", "/api/multi-agent/delegations", "list_delegations", read=read_arguments),
 )

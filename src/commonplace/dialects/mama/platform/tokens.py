@@ -11,19 +11,19 @@ from typing import Any
 from commonplace.dialects.contract import Call
 from commonplace.dialects.mama.platform import agents
 from commonplace.dialects.mama.platform.schedule import local_zone
-from commonplace.dialects.mama.platform.service import operation, read
+from commonplace.dialects.mama.platform.service import operation, read_arguments
 from commonplace.dialects.rest import Exchange, Route
 from commonplace.dialects.tool_schemas import integer
 from commonplace.engine.commonplace import Commonplace
 from commonplace.engine.model import Event
 from commonplace.platform import lookup
 
-EVENTS = (agents.SPENT, "agent.llm", "being.llm")
+EVENTS = (agents.SPENDING_EVENT, "agent.llm", "being.llm")
 PAGE = 500
 DAYS, MOST_DAYS = 30, 90
 
 
-class Sums:
+class TokenTotals:
     """Totals of tokens, cost and runs."""
 
     def __init__(self) -> None:
@@ -59,7 +59,7 @@ class Sums:
         }
 
 
-def spent_since(memory: Commonplace, since: datetime) -> Iterator[Event]:
+def spending_since(memory: Commonplace, since: datetime) -> Iterator[Event]:
     """Yield the runs since a time, newest first for each kind of event."""
     for kind in EVENTS:
         before: int | None = None
@@ -70,9 +70,11 @@ def spent_since(memory: Commonplace, since: datetime) -> Iterator[Event]:
             before = found[-1].num
 
 
-def _sums_by(memory: Commonplace, since: datetime, by: Callable[[Event], str]) -> dict[str, Sums]:
-    sums: dict[str, Sums] = defaultdict(Sums)
-    for event in spent_since(memory, since):
+def _totals_by(
+    memory: Commonplace, since: datetime, by: Callable[[Event], str]
+) -> dict[str, TokenTotals]:
+    sums: dict[str, TokenTotals] = defaultdict(TokenTotals)
+    for event in spending_since(memory, since):
         sums[by(event)].add(event)
     return sums
 
@@ -81,8 +83,8 @@ def summary(call: Call) -> Any:
     """Return token totals of the last 24 hours, 7 and 30 days."""
     now = datetime.now(UTC)
     spans = {"today": timedelta(days=1), "week": timedelta(days=7), "month": timedelta(days=30)}
-    sums = {name: Sums() for name in spans}
-    for event in spent_since(call.memory, now - spans["month"]):
+    sums = {name: TokenTotals() for name in spans}
+    for event in spending_since(call.memory, now - spans["month"]):
         for name, span in spans.items():
             if event.at >= now - span:
                 sums[name].add(event)
@@ -94,18 +96,18 @@ def by_agent(call: Call) -> Any:
     names: dict[str, str] = {}
 
     def agent(event: Event) -> str:
-        if event.kind == agents.SPENT or not event.subject:
+        if event.kind == agents.SPENDING_EVENT or not event.subject:
             return event.subject or "unknown"
         if event.subject not in names:
-            names[event.subject] = _name(call.memory, event)
+            names[event.subject] = _agent_name(call.memory, event)
         return names[event.subject]
 
-    sums = _sums_by(call.memory, datetime.now(UTC) - timedelta(days=DAYS), agent)
+    sums = _totals_by(call.memory, datetime.now(UTC) - timedelta(days=DAYS), agent)
     ordered = sorted(sums.items(), key=lambda each: (-each[1].tokens, each[0]))
     return {"agents": [{"agent_id": name, **each.to_dict()} for name, each in ordered]}
 
 
-def _name(memory: Commonplace, event: Event) -> str:
+def _agent_name(memory: Commonplace, event: Event) -> str:
     """Return the name of an event's agent: the slug of an agent, or the name of a being."""
     found = lookup.find_memory(memory, event.subject)
     if found is None:
@@ -119,7 +121,7 @@ def daily(call: Call, *, days: int) -> Any:
     """Return token totals of each day with runs, oldest first; days are local."""
     today = datetime.now(local_zone()).replace(hour=0, minute=0, second=0, microsecond=0)
     since = (today - timedelta(days=days - 1)).astimezone(UTC)
-    sums = _sums_by(
+    sums = _totals_by(
         call.memory, since, lambda event: event.at.astimezone(local_zone()).date().isoformat()
     )
     return {
@@ -128,8 +130,8 @@ def daily(call: Call, *, days: int) -> Any:
     }
 
 
-async def _days(exchange: Exchange) -> dict[str, Any]:
-    given = await read(exchange)
+async def _day_arguments(exchange: Exchange) -> dict[str, Any]:
+    given = await read_arguments(exchange)
     if isinstance(given.get("days"), int):
         given["days"] = min(given["days"], MOST_DAYS)
     return given
@@ -145,5 +147,5 @@ OPERATIONS = (
 ROUTES = (
     Route("GET", "/api/tokens/summary", "token_summary"),
     Route("GET", "/api/tokens/by-agent", "tokens_by_agent"),
-    Route("GET", "/api/tokens/daily", "tokens_daily", read=_days),
+    Route("GET", "/api/tokens/daily", "tokens_daily", read=_day_arguments),
 )
