@@ -15,7 +15,7 @@ from commonplace.errors import NotFound
 from commonplace.text.hidden import visible
 
 if TYPE_CHECKING:
-    from commonplace.importers.native_memories import Guarded
+    from commonplace.importers.native_memories import GuardReport
 
 guard = typer.Typer(
     help="Keep every version of agents' own memory files.",
@@ -42,7 +42,7 @@ def _files(paths: list[Path] | None) -> list[Path]:
     for path in paths:
         if not path.exists():
             raise NotFound(f"There is no file {path}.", hint="Check its name.", field="path")
-    return native_memories.chosen_files(paths)
+    return native_memories.expand_directories(paths)
 
 
 @guard.command("look")
@@ -59,11 +59,11 @@ def look(
 
     files = _files(paths)
     with options.memory(data, space, create=True) as memory:
-        report = native_memories.look(memory, files)
+        report = native_memories.store_changes(memory, files)
     emit(report.as_dict()) if as_json else _show(report)
 
 
-def _show(report: Guarded) -> None:
+def _show(report: GuardReport) -> None:
     for what in ("added", "changed", "gone"):
         for path in getattr(report, what):
             say(f"{what}: {visible(path)}")
@@ -88,11 +88,11 @@ def watch(paths: Paths = None, data: Data = None, space: Space = "default") -> N
         # A short timeout, so that a change between the first check and the watch is found too.
         watched = changes(*folders, recursive=bool(paths),
                           rust_timeout=SECONDS * 1_000, yield_on_timeout=True)  # fmt: skip
-        report = native_memories.look(memory, files)
+        report = native_memories.store_changes(memory, files)
         _show(report)
         with suppress(KeyboardInterrupt):  # the usual end; each check is stored in one transaction
             for _ in watched:
-                report = native_memories.look(memory, _current_files(paths))
+                report = native_memories.store_changes(memory, _current_files(paths))
                 if report.added or report.changed or report.gone:
                     _show(report)
 
@@ -102,7 +102,7 @@ def _current_files(paths: list[Path] | None) -> list[Path]:
 
     if not paths:
         return native_memories.usual_files(Path.cwd())
-    return native_memories.chosen_files(paths)
+    return native_memories.expand_directories(paths)
 
 
 @guard.command("list")
@@ -111,7 +111,7 @@ def list_(data: Data = None, space: Space = "default", as_json: AsJson = False) 
     from commonplace.importers import native_memories
 
     with options.memory(data, space) as memory:
-        found = list(native_memories.guarded(memory))
+        found = list(native_memories.guarded_memories(memory))
         if not found:
             note("No file is guarded yet. Start with: commonplace guard look.")
         for one in found:

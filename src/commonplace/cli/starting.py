@@ -155,10 +155,10 @@ def _planned(only: list[str] | None, with_import: bool, data: Path | None, space
             plan.problems.append(f"{client.title}: {error.message}")
     names = {client.name for client in wanted}
     for known in histories.ALL:
-        place = histories.usual_places()[known.NAME]
+        place = histories.usual_history_paths()[known.NAME]
         if with_import and known.NAME in names and place.exists() and known.recognises(place):
             plan.histories[known.NAME] = place
-            if isinstance(known, histories.FilesOfLines):
+            if isinstance(known, histories.SessionFiles):
                 plan.sessions[known.NAME] = sum(1 for _ in known.files(place))
     return plan
 
@@ -221,10 +221,10 @@ def _import_all(
         for name, place in places.items():
             with progress(f"Importing from {CLIENTS[name].title}") as show:
                 try:
-                    report = registry.run(memory, place, name, origin=origin, progress=show)
+                    report = registry.run_import(memory, place, name, origin=origin, progress=show)
                 except (InvalidInput, StorageUnavailable) as error:
                     report = storing.Imported(name)
-                    report.left_out(error.message)
+                    report.add_problem(error.message)
             done.append(report)
             if not as_json:
                 show_imported(report, undo=False)

@@ -122,8 +122,8 @@ def _export_to(
                 hint="Name a new directory, or add --overwrite.",
             )
     with options.memory(data, space) as memory:
-        what = exporting.chosen(memory)
-    for name, text in exporting.files(to, what):
+        what = exporting.collect_export(memory)
+    for name, text in exporting.export_files(to, what):
         target = file / name if file is not None and name else file
         if target is not None and name:
             target.parent.mkdir(parents=True, exist_ok=True)
@@ -132,15 +132,15 @@ def _export_to(
     links = sum(map(len, what.links.values()))
     if as_json:
         emit({"file": str(file), "to": to, "memories": len(what.memories), "links": links,
-              "lines_left_out": what.lines})  # fmt: skip
+              "lines_left_out": what.lines_left_out})  # fmt: skip
         return
     if file is not None:
         counts = {"memory": len(what.memories), "link": links}
         say(f"exported {_counts_in_words(counts)} to {visible(str(file))}")
-    if what.lines:
+    if what.lines_left_out:
         note(
-            f"{what.lines:,} lines of conversations are not exported; 'commonplace export' without"
-            " --to includes them"
+            f"{what.lines_left_out:,} lines of conversations are not exported; 'commonplace export'"
+            " without --to includes them"
         )
 
 
@@ -229,10 +229,10 @@ def import_(
     with contextlib.ExitStack() as stack:
         if str(file) == "-":
             path = stack.enter_context(reading.spooled(sys.stdin.buffer, "stdin"))
-            name = registry.recognised_input(path, from_)
+            name = registry.detect_input_format(path, from_)
         else:
             path, from_ = _path_to_import(file, from_)
-            name = registry.recognised(path, from_)
+            name = registry.detect_format(path, from_)
         chosen = _Source(
             path, name, trust_file, partial, wait, allow_secrets, data, space, embedding
         )
@@ -261,7 +261,7 @@ def _path_to_import(file: Path, from_: str | None) -> tuple[Path, str | None]:
     # check first, so that no empty space is created
     if file.exists():
         return file, from_
-    known = histories.usual_places().get(str(file))
+    known = histories.usual_history_paths().get(str(file))
     if known is None:
         raise NotFound(f"There is no file {file}.", hint="Check its name.", field="path")
     if not known.exists():
@@ -273,7 +273,7 @@ def _path_to_import(file: Path, from_: str | None) -> tuple[Path, str | None]:
 def _import(chosen: _Source, dry_run: bool, as_json: bool) -> None:
     from commonplace.importers import registry
 
-    if chosen.format == registry.PLAIN:
+    if chosen.format == registry.OWN_FORMAT:
         _import_own(chosen, dry_run, as_json)
         return
     if dry_run:
@@ -296,7 +296,7 @@ def import_from(chosen: _Source) -> Imported:
         ) as memory,
         progress("Importing") as show,
     ):
-        report = registry.run(
+        report = registry.run_import(
             memory, chosen.path, chosen.format, origin=storing.import_origin(),
             trust="stated" if chosen.trust_file else None, progress=show,
         )  # fmt: skip
@@ -337,8 +337,8 @@ def _tell_skipped(problems: list[str], total: int, *, advice: bool = True) -> No
 def _tell_remarks(report: Imported) -> None:
     for remark in report.remarks:
         note(f"note: {visible(remark)}")
-    if report.remarked > len(report.remarks):
-        note(f"note: {report.remarked - len(report.remarks):,} more such properties")
+    if report.remark_count > len(report.remarks):
+        note(f"note: {report.remark_count - len(report.remarks):,} more such properties")
 
 
 def _tell_masked(kinds: list[str]) -> None:
