@@ -119,10 +119,10 @@ def _restart_in_background(place: Place, running: dict[str, Any] | None) -> dict
 
     port = urlsplit(running["http"]).port if running is not None and running["http"] else None
     _stop(place)
-    starting = connection.Starting(place, {} if port is None else {"port": str(port)})
+    starting = connection.ServerStarter(place, {} if port is None else {"port": str(port)})
     try:
         while (answer := connection.ask(place, {"kind": "status"})) is None:
-            starting.wait()
+            starting.start_or_wait()
         return answer
     except connection.Unusable as error:
         raise StorageUnavailable(str(error).removeprefix("error: ")) from error
@@ -163,7 +163,7 @@ def _stop(place: Place) -> dict[str, Any] | None:
 
     answer = connection.ask(place, {"kind": "stop"})
     until = time.monotonic() + STOP_SECONDS
-    while answer is not None and (lock := connection.try_lock(place.lock)) is None:
+    while answer is not None and (lock := connection.try_lock(place.lock_file)) is None:
         if time.monotonic() > until:
             raise StorageUnavailable(f"Process {answer['pid']} did not stop.", hint="Kill it.")
         time.sleep(connection.RETRY_SECONDS)
