@@ -68,7 +68,7 @@ class Remark:
     """The file and the remark."""
 
 
-class Format(Protocol):
+class ImportFormat(Protocol):
     """A module or object of this package that reads one format."""
 
     NAME: str

@@ -24,7 +24,7 @@ from commonplace.importers import (
     server_memory,
     vaults,
 )
-from commonplace.importers.items import Format, Item, Skipped
+from commonplace.importers.items import ImportFormat, Item, Skipped
 from commonplace.importers.storing import Import, Imported, count_items
 
 if TYPE_CHECKING:
@@ -35,10 +35,10 @@ OWN_FORMAT = "commonplace"
 """Our own format, which `engine/transfer` reads: exports, JSON lines, notes."""
 OWN_FORMAT_TITLE = "an export of Commonplace, JSON lines with `text`, Markdown and text files"
 
-FORMATS: Mapping[str, Format] = {
+FORMATS: Mapping[str, ImportFormat] = {
     known.NAME: known
     for known in cast(
-        tuple[Format, ...],
+        tuple[ImportFormat, ...],
         (
             *histories.ALL, chatgpt, claude_ai, mem0, server_memory, palaces.MEMPALACE,
             palaces.MAMA, claude_mem, mcp_memory_service, vaults.OBSIDIAN, vaults.BASIC_MEMORY,

@@ -19,15 +19,15 @@ class _Reader(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Format:
+class TranscriptFormat:
     """The functions that recognise and read the files of a client."""
 
     recognises: Callable[[list[dict[str, Any]]], bool]
     read: _Reader
 
 
-FORMATS: Mapping[str, Format] = {
-    module.CLIENT: Format(module.recognises, module.read)
+FORMATS: Mapping[str, TranscriptFormat] = {
+    module.CLIENT: TranscriptFormat(module.recognises, module.read)
     for module in (opencode, openclaw, vscode, claude_code, codex, gemini, cursor)
 }
 

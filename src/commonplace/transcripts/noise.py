@@ -64,6 +64,10 @@ def without_private_text(*parts: str) -> str:
 
 
 def _user_query(text: str) -> str:
+    """Return the text in the tags of Cursor's user queries, or a text without them unchanged.
+
+    It is empty if the client wrote it.
+    """
     if text.startswith("<user_query>") and (queries := list(_blocks(text, "user_query"))):
         text = "\n\n".join(text[begin.end() : end.start()].strip() for begin, end in queries)
     return "" if _CLIENT_PARTS.match(text) else text
