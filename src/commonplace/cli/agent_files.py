@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from commonplace.cli import agent_hooks, agent_plugins, clients, json_text, settings_files
-from commonplace.cli.agent_hooks import HOOK_FILES, HOOKS
+from commonplace.cli.agent_hooks import HOOK_FILES, HOOKS_PATH
 from commonplace.cli.agent_plugins import PLUGINS
 from commonplace.cli.clients import Client, Stdio
 from commonplace.cli.settings_files import SettingsFile
@@ -209,7 +209,7 @@ def _files_to_edit(
 def _hook_edits(hook_file: agent_hooks.HookFile, command: str) -> list[_Edit]:
     ours = hook_file.hooks(command)
     hooks = _Entry(
-        HOOKS,
+        HOOKS_PATH,
         lambda value: agent_hooks.hooks_with_ours(value, ours),
         agent_hooks.has_our_hook,
         lambda value: agent_hooks.hooks_without_ours(value) or None,

@@ -16,7 +16,7 @@ from commonplace.cli import clients
 from commonplace.cli.clients import Client, Format
 from commonplace.client.hook import UNTIL_CONNECTED
 
-HOOKS = ("hooks",)
+HOOKS_PATH = ("hooks",)
 SERVER, TOOL = "commonplace", "hook"
 PROGRAM, MODULE = "commonplace-hook", "commonplace.client.hook"
 

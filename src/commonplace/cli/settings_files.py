@@ -382,6 +382,6 @@ def _toml_without_entry(text: str, path: Sequence[str]) -> str:
     entry = value_at(tomllib.loads(text), path)
     del value_at(document, path[:-1])[path[-1]]
     removed = tomlkit.dumps(document)
-    shorter = removed.removesuffix("\n")  # without the empty line that `_toml_written` adds
+    shorter = removed.removesuffix("\n")  # without the empty line that `_toml_with_entry` adds
     came = isinstance(entry, dict) and _toml_with_entry(shorter, path, entry) == text
     return shorter if came else removed

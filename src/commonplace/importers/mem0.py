@@ -62,6 +62,7 @@ def items(path: Path) -> Iterator[Item | Skipped]:
 
 
 def _listed_memories(document: Any) -> Any:
+    """Return the list of memories in a document, which may be the list itself."""
     found = mapping_of(document)
     return found.get("results", found.get("memories", document))
 

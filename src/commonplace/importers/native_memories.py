@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 TAG = "native-memory"
 REF_PREFIX = "guarded:"
 DIGEST, GONE, FILE = "sha256", "gone_since", "file"
+"""The attributes of the memory of a guarded file."""
 _ORIGIN = Origin(client="commonplace", tool="guard")
 _MOST_BYTES = 4 * checks.TEXT_CHARS
 

@@ -238,6 +238,7 @@ def _parse_importance(value: Any) -> float:
 
 
 def _first_time(properties: dict[str, Any], names: Sequence[str]) -> Any:
+    """Return the first of these properties that is a date or time; None if none is."""
     return next((at for name in names if (at := parse_time(properties.get(name)))), None)
 
 

@@ -192,6 +192,7 @@ def _searchable_text(value: Mapping[str, Any], index: bool | Sequence[str] | Non
 
 
 def _strings(value: Any) -> Iterator[str]:
+    """Yield the texts and numbers in a value, however deeply they are nested."""
     if isinstance(value, Mapping):
         for each in value.values():
             yield from _strings(each)
