@@ -683,11 +683,14 @@ def test_one_line_counts_columns() -> None:
 
 def test_parts_that_do_not_fit_get_another_line() -> None:
     marks = ["note · 2026-01-01", "external", "49% probable", "perhaps replaced by 09ce13e1"]
-    assert terminal.fitted(marks, 40) == [
+    assert terminal.join_into_lines(marks, 40) == [
         "note · 2026-01-01 · external", "49% probable", "perhaps replaced by 09ce13e1"
     ]  # fmt: skip
-    assert terminal.fitted(["", "x" * 50], 10) == ["x" * 9 + "…"] and terminal.fitted([], 10) == []
-    assert terminal.fitted(["a", "b\x1b[31m\nc"], 40) == [
+    assert (
+        terminal.join_into_lines(["", "x" * 50], 10) == ["x" * 9 + "…"]
+        and terminal.join_into_lines([], 10) == []
+    )
+    assert terminal.join_into_lines(["a", "b\x1b[31m\nc"], 40) == [
         "a · " + terminal.one_line("b\x1b[31m c", 40)
     ]
 

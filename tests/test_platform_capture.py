@@ -477,9 +477,11 @@ def test_the_agents_variable_names_the_project_of_its_hooks(
     lines = memory.conversations.history("claude-code:s1")
     labels = ("project:expedition", "branch:main")
     assert [line.memory.tags for line in lines] == [labels, labels]
-    name = files.start_file(str(memory.library.path), "default", session.cwd, "expedition")
+    name = files.prepared_context_file(
+        str(memory.library.path), "default", session.cwd, "expedition"
+    )
     assert "lake" in Path(name).read_text()
-    without = Path(files.start_file(str(memory.library.path), "default", session.cwd))
+    without = Path(files.prepared_context_file(str(memory.library.path), "default", session.cwd))
     assert not without.exists()
 
 
@@ -489,7 +491,7 @@ def test_a_spooled_event_keeps_the_agents_variable(
     session.says("user", "The camp is at the ford.")
     memory.remember("x")
     monkeypatch.setenv("COMMONPLACE_PROJECT", "expedition")
-    files.spool(str(memory.library.path), "default", session.event("SessionEnd"))
+    files.spool_event(str(memory.library.path), "default", session.event("SessionEnd"))
     monkeypatch.delenv("COMMONPLACE_PROJECT")
     hooks.handle_spooled_events(memory.library.path, memory.at)
     (line,) = memory.conversations.history("claude-code:s1")

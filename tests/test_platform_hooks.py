@@ -77,7 +77,7 @@ def test_a_session_starts_with_the_open_checkpoint_and_the_newest_decisions(
 
 def test_the_context_of_the_next_start_is_stored_and_removed(memory: Commonplace) -> None:
     data = str(memory.library.path)
-    kept = Path(files.start_file(data, "default", "/project"))
+    kept = Path(files.prepared_context_file(data, "default", "/project"))
     assert hooks.handle_event(memory, {"event": "Stop", "cwd": "/project"}) is None
     assert not kept.exists()
     stored = memory.remember("Half way", kind="checkpoint")
@@ -89,33 +89,35 @@ def test_the_context_of_the_next_start_is_stored_and_removed(memory: Commonplace
     memory.forget(stored.id)
     hooks.handle_event(memory, {"event": "Stop", "cwd": "/project"})
     assert not kept.exists()
-    assert files.start_file(data, "default", "/project") != files.start_file(data, "b", "/project")
+    assert files.prepared_context_file(data, "default", "/project") != files.prepared_context_file(
+        data, "b", "/project"
+    )
 
 
 def test_spooled_events_are_taken_in_once_and_in_order(memory: Commonplace) -> None:
     memory.remember("Half way", kind="checkpoint")
     data = memory.library.path
     for cwd in ("/one", "/two"):
-        files.spool(str(data), "default", {"event": "Stop", "cwd": cwd})
-    names = [file.name for file in sorted((data / files.INBOX).iterdir())]
+        files.spool_event(str(data), "default", {"event": "Stop", "cwd": cwd})
+    names = [file.name for file in sorted((data / files.INBOX_FOLDER).iterdir())]
     assert len(names) == 2 and all(name.endswith(".json") for name in names)
     assert hooks.handle_spooled_events(data, memory.at) == 2
     assert hooks.handle_spooled_events(data, memory.at) == 0
-    assert not list((data / files.INBOX).glob("*.json"))
+    assert not list((data / files.INBOX_FOLDER).glob("*.json"))
     for cwd in ("/one", "/two"):
-        assert Path(files.start_file(str(data), "default", cwd)).exists()
+        assert Path(files.prepared_context_file(str(data), "default", cwd)).exists()
 
 
 def test_a_spooled_file_that_is_no_event_is_set_aside(memory: Commonplace) -> None:
     data = memory.library.path
     memory.remember("x")
-    good = files.spool(str(data), "default", {"event": "Stop"})
+    good = files.spool_event(str(data), "default", {"event": "Stop"})
     for number, content in enumerate((b"", b"{", b"[1]", b'{"event": 1}', b"[" * 100_000)):
-        (data / files.INBOX / f"0-{number}.json").write_bytes(content)
-    files.spool(str(data), "not a space!", {"event": "Stop", "cwd": "/x"})
+        (data / files.INBOX_FOLDER / f"0-{number}.json").write_bytes(content)
+    files.spool_event(str(data), "not a space!", {"event": "Stop", "cwd": "/x"})
     assert hooks.handle_spooled_events(data, memory.at) == 1
     assert not Path(good).exists()
-    refused = [file for file in (data / files.INBOX).iterdir() if file.suffix == ".refused"]
+    refused = [file for file in (data / files.INBOX_FOLDER).iterdir() if file.suffix == ".refused"]
     assert len(refused) == 6
 
 
@@ -126,18 +128,18 @@ def test_a_spooled_event_without_a_readable_transcript_does_not_hold_up_the_othe
     data, gone = memory.library.path, str(tmp_path / "gone.jsonl")
     hooks.handle_event(memory, {"event": "SessionStart", "transcript": gone, "session": "s"})
     unreadable = {"event": "Stop", "transcript": f"/{'a' * 300}.jsonl"}
-    kept = Path(files.spool(str(data), "default", unreadable))
+    kept = Path(files.spool_event(str(data), "default", unreadable))
     compacted = {"event": "PreCompact", "transcript": gone, "session": "s"}
-    files.spool(str(data), "default", compacted)
-    files.spool(str(data), "default", {"event": "Stop"})
+    files.spool_event(str(data), "default", compacted)
+    files.spool_event(str(data), "default", {"event": "Stop"})
     assert hooks.handle_spooled_events(data, memory.at) == 2
-    assert list((data / files.INBOX).glob("*.json")) == [kept]
+    assert list((data / files.INBOX_FOLDER).glob("*.json")) == [kept]
 
 
 def test_spooled_events_stay_while_another_process_takes_them_in(memory: Commonplace) -> None:
     data = memory.library.path
-    spooled = Path(files.spool(str(data), "default", {"event": "Stop"}))
-    descriptor = locking.open_locked(data / files.INBOX / "lock")
+    spooled = Path(files.spool_event(str(data), "default", {"event": "Stop"}))
+    descriptor = locking.open_locked(data / files.INBOX_FOLDER / "lock")
     assert descriptor is not None
     assert hooks.handle_spooled_events(data, memory.at) == 0
     assert spooled.exists()

@@ -20,7 +20,7 @@ from typing import Any
 
 import commonplace
 from commonplace import AsyncCommonplace, Commonplace, Library
-from commonplace.cli.app import SECTIONS, program_of
+from commonplace.cli.app import SECTIONS, program_with_command
 from commonplace.dialects import registry
 from commonplace.engine.binding import Part
 from commonplace.engine.content.memories import Changes, Details
@@ -328,7 +328,9 @@ def _value_lines(value: object) -> list[str]:
 def settings_page() -> str:
     """Every setting of config.toml, and every variable."""
     said = _field_docstrings(Settings)
-    serve = {flag for one in program_of("serve").commands["serve"].params for flag in one.opts}
+    serve = {
+        flag for one in program_with_command("serve").commands["serve"].params for flag in one.opts
+    }
     lines = [
         "# Settings",
         "",
@@ -424,7 +426,7 @@ def commands_page() -> str:
     for title, names in SECTIONS.items():
         lines += ["", f"## {title}"]
         for name in names.split():
-            lines += _command_lines(program_of(name).commands[name], name)
+            lines += _command_lines(program_with_command(name).commands[name], name)
     return "\n".join(lines) + "\n"
 
 

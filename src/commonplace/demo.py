@@ -24,15 +24,15 @@ def run(*, keep: bool = False) -> None:
     folder = Path(tempfile.mkdtemp(prefix="commonplace-demo-"))
     try:
         origin = Origin(user="demo", client="demo")
-        with Commonplace(folder, embedding=_embedder(), origin=origin) as memory:
-            _tour(memory, started)
+        with Commonplace(folder, embedding=_open_embedder(), origin=origin) as memory:
+            _print_tour(memory, started)
     finally:
         if not keep:
             shutil.rmtree(folder, ignore_errors=True)
     _print_next_steps(folder if keep else None)
 
 
-def _embedder() -> Embedder | None:
+def _open_embedder() -> Embedder | None:
     try:
         return open_embedder("builtin")
     except EmbeddingUnavailable as error:
@@ -40,7 +40,7 @@ def _embedder() -> Embedder | None:
         return None
 
 
-def _tour(memory: Commonplace, started: float) -> None:
+def _print_tour(memory: Commonplace, started: float) -> None:
     stored = sample.store_sample(memory)
     count = len(sample.NOTES) + len(sample.CONVERSATION)
     _print(f"Stored {count} memories of a small team, a conversation, a link and two facts"
@@ -49,23 +49,23 @@ def _tour(memory: Commonplace, started: float) -> None:
     _print("Each result has a score and the reasons why it was found.")
 
     _print_heading("Search by meaning: the result shares no word with the question")
-    _ask(memory, "can everyone eat the dessert?")
-    _ask(memory, "who wears mittens?")
+    _search_and_print(memory, "can everyone eat the dessert?")
+    _search_and_print(memory, "who wears mittens?")
     _print_heading("Search by word: a code, a name, in any script")
-    _ask(memory, "E-4012")
-    _ask(memory, "葛西でのテストはいつ？")
-    _ask(memory, "список птиц")
+    _search_and_print(memory, "E-4012")
+    _search_and_print(memory, "葛西でのテストはいつ？")
+    _search_and_print(memory, "список птиц")
     _print_heading("With context: the lines around a match, and the memories linked to it")
-    _ask(memory, "what does Alice need photos of litter for?", limit=3)
-    _ask(memory, "why did the certificate expire?", limit=2)
+    _search_and_print(memory, "what does Alice need photos of litter for?", limit=3)
+    _search_and_print(memory, "why did the certificate expire?", limit=2)
 
     _print_heading("Versions: a correction keeps the earlier text")
     before = datetime.now(UTC)
     time.sleep(0.01)  # so that `before` is earlier than the change
     shipped = stored["ship-day"]
     memory.revise(shipped.id, text="We ship on Tuesdays; Fridays spoilt two weekends.")
-    _ask(memory, "when do we ship?", why=False)
-    _ask(memory, "when do we ship?", why=False, as_of=before)
+    _search_and_print(memory, "when do we ship?", why=False)
+    _search_and_print(memory, "when do we ship?", why=False, as_of=before)
     _print("  Its versions, newest first:")
     for version in memory.history.versions(shipped.id):
         _print(f"    {'was' if version.until else 'is':<4}  {version.memory.text}")
@@ -78,7 +78,7 @@ def _tour(memory: Commonplace, started: float) -> None:
         _print(f"  On {day} Alice works on {', '.join(fact.object for fact in known)}.")
 
 
-def _ask(
+def _search_and_print(
     memory: Commonplace,
     query: str,
     *,
@@ -88,12 +88,12 @@ def _ask(
 ) -> None:
     _print(f"  ? {query}" + ("" if as_of is None else "   (as of before the change)"))
     for hit in memory.recall(query, limit=limit, as_of=as_of):
-        _print(f"    {hit.score:.2f}  {_cut(hit.memory.text)}")
+        _print(f"    {hit.score:.2f}  {_shorten(hit.memory.text)}")
         if why:
             _print(f"          {hit.why}")
 
 
-def _cut(text: str) -> str:
+def _shorten(text: str) -> str:
     room = WIDTH - 10
     return text if len(text) <= room else text[: room - 1].rstrip() + "…"
 

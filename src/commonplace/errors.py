@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 from collections.abc import Mapping
 
-NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
+DISK_FULL_ERRNOS = (errno.ENOSPC, errno.EDQUOT)
 """The `errno` values that mean a full disk or an exhausted quota."""
 
 
@@ -21,7 +21,7 @@ class CommonplaceError(Exception):
         self.field = field
 
     def as_dict(self) -> dict[str, str]:
-        """The error as JSON."""
+        """Return the error as plain values for JSON."""
         parts = {"code": self.code, "message": self.message, "hint": self.hint}
         if self.field is not None:
             parts["field"] = self.field
@@ -104,6 +104,6 @@ def error_of(parts: Mapping[str, str]) -> CommonplaceError:
 
 
 def exit_code(error: CommonplaceError) -> int:
-    """The exit code of a program that fails with this error."""
+    """Return the exit code of a program that fails with this error."""
     known = (code for kind, code in EXIT_CODES.items() if isinstance(error, kind))
     return next(known, EXIT_CODES[InvalidInput])

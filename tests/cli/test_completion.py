@@ -14,7 +14,7 @@ def _completed(typed: str) -> set[str]:
     """What bash offers after some words; the last one is being typed."""
     words = typed.split(" ")
     given = " ".join(f"'{word}'" for word in words)
-    script = completion._bash(completion.levels()) + (
+    script = completion._bash_script(completion.next_words()) + (
         f"\nCOMP_WORDS=({given}); COMP_CWORD={len(words) - 1}"
         f"\n_commonplace commonplace '{words[-1]}' '{words[-2]}'"
         "\nprintf '%s\\n' \"${COMPREPLY[@]}\""
@@ -43,7 +43,7 @@ def test_a_script_names_every_command_and_option(
 ) -> None:
     assert run(["completion", shell]) == 0
     script = capsys.readouterr().out
-    for path, level in completion.levels().items():
+    for path, level in completion.next_words().items():
         assert all(word in script for word in (*path, *level.commands))
         assert all(flag.removeprefix("--") in script for flag in level.options)
 

@@ -58,7 +58,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     for name in ("XDG_CONFIG_HOME", "APPDATA", "LOCALAPPDATA", "COMMONPLACE_DATA", "FOO"):
         monkeypatch.delenv(name, raising=False)
     for client in CLIENTS.values():
-        for name, _ in client.moved_by:
+        for name, _ in client.directory_variables:
             monkeypatch.delenv(name, raising=False)
     project = tmp_path / "project"
     project.mkdir()
@@ -309,7 +309,7 @@ def test_a_client_without_project_files_says_so(client: str, do: Callable[..., E
 
 
 def located(name: str, system: str, environ: dict[str, str], home: Path) -> str:
-    path = clients.files(CLIENTS[name], system=system, home=home, environ=environ)[0]
+    path = clients.configuration_paths(CLIENTS[name], system=system, home=home, environ=environ)[0]
     return path.relative_to(home).as_posix()
 
 
@@ -346,7 +346,9 @@ def test_files_are_found_on_each_system(
 
 def test_variables_of_the_client_move_its_file(tmp_path: Path) -> None:
     def file(name: str, **environ: str) -> Path:
-        return clients.files(CLIENTS[name], home=tmp_path, environ=environ, system="linux")[0]
+        return clients.configuration_paths(
+            CLIENTS[name], home=tmp_path, environ=environ, system="linux"
+        )[0]
 
     assert file("claude-code", CLAUDE_CONFIG_DIR="/c") == Path("/c/.claude.json")
     assert file("codex", CODEX_HOME="/c") == Path("/c/config.toml")
@@ -363,7 +365,9 @@ def test_claude_desktop_from_the_windows_store_reads_a_file_of_its_own(tmp_path:
     old = tmp_path / "AppData/Roaming/Claude/claude_desktop_config.json"
     old.parent.mkdir(parents=True)
     old.write_text("{}")
-    found = clients.files(CLIENTS["claude-desktop"], system="win32", home=tmp_path, environ={})
+    found = clients.configuration_paths(
+        CLIENTS["claude-desktop"], system="win32", home=tmp_path, environ={}
+    )
     assert found == [package / "claude_desktop_config.json", old]
 
 
@@ -521,7 +525,7 @@ def test_all_else_stays_and_removing_gives_the_very_bytes_back(
     ((_, entry),) = ON_STDIO[client].items()
     change(client, config, entry)
     after = parsed(client, config)
-    assert settings_files.find(after, our_path(client)) == entry
+    assert settings_files.value_at(after, our_path(client)) == entry
     assert without_ours(client, after) == pruned(client, before)
     written = config.read_bytes()
     if b"http://" not in original:
@@ -665,7 +669,7 @@ def test_an_entry_that_is_no_server_is_replaced_and_removed(
     assert do(client, *where, "--remove").code == 0
     config.write_text(odd)
     assert do(client, *where).code == 0
-    assert settings_files.find(parsed(client, config), our_path(client))["command"] == COMMAND
+    assert settings_files.value_at(parsed(client, config), our_path(client))["command"] == COMMAND
 
 
 def test_other_headers_are_kept_beside_the_token(tmp_path: Path, do: Callable[..., Ended]) -> None:
@@ -805,7 +809,7 @@ def test_nothing_is_written_over_what_came_in_between(
         config.unlink() if now is None else config.write_text(now)
         return True
 
-    monkeypatch.setattr(connect, "_confirmed", agree)
+    monkeypatch.setattr(connect, "_ask_confirmation", agree)
     ended = do("cursor", "--config", str(config))
     assert (ended.code, "in the meantime" in ended.err) == (4, True)
     assert (config.read_text() if config.exists() else None) == now
@@ -816,7 +820,7 @@ def test_a_file_that_appears_in_between_is_not_overwritten(
     tmp_path: Path, do: Callable[..., Ended], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     config = tmp_path / "mcp.json"
-    monkeypatch.setattr(connect, "_confirmed", lambda as_json: bool(config.write_text("{}")))
+    monkeypatch.setattr(connect, "_ask_confirmation", lambda as_json: bool(config.write_text("{}")))
     assert do("cursor", "--config", str(config)).code == 4
     assert config.read_text() == "{}"
 
@@ -1051,13 +1055,13 @@ def test_a_configured_server_is_started_and_asked(tmp_path: Path, do: Callable[.
 def test_what_is_written_is_understood_again(client: str) -> None:
     row = CLIENTS[client]
     started = clients.Stdio(COMMAND, tuple(ARGS))
-    assert clients.server(row, clients.entry(row, started), {}) == started
+    assert clients.server_of_entry(row, clients.server_entry(row, started), {}) == started
     if row.http is not None:
-        running = clients.entry(row, clients.Http(URL), token_env="FOO")
+        running = clients.server_entry(row, clients.Http(URL), token_env="FOO")
         expected = clients.Http(URL, {"Authorization": "Bearer s3cret"})
-        assert clients.server(row, running, {"FOO": "s3cret"}) == expected
-        plain = clients.entry(row, clients.Http(URL), token="s3cret")
-        assert clients.server(row, plain, {}) == expected
+        assert clients.server_of_entry(row, running, {"FOO": "s3cret"}) == expected
+        plain = clients.server_entry(row, clients.Http(URL), token="s3cret")
+        assert clients.server_of_entry(row, plain, {}) == expected
 
 
 @pytest.mark.parametrize("client", CLIENTS)
@@ -1081,11 +1085,11 @@ def test_the_command_we_write_starts_our_own_server(
     for client in A_CLIENT_OF_EACH_FORMAT:
         assert do(client, "--data", str(tmp_path / "data"), "--yes").code == 0
         row = CLIENTS[client]
-        entry = settings_files.find(
+        entry = settings_files.value_at(
             parsed(client, home / LOCATIONS[client]), (*row.container, "commonplace")
         )
         assert isinstance(entry, dict), client
-        written[repr(clients.server(row, entry, os.environ))] = client
+        written[repr(clients.server_of_entry(row, entry, os.environ))] = client
     for client in written.values():
         ended = do(client, "--check", "--timeout", "120", "--json")
         assert ended.code == 0, ended.out + ended.err

@@ -166,8 +166,8 @@ def test_a_dry_run_and_a_missing_manager_change_nothing(
 
 def test_the_words_of_a_command_are_quoted_for_each_system() -> None:
     words = ["/opt/my app/commonplace", "serve", "--data", 'a "b" 100% $HOME']
-    unit = service.unit_file(words)
+    unit = service.systemd_unit(words)
     assert r'ExecStart="/opt/my app/commonplace" "serve" "--data" "a \"b\" 100%% $$HOME"' in unit
-    assert plistlib.loads(service.agent_file(words).encode())["ProgramArguments"] == words
+    assert plistlib.loads(service.launchd_agent(words).encode())["ProgramArguments"] == words
     assert service.manager("darwin").start[0][:2] == ("launchctl", "bootstrap")
     assert service.manager("win32").file is None

@@ -52,7 +52,7 @@ def data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_the_file_has_the_settings_that_there_are() -> None:
-    assert [field.name for field in fields(Settings)] == ["data", *config.NAMES]
+    assert [field.name for field in fields(Settings)] == ["data", *config.SETTING_NAMES]
 
 
 @pytest.mark.parametrize("command", COMMANDS)

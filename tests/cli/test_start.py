@@ -278,4 +278,4 @@ def test_a_hook_that_its_user_added_to_our_group_stays(
     run(capsys, "stop-using", "claude-code", "--yes", "--data", data)
     left = json.loads(settings.read_text())["hooks"]
     assert left["SessionStart"] == [{"matcher": matcher, "hooks": [mine]}]
-    assert not agent_hooks.has_ours(left)
+    assert not agent_hooks.has_our_hook(left)

@@ -111,7 +111,7 @@ def server_of(data: Path) -> dict[str, Any] | None:
 
 def kill_server(data: Path) -> int:
     """Kill the server that holds the lock; its process id."""
-    pid = int(Path(place_of(data).lock).read_text())
+    pid = int(Path(place_of(data).lock_file).read_text())
     with contextlib.suppress(ProcessLookupError):
         os.kill(pid, signal.SIGKILL)
     return pid

@@ -49,7 +49,7 @@ def data(tmp_path: Path) -> Path:
 def test_garbage_and_unknown_events_get_nothing(data: Path, given: bytes) -> None:
     done = ran(data, given)
     assert (done.returncode, done.stdout, done.stderr) == (0, b"", b"")
-    assert not (data / files.INBOX).exists()
+    assert not (data / files.INBOX_FOLDER).exists()
 
 
 @pytest.mark.parametrize("options", [("--unknown",), ("--data",), ("word",), ("--space=",)])
@@ -63,7 +63,7 @@ def test_cursor_is_answered_in_its_own_words(data: Path, tmp_path: Path) -> None
              "workspace_roots": [str(tmp_path)], "transcript_path": None}  # fmt: skip
     stop = {**start, "hook_event_name": "stop", "transcript_path": str(tmp_path / "t.jsonl")}
     odd = {"hook_event_name": "stop", "workspace_roots": 5, "conversation_id": []}
-    inbox = data / files.INBOX
+    inbox = data / files.INBOX_FOLDER
     inbox.mkdir()
     with locking.file_lock(inbox / "lock"):  # a server that the hook starts takes nothing
         assert ran(data, json.dumps(stop).encode()).stdout == b""
@@ -83,8 +83,8 @@ def test_without_a_server_an_event_with_a_transcript_is_spooled_whatever_its_fie
     data: Path, tmp_path: Path, field: str
 ) -> None:
     event = {"hookEventName": "Stop", "sessionId": "s", field: str(tmp_path / "t.jsonl")}
-    assert hook._from_files(str(data), "default", event) == ""
-    (spooled,) = (data / files.INBOX).glob("*.json")
+    assert hook._answer_from_files(str(data), "default", event) == ""
+    (spooled,) = (data / files.INBOX_FOLDER).glob("*.json")
     assert json.loads(spooled.read_bytes())["event"] == event
 
 
@@ -104,7 +104,7 @@ def test_a_session_starts_when_its_agent_is_connected_or_does_not_connect(
     event = {"hook_event_name": "SessionStart", "source": "startup", "cwd": str(tmp_path)}
     with Agent(data) as agent:
         agent.call("recall", query="x")
-        ready = Path(place_of(data).ready)
+        ready = Path(place_of(data).ready_file)
         assert not ready.exists()
         if connected:
             agent.ask("tools/list")
@@ -118,7 +118,7 @@ def test_without_a_server_the_end_of_a_session_is_spooled(data: Path, tmp_path: 
     event = {"hook_event_name": "SessionEnd", "session_id": "s", "reason": "exit"}
     done = ran(tmp_path / "else", json.dumps(event).encode(), "--data", str(data), "--space=work")
     assert (done.returncode, done.stdout, done.stderr) == (0, b"", b"")
-    (file,) = (data / files.INBOX).iterdir()
+    (file,) = (data / files.INBOX_FOLDER).iterdir()
     assert json.loads(file.read_bytes()) == {
         "version": 1, "space": "work", "event": event, "environ": {"COMMONPLACE_PROJECT": "-"},
     }  # fmt: skip
@@ -139,7 +139,7 @@ def test_it_waits_less_for_the_server_than_agents_wait_for_it() -> None:
 def test_a_server_that_hangs_does_not_lose_the_end_of_a_session(data: Path, tmp_path: Path) -> None:
     with Agent(data) as agent:
         agent.call("recall", query="x")
-        pid = int(Path(place_of(data).lock).read_text())
+        pid = int(Path(place_of(data).lock_file).read_text())
         os.kill(pid, signal.SIGSTOP)
         try:
             event = {"hook_event_name": "SessionEnd", "cwd": str(tmp_path)}
@@ -147,7 +147,7 @@ def test_a_server_that_hangs_does_not_lose_the_end_of_a_session(data: Path, tmp_
         finally:
             os.kill(pid, signal.SIGCONT)
     assert (done.returncode, done.stdout, done.stderr) == (0, b"", b"")
-    (spooled,) = (data / files.INBOX).glob("*.json")
+    (spooled,) = (data / files.INBOX_FOLDER).glob("*.json")
     assert json.loads(spooled.read_bytes())["event"] == event
 
 
@@ -166,12 +166,12 @@ def test_a_database_that_the_file_names_is_a_memory_too(tmp_path: Path) -> None:
     settings.chmod(0o600)
     given = {"hook_event_name": "SessionEnd", "session_id": "s", "cwd": str(tmp_path)}
     assert ran(data, json.dumps(given).encode()).returncode == 0
-    (spooled,) = (data / files.INBOX).glob("*.json")
+    (spooled,) = (data / files.INBOX_FOLDER).glob("*.json")
     assert json.loads(spooled.read_bytes())["event"] == given
 
 
 def test_a_directory_that_cannot_be_written_is_no_error(data: Path) -> None:
-    (data / files.INBOX).write_bytes(b"a file in its place")
+    (data / files.INBOX_FOLDER).write_bytes(b"a file in its place")
     done = ran(data, b'{"hook_event_name": "SessionEnd"}')
     assert (done.returncode, done.stdout) == (0, b"")
     assert done.stderr.startswith(b"commonplace-hook: nothing was done: ")
@@ -212,7 +212,9 @@ def test_without_a_server_a_context_keeps_its_size_in_bytes(tmp_path: Path, lett
         for number in range(60):
             memory.remember(f"{number} {letter * 900}", kind="decision")
         hooks.handle_event(memory, {"event": "Stop", "cwd": str(tmp_path)})
-    shown = hook._from_files(str(data), "default", {"event": "SessionStart", "cwd": str(tmp_path)})
+    shown = hook._answer_from_files(
+        str(data), "default", {"event": "SessionStart", "cwd": str(tmp_path)}
+    )
     assert letter in hooks.context_in(json.loads(shown))
     assert 5_000 < len(shown.encode()) <= 10_000
 

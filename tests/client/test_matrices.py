@@ -61,7 +61,7 @@ class Client:
 
     def ask(self, whole: Any) -> Any:
         self.connection.send(json.dumps(whole).encode() + b"\n")
-        return json.loads(self.connection.line())
+        return json.loads(self.connection.read_line())
 
     def call(self, tool: str, arguments: Any) -> Any:
         if self.era not in HANDSHAKES:

@@ -112,7 +112,7 @@ def test_an_event_is_answered_while_the_server_hangs_and_handled_once_it_is_back
     data = tmp_path / "data"
     with Agent(data) as agent:
         agent.call("recall", query="x")
-        pid = int(Path(place_of(data).lock).read_text())
+        pid = int(Path(place_of(data).lock_file).read_text())
         os.kill(pid, signal.SIGSTOP)
         try:
             found = agent.call("hook", **event)
@@ -190,7 +190,7 @@ def test_an_idle_server_ends(tmp_path: Path) -> None:
         pid = (server_of(tmp_path) or {})["pid"]
         agent.end()
     wait_until(lambda: server_of(tmp_path) is None)
-    assert not Path(place_of(tmp_path).socket).exists()
+    assert not Path(place_of(tmp_path).socket_path).exists()
     wait_until(lambda: not _lives(pid))
 
 
@@ -353,7 +353,7 @@ def test_large_answers_arrive_while_a_large_message_is_sent(
                         answer = {"jsonrpc": "2.0", "id": identity, "result": result}
                         theirs.sendall(json.dumps(answer).encode() + b"\n")
 
-    monkeypatch.setattr(pipe.Pipe, "_connected", connected)
+    monkeypatch.setattr(pipe.Pipe, "_connect", connected)
     small, large = b'"x"', b'"' + b"x" * 4_000_000 + b'"'
     given = io.BytesIO(calling(1, small) + calling(2, small) + calling(3, large))
     hello = {"dialect": "commonplace", "prefix": "", "read_only": False, "version": "1"}
@@ -557,7 +557,7 @@ def test_over_loopback_as_on_windows(tmp_path: Path, monkeypatch: pytest.MonkeyP
         kill = int(Path(f"{base}.lock").read_text())
         os.kill(kill, signal.SIGKILL)
         agent.call("remember", text="y")
-        monkeypatch.setattr(connection, "LOOPBACK", True)
+        monkeypatch.setattr(connection, "USES_LOOPBACK", True)
         assert server_of(tmp_path) is not None
         Path(f"{base}.port").write_text(Path(f"{base}.port").read_text()[:-1] + "x")
         assert server_of(tmp_path) is None, "closed without a byte"

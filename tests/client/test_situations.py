@@ -43,11 +43,11 @@ def test_another_user_gets_no_byte(tmp_path: Path) -> None:
     command = [sys.executable, "-P", "-m", "commonplace.server.background"]
     environ = {
         **os.environ, "PYTHONPATH": path, "COMMONPLACE_DATA": str(data),
-        connection.OPTIONS: json.dumps({"base": place.base, "embedding": "none"}),
+        connection.OPTIONS_VARIABLE: json.dumps({"base": place.base, "embedding": "none"}),
     }  # fmt: skip
     server = subprocess.Popen(command, env=environ, stderr=subprocess.DEVNULL)
     try:
-        wait_until(Path(place.socket).exists)
+        wait_until(Path(place.socket_path).exists)
         made = connection.connect(place)
         while made is None:  # it exists a moment before it listens
             made = connection.connect(place)
@@ -57,8 +57,8 @@ def test_another_user_gets_no_byte(tmp_path: Path) -> None:
                 made.sendall(b'{"commonplace": 1, "kind": "status"}\n')
             with contextlib.suppress(ConnectionResetError):
                 assert made.recv(100) == b""
-        assert stat.S_IMODE(Path(place.socket).stat().st_mode) == 0o600
-        assert stat.S_IMODE(Path(place.socket).parent.stat().st_mode) == 0o700
+        assert stat.S_IMODE(Path(place.socket_path).stat().st_mode) == 0o600
+        assert stat.S_IMODE(Path(place.socket_path).parent.stat().st_mode) == 0o700
     finally:
         server.terminate()
         server.wait(60)
@@ -81,17 +81,17 @@ def test_a_directory_that_others_can_open_is_not_used(tmp_path: Path) -> None:
         (tmp_path / name).mkdir()
         (tmp_path / name).chmod(0o755)
     with pytest.raises(connection.Unusable) as refused:
-        connection._checked([str(tmp_path / "runtime")])
+        connection._first_private_directory([str(tmp_path / "runtime")])
     assert "can be opened by others" in str(refused.value)
     assert str(refused.value).startswith("There is no directory for the server's socket.")
     assert "There is no directory for the server's socket." in message and code == 0
     (tmp_path / "link").symlink_to(tmp_path / "tmp")
     with pytest.raises(connection.Unusable, match="is not a directory"):
-        connection._checked([str(tmp_path / "link")])
+        connection._first_private_directory([str(tmp_path / "link")])
     if os.getuid() == 0:
         os.chown(tmp_path / "tmp", NOBODY, NOBODY)
         with pytest.raises(connection.Unusable, match="belongs to another user"):
-            connection._checked([str(tmp_path / "tmp")])
+            connection._first_private_directory([str(tmp_path / "tmp")])
 
 
 def test_without_a_place_for_the_socket_it_serves_in_its_process(tmp_path: Path) -> None:
@@ -115,13 +115,13 @@ def test_a_stale_socket_is_replaced(tmp_path: Path) -> None:
         agent.call("remember", text="x")
         kill_server(tmp_path)
         wait_until(lambda: server_of(tmp_path) is None)
-        assert Path(place_of(tmp_path).socket).exists()
+        assert Path(place_of(tmp_path).socket_path).exists()
         agent.call("remember", text="y")
         assert agent.end() == (code, "") and message.startswith("none")
     place = tmp_path / "other"
     place.mkdir()
     stale = socket.socket(socket.AF_UNIX)
-    stale.bind(place_of(place).socket)
+    stale.bind(place_of(place).socket_path)
     stale.close()
     with Agent(place) as agent:
         agent.call("remember", text="x")
@@ -261,7 +261,7 @@ def test_a_data_directory_that_was_deleted_ends_its_server(tmp_path: Path) -> No
     data = tmp_path / "data"
     with Agent(data) as agent:
         agent.call("remember", text="before")
-        former = Path(place_of(data).socket)
+        former = Path(place_of(data).socket_path)
         shutil.rmtree(data)
         wait_until(lambda: not former.exists())
         agent.call("remember", text="after")

@@ -31,7 +31,7 @@ process.exit(0);
 
 def played(folder: Path, command: list[str], calls: list[Any]) -> list[Any]:
     """What the plugin returns to these hooks."""
-    for name, content in agent_plugins.texts("openclaw", command).items():
+    for name, content in agent_plugins.plugin_files("openclaw", command).items():
         (folder / name).write_text(content)
     about = json.loads((folder / "package.json").read_text())
     (entry,) = about["openclaw"]["extensions"]

@@ -52,7 +52,7 @@ def test_a_session_of_opencode_is_given_what_matters_and_captured(tmp_path: Path
         hooks.handle_event(memory, {"event": "Stop", "cwd": str(work)})
     plugin = tmp_path / "commonplace.mjs"
     command = [*HOOK, "--data", str(data)]
-    plugin.write_text(agent_plugins.texts("opencode", command)["commonplace.js"])
+    plugin.write_text(agent_plugins.plugin_files("opencode", command)["commonplace.js"])
     recalled = text("recalled before", synthetic=True)
     given = {
         "plugin": str(plugin), "directory": str(work), "parts": [text("Where were we?")],
@@ -102,7 +102,7 @@ def test_a_session_of_opencode_is_given_what_matters_and_captured(tmp_path: Path
 def test_a_plugin_whose_memory_is_gone_keeps_no_prompt_back(tmp_path: Path) -> None:
     plugin = tmp_path / "commonplace.mjs"
     command = ["/nowhere/hook", "--data", "/dev/null/x"]
-    plugin.write_text(agent_plugins.texts("opencode", command)["commonplace.js"])
+    plugin.write_text(agent_plugins.plugin_files("opencode", command)["commonplace.js"])
     given = {
         "plugin": str(plugin), "directory": str(tmp_path), "parts": [text("Hello there")],
         "sessions": {"ses_1": {}}, "messages": {"ses_1": [message("m", "user", text("x"))]},

@@ -38,13 +38,13 @@ def test_a_graph_comes_over_and_goes_back(tmp_path: Path) -> None:
     relation = {"from": "Ana", "to": "Acme", "relationType": "works at"}
     called(file, ("create_entities", {"entities": entities}),
            ("create_relations", {"relations": [relation]}))  # fmt: skip
-    assert registry.recognised(file) == "server-memory"
+    assert registry.detect_format(file) == "server-memory"
     with Commonplace(tmp_path / "data", embedding="none") as memory:
-        report = registry.run(memory, file, "server-memory", origin=storing.import_origin())
+        report = registry.run_import(memory, file, "server-memory", origin=storing.import_origin())
         assert (report.added, report.links) == (2, 1)
         texts = {one.title: one.text for one in lookup.all_memories(memory)}
         assert texts == {"Ana": "Runs\nÜnïcode 🙂", "Acme": "Makes anvils"}
-        ((_, text),) = exporting.files("server-memory", exporting.chosen(memory))
+        ((_, text),) = exporting.export_files("server-memory", exporting.collect_export(memory))
     exported = tmp_path / "exported"
     exported.write_text(text)
     (graph,) = called(exported, ("read_graph", {}))

@@ -84,16 +84,16 @@ def test_an_export_comes_back_equal(tmp_path: Path, memory: Commonplace, to: str
                          f"{to}.md" if to == "claude-md" else f"{to}.json")  # fmt: skip
     memory.close()
     assert run_command(["export", "--to", to, str(target), "--data", str(tmp_path / "data")]) == 0
-    name = registry.recognised(target)
+    name = registry.detect_format(target)
     assert name == to
     with (
         Commonplace(tmp_path / "data", embedding="none") as before,
         Commonplace(tmp_path / "other", embedding="none") as after,
     ):
-        registry.run(after, target, name, origin=storing.import_origin())
+        registry.run_import(after, target, name, origin=storing.import_origin())
         assert contents(after) == contents(before)
         assert len(contents(after)[0]) == len(TEXTS) and len(contents(after)[1]) == 3
-        again = registry.run(before, target, name, origin=storing.import_origin())
+        again = registry.run_import(before, target, name, origin=storing.import_origin())
         assert (again.added, again.changed, again.links) == (0, 0, 0)
 
 
@@ -115,7 +115,7 @@ def test_a_directory_of_json_lines_with_links_comes_back(
     ):
         assert contents(after) == contents(before)
     (folder / "note.md").write_text("Notes are not JSON lines.")
-    assert registry.recognised(folder) == registry.PLAIN
+    assert registry.detect_format(folder) == registry.OWN_FORMAT
 
 
 def test_json_lines_without_links_are_read_as_ever(tmp_path: Path) -> None:
@@ -125,7 +125,7 @@ def test_json_lines_without_links_are_read_as_ever(tmp_path: Path) -> None:
     assert (
         run_command(["export", "--to", "jsonl", str(file), "--data", str(tmp_path / "data")]) == 0
     )
-    assert registry.recognised(file) == registry.PLAIN
+    assert registry.detect_format(file) == registry.OWN_FORMAT
     with Commonplace(tmp_path / "other", embedding="none") as other, lease(other) as space:
         importing.import_file(space, file)
         (found,) = other.browse()[0]
@@ -174,7 +174,7 @@ def test_a_vault_keeps_its_properties_and_folders(tmp_path: Path) -> None:
     assert 'done: "false"\n' in (out / "Projects/Beta.md").read_text()
     assert (out / "Other/Beta.md").exists()
     with Commonplace(tmp_path / "other", embedding="none") as after:
-        registry.run(after, out, "obsidian", origin=storing.import_origin())
+        registry.run_import(after, out, "obsidian", origin=storing.import_origin())
         with Commonplace(data, embedding="none") as before:
             for one in lookup.all_memories(before):
                 again = after.get(one.id)
@@ -186,7 +186,9 @@ def test_a_path_that_leads_out_of_the_vault_is_not_written(tmp_path: Path) -> No
     with Commonplace(tmp_path / "data", embedding="none") as memory:
         for file in ("../out.md", "/tmp/out.md", "a/../../out.md", ".hidden/out.md", "x:y/out.md"):
             memory.remember(f"from {file}", attrs={"file": file})
-        names = [name for name, _ in exporting.files("obsidian", exporting.chosen(memory))]
+        names = [
+            name for name, _ in exporting.export_files("obsidian", exporting.collect_export(memory))
+        ]
     assert all("/" not in name for name in names if not name.startswith(".obsidian"))
 
 
@@ -222,7 +224,9 @@ def test_odd_labels_and_titles_come_back_equal(tmp_path: Path, to: str) -> None:
         Commonplace(tmp_path / "data", embedding="none") as before,
         Commonplace(tmp_path / "other", embedding="none") as after,
     ):
-        registry.run(after, target, registry.recognised(target), origin=storing.import_origin())
+        registry.run_import(
+            after, target, registry.detect_format(target), origin=storing.import_origin()
+        )
         assert contents(after) == contents(before)
 
 

@@ -30,8 +30,8 @@ def memory(tmp_path: Path) -> Iterator[Commonplace]:
 
 
 def imported(memory: Commonplace, path: Path, name: str | None = None) -> storing.Imported:
-    name = registry.recognised(path, name)
-    return registry.run(memory, path, name, origin=storing.import_origin())
+    name = registry.detect_format(path, name)
+    return registry.run_import(memory, path, name, origin=storing.import_origin())
 
 
 def contents(memory: Commonplace) -> list[tuple[str, ...]]:
@@ -52,7 +52,7 @@ def test_every_format_has_a_sample() -> None:
 def test_a_format_is_recognised_by_its_content(tmp_path: Path, name: str) -> None:
     make, count, text = SAMPLES[name]
     path = make(tmp_path / "source")
-    assert registry.recognised(path) == name
+    assert registry.detect_format(path) == name
     report = registry.dry_run(path, name)
     assert report.found == count and len(report.samples) == min(3, count)
     assert any(item.text == text for item in registry.FORMATS[name].items(path))
@@ -242,7 +242,7 @@ def test_an_unknown_file_is_refused_with_the_formats_that_are_known(
     file = tmp_path / "thing.bin"
     file.write_bytes(content)
     with pytest.raises(InvalidInput, match=r"Not a format I know\. Known: claude-code, codex"):
-        registry.recognised(file)
+        registry.detect_format(file)
     assert run_command(["import", str(file), "--data", str(tmp_path / "data")]) == 2
     assert "Not a format I know. Known: " in capsys.readouterr().err
     assert not (tmp_path / "data").exists()
@@ -265,7 +265,7 @@ def test_a_file_that_is_not_of_the_named_format_is_refused(
 def test_a_csv_file_without_a_text_column_is_refused(tmp_path: Path) -> None:
     file = note(tmp_path / "a.csv", "name,age\nAna,3\n")
     with pytest.raises(InvalidInput, match="no column for the text"):
-        registry.dry_run(file, registry.recognised(file))
+        registry.dry_run(file, registry.detect_format(file))
 
 
 def test_csv_columns_become_fields(tmp_path: Path, memory: Commonplace) -> None:
@@ -292,7 +292,7 @@ def test_mem0s_history_gives_what_it_holds_now(tmp_path: Path, memory: Commonpla
                   "2026-02-01T00:00:00Z", 0)),
         (insert, ("4", "m2", "Has a dog", None, "DELETE", None, None, 1)),
     )  # fmt: skip
-    assert registry.recognised(path) == "mem0"
+    assert registry.detect_format(path) == "mem0"
     imported(memory, path)
     assert [one[0] for one in contents(memory)] == ["Likes coffee"]
     assert str(by_text(memory, "Likes coffee").created_at.date()) == "2026-01-01"
@@ -469,7 +469,7 @@ def test_an_import_reads_its_source_once_unless_it_is_large(
         return read(path)
 
     monkeypatch.setattr(csv_table, "items", items)
-    done = registry.run(memory, source, "csv", origin=storing.import_origin())
+    done = registry.run_import(memory, source, "csv", origin=storing.import_origin())
     assert done.added == 9 and len(times) == (1 if room else 2)
 
 
@@ -482,7 +482,7 @@ def test_an_import_reads_its_source_once_unless_it_is_large(
 def test_json_lines_are_not_taken_for_an_export_of_mem0(
     tmp_path: Path, name: str, values: list[Any]
 ) -> None:
-    assert registry.recognised(lines(tmp_path / "a.jsonl", *values)) == name
+    assert registry.detect_format(lines(tmp_path / "a.jsonl", *values)) == name
 
 
 def test_an_export_of_mem0_is_recognised_in_every_layout(tmp_path: Path) -> None:
@@ -490,7 +490,7 @@ def test_an_export_of_mem0_is_recognised_in_every_layout(tmp_path: Path) -> None
     for whole in ([one], {"results": [one]}, {"memories": [one]}, {"count": 1, "results": [one]}):
         for indent in (None, 2):
             file = note(tmp_path / "a.json", json.dumps(whole, indent=indent))
-            assert registry.recognised(file) == "mem0"
+            assert registry.detect_format(file) == "mem0"
 
 
 def chat(folder: Path, *parts: Any) -> Path:

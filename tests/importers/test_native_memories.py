@@ -48,12 +48,12 @@ def usual(home: Path) -> list[Path]:
 
 
 def test_files_are_found_stored_and_searched(memory: Commonplace, home: Path) -> None:
-    report = native.look(memory, usual(home))
+    report = native.store_changes(memory, usual(home))
     assert len(report.added) == 4
     (hit,) = memory.recall("gateway 8080", limit=1)
     assert hit.memory.text == "# Index\r\n- the gateway listens on 8080\r\n"
     assert hit.memory.source.endswith("MEMORY.md")
-    again = native.look(memory, usual(home))
+    again = native.store_changes(memory, usual(home))
     assert again.as_dict() == {"added": [], "changed": [], "gone": [], "unchanged": 4,
                                "skipped": []}  # fmt: skip
 
@@ -62,13 +62,13 @@ def test_every_version_is_kept_and_a_deleted_file_comes_back(
     memory: Commonplace, home: Path
 ) -> None:
     file = home / ".claude/projects/-w-api/memory/debugging.md"
-    native.look(memory, usual(home))
+    native.store_changes(memory, usual(home))
     file.write_text("The cache must be cleared last.\n")
-    assert native.look(memory, usual(home)).changed == [str(file)]
+    assert native.store_changes(memory, usual(home)).changed == [str(file)]
     file.unlink()
-    report = native.look(memory, usual(home))
+    report = native.store_changes(memory, usual(home))
     assert report.gone == [str(file)]
-    assert native.look(memory, usual(home)).gone == []
+    assert native.store_changes(memory, usual(home)).gone == []
     (hit,) = memory.recall("cache cleared", limit=1)
     assert hit.memory.attrs["gone_since"]
     native.bring_back(memory, file)
@@ -82,26 +82,26 @@ def test_an_earlier_version_comes_back_and_the_present_one_is_kept(
     memory: Commonplace, home: Path
 ) -> None:
     file = home / ".claude/CLAUDE.md"
-    native.look(memory, [file])
+    native.store_changes(memory, [file])
     first = memory.history.operations(limit=1)[0].at
     file.write_text("Use spaces.\n")
-    native.look(memory, [file])
+    native.store_changes(memory, [file])
     file.write_text("Use both.\n")
     with pytest.raises(Conflict):
         native.bring_back(memory, file, as_of=first)
     assert file.read_text() == "Use both.\n"
     native.bring_back(memory, file, as_of=first, overwrite=True)
     assert file.read_text() == "Use tabs.\n"
-    (one,) = native.guarded(memory)
+    (one,) = native.guarded_memories(memory)
     texts = [version.memory.text for version in memory.history.versions(one.id)]
     assert texts == ["Use tabs.\n", "Use both.\n", "Use spaces.\n", "Use tabs.\n"]
 
 
 def test_an_emptied_file_counts_as_gone(memory: Commonplace, home: Path) -> None:
     file = home / ".codex/memories/summary.md"
-    native.look(memory, usual(home))
+    native.store_changes(memory, usual(home))
     file.write_text("\n")
-    assert native.look(memory, usual(home)).gone == [str(file)]
+    assert native.store_changes(memory, usual(home)).gone == [str(file)]
     native.bring_back(memory, file)
     assert file.read_text() == "Prefers short answers."
 
@@ -109,13 +109,13 @@ def test_an_emptied_file_counts_as_gone(memory: Commonplace, home: Path) -> None
 def test_one_look_is_one_undo_and_a_forgotten_file_stays_forgotten(
     memory: Commonplace, home: Path
 ) -> None:
-    native.look(memory, usual(home))
+    native.store_changes(memory, usual(home))
     memory.undo()
-    assert list(native.guarded(memory)) == []
-    assert len(native.look(memory, usual(home)).added) == 4
-    (one,) = [one for one in native.guarded(memory) if one.text == "Use tabs.\n"]
+    assert list(native.guarded_memories(memory)) == []
+    assert len(native.store_changes(memory, usual(home)).added) == 4
+    (one,) = [one for one in native.guarded_memories(memory) if one.text == "Use tabs.\n"]
     memory.forget(one.id)
-    assert native.look(memory, usual(home)).unchanged == 4
+    assert native.store_changes(memory, usual(home)).unchanged == 4
     assert lookup.find_live_memory(memory, one.id) is None
 
 
@@ -125,10 +125,10 @@ def test_a_file_with_a_masked_secret_is_not_written_back_masked(
     file = tmp_path / "MEMORY.md"
     secret = "ghp_" + "a1B2c3D4e5F6g7H8i9J0k1L2m3N4o5P6q7R8"
     file.write_text(f"The token is {secret}.\n")
-    native.look(memory, [file])
-    (one,) = native.guarded(memory)
+    native.store_changes(memory, [file])
+    (one,) = native.guarded_memories(memory)
     assert secret not in one.text
-    assert native.look(memory, [file]).unchanged == 1
+    assert native.store_changes(memory, [file]).unchanged == 1
     file.unlink()
     with pytest.raises(InvalidInput, match="masked"):
         native.bring_back(memory, file)
@@ -140,7 +140,7 @@ def test_files_that_are_no_text_are_skipped(memory: Commonplace, tmp_path: Path)
     (tmp_path / "b.md").write_text("x" * 1_000_001)
     (tmp_path / "c.md").write_text("fine")
     (tmp_path / "d.md").write_text("a\0b")
-    report = native.look(memory, native.chosen_files([tmp_path]))
+    report = native.store_changes(memory, native.expand_directories([tmp_path]))
     assert len(report.skipped) == 3 and report.added == [str(tmp_path / "c.md")]
     with pytest.raises(NotFound):
         native.bring_back(memory, tmp_path / "a.md")
@@ -195,22 +195,22 @@ def test_a_watched_file_is_stored_as_it_changes(tmp_path: Path) -> None:
         process.send_signal(signal.SIGINT)
         assert (process.wait(60), process.stderr and process.stderr.read()) == (0, "")
     with Commonplace(tmp_path / "data", embedding="none") as memory:
-        (one,) = native.guarded(memory)
+        (one,) = native.guarded_memories(memory)
         assert one.text == "2" and one.attrs["gone_since"]
 
 
 def test_a_file_that_was_purged_is_not_kept_again(memory: Commonplace, home: Path) -> None:
-    native.look(memory, usual(home))
-    (one,) = [one for one in native.guarded(memory) if one.text == "Use tabs.\n"]
+    native.store_changes(memory, usual(home))
+    (one,) = [one for one in native.guarded_memories(memory) if one.text == "Use tabs.\n"]
     memory.purge(one.id)
-    seen = native.look(memory, usual(home))
+    seen = native.store_changes(memory, usual(home))
     assert seen.added == [] and "purged" in seen.skipped[0]
 
 
 def test_a_file_that_cannot_be_read_keeps_no_other_from_being_guarded(
     memory: Commonplace, home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    native.look(memory, usual(home))
+    native.store_changes(memory, usual(home))
     closed, changed = home / ".claude/CLAUDE.md", home / ".codex/memories/summary.md"
     changed.write_text("Prefers long answers.")
     opened = Path.open
@@ -221,6 +221,6 @@ def test_a_file_that_cannot_be_read_keeps_no_other_from_being_guarded(
         return opened(path, *args, **kwargs)
 
     monkeypatch.setattr(Path, "open", refuse)
-    report = native.look(memory, usual(home))
+    report = native.store_changes(memory, usual(home))
     assert report.changed == [str(changed)] and report.gone == []
     assert report.skipped == [f"{closed}: Permission denied"]

@@ -51,7 +51,7 @@ from commonplace.client import static_answers
 load = static_answers.StaticAnswers.load.__func__
 def nothing_repeatable(cls, *given):
     found = load(cls, *given)
-    found.repeatable = frozenset()
+    found.repeatable_tools = frozenset()
     return found
 static_answers.StaticAnswers.load = classmethod(nothing_repeatable)
 """

@@ -127,7 +127,7 @@ def notes(tmp_path: Path) -> Path:
 def test_imports_are_listed_undone_as_one_and_brought_back(ada: Person, notes: Path) -> None:
     assert ada.ask("GET", "/imports") == {"imports": []}
     for number in range(2):
-        done = registry.run(
+        done = registry.run_import(
             ada.memory, notes, "jsonl", origin=storing.import_origin(), trust="stated"
         )
         assert done.added == (0 if number else 300)

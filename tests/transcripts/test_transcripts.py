@@ -12,8 +12,8 @@ import pytest
 from commonplace.text.prose import envelope
 from commonplace.transcripts import claude_code, codex, cursor, gemini, opencode
 from commonplace.transcripts.formats import FORMATS, client_of
-from commonplace.transcripts.noise import said_by_user, without_private
-from commonplace.transcripts.record import Record, moment
+from commonplace.transcripts.noise import text_by_user, without_private_text
+from commonplace.transcripts.record import Record, parse_time
 
 AT = "2026-03-01T10:00:00.000Z"
 
@@ -107,24 +107,24 @@ def test_claude_code_lines_that_nobody_said_are_left_out(
     ],
 )  # fmt: skip
 def test_text_of_the_client_is_not_what_the_user_said(text: str) -> None:
-    assert said_by_user(text) == ""
+    assert text_by_user(text) == ""
 
 
 def test_blocks_beside_what_the_user_typed_are_cut_out() -> None:
     text = "<system-reminder>x</system-reminder>\nDeploy on Friday.\n<private>pin 1</private>"
-    assert said_by_user(text) == "Deploy on Friday."
-    assert said_by_user("Deploy. <private>pin 1") == "Deploy."
-    assert without_private("Mark it with <private>.") == "Mark it with <private>."
-    assert said_by_user("Use <skill> tags in the XML.") == "Use <skill> tags in the XML."
-    assert said_by_user("<user_query>\nWhy?\n</user_query>") == "Why?"
+    assert text_by_user(text) == "Deploy on Friday."
+    assert text_by_user("Deploy. <private>pin 1") == "Deploy."
+    assert without_private_text("Mark it with <private>.") == "Mark it with <private>."
+    assert text_by_user("Use <skill> tags in the XML.") == "Use <skill> tags in the XML."
+    assert text_by_user("<user_query>\nWhy?\n</user_query>") == "Why?"
 
 
 def test_recalled_memories_never_come_back() -> None:
     block = envelope([("m1", "stated", "The port is 8080.")])
-    assert said_by_user(f"{block}\n\nWhich port?") == "Which port?"
-    assert said_by_user(block) == ""
-    assert without_private(f"You said:\n{block}") == "You said:"
-    assert said_by_user(f"Which port?\n{block[:-40]}") == "Which port?"
+    assert text_by_user(f"{block}\n\nWhich port?") == "Which port?"
+    assert text_by_user(block) == ""
+    assert without_private_text(f"You said:\n{block}") == "You said:"
+    assert text_by_user(f"Which port?\n{block[:-40]}") == "Which port?"
 
 
 def test_a_fork_of_a_session_repeats_no_line(tmp_path: Path) -> None:
@@ -210,7 +210,7 @@ def test_reading_in_pieces_gives_every_record_once(tmp_path: Path) -> None:
     file = written(tmp_path / "rollout-1.jsonl", META, *lines)
     found: list[Record] = []
     offset = 0
-    while (piece := codex.read(file, offset, most=300)).offset != offset:
+    while (piece := codex.read(file, offset, most_bytes=300)).offset != offset:
         found, offset = found + piece.records, piece.offset
     assert found == codex.read(file).records and len(found) == 50
 
@@ -228,7 +228,7 @@ def test_a_whole_record_before_another_on_its_line_is_read(tmp_path: Path) -> No
     whole = claude_code.read(file)
     assert [record.id for record in whole.records] == ["u1", "u2", "u4", "u3"]
     assert whole.offset == file.stat().st_size
-    piece = claude_code.read(file, most=1)
+    piece = claude_code.read(file, most_bytes=1)
     assert [record.id for record in piece.records] == ["u1", "u2"]
 
 
@@ -379,9 +379,9 @@ def test_times_are_understood_or_absent() -> None:
     at = datetime(2026, 3, 1, 10, tzinfo=UTC)
     seconds = int(at.timestamp())
     good: tuple[Any, ...] = (AT, seconds, seconds * 1000, str(seconds), "2026-03-01T10:00:00")
-    assert [moment(value) for value in good] == [at] * len(good)
+    assert [parse_time(value) for value in good] == [at] * len(good)
     odd: tuple[Any, ...] = (None, "", "soon", 0, -5, True, 1e300, float("nan"), [], "9" * 40)
-    assert [moment(value) for value in odd] == [None] * len(odd)
+    assert [parse_time(value) for value in odd] == [None] * len(odd)
 
 
 def test_vs_code_gives_what_was_said_in_its_directory(tmp_path: Path) -> None:
@@ -447,17 +447,17 @@ def test_lines_of_our_opencode_plugin_have_the_ids_of_its_database(tmp_path: Pat
     ],
 )
 def test_what_is_private_or_of_the_client_is_left_out(text: str, left: str) -> None:
-    assert said_by_user(text) == left
+    assert text_by_user(text) == left
 
 
 def test_a_private_block_may_span_the_parts_of_a_message(tmp_path: Path) -> None:
     parts = ["Keep <private>a", "b <private>c", "d</private> e", "f</private> this", "and this"]
     left = "Keep\n\nthis\n\nand this"
-    assert said_by_user(*parts) == without_private(*parts) == left
-    assert said_by_user("Keep <private>a", "b") == "Keep"
-    assert without_private("Mark it with <private>.", "b") == "Mark it with <private>.\n\nb"
+    assert text_by_user(*parts) == without_private_text(*parts) == left
+    assert text_by_user("Keep <private>a", "b") == "Keep"
+    assert without_private_text("Mark it with <private>.", "b") == "Mark it with <private>.\n\nb"
     reminder = "<system-reminder>use <private>x</private></system-reminder>"
-    assert said_by_user("Keep <private>a", reminder, "b</private> this") == "Keep\n\nthis"
+    assert text_by_user("Keep <private>a", reminder, "b</private> this") == "Keep\n\nthis"
     content = [{"type": "text", "text": text} for text in parts]
     line = claude("user", "", "u1")
     line["message"]["content"] = content

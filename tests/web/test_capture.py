@@ -127,7 +127,7 @@ def test_an_import_is_undone_and_brought_back(
     emptied(memory)
     file = tmp_path / "notes.jsonl"
     file.write_text("".join(json.dumps({"text": f"Note {n}."}) + "\n" for n in range(5)))
-    registry.run(memory, file, "jsonl", origin=storing.import_origin())
+    registry.run_import(memory, file, "jsonl", origin=storing.import_origin())
     page = window.open("/viewer/imports")
     row = page.locator(".operations > li").first
     expect(row).to_contain_text("5 memories")

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 INTERRUPTED = 130
 NO_OUTPUT = 5
 # How /dev/null replaces a standard stream that is closed.
-CLOSED = {"stdin": os.O_RDONLY, "stdout": os.O_WRONLY, "stderr": os.O_WRONLY}
+STREAM_FLAGS = {"stdin": os.O_RDONLY, "stdout": os.O_WRONLY, "stderr": os.O_WRONLY}
 
 
 def main(args: Sequence[str] | None = None) -> None:
@@ -88,8 +88,8 @@ def _serve_mcp(given: list[str]) -> int | None:
 
 def _open_closed_streams() -> list[str]:
     """Open streams that are closed, so that no file gets their number; return their names."""
-    closed = [name for name in CLOSED if getattr(sys, name) is None]
+    closed = [name for name in STREAM_FLAGS if getattr(sys, name) is None]
     for name in closed:
         mode = "r" if name == "stdin" else "w"
-        setattr(sys, name, open(os.open(os.devnull, CLOSED[name]), mode))  # noqa: PTH123, SIM115
+        setattr(sys, name, open(os.open(os.devnull, STREAM_FLAGS[name]), mode))  # noqa: PTH123, SIM115
     return closed

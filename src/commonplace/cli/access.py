@@ -20,18 +20,18 @@ from commonplace.cli.options import (
     Data,
     Space,
     argument,
-    has_system,
+    has_system_store,
     open_system,
     option,
 )
 from commonplace.cli.terminal import (
     bold,
     columns,
-    counted,
+    count_with_noun,
     dim,
-    emit,
-    fitted,
-    local,
+    emit_json,
+    join_into_lines,
+    local_time,
     note,
     one_line,
     say,
@@ -48,9 +48,9 @@ if TYPE_CHECKING:
     from commonplace.access.vault import Vault
     from commonplace.storage.ports import Store
 
-LOCAL = "local"  # the default user of a token
-_SPAN = re.compile(r"(\d{1,6})([smhdwy])")
-_SPAN_SECONDS = {"s": 1, "m": 60, "h": 3_600, "d": 86_400, "w": 604_800, "y": 31_557_600}
+LOCAL_USER = "local"  # the default user of a token
+_DURATION = re.compile(r"(\d{1,6})([smhdwy])")
+_UNIT_SECONDS = {"s": 1, "m": 60, "h": 3_600, "d": 86_400, "w": 604_800, "y": 31_557_600}
 
 token = typer.Typer(help="Manage access tokens.", rich_markup_mode=None)
 user = typer.Typer(
@@ -73,8 +73,8 @@ class _Access:
     tokens: Tokens
     accounts: Accounts
 
-    def sealed(self) -> tuple[Any, ...]:
-        """Return everything that is encrypted, or has a MAC, under the master key."""
+    def sealed_row_owners(self) -> tuple[Any, ...]:
+        """Return the owners of all rows that are encrypted, or have a MAC, under the master key."""
         from commonplace.access.oauth import MacRows
         from commonplace.platform import sealed
 
@@ -95,7 +95,7 @@ class _Access:
 
 
 @contextmanager
-def opened_access(data: Path | None, *, create: bool = False) -> Iterator[_Access]:
+def open_access(data: Path | None, *, create: bool = False) -> Iterator[_Access]:
     """Open system.db of a data directory; without `create`, raise NotFound if it does not exist."""
     from commonplace.access.accounts import Accounts
     from commonplace.access.signed import Tokens
@@ -104,7 +104,7 @@ def opened_access(data: Path | None, *, create: bool = False) -> Iterator[_Acces
     from commonplace.engine.library import directory
 
     where = directory(data)
-    if not create and not has_system(data):
+    if not create and not has_system_store(data):
         raise NotFound(
             f"There are no tokens or users in {where} yet.",
             hint="Create one with 'commonplace token create' or 'commonplace user add'.",
@@ -148,7 +148,7 @@ def create_token(
     expires: Annotated[
         str | None, option("--expires 90d", "The lifetime of the token: 12h, 90d, 1y.")
     ] = None,
-    user: User = LOCAL,
+    user: User = LOCAL_USER,
     data: Data = None,
     as_json: AsJson = False,
 ) -> None:
@@ -170,7 +170,7 @@ def create_token(
         if given != "server":  # not a dialect, but the server's own operations, such as /metrics
             registry.checked_name(given)
     scopes = _scopes_of(scope)
-    lifetime = None if expires is None else span(expires, "expires")
+    lifetime = None if expires is None else parse_duration(expires, "expires")
     if subject:
         subject = _subject_id(data, space, dialect, subject)
     grant = Grant(
@@ -179,7 +179,7 @@ def create_token(
     )  # fmt: skip
     check_grant(grant)  # check before a file is created
     _check_user(data, space, user)
-    with opened_access(data, create=True) as access:
+    with open_access(data, create=True) as access:
         formats = [access.tokens.credentials.formats.dialects[name] for name in set(dialect)]
         signed = access.tokens.hmac.get(dialect[0]) if len(formats) == 1 else None
         if signed and scope == "full" and lifetime is None and not subject:
@@ -196,11 +196,11 @@ def create_token(
         shown = issued.token if sys.stdout.isatty() else "…"
         note(
             "To use the token with an agent on this machine:",
-            *_connect_lines(shown, dialect[0], url=None),
+            *_connect_commands(shown, dialect[0], url=None),
         )
 
 
-def _connect_lines(token: str, dialect: str, url: str | None) -> list[str]:
+def _connect_commands(token: str, dialect: str, url: str | None) -> list[str]:
     """Return the commands that add a token to an agent's configuration."""
     from commonplace.dialects import registry
 
@@ -242,7 +242,7 @@ def invite(
     check_new_account(name, password, [space])  # check before a file is created
     if url is not None:
         valid_url(url)
-    with opened_access(data, create=True) as access:
+    with open_access(data, create=True) as access:
         account = access.accounts.add(name, password, [space])
         issued = access.tokens.credentials.create(
             Grant(
@@ -259,7 +259,7 @@ def invite(
         "token_id": issued.credential.id,
     }  # fmt: skip
     if as_json:
-        emit(result)
+        emit_json(result)
         return
     say(
         f"{escape_hidden(account.name)} can use the space {space}."
@@ -268,7 +268,7 @@ def invite(
     say(f"  password  {password}", f"  token     {issued.token}")
     say(
         "To connect an agent, on the person's machine:",
-        *_connect_lines(issued.token, "commonplace", url),
+        *_connect_commands(issued.token, "commonplace", url),
     )
     say(f"To revoke the access: commonplace user remove {escape_hidden(account.name)}")
     if url is None:
@@ -295,12 +295,12 @@ def _check_user(data: Path | None, space: str, user: str) -> None:
     """Refuse a user who has no account and no profile in the space's workspace."""
     from commonplace.dialects.orchestrator import workspaces
 
-    if user == LOCAL:
+    if user == LOCAL_USER:
         return
-    with suppress(NotFound), opened_access(data) as access:
+    with suppress(NotFound), open_access(data) as access:
         access.accounts.get(user)
         return
-    with suppress(NotFound), options.memory(data, space) as memory:
+    with suppress(NotFound), options.open_memory(data, space) as memory:
         if any(each["id"] == user for each in workspaces.profiles(memory)):
             return
     raise NotFound(
@@ -324,7 +324,7 @@ def _subject_id(data: Path | None, space: str, dialects: list[str], subject: str
             )
         noun = declared.title.lower()
         try:
-            with options.memory(data, space) as memory:
+            with options.open_memory(data, space) as memory:
                 subject = declared.find_named(memory, subject).id
                 declared.identify(memory, Caller(space=space), [subject])
         except NotFound as error:
@@ -350,18 +350,18 @@ def list_tokens(
 
     A server updates the times of last use once a minute.
     """
-    with opened_access(data) as access:
+    with open_access(data) as access:
         found = access.tokens.credentials.listing(user=user, space=space)
     if not found:
         note("No tokens were found.")
     for credential in found:
         if as_json:
-            emit({**credential.as_dict(), "state": _state(credential)})
+            emit_json({**credential.as_dict(), "state": _token_state(credential)})
         else:
-            _show(credential)
+            _show_token(credential)
 
 
-def _state(credential: Credential) -> str:
+def _token_state(credential: Credential) -> str:
     from commonplace.storage.database import now
 
     if credential.revoked_at is not None:
@@ -371,24 +371,24 @@ def _state(credential: Credential) -> str:
     return "live"
 
 
-def _show(credential: Credential) -> None:
+def _show_token(credential: Credential) -> None:
     from commonplace.access.credentials import scope_name
     from commonplace.engine.model import moment
 
     dialects = "any" if credential.dialects is None else ", ".join(sorted(credential.dialects))
-    state = _state(credential)
+    state = _token_state(credential)
     until = ""
     if state == "live" and credential.expires_at is not None:
-        until = f" until {local(moment(credential.expires_at), seconds=True)}"
+        until = f" until {local_time(moment(credential.expires_at), seconds=True)}"
     used = "never used"
     if credential.last_used:
-        used = f"used {local(moment(credential.last_used), seconds=True)}"
+        used = f"used {local_time(moment(credential.last_used), seconds=True)}"
     room = columns() - 10
     who = f"{credential.user}, space {credential.space}, {dialects}"
     named = f"{state + until:<9}  {scope_name(credential.scopes):<9}  {credential.name or who}"
-    made = f"made {local(moment(credential.created_at), seconds=True)}"
+    made = f"made {local_time(moment(credential.created_at), seconds=True)}"
     say(f"{bold(credential.id[:8])}  {one_line(named, room)}")
-    for line in fitted((who if credential.name else "", made, used), room, ", "):
+    for line in join_into_lines((who if credential.name else "", made, used), room, ", "):
         say(dim(f"          {line}"))
 
 
@@ -399,7 +399,7 @@ def revoke_token(
     as_json: AsJson = False,
 ) -> None:
     """Revoke a token."""
-    with opened_access(data) as access:
+    with open_access(data) as access:
         credential = access.tokens.credentials.revoke(identity)
         access.write_audit_entry("token revoke", id=credential.id)
     text = f"revoked {credential.id} {one_line(credential.name, 40)}".rstrip()
@@ -430,11 +430,11 @@ def rotate_key(
     from commonplace.access.signed import check_new_key
     from commonplace.dialects import registry
 
-    seconds = 0.0 if overlap == "0" else span(overlap, "overlap")
+    seconds = 0.0 if overlap == "0" else parse_duration(overlap, "overlap")
     secret = sys.stdin.readline().strip().encode() if key_stdin and not master else None
     # Check before a file is created.
     check_new_key(registry.token_formats(), purpose, secret, seconds)
-    with opened_access(data, create=True) as access:
+    with open_access(data, create=True) as access:
         if master:
             _rotate_master_key(access)
             access.write_audit_entry("token rotate-key", master=True)
@@ -457,15 +457,15 @@ def rotate_key(
 
 def _rotate_master_key(access: _Access) -> None:
     """Replace the master key: encrypt the keys again, and compute the MACs of all rows again."""
-    access.vault.rotate(access.store, [each.reseal_rows for each in access.sealed()])
+    access.vault.rotate(access.store, [each.reseal_rows for each in access.sealed_row_owners()])
 
 
-def by_state(data: Path) -> tuple[set[str], set[str]]:
-    """Return the ids of revoked tokens and of the others; empty if the file cannot be read."""
+def token_ids_by_state(data: Path) -> tuple[set[str], set[str]]:
+    """Return (ids of revoked tokens, ids of the others); both empty if the file cannot be read."""
     from commonplace.storage import credentials
 
     found: tuple[set[str], set[str]] = set(), set()
-    if has_system(data):
+    if has_system_store(data):
         with (
             suppress(CommonplaceError),
             closing(open_system(data)) as store,
@@ -476,19 +476,21 @@ def by_state(data: Path) -> tuple[set[str], set[str]]:
     return found
 
 
-def damaged(data: Path) -> list[str]:
+def damaged_rows(data: Path) -> list[str]:
     """Return tokens, keys, accounts and OAuth connections with damaged rows."""
     from commonplace.access.vault import has_master_key
 
     with closing(open_system(data)) as store:
         if not has_master_key(store):  # a check must not create a master key
             return []
-    with opened_access(data) as access, access.store.read() as connection:
-        return [each for owner in access.sealed() for each in owner.damaged_rows(connection)]
+    with open_access(data) as access, access.store.read() as connection:
+        return [
+            each for owner in access.sealed_row_owners() for each in owner.damaged_rows(connection)
+        ]
 
 
 @token.command("not-before")
-def end_before(
+def end_tokens_before(
     space: Annotated[str, option("--space NAME", "The space.")],
     at: Annotated[str, argument("now|DATE", "The time.")] = "now",
     data: Data = None,
@@ -503,16 +505,15 @@ def end_before(
 
     when = None
     if at != "now":
-        when = checks.time(options.moment(at, "DATE"), "DATE")
-    with opened_access(data) as access:
+        when = checks.time(options.parse_time(at, "DATE"), "DATE")
+    with open_access(data) as access:
         if not access.tokens.credentials.listing(space=space):
-            with options.memory(data, space):  # raises NotFound if there is no such space
+            with options.open_memory(data, space):  # raises NotFound if there is no such space
                 pass
         held = access.tokens.credentials.invalidate_created_before(space, when)
         access.write_audit_entry("token not-before", space=space, at=iso(moment(held)))
-    text = (
-        f"tokens of {space} created before {local(moment(held), seconds=True)} are no longer valid"
-    )
+    shown = local_time(moment(held), seconds=True)
+    text = f"tokens of {space} created before {shown} are no longer valid"
     tell(as_json, {"space": space, "not_before": iso(moment(held))}, text)
 
 
@@ -531,7 +532,7 @@ def add_user(
 
     password = _ask_password(password_stdin)
     check_new_account(name, password, space or ["default"])  # check before a file is created
-    with opened_access(data, create=True) as access:
+    with open_access(data, create=True) as access:
         account = access.accounts.add(name, password, space or ["default"])
         access.write_audit_entry("user add", **account.as_dict())
     text = f"{escape_hidden(account.name)} can log in and use {', '.join(account.spaces)}"
@@ -541,7 +542,7 @@ def add_user(
 @user.command("list")
 def list_users(data: Data = None, as_json: AsJson = False) -> None:
     """List users. With --json, one object per line."""
-    with opened_access(data) as access:
+    with open_access(data) as access:
         found = access.accounts.listing()
     if not found:
         note("There are no users. Add one: commonplace invite NAME.")
@@ -557,10 +558,10 @@ def remove_user(
     as_json: AsJson = False,
 ) -> None:
     """Remove a user and revoke their tokens. Memories are not deleted."""
-    with opened_access(data) as access:
+    with open_access(data) as access:
         ended = access.accounts.remove(name)
         access.write_audit_entry("user remove", name=name, ended=ended)
-    text = f"{escape_hidden(name)} was removed; revoked {counted(ended, 'token', 'tokens')}"
+    text = f"{escape_hidden(name)} was removed; revoked {count_with_noun(ended, 'token', 'tokens')}"
     tell(as_json, {"name": name, "ended": ended}, text)
 
 
@@ -574,7 +575,7 @@ def set_password(
 ) -> None:
     """Set a new password."""
     password = _ask_password(password_stdin)
-    with opened_access(data) as access:
+    with open_access(data) as access:
         account = access.accounts.change_password(name, password, sign_out=sign_out)
         access.write_audit_entry("user password", name=account.name, sign_out=sign_out)
     tell(as_json, account.as_dict(), f"{escape_hidden(account.name)} has a new password")
@@ -594,16 +595,16 @@ def _ask_password(from_stdin: bool) -> str:
     return password
 
 
-def span(value: str, field: str) -> float:
+def parse_duration(value: str, field: str) -> float:
     """Parse a duration such as 30m, 12h, 90d or 1y into seconds."""
-    parts = _SPAN.fullmatch(value.strip().lower())
+    parts = _DURATION.fullmatch(value.strip().lower())
     if parts is None:
         raise InvalidInput(
             f"{field} is not a duration.",
             hint="Write it as 30m, 12h, 90d or 1y.",
             field=field,
         )
-    return float(int(parts[1]) * _SPAN_SECONDS[parts[2]])
+    return float(int(parts[1]) * _UNIT_SECONDS[parts[2]])
 
 
 COMMANDS = (invite,)

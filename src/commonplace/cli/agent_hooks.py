@@ -16,7 +16,7 @@ from commonplace.cli import clients
 from commonplace.cli.clients import Client, Format
 from commonplace.client.hook import UNTIL_CONNECTED
 
-HOOKS = ("hooks",)
+HOOKS_PATH = ("hooks",)
 SERVER, TOOL = "commonplace", "hook"
 PROGRAM, MODULE = "commonplace-hook", "commonplace.client.hook"
 
@@ -30,10 +30,11 @@ class HookFile:
 
     file: Callable[[Client], Path]
     hooks: Callable[[str], Groups]
-    then: str = ""
-    version: int | None = None
+    next_step: str = ""
+    """What the user has to do so that the agent runs the hooks; empty if nothing."""
+    format_number: int | None = None
     """The number of the format, if the file must contain it."""
-    server: Mapping[str, Any] = field(default_factory=dict)
+    server_keys: Mapping[str, Any] = field(default_factory=dict)
     """Further keys of the server's entry that the hooks need."""
 
 
@@ -41,7 +42,7 @@ def _in_settings_folder(name: str) -> Callable[[Client], Path]:
     """Return a function that returns a file in the directory of the agent's settings."""
 
     def file(client: Client) -> Path:
-        own = clients.files(client)[0]
+        own = clients.configuration_paths(client)[0]
         if client.name == "claude-code" and not os.environ.get("CLAUDE_CONFIG_DIR"):
             # the MCP servers are in ~/.claude.json, but the hooks in ~/.claude/
             return own.with_name(".claude") / name
@@ -50,7 +51,7 @@ def _in_settings_folder(name: str) -> Callable[[Client], Path]:
     return file
 
 
-def _tool(event: str, seconds: int, **more: str) -> dict[str, Any]:
+def _tool_hook(event: str, seconds: int, **more: str) -> dict[str, Any]:
     given = {"event": event, "session": "${session_id}", "cwd": "${cwd}", **more}
     return {"type": "mcp_tool", "server": SERVER, "tool": TOOL, "timeout": seconds, "input": given}
 
@@ -62,9 +63,9 @@ def _tool_hooks(command: str) -> Groups:
     return {
         "SessionStart": [{"matcher": "startup|resume|clear|compact",
                           "hooks": [{"type": "command", "command": first, "timeout": 5}]}],
-        "UserPromptSubmit": [{"hooks": [_tool("UserPromptSubmit", 3, prompt="${prompt}")]}],
-        "Stop": [{"hooks": [_tool("Stop", 5, transcript=transcript)]}],
-        "PreCompact": [{"hooks": [_tool("PreCompact", 5, transcript=transcript)]}],
+        "UserPromptSubmit": [{"hooks": [_tool_hook("UserPromptSubmit", 3, prompt="${prompt}")]}],
+        "Stop": [{"hooks": [_tool_hook("Stop", 5, transcript=transcript)]}],
+        "PreCompact": [{"hooks": [_tool_hook("PreCompact", 5, transcript=transcript)]}],
         "SessionEnd": [{"hooks": [{"type": "command", "command": command, "timeout": 3}]}],
     }  # fmt: skip
 
@@ -96,7 +97,7 @@ def _copilot_file(_: Client) -> Path:
 HOOK_FILES: Mapping[str, HookFile] = {
     # With this key Claude Code waits for the server, so that hooks run at the first prompt too.
     "claude-code": HookFile(
-        _in_settings_folder("settings.json"), _tool_hooks, server={"alwaysLoad": True}
+        _in_settings_folder("settings.json"), _tool_hooks, server_keys={"alwaysLoad": True}
     ),
     "codex": HookFile(
         _in_settings_folder("hooks.json"),
@@ -104,7 +105,7 @@ HOOK_FILES: Mapping[str, HookFile] = {
         "Codex asks once whether it may run the hooks: /hooks.",
     ),
     "gemini": HookFile(_in_settings_folder("settings.json"), _gemini_hooks),
-    "cursor": HookFile(_in_settings_folder("hooks.json"), _cursor_hooks, version=1),
+    "cursor": HookFile(_in_settings_folder("hooks.json"), _cursor_hooks, format_number=1),
     "vscode": HookFile(_copilot_file, _vscode_hooks),
 }
 FORMAT = Format.JSONC
@@ -115,29 +116,29 @@ def command_line(words: Sequence[str]) -> str:
     return shlex.join(words)
 
 
-def merged(present: Any, ours: Groups) -> dict[str, Any]:
+def hooks_with_ours(present: Any, ours: Groups) -> dict[str, Any]:
     """Return the hooks of a file with ours added; other groups keep their order."""
-    found = others(present)
+    found = hooks_without_ours(present)
     for event, groups in ours.items():
         before = found.get(event)
         found[event] = [*(before if isinstance(before, list) else []), *groups]
     return found
 
 
-def others(present: Any) -> dict[str, Any]:
+def hooks_without_ours(present: Any) -> dict[str, Any]:
     """Return the hooks of a file without ours."""
     kept: dict[str, Any] = {}
     for event, groups in present.items() if isinstance(present, Mapping) else ():
         if not isinstance(groups, list):
             kept[event] = groups
             continue
-        left = [other for group in groups if (other := _without_ours(group)) is not None]
+        left = [other for group in groups if (other := _group_without_ours(group)) is not None]
         if left or not groups:
             kept[event] = left
     return kept
 
 
-def _without_ours(group: Any) -> Any:
+def _group_without_ours(group: Any) -> Any:
     """Return a group of hooks without ours; None if nothing else is in it.
 
     Agents add hooks of their users to a group that is there.
@@ -151,13 +152,15 @@ def _without_ours(group: Any) -> Any:
     return {**group, "hooks": left} if left else None
 
 
-def has_ours(present: Any) -> bool:
+def has_our_hook(present: Any) -> bool:
     """Return whether a file has a hook of ours."""
     groups = present.values() if isinstance(present, Mapping) else ()
-    return any(_is_ours(group) for each in groups if isinstance(each, list) for group in each)
+    return any(
+        _group_has_our_hook(group) for each in groups if isinstance(each, list) for group in each
+    )
 
 
-def _is_ours(group: Any) -> bool:
+def _group_has_our_hook(group: Any) -> bool:
     hooks = group.get("hooks") if isinstance(group, Mapping) else None
     return _is_our_hook(group) or (isinstance(hooks, list) and any(map(_is_our_hook, hooks)))
 

@@ -15,8 +15,8 @@ from typing import Any
 
 MARK = "Written by `commonplace start`"
 """The text that every file written by us contains."""
-_COMMAND = "COMMAND_WORDS"
-_PARTS = "plugin_parts.js"
+_COMMAND_PLACEHOLDER = "COMMAND_WORDS"
+_COMMON_PART_FILE = "plugin_parts.js"
 
 
 @dataclass(frozen=True)
@@ -26,7 +26,7 @@ class Plugin:
     folder: Callable[[Path], Path]
     program: tuple[str, str]
     """The name of the JavaScript file, and its template."""
-    about: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    json_files: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     """The plugin's JSON files by name."""
     setting: tuple[tuple[str, ...], Mapping[str, Any]] | None = None
     """The entry for the plugin in the agent's settings."""
@@ -44,7 +44,7 @@ PLUGINS: Mapping[str, Plugin] = {
     "openclaw": Plugin(
         _openclaw_folder,
         ("index.js", "openclaw_plugin.js"),
-        about={
+        json_files={
             "openclaw.plugin.json": {
                 "id": "commonplace", "name": "Commonplace", "description": MARK,
                 "activation": {"onStartup": True},
@@ -63,15 +63,18 @@ PLUGINS: Mapping[str, Plugin] = {
 }  # fmt: skip
 
 
-def texts(agent: str, command: Sequence[str]) -> dict[str, str]:
-    """Return the files of an agent's plugin by name, with the hook command filled in."""
+def plugin_files(agent: str, command: Sequence[str]) -> dict[str, str]:
+    """Return the texts of a plugin's files by file name, with the hook command filled in."""
     plugin = PLUGINS[agent]
     name, template = plugin.program
     source = resources.files("commonplace.cli")
-    parts = source.joinpath(_PARTS).read_text("utf-8")
+    parts = source.joinpath(_COMMON_PART_FILE).read_text("utf-8")
     program = source.joinpath(template).read_text("utf-8")
+    json_files = {
+        each: json.dumps(content, indent=2) + "\n" for each, content in plugin.json_files.items()
+    }
     return {
         name: f"// {MARK}; `commonplace stop-using {agent}` removes it.\n"
-        + parts.replace(_COMMAND, json.dumps(list(command)), 1) + f"\n{program}",
-        **{each: json.dumps(content, indent=2) + "\n" for each, content in plugin.about.items()},
+        + parts.replace(_COMMAND_PLACEHOLDER, json.dumps(list(command)), 1) + f"\n{program}",
+        **json_files,
     }  # fmt: skip

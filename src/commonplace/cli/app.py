@@ -38,7 +38,7 @@ from commonplace.cli import (
 )
 from commonplace.errors import CommonplaceError
 
-HOOKS = ["hook", "recall"]  # run by agents: the exit code is always 0
+HOOK_COMMAND = ["hook", "recall"]  # run by agents: the exit code is always 0
 
 HELP = """One memory for every AI agent: durable, searched by word and by meaning, offline.
 
@@ -106,9 +106,9 @@ class Commands(TyperGroup):
         try:
             return super().invoke(ctx)
         except CommonplaceError as error:
-            code = reporting.failed(error)
+            code = reporting.report_error(error)
         except KeyboardInterrupt:
-            code = reporting.interrupted()
+            code = reporting.report_interrupt()
         except BrokenPipeError:
             code = reporting.BROKEN_PIPE
         raise typer.Exit(code)
@@ -118,7 +118,7 @@ class Commands(TyperGroup):
         try:
             return super().make_context(*args, **kwargs)
         except KeyboardInterrupt:
-            raise typer.Exit(reporting.interrupted()) from None
+            raise typer.Exit(reporting.report_interrupt()) from None
 
 
 app = typer.Typer(
@@ -132,7 +132,7 @@ app = typer.Typer(
 
 
 @app.callback(invoke_without_command=True)
-def _start(
+def _show_help_or_version(
     context: typer.Context,
     version: Annotated[bool, typer.Option("--version", help="Show the version.")] = False,
 ) -> None:
@@ -177,8 +177,8 @@ def _with_database(command: Any) -> Any:
 
 
 @functools.cache
-def program_of(name: str) -> Any:
-    """The program with one command only; with all commands if the name is unknown.
+def program_with_command(name: str) -> Any:
+    """Return the program with this command only; with all commands if the name is unknown.
 
     Building all of them takes longer than running most commands.
     """
@@ -204,13 +204,13 @@ def run(args: Sequence[str]) -> int:
         args = [*args[1:], "--help"]
     if args:
         args[0] = ALIASES.get(args[0], args[0])
-    code = reporting.run(lambda: _carry_out(args))
-    return 0 if args[:2] == HOOKS else code
+    code = reporting.run(lambda: _run_program(args))
+    return 0 if args[:2] == HOOK_COMMAND else code
 
 
-def _carry_out(args: Sequence[str]) -> int:
+def _run_program(args: Sequence[str]) -> int:
     try:
-        program = program_of(args[0] if args else "")
+        program = program_with_command(args[0] if args else "")
         result = program(args, prog_name="commonplace", standalone_mode=False)
     except typer.Abort:
         sys.stderr.write("\naborted; nothing was changed\n")
@@ -218,11 +218,11 @@ def _carry_out(args: Sequence[str]) -> int:
     except OSError:
         raise
     except Exception as error:
-        return _usage(error)
+        return _report_usage_error(error)
     return result if isinstance(result, int) else 0
 
 
-def _usage(error: Exception) -> int:
+def _report_usage_error(error: Exception) -> int:
     """Report a usage error that typer found; other exceptions are raised again."""
     if not hasattr(error, "format_message"):
         raise error
@@ -231,5 +231,5 @@ def _usage(error: Exception) -> int:
     message = error.format_message()
     if not message.endswith("?"):  # typer suggests a command that is similar
         message = message.removesuffix(".") + "."
-    reporting.show({"code": "USAGE", "message": message, "hint": f"See '{command} --help'."})
+    reporting.show_error({"code": "USAGE", "message": message, "hint": f"See '{command} --help'."})
     return int(getattr(error, "exit_code", 2))

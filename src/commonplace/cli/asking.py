@@ -18,8 +18,8 @@ from commonplace.errors import error_of
 if TYPE_CHECKING:
     from commonplace.engine.content.projects import Project
 
-SECONDS = 30.0
-WITHOUT_MODEL = ("search text", "list")  # the same answer, whatever model the server has
+ANSWER_SECONDS = 30.0
+COMMANDS_WITHOUT_MODEL = ("search text", "list")  # the same answer, whatever model the server has
 
 
 def answer(
@@ -31,18 +31,18 @@ def answer(
     project: Project | None = None,
 ) -> dict[str, Any]:
     """Return the answer to a command of `server/commands.py`: the server's, or else our own."""
-    asked = {name: _plain(value) for name, value in asked.items()}
+    asked = {name: _json_value(value) for name, value in asked.items()}
     options.check_space(data, space)
-    answered = _from_server(command, asked, data, space, embedding, project)
+    answered = _answer_from_server(command, asked, data, space, embedding, project)
     if answered is not None:
         return answered
     from commonplace.server import commands
 
-    with options.memory(data, space, embedding, project=project) as memory:
+    with options.open_memory(data, space, embedding, project=project) as memory:
         return commands.run_command(memory, command, asked)
 
 
-def _from_server(
+def _answer_from_server(
     command: str,
     asked: Mapping[str, Any],
     data: Path | None,
@@ -60,7 +60,7 @@ def _from_server(
     except (OSError, connection.Unusable):
         return None
     chosen = {}
-    if command not in WITHOUT_MODEL:
+    if command not in COMMANDS_WITHOUT_MODEL:
         name = options.settings_of(data).embedding if embedding is None else embedding
         chosen = {name: os.environ.get(name, "") for name in connection.STORE_VARIABLES}
         chosen["COMMONPLACE_EMBEDDING"] = name
@@ -72,7 +72,7 @@ def _from_server(
             "project": None if project is None else [project.name, project.branch],
         },
     }  # fmt: skip
-    answer = connection.ask(place, hello, SECONDS)
+    answer = connection.ask(place, hello, ANSWER_SECONDS)
     if answer is None or answer.get("version") != __version__:
         return None
     if "error" in answer:
@@ -81,10 +81,10 @@ def _from_server(
     return found
 
 
-def _plain(value: Any) -> Any:
-    """A value as JSON has it."""
+def _json_value(value: Any) -> Any:
+    """Return a value with its times as text, as in JSON."""
     if isinstance(value, datetime):
         return value.isoformat()
     if isinstance(value, Mapping):
-        return {name: _plain(each) for name, each in value.items()}
+        return {name: _json_value(each) for name, each in value.items()}
     return value

@@ -12,8 +12,8 @@ from urllib.parse import urlsplit
 
 import typer
 
-from commonplace.cli.options import AsJson, Data, database_of, existing, library
-from commonplace.cli.terminal import counted, emit, local, note, say
+from commonplace.cli.options import AsJson, Data, database_of, existing_directory, open_library
+from commonplace.cli.terminal import count_with_noun, emit_json, local_time, note, say
 from commonplace.errors import NotFound, StorageUnavailable
 from commonplace.text.hidden import escape_hidden
 
@@ -31,12 +31,14 @@ def status(data: Data = None, as_json: AsJson = False) -> None:
     """
     from commonplace.client import connection
 
-    answer = connection.ask(_place(data), {"kind": "status"}) if _exists(data) else None
-    stored = _stored(data)
+    answer = (
+        connection.ask(_server_place(data), {"kind": "status"}) if _directory_exists(data) else None
+    )
+    stored = _describe_storage(data)
     if as_json:
-        emit({"server": answer, **stored})
+        emit_json({"server": answer, **stored})
     else:
-        _show(answer, stored)
+        _show_status(answer, stored)
     if answer is None:
         raise typer.Exit(NO_SERVER)
 
@@ -46,9 +48,9 @@ def stop(data: Data = None, as_json: AsJson = False) -> None:
 
     Connected clients start another server with their next call.
     """
-    answer = _stop(_place(data)) if _exists(data) else None
+    answer = _stop_server(_server_place(data)) if _directory_exists(data) else None
     if as_json:
-        emit({"stopped": None if answer is None else answer["pid"]})
+        emit_json({"stopped": None if answer is None else answer["pid"]})
     else:
         say(
             "No server is running."
@@ -67,14 +69,14 @@ def restart(data: Data = None, as_json: AsJson = False) -> None:
     """
     from commonplace.client import connection
 
-    place = _place(data)
+    place = _server_place(data)
     running = connection.ask(place, {"kind": "status"})
     if running is not None and running["kind"] == "serve":
         answer = _restart_serving(place, running)
     else:
         answer = _restart_in_background(place, running)
     if as_json:
-        emit({"server": answer})
+        emit_json({"server": answer})
     else:
         address = f", at {answer['http']}" if answer["http"] else ""
         say(f"the server is running as process {answer['pid']}{address}")
@@ -118,11 +120,11 @@ def _restart_in_background(place: Place, running: dict[str, Any] | None) -> dict
     from commonplace.client import connection
 
     port = urlsplit(running["http"]).port if running is not None and running["http"] else None
-    _stop(place)
-    starting = connection.Starting(place, {} if port is None else {"port": str(port)})
+    _stop_server(place)
+    starting = connection.ServerStarter(place, {} if port is None else {"port": str(port)})
     try:
         while (answer := connection.ask(place, {"kind": "status"})) is None:
-            starting.wait()
+            starting.start_or_wait()
         return answer
     except connection.Unusable as error:
         raise StorageUnavailable(str(error).removeprefix("error: ")) from error
@@ -130,14 +132,14 @@ def _restart_in_background(place: Place, running: dict[str, Any] | None) -> dict
         starting.close()
 
 
-def _exists(data: Path | None) -> bool:
+def _directory_exists(data: Path | None) -> bool:
     """Return whether the data directory exists; do not create it."""
     from commonplace.engine.library import directory
 
     return directory(data).is_dir()
 
 
-def _place(data: Path | None) -> Place:
+def _server_place(data: Path | None) -> Place:
     from commonplace.client import connection
     from commonplace.engine.library import directory
 
@@ -147,23 +149,23 @@ def _place(data: Path | None) -> Place:
         raise StorageUnavailable(str(error)) from error
 
 
-def address_of_running(data: Path | None) -> str | None:
+def running_server_address(data: Path | None) -> str | None:
     """Return the HTTP address of the running server; None if there is none."""
     from commonplace.client import connection
 
     with suppress(StorageUnavailable, OSError):
-        answer = connection.ask(_place(data), {"kind": "status"})
+        answer = connection.ask(_server_place(data), {"kind": "status"})
         return answer["http"] or None if answer is not None else None
     return None
 
 
-def _stop(place: Place) -> dict[str, Any] | None:
+def _stop_server(place: Place) -> dict[str, Any] | None:
     """Stop the server and wait until it no longer listens; return None if none is running."""
     from commonplace.client import connection
 
     answer = connection.ask(place, {"kind": "stop"})
     until = time.monotonic() + STOP_SECONDS
-    while answer is not None and (lock := connection.try_lock(place.lock)) is None:
+    while answer is not None and (lock := connection.try_lock(place.lock_file)) is None:
         if time.monotonic() > until:
             raise StorageUnavailable(f"Process {answer['pid']} did not stop.", hint="Kill it.")
         time.sleep(connection.RETRY_SECONDS)
@@ -172,7 +174,7 @@ def _stop(place: Place) -> dict[str, Any] | None:
     return answer
 
 
-def _stored(data: Path | None) -> dict[str, Any]:
+def _describe_storage(data: Path | None) -> dict[str, Any]:
     """Return the spaces with their sizes, and the time of the last backup."""
     from commonplace.cli.stores import last_backup
     from commonplace.engine.commonplace import Commonplace
@@ -183,7 +185,7 @@ def _stored(data: Path | None) -> dict[str, Any]:
 
     where = directory(data)
     spaces = []
-    with suppress(NotFound), library(existing(data)) as opened:
+    with suppress(NotFound), open_library(existing_directory(data)) as opened:
         for name in opened.spaces():
             memory = Commonplace(space=name, library=opened)
             _, count = memory.browse(limit=1)
@@ -198,12 +200,12 @@ def _stored(data: Path | None) -> dict[str, Any]:
             "hook_bytes": budgets}  # fmt: skip
 
 
-def _show(answer: dict[str, Any] | None, stored: dict[str, Any]) -> None:
+def _show_status(answer: dict[str, Any] | None, stored: dict[str, Any]) -> None:
     if answer is None:
         note("No server is running; the next client over stdio starts one.")
     else:
         kind = "commonplace serve" if answer["kind"] == "serve" else "in the background"
-        since = local(datetime.fromtimestamp(answer["since"], UTC), seconds=True)
+        since = local_time(datetime.fromtimestamp(answer["since"], UTC), seconds=True)
         say(f"server   process {answer['pid']}, {kind}, version {answer['version']}, since {since}")
         if answer["http"]:
             say(f"         {answer['http']}")
@@ -220,8 +222,8 @@ def _show(answer: dict[str, Any] | None, stored: dict[str, Any]) -> None:
         say(escape_hidden(f"rows     {stored['database']}"))
     for each in stored["spaces"]:
         size = f"{each['bytes'] / 1e6:.1f} MB"
-        held = counted(each["memories"], "memory", "memories")
-        waiting = counted(each["proposals"], "proposal waits", "proposals wait")
+        held = count_with_noun(each["memories"], "memory", "memories")
+        waiting = count_with_noun(each["proposals"], "proposal waits", "proposals wait")
         review = f"; {waiting}: commonplace review" if each["proposals"] else ""
         say(f"space    {each['space']}: {held}, {size}{review}")
     most = stored["hook_bytes"]
@@ -229,7 +231,7 @@ def _show(answer: dict[str, Any] | None, stored: dict[str, Any]) -> None:
         f" {most['prompt']:,} with a prompt")  # fmt: skip
     at, _, where = (stored["last_backup"] or "").partition(" ")
     with suppress(ValueError):  # the file may hold anything
-        at = local(datetime.fromisoformat(at))
+        at = local_time(datetime.fromisoformat(at))
     say(escape_hidden(f"backup   {f'{at}  {where}'.strip() or 'none yet'}"))
 
 

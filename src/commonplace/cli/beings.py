@@ -16,11 +16,20 @@ from commonplace.cli.options import (
     Embedding,
     Space,
     argument,
-    has_system,
-    memory,
+    has_system_store,
+    open_memory,
     option,
 )
-from commonplace.cli.terminal import bold, counted, dim, emit, note, one_line, say, tell
+from commonplace.cli.terminal import (
+    bold,
+    count_with_noun,
+    dim,
+    emit_json,
+    note,
+    one_line,
+    say,
+    tell,
+)
 from commonplace.errors import InvalidInput
 from commonplace.text.hidden import escape_hidden
 
@@ -49,7 +58,7 @@ def create_being(
     """
     from commonplace.dialects.being import beings
 
-    with memory(data, space, embedding, create=True) as opened:
+    with open_memory(data, space, embedding, create=True) as opened:
         made = beings.create(opened, name)
     tell(as_json, beings.to_dict(made), made.id)
     if not as_json:
@@ -69,7 +78,7 @@ def list_beings(space: Space = "default", data: Data = None, as_json: AsJson = F
     """List the beings of a space, oldest first. With --json, one object per line."""
     from commonplace.dialects.being import beings, sight
 
-    with memory(data, space) as opened:
+    with open_memory(data, space) as opened:
         found = sight.beings(opened)
     for each in found:
         tell(as_json, beings.to_dict(each), f"{bold(each.id)}  {one_line(each.title, 60)}")
@@ -88,7 +97,7 @@ def delete_being(
     """Delete a being and its own memories; `undo` restores them."""
     from commonplace.dialects.being import beings, sight
 
-    with memory(data, space) as opened:
+    with open_memory(data, space) as opened:
         found = sight.find_named(opened, identity)
         beings.delete(opened, found.id)
     text = f"{escape_hidden(found.title)} was deleted; memories shared by beings are kept"
@@ -117,7 +126,7 @@ def talk(
     """
     from commonplace.dialects.being import sight
 
-    with memory(data, space, embedding) as opened:
+    with open_memory(data, space, embedding) as opened:
         found = sight.find_named(opened, identity)
         from commonplace.dialects.being.talking import Conversation
 
@@ -126,14 +135,15 @@ def talk(
             for text in [" ".join(words)] if words else _typed_lines(found.title):
                 answer = conversation.say(text)
                 if as_json:
-                    emit({"said": text, "answer": answer})
+                    emit_json({"said": text, "answer": answer})
                 else:
                     say(f"{bold(escape_hidden(found.title))}: {escape_hidden(answer)}")
         finally:
             report = conversation.end()
     if report is not None and not as_json:
-        made = counted(report.scenes_created, "scene", "scenes")
-        note(dim(f"{counted(len(conversation.messages), 'message', 'messages')} stored, {made}"))
+        made = count_with_noun(report.scenes_created, "scene", "scenes")
+        said = count_with_noun(len(conversation.messages), "message", "messages")
+        note(dim(f"{said} stored, {made}"))
 
 
 def _typed_lines(name: str) -> Iterator[str]:
@@ -153,13 +163,13 @@ def _typed_lines(name: str) -> Iterator[str]:
 
 def model_access(data: Path | None, space: str, purpose: str = "Talking") -> Access:
     """Return the model of a space: with its stored key, or the operator's model."""
-    from commonplace.cli.access import opened_access
+    from commonplace.cli.access import open_access
     from commonplace.platform import llm
     from commonplace.platform.llm_keys import LlmKeys
 
     found = None
-    if has_system(data):
-        with opened_access(data) as access:
+    if has_system_store(data):
+        with open_access(data) as access:
             found = LlmKeys(access.store, access.vault).get(space)
     found = (
         llm.with_operator_settings(found) if found is not None else llm.operator_access(os.environ)
@@ -175,7 +185,7 @@ def model_access(data: Path | None, space: str, purpose: str = "Talking") -> Acc
 
 
 @being.command("llm-key")
-def keep_key(
+def store_key(
     provider: Annotated[
         str, option("--provider anthropic|openai", "The provider of the key.")
     ] = "anthropic",
@@ -189,7 +199,7 @@ def keep_key(
 
     The key is stored encrypted, sent only to its provider, and never shown.
     """
-    from commonplace.cli.access import opened_access
+    from commonplace.cli.access import open_access
     from commonplace.platform.llm import PROVIDERS
     from commonplace.platform.llm_keys import LlmKeys, check_key
 
@@ -197,8 +207,8 @@ def keep_key(
     key = "" if forget else sys.stdin.readline().strip()
     if not forget:
         check_key(space, key, provider=provider, model=model)  # check before a file is created
-    if not forget or has_system(data):
-        with opened_access(data, create=True) as access:
+    if not forget or has_system_store(data):
+        with open_access(data, create=True) as access:
             keys = LlmKeys(access.store, access.vault)
             if forget:
                 keys.forget(space)

@@ -27,10 +27,10 @@ class Format(Enum):
 
 
 @dataclass(frozen=True)
-class Place:
+class PossiblePath:
     """A possible path. `~`, `{xdg}`, `{config}`, `{settings}` and `{local}` are directories.
 
-    A `decisive` place is used as soon as its directory exists.
+    A `decisive` path is used as soon as its directory exists.
     """
 
     template: str
@@ -43,10 +43,10 @@ class Client:
 
     name: str
     title: str
-    places: tuple[Place, ...]
+    possible_paths: tuple[PossiblePath, ...]
     project: tuple[str, ...] = ()
     # environment variables with a directory, and the file in that directory
-    moved_by: tuple[tuple[str, str], ...] = ()
+    directory_variables: tuple[tuple[str, str], ...] = ()
     format: Format = Format.JSONC
     container: tuple[str, ...] = ("mcpServers",)
     # further keys of a stdio entry
@@ -60,9 +60,9 @@ class Client:
     env: str = "env"
     url: str = "url"
     headers: str = "headers"
-    variable: str = "${{{}}}"  # the syntax of a reference to an environment variable
+    variable_syntax: str = "${{{}}}"  # the syntax of a reference to an environment variable
     token_variable: str = ""  # or the key whose value is the variable's name
-    then: str = "Restart it to use the new server."
+    next_step: str = "Restart it to use the new server."
 
 
 @dataclass(frozen=True)
@@ -89,87 +89,87 @@ CLIENTS: dict[str, Client] = {
         Client(
             name="claude-code",
             title="Claude Code",
-            places=(Place("~/.claude.json"),),
+            possible_paths=(PossiblePath("~/.claude.json"),),
             project=(".mcp.json",),
-            moved_by=(("CLAUDE_CONFIG_DIR", ".claude.json"),),
+            directory_variables=(("CLAUDE_CONFIG_DIR", ".claude.json"),),
             format=Format.JSON,
             stdio={"type": "stdio"},
             http={"type": "http"},
-            then="New sessions use it; see /mcp.",
+            next_step="New sessions use it; see /mcp.",
         ),
         Client(
             name="claude-desktop",
             title="Claude Desktop",
-            places=(
-                Place(
+            possible_paths=(
+                PossiblePath(
                     "{local}/Packages/Claude_*/LocalCache/Roaming/Claude/claude_desktop_config.json",
                     decisive=True,
                 ),
-                Place("{settings}/Claude/claude_desktop_config.json"),
+                PossiblePath("{settings}/Claude/claude_desktop_config.json"),
             ),
             format=Format.JSON,
             http=None,
-            then="Quit and start Claude Desktop to use it.",
+            next_step="Quit and start Claude Desktop to use it.",
         ),
         Client(
             name="cursor",
             title="Cursor",
-            places=(Place("~/.cursor/mcp.json"),),
+            possible_paths=(PossiblePath("~/.cursor/mcp.json"),),
             project=(".cursor/mcp.json",),
-            variable="${{env:{}}}",
-            then="Restart Cursor, or switch the server on in its MCP settings.",
+            variable_syntax="${{env:{}}}",
+            next_step="Restart Cursor, or switch the server on in its MCP settings.",
         ),
         Client(
             name="vscode",
             title="VS Code",
-            places=(Place("{settings}/Code/User/mcp.json"),),
+            possible_paths=(PossiblePath("{settings}/Code/User/mcp.json"),),
             project=(".vscode/mcp.json",),
             container=("servers",),
             stdio={"type": "stdio"},
             http={"type": "http"},
-            variable="${{env:{}}}",
-            then="Start it with “MCP: List Servers” in VS Code.",
+            variable_syntax="${{env:{}}}",
+            next_step="Start it with “MCP: List Servers” in VS Code.",
         ),
         Client(
             name="codex",
             title="Codex",
-            places=(Place("~/.codex/config.toml"),),
+            possible_paths=(PossiblePath("~/.codex/config.toml"),),
             project=(".codex/config.toml",),
-            moved_by=(("CODEX_HOME", "config.toml"),),
+            directory_variables=(("CODEX_HOME", "config.toml"),),
             format=Format.TOML,
             container=("mcp_servers",),
             headers="http_headers",
             only_stdio=("env_vars",),
             only_http=("bearer_token", "env_http_headers", "oauth", "oauth_resource"),
             token_variable="bearer_token_env_var",  # noqa: S106 - the name of a key
-            then="New sessions use it; see /mcp.",
+            next_step="New sessions use it; see /mcp.",
         ),
         Client(
             name="windsurf",
             title="Windsurf",
-            places=(
-                Place("{config}/devin/mcp_config.json", decisive=True),
-                Place("~/.codeium/windsurf/mcp_config.json"),
+            possible_paths=(
+                PossiblePath("{config}/devin/mcp_config.json", decisive=True),
+                PossiblePath("~/.codeium/windsurf/mcp_config.json"),
             ),
             url="serverUrl",
-            variable="${{env:{}}}",
-            then="Refresh the MCP servers in Windsurf to use it.",
+            variable_syntax="${{env:{}}}",
+            next_step="Refresh the MCP servers in Windsurf to use it.",
         ),
         Client(
             name="gemini",
             title="Gemini CLI",
-            places=(Place("~/.gemini/settings.json"),),
+            possible_paths=(PossiblePath("~/.gemini/settings.json"),),
             project=(".gemini/settings.json",),
             url="httpUrl",
-            then="New sessions use it; see /mcp. Gemini CLI shows it as “Disabled” until you"
+            next_step="New sessions use it; see /mcp. Gemini CLI shows it as “Disabled” until you"
             " trust the folder that you start it in (/permissions).",
         ),
         Client(
             name="opencode",
             title="OpenCode",
-            places=(
-                Place("{xdg}/opencode/opencode.json"),
-                Place("{xdg}/opencode/opencode.jsonc"),
+            possible_paths=(
+                PossiblePath("{xdg}/opencode/opencode.json"),
+                PossiblePath("{xdg}/opencode/opencode.jsonc"),
             ),
             project=("opencode.json", "opencode.jsonc"),
             container=("mcp",),
@@ -178,17 +178,20 @@ CLIENTS: dict[str, Client] = {
             only_http=("oauth",),
             command_with_args=True,
             env="environment",
-            variable="{{env:{}}}",
+            variable_syntax="{{env:{}}}",
         ),
         Client(
             name="openclaw",
             title="OpenClaw",
-            places=(Place("~/.openclaw/openclaw.json"),),
-            moved_by=(("OPENCLAW_CONFIG_PATH", ""), ("OPENCLAW_STATE_DIR", "openclaw.json")),
+            possible_paths=(PossiblePath("~/.openclaw/openclaw.json"),),
+            directory_variables=(
+                ("OPENCLAW_CONFIG_PATH", ""),
+                ("OPENCLAW_STATE_DIR", "openclaw.json"),
+            ),
             format=Format.JSON5,
             container=("mcp", "servers"),
             http={"transport": "streamable-http"},
-            then="See it with “openclaw mcp status”.",
+            next_step="See it with “openclaw mcp status”.",
         ),
     )
 }
@@ -205,7 +208,7 @@ def client(name: str) -> Client:
     return CLIENTS[name]
 
 
-def files(
+def configuration_paths(
     client: Client,
     *,
     project: Path | None = None,
@@ -223,13 +226,13 @@ def files(
             )
         return _existing_first([(project / name, False) for name in client.project])
     home = Path.home() if home is None else home
-    for variable, name in client.moved_by:
+    for variable, name in client.directory_variables:
         if environ.get(variable):
             return [Path(environ[variable]).expanduser() / name]
     found: list[tuple[Path, bool]] = []
-    for place in client.places:
+    for place in client.possible_paths:
         path = _expand_template(place.template, system, home, environ)
-        found += [(each, place.decisive) for each in _matching(path)]
+        found += [(each, place.decisive) for each in _expand_star(path)]
     return _existing_first(found)
 
 
@@ -250,7 +253,7 @@ def _expand_template(template: str, system: str, home: Path, environ: Mapping[st
     return directories[first] / rest
 
 
-def _matching(path: Path) -> list[Path]:
+def _expand_star(path: Path) -> list[Path]:
     """Return the path; for a path with a star, every match whose directory exists."""
     if "*" not in str(path):
         return [path]
@@ -269,7 +272,7 @@ def _existing_first(found: list[tuple[Path, bool]]) -> list[Path]:
     return [path for path, _ in sorted(found, key=order)]
 
 
-def as_written(client: Client, path: Path, contents: Mapping[str, Any]) -> Client:
+def client_for_file(client: Client, path: Path, contents: Mapping[str, Any]) -> Client:
     """Return the client with the keys that this file uses, since releases differ.
 
     Windsurf became Devin Desktop, which uses `url` in its own file. OpenCode 2 also reads files of
@@ -290,7 +293,7 @@ def as_written(client: Client, path: Path, contents: Mapping[str, Any]) -> Clien
     return client
 
 
-def entry(
+def server_entry(
     client: Client,
     server: Stdio | Http,
     *,
@@ -312,13 +315,13 @@ def entry(
         foreign |= set(client.http or ())
     else:
         written = _with_type_first(client.http or {}, {client.url: server.url})
-        headers = _other_headers(former, client.headers) | dict(server.headers)
+        headers = _kept_headers(former, client.headers) | dict(server.headers)
         if token is not None:
             headers["Authorization"] = f"Bearer {token}"
         elif token_env is not None and client.token_variable:
             written[client.token_variable] = token_env
         elif token_env is not None:
-            headers["Authorization"] = f"Bearer {client.variable.format(token_env)}"
+            headers["Authorization"] = f"Bearer {client.variable_syntax.format(token_env)}"
         if headers:
             written[client.headers] = headers
         foreign = {"command", "args", "cwd", client.env, client.headers, client.token_variable}
@@ -332,14 +335,16 @@ def _with_type_first(more: Mapping[str, Any], what: dict[str, Any]) -> dict[str,
     return {key: value for key, value in more.items() if key == "type"} | what | dict(more)
 
 
-def _other_headers(former: Mapping[str, Any] | None, key: str) -> dict[str, str]:
+def _kept_headers(former: Mapping[str, Any] | None, key: str) -> dict[str, str]:
     headers = (former or {}).get(key)
     if not isinstance(headers, Mapping):
         return {}
     return {name: value for name, value in headers.items() if name.lower() != "authorization"}
 
 
-def server(client: Client, written: Mapping[str, Any], environ: Mapping[str, str]) -> Stdio | Http:
+def server_of_entry(
+    client: Client, written: Mapping[str, Any], environ: Mapping[str, str]
+) -> Stdio | Http:
     """Return the MCP server of an entry in a client's configuration, with variables expanded."""
     command, url = written.get("command"), written.get(client.url) or written.get("url")
     if isinstance(command, str) or (isinstance(command, list) and command):
@@ -358,7 +363,7 @@ def server(client: Client, written: Mapping[str, Any], environ: Mapping[str, str
             for key, value in (written.get(client.headers) or {}).items()
         }
         if variable := written.get(client.token_variable):
-            headers["Authorization"] = f"Bearer {_value(str(variable), environ)}"
+            headers["Authorization"] = f"Bearer {_variable_value(str(variable), environ)}"
         return Http(_expand_variables(client, url, environ), headers)
     raise InvalidInput(
         "The entry has neither a command nor a URL.",
@@ -369,12 +374,12 @@ def server(client: Client, written: Mapping[str, Any], environ: Mapping[str, str
 def _expand_variables(client: Client, text: str, environ: Mapping[str, str]) -> str:
     if client.token_variable:  # this client does not expand variables
         return text
-    before, after = client.variable.format("\0").split("\0")
+    before, after = client.variable_syntax.format("\0").split("\0")
     pattern = f"{re.escape(before)}([A-Za-z_][A-Za-z0-9_]*){re.escape(after)}"
-    return re.sub(pattern, lambda match: _value(match[1], environ), text)
+    return re.sub(pattern, lambda match: _variable_value(match[1], environ), text)
 
 
-def _value(variable: str, environ: Mapping[str, str]) -> str:
+def _variable_value(variable: str, environ: Mapping[str, str]) -> str:
     if not environ.get(variable):
         raise InvalidInput(
             f"The entry refers to the environment variable {variable}, which is not set here.",

@@ -12,7 +12,7 @@ from commonplace.errors import InvalidInput
 
 
 @dataclass(frozen=True, slots=True)
-class Level:
+class NextWords:
     """The possible next words after a command: commands, options and names, with their help."""
 
     commands: dict[str, str]
@@ -36,19 +36,19 @@ def completion(
             hint=f"The supported shells are {', '.join(_SCRIPTS)}.",
             field="shell",
         )
-    say(_SCRIPTS[shell](levels()))
+    say(_SCRIPTS[shell](next_words()))
 
 
 COMMANDS = (completion,)
 
 
-def levels() -> dict[tuple[str, ...], Level]:
+def next_words() -> dict[tuple[str, ...], NextWords]:
     """Return the possible next words, by the words of a command."""
-    from commonplace.cli.app import ALIASES, program_of
+    from commonplace.cli.app import ALIASES, program_with_command
     from commonplace.cli.clients import CLIENTS
 
-    program = program_of("")
-    found: dict[tuple[str, ...], Level] = {}
+    program = program_with_command("")
+    found: dict[tuple[str, ...], NextWords] = {}
     names: dict[tuple[str, ...], tuple[str, ...]] = {
         ("connect",): tuple(CLIENTS),
         ("stop-using",): tuple(CLIENTS),
@@ -65,20 +65,20 @@ def levels() -> dict[tuple[str, ...], Level]:
             for flag in (*one.opts, *one.secondary_opts)
             if flag.startswith("--")
         }
-        found[path] = Level(shown, {**options, "--help": "Show help"}, names.get(path, ()))
+        found[path] = NextWords(shown, {**options, "--help": "Show help"}, names.get(path, ()))
         for name, each in below.items():
-            walk(each if path else program_of(name).commands[name], (*path, name))
+            walk(each if path else program_with_command(name).commands[name], (*path, name))
 
     walk(program, ())
     for alias, name in ALIASES.items():
         found[()].commands[alias] = found[()].commands[name]
         found[(alias,)] = found[(name,)]
     found[()].commands["help"] = "Explain a command"
-    found[("help",)] = Level({}, {}, tuple(found[()].commands))
+    found[("help",)] = NextWords({}, {}, tuple(found[()].commands))
     return found
 
 
-def _bash(levels: dict[tuple[str, ...], Level]) -> str:
+def _bash_script(levels: dict[tuple[str, ...], NextWords]) -> str:
     paths = " | ".join(shlex.quote(" " + " ".join(path)) for path in levels if path)
     cases = "\n".join(
         f"    {shlex.quote(''.join(f' {word}' for word in path))})"
@@ -101,12 +101,12 @@ _commonplace() {{
 complete -o default -F _commonplace commonplace"""
 
 
-def _zsh(levels: dict[tuple[str, ...], Level]) -> str:
+def _zsh_script(levels: dict[tuple[str, ...], NextWords]) -> str:
     """Return the script for bash with zsh's adapter for it."""
-    return f"autoload -Uz compinit bashcompinit\ncompinit\nbashcompinit\n{_bash(levels)}"
+    return f"autoload -Uz compinit bashcompinit\ncompinit\nbashcompinit\n{_bash_script(levels)}"
 
 
-def _fish(levels: dict[tuple[str, ...], Level]) -> str:
+def _fish_script(levels: dict[tuple[str, ...], NextWords]) -> str:
     lines = ["complete -c commonplace -f"]
     for path, level in levels.items():
         seen = [f"__fish_seen_subcommand_from {word}" for word in path]
@@ -122,4 +122,4 @@ def _fish(levels: dict[tuple[str, ...], Level]) -> str:
     return "\n".join(lines)
 
 
-_SCRIPTS = {"bash": _bash, "zsh": _zsh, "fish": _fish}
+_SCRIPTS = {"bash": _bash_script, "zsh": _zsh_script, "fish": _fish_script}

@@ -15,19 +15,19 @@ import typer
 
 from commonplace import DISTRIBUTION
 from commonplace.cli import clients, options, settings_files
-from commonplace.cli.background import address_of_running
+from commonplace.cli.background import running_server_address
 from commonplace.cli.clients import CLIENTS, Client, Http, Stdio
 from commonplace.cli.options import DIALECTS, AsJson, Data, argument, option
-from commonplace.cli.settings_files import Settings
-from commonplace.cli.terminal import bold, columns, dim, emit, note, one_line, paragraph, say
+from commonplace.cli.settings_files import SettingsFile
+from commonplace.cli.terminal import bold, columns, dim, emit_json, note, one_line, paragraph, say
 from commonplace.errors import CommonplaceError, InvalidInput, NotFound
 from commonplace.text.hidden import escape_hidden
 
 UNHEALTHY = 6
-SERVER = "http://127.0.0.1:3847"
-DIALECT = "commonplace"
-NAME = "commonplace"
-SECONDS = 30.0
+DEFAULT_SERVER = "http://127.0.0.1:3847"
+DEFAULT_DIALECT = "commonplace"
+ENTRY_NAME = "commonplace"
+CHECK_SECONDS = 30.0
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
@@ -61,13 +61,13 @@ def connect(
         option(
             "--url URL",
             "The server's address (default: the running server's, or the configured one's:"
-            f" {SERVER}/mcp/commonplace).",
+            f" {DEFAULT_SERVER}/mcp/commonplace).",
         ),
     ] = None,
     dialect: Annotated[
         str, option("--dialect NAME", f"Which tools the agent gets: {DIALECTS}.")
-    ] = DIALECT,
-    name: Annotated[str, option("--name NAME", "The name of the entry.")] = NAME,
+    ] = DEFAULT_DIALECT,
+    name: Annotated[str, option("--name NAME", "The name of the entry.")] = ENTRY_NAME,
     token_env: Annotated[
         str | None, option("--token-env NAME", "The environment variable that holds the token.")
     ] = None,
@@ -78,7 +78,7 @@ def connect(
     config: Annotated[Path | None, option("--config PATH", "Another configuration file.")] = None,
     timeout: Annotated[
         float, option("--timeout SECONDS", "The time limit of --check in seconds.")
-    ] = SECONDS,
+    ] = CHECK_SECONDS,
     data: Data = None,
     space: Annotated[str | None, option("--space NAME", "The space to use.")] = None,
     as_json: AsJson = False,
@@ -109,24 +109,24 @@ def connect(
             raise InvalidInput(
                 "--list only reads the default configuration files.", hint="Omit --config."
             )
-        _list(client, root, _valid_name(name), as_json)
+        _list_clients(client, root, _valid_name(name), as_json)
         return
     if client is None:
         raise InvalidInput(
             "The client is missing.", hint=f"Choose one of {', '.join(CLIENTS)}, or use --list."
         )
-    chosen, settings = _opened(
-        clients.client(client), config, root, _valid_name(name), leaving=remove or undo
+    chosen, settings = _open_client_file(
+        clients.client(client), config, root, _valid_name(name), with_former_files=remove or undo
     )
-    again = _command_again(client, name, project, config)
+    connect_command = _command_for_same_entry(client, name, project, config)
     if check:
-        _check(chosen, settings, name, timeout, again, as_json)
+        _check_server(chosen, settings, name, timeout, connect_command, as_json)
         return
     backups, path = directory(data) / "connect", (*chosen.container, name)
-    former = settings_files.find(settings.contents(), path)
+    former = settings_files.value_at(settings.contents(), path)
     entry: dict[str, Any] | None = None
     if undo:
-        action, new = "undo", settings_files.undone(settings, path, backups)
+        action, new = "undo", settings_files.contents_before_last_change(settings, path, backups)
     elif remove and former is None:
         action, new = "none", settings.data
     elif remove:
@@ -136,29 +136,36 @@ def connect(
             transport = "http" if (url, token, token_env) != (None, None, None) else "stdio"
         source = context.get_parameter_source("data")
         # set as an option, not by an environment variable
-        asked = getattr(source, "name", "") == "COMMANDLINE"
+        data_is_option = getattr(source, "name", "") == "COMMANDLINE"
         with_token = (token, token_env) != (None, None)
-        server = _server(
-            chosen, transport, url, dialect, data, space, asked=asked, with_token=with_token
+        server = _server_from_options(
+            chosen,
+            transport,
+            url,
+            dialect,
+            data,
+            space,
+            data_is_option=data_is_option,
+            with_token=with_token,
         )
         _check_token(transport, token, token_env)
         if transport == "stdio":
-            options.warn_of_database(data)
+            options.warn_of_unconfigured_database(data)
         known = former if isinstance(former, dict) else None
-        entry = clients.entry(chosen, server, token=token, token_env=token_env, former=known)
+        entry = clients.server_entry(chosen, server, token=token, token_env=token_env, former=known)
         new = settings_files.with_entry(settings, path, entry)
         action = "none" if new == settings.data else "add" if former is None else "update"
     change = _Change(chosen, settings, name, action, new, entry, project)
-    _apply(change, backups, yes, dry_run, again, as_json)
+    _apply_change(change, backups, yes, dry_run, connect_command, as_json)
 
 
 COMMANDS = (connect,)
 
 
-def _command_again(client: str, name: str, project: bool, config: Path | None) -> str:
+def _command_for_same_entry(client: str, name: str, project: bool, config: Path | None) -> str:
     """Return the `connect` command for the same entry and file, for messages."""
     words = ["commonplace", "connect", client]
-    words += ["--name", name] if name != NAME else []
+    words += ["--name", name] if name != ENTRY_NAME else []
     words += ["--project"] if project else []
     words += ["--config", shlex.quote(str(config))] if config is not None else []
     return " ".join(words)
@@ -172,13 +179,18 @@ def _valid_name(name: str) -> str:
     return name
 
 
-def _opened(
-    client: Client, config: Path | None, project: Path | None, name: str, *, leaving: bool = False
-) -> tuple[Client, Settings]:
+def _open_client_file(
+    client: Client,
+    config: Path | None,
+    project: Path | None,
+    name: str,
+    *,
+    with_former_files: bool = False,
+) -> tuple[Client, SettingsFile]:
     """Return the client's file, and the client with the keys that this file uses.
 
-    If the client reads several files, choose the file with our entry; when `leaving`, also look at
-    files of its former releases.
+    If the client reads several files, choose the file with our entry. With `with_former_files`,
+    also look at files of its former releases.
     """
     if client.name == "opencode" and name == "servers":
         raise InvalidInput(
@@ -187,30 +199,30 @@ def _opened(
             field="name",
         )
     if config is not None:
-        return _read(client, config.expanduser().absolute())
-    paths = clients.files(client, project=project)
-    reads_all = not any(place.decisive for place in client.places)
-    opened = [_read(client, path) for path in paths[:1]]
-    for path in paths[1:] if reads_all or leaving else ():
+        return _read_client_file(client, config.expanduser().absolute())
+    paths = clients.configuration_paths(client, project=project)
+    reads_all = not any(place.decisive for place in client.possible_paths)
+    opened = [_read_client_file(client, path) for path in paths[:1]]
+    for path in paths[1:] if reads_all or with_former_files else ():
         try:
-            opened.append(_read(client, path))
+            opened.append(_read_client_file(client, path))
         except CommonplaceError:
             continue  # skip an unreadable file, which will not be changed
     for chosen, settings in opened:
-        if settings_files.find(settings.contents(), (*chosen.container, name)) is not None:
+        if settings_files.value_at(settings.contents(), (*chosen.container, name)) is not None:
             return chosen, settings
     return opened[0]
 
 
-def _read(client: Client, path: Path) -> tuple[Client, Settings]:
+def _read_client_file(client: Client, path: Path) -> tuple[Client, SettingsFile]:
     settings = settings_files.open_settings(path, client.format)
-    return clients.as_written(client, path, settings.contents()), settings
+    return clients.client_for_file(client, path, settings.contents()), settings
 
 
 # The entry that is written to a client's file
 
 
-def _server(
+def _server_from_options(
     client: Client,
     transport: str,
     url: str | None,
@@ -218,7 +230,7 @@ def _server(
     data: Path | None,
     space: str | None,
     *,
-    asked: bool,
+    data_is_option: bool,
     with_token: bool,
 ) -> Stdio | Http:
     from commonplace.dialects import registry
@@ -236,7 +248,7 @@ def _server(
             hint="Use --transport stdio.",
             field="transport",
         )
-    if space is not None or (asked and data is not None):
+    if space is not None or (data_is_option and data is not None):
         raise InvalidInput(
             "--data and --space do not apply to a running server.",
             hint="Omit them; the server's token selects the space.",
@@ -245,7 +257,7 @@ def _server(
     if url is not None:
         parts = urlsplit(valid_url(url))
         if parts.path not in ("", "/") or parts.query:
-            if dialect != DIALECT:
+            if dialect != DEFAULT_DIALECT:
                 raise InvalidInput(
                     "The path of the URL already selects the dialect.",
                     hint="Omit --dialect, or the path.",
@@ -253,7 +265,7 @@ def _server(
             return Http(url)
         # The URL has no path, so the dialect determines it.
         base = f"{parts.scheme}://{parts.netloc}"
-    base = base or address_of_running(data) or options.settings_of(data).local_url
+    base = base or running_server_address(data) or options.settings_of(data).local_url
     chosen = registry.load(dialect)
     if chosen.subject is not None and not with_token:
         noun = chosen.subject.title.lower()
@@ -274,7 +286,9 @@ def valid_url(url: str) -> str:
         valid = False
     if not valid or re.search(r"[\s\x00-\x1f]", url):
         raise InvalidInput(
-            "This is not a URL.", hint=f"Write it like {SERVER}/mcp/commonplace.", field="url"
+            "This is not a URL.",
+            hint=f"Write it like {DEFAULT_SERVER}/mcp/commonplace.",
+            field="url",
         )
     return url
 
@@ -337,7 +351,7 @@ class _Change:
     """A change of a configuration file."""
 
     client: Client
-    settings: Settings
+    settings: SettingsFile
     name: str
     action: str  # none, add, update, remove or undo
     new: bytes | None
@@ -347,7 +361,7 @@ class _Change:
     @property
     def diff(self) -> str:
         """Return the change as a diff; empty if nothing changes."""
-        return "" if self.action == "none" else settings_files.difference(self.settings, self.new)
+        return "" if self.action == "none" else settings_files.unified_diff(self.settings, self.new)
 
     def report(self, written: bool, backup: Path | None) -> dict[str, Any]:
         """Return the change as JSON output."""
@@ -363,31 +377,31 @@ class _Change:
         }
 
 
-def _apply(
-    change: _Change, backups: Path, yes: bool, dry_run: bool, again: str, as_json: bool
+def _apply_change(
+    change: _Change, backups: Path, yes: bool, dry_run: bool, connect_command: str, as_json: bool
 ) -> None:
     shown = escape_hidden(str(change.settings.path))
     if not as_json:
-        _show(change, shown)
-    if change.action == "none" or dry_run or not (yes or _confirmed(as_json)):
+        _show_change(change, shown)
+    if change.action == "none" or dry_run or not (yes or _ask_confirmation(as_json)):
         if as_json:
-            emit(change.report(False, None))
+            emit_json(change.report(False, None))
         elif change.action != "none":
             note("nothing was written; add --yes to write it")
         return
-    mode = settings_files.SHARED if change.project else settings_files.PRIVATE
+    mode = settings_files.SHARED_MODE if change.project else settings_files.PRIVATE_MODE
     backup = settings_files.write(change.settings, change.new, backups, mode=mode)
     if as_json:
-        emit(change.report(True, backup))
+        emit_json(change.report(True, backup))
         return
     say(f"{'removed from' if change.action == 'remove' else 'written to'} {shown}")
     if backup is not None:
         say(dim(f"backup: {escape_hidden(str(backup))}"))
     if change.entry is not None:
-        say(*paragraph(change.client.then), f"Check it: {escape_hidden(again)} --check")
+        say(*paragraph(change.client.next_step), f"Check it: {escape_hidden(connect_command)} --check")
 
 
-def _show(change: _Change, shown: str) -> None:
+def _show_change(change: _Change, shown: str) -> None:
     if change.action != "none":
         diff = f"{change.diff}\n"  # the last line of a file may end with a carriage return
         say(escape_hidden(diff)[:-1])
@@ -401,7 +415,7 @@ def _show(change: _Change, shown: str) -> None:
         note("the command is for this machine; other users of this file may need another command")
 
 
-def _confirmed(as_json: bool) -> bool:
+def _ask_confirmation(as_json: bool) -> bool:
     """Ask for confirmation; return False without a terminal."""
     if as_json or not sys.stdin.isatty():
         return False
@@ -413,14 +427,14 @@ def _confirmed(as_json: bool) -> bool:
 # --list and --check
 
 
-def _list(name: str | None, project: Path | None, entry: str, as_json: bool) -> None:
+def _list_clients(name: str | None, project: Path | None, entry: str, as_json: bool) -> None:
     wanted = [clients.client(name)] if name is not None else list(CLIENTS.values())
     for client in wanted:
         if project is not None and not client.project:
             continue
-        row = _row(client, project, entry)
+        row = _client_row(client, project, entry)
         if as_json:
-            emit(row)
+            emit_json(row)
             continue
         state = row["error"] or (
             f"connected ({row['transport']})" if row["connected"]
@@ -430,8 +444,8 @@ def _list(name: str | None, project: Path | None, entry: str, as_json: bool) -> 
         say(f"{'':16} {escape_hidden(' '.join(state.split()))}")
 
 
-def _row(client: Client, project: Path | None, name: str) -> dict[str, Any]:
-    path = clients.files(client, project=project)[0]
+def _client_row(client: Client, project: Path | None, name: str) -> dict[str, Any]:
+    path = clients.configuration_paths(client, project=project)[0]
     row = {
         "client": client.name,
         "title": client.title,
@@ -442,8 +456,8 @@ def _row(client: Client, project: Path | None, name: str) -> dict[str, Any]:
         "error": None,
     }
     try:
-        chosen, settings = _opened(client, None, project, name)
-        written = settings_files.find(settings.contents(), (*chosen.container, name))
+        chosen, settings = _open_client_file(client, None, project, name)
+        written = settings_files.value_at(settings.contents(), (*chosen.container, name))
         row |= {"path": str(settings.path), "exists": settings.data is not None}
         if written is not None:
             kind = "stdio" if isinstance(written, dict) and "command" in written else "http"
@@ -453,8 +467,13 @@ def _row(client: Client, project: Path | None, name: str) -> dict[str, Any]:
     return row
 
 
-def _check(
-    client: Client, settings: Settings, name: str, seconds: float, again: str, as_json: bool
+def _check_server(
+    client: Client,
+    settings: SettingsFile,
+    name: str,
+    seconds: float,
+    connect_command: str,
+    as_json: bool,
 ) -> None:
     from commonplace.cli.probe import probe
 
@@ -462,19 +481,19 @@ def _check(
         raise InvalidInput(
             "The time limit must be more than 0 and at most 3600 seconds.", field="timeout"
         )
-    written = settings_files.find(settings.contents(), (*client.container, name))
+    written = settings_files.value_at(settings.contents(), (*client.container, name))
     if not isinstance(written, dict):
         raise NotFound(
             f"{name} is not in {settings.path}.",
-            hint=f"Add it: {again}.",
+            hint=f"Add it: {connect_command}.",
             field="name",
         )
-    server = clients.server(client, written, os.environ)
+    server = clients.server_of_entry(client, written, os.environ)
     off = written.get("enabled") is False or written.get("disabled") is True
     found = probe(server, seconds)
     what = server.url if isinstance(server, Http) else " ".join((server.command, *server.args))
     if as_json:
-        emit(
+        emit_json(
             {"client": client.name, "path": str(settings.path), "name": name, "server_at": what}
             | {"switched_off": off, **asdict(found)}
         )
@@ -485,7 +504,7 @@ def _check(
             say(f"{bold('it answers')}: {title}, MCP {found.protocol}, {found.tools} tools,"
                 f" {found.seconds:.1f} s")  # fmt: skip
             if found.called:
-                say(one_line(f"{found.called}: {_answered(found.answer)}", columns()))
+                say(one_line(f"{found.called}: {_describe_answer(found.answer)}", columns()))
         else:
             say(f"{bold('it does not work')}: {escape_hidden(found.error)}")
             for line in found.stderr:
@@ -500,8 +519,9 @@ def _check(
         raise typer.Exit(UNHEALTHY)
 
 
-def _answered(answer: str) -> str:
-    """Say what a tool answered; the frame around recalled memories is for models."""
+def _describe_answer(answer: str) -> str:
+    """Return a tool's answer for people; recalled memories are framed for models, so only name
+    them."""
     if answer.startswith("<recalled "):
         return "it gives stored memories"
     return answer or "an empty answer"

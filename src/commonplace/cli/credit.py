@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from commonplace.cli.options import AsJson, Data, Space, memory, option
+from commonplace.cli.options import AsJson, Data, Space, open_memory, option
 from commonplace.cli.terminal import note, tell
 from commonplace.text.hidden import escape_hidden
 
@@ -19,7 +19,7 @@ def good(
     data: Data = None, space: Space = "default", session: Session = None, as_json: AsJson = False
 ) -> None:
     """Rate the last answer as good (positive_feedback). Exit code 1 if no turn can be rated."""
-    _judge("positive_feedback", data, space, session, as_json)
+    _rate_turn("positive_feedback", data, space, session, as_json)
 
 
 @credit.command()
@@ -27,14 +27,14 @@ def bad(
     data: Data = None, space: Space = "default", session: Session = None, as_json: AsJson = False
 ) -> None:
     """Rate the last answer as wrong (user_correction). Exit code 1 if no turn can be rated."""
-    _judge("user_correction", data, space, session, as_json)
+    _rate_turn("user_correction", data, space, session, as_json)
 
 
-def _judge(signal: str, data: Data, space: Space, session: Session, as_json: bool) -> None:
+def _rate_turn(signal: str, data: Data, space: Space, session: Session, as_json: bool) -> None:
     from commonplace.engine.content.credit import apply_outcome_to_turn
     from commonplace.platform.exclusive import exclusive
 
-    with memory(data, space) as opened, exclusive(opened, "credit"):
+    with open_memory(data, space) as opened, exclusive(opened, "credit"):
         judged = apply_outcome_to_turn(opened, signal, session)
     for one in judged:
         name = one.memory.ref or one.memory.id

@@ -9,7 +9,7 @@ import typer
 
 from commonplace.cli import options
 from commonplace.cli.options import AsJson, argument, option
-from commonplace.cli.terminal import emit, note, say
+from commonplace.cli.terminal import emit_json, note, say
 from commonplace.errors import InvalidInput
 from commonplace.storage import opening
 
@@ -53,7 +53,7 @@ def init(
             )
     made = administration.set_up(address, role, password)
     if as_json:
-        emit({"address": made.address, "role_made": made.role_made, "steps": made.steps})
+        emit_json({"address": made.address, "role_made": made.role_made, "steps": made.steps})
         return
     say(made.address)
     if made.role_made and not password_env:
@@ -82,7 +82,7 @@ def check(
         )
     problems = opening.administration().problems(address)
     if as_json:
-        emit({"problems": [each._asdict() for each in problems]})
+        emit_json({"problems": [each._asdict() for each in problems]})
     else:
         for each in problems:
             say(f"{each.severity}: {each.message} {each.hint}")

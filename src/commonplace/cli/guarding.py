@@ -10,19 +10,19 @@ import typer
 
 from commonplace.cli import options
 from commonplace.cli.options import AsJson, Data, Space, argument, option
-from commonplace.cli.terminal import counted, emit, note, say
+from commonplace.cli.terminal import count_with_noun, emit_json, note, say
 from commonplace.errors import NotFound
 from commonplace.text.hidden import escape_hidden
 
 if TYPE_CHECKING:
-    from commonplace.importers.native_memories import Guarded
+    from commonplace.importers.native_memories import GuardReport
 
 guard = typer.Typer(
     help="Keep every version of agents' own memory files.",
     no_args_is_help=True,
 )
 GROUPS = {"guard": guard}
-SECONDS = 5  # seconds between two checks, if the system does not report changes
+CHECK_SECONDS = 5  # seconds between two checks, if the system does not report changes
 
 Paths = Annotated[
     list[Path] | None,
@@ -34,7 +34,8 @@ Paths = Annotated[
 ]
 
 
-def _files(paths: list[Path] | None) -> list[Path]:
+def _files_to_guard(paths: list[Path] | None) -> list[Path]:
+    """Return the files to guard; raise NotFound if one of the paths does not exist."""
     from commonplace.importers import native_memories
 
     if not paths:
@@ -42,7 +43,7 @@ def _files(paths: list[Path] | None) -> list[Path]:
     for path in paths:
         if not path.exists():
             raise NotFound(f"There is no file {path}.", hint="Check its name.", field="path")
-    return native_memories.chosen_files(paths)
+    return native_memories.expand_directories(paths)
 
 
 @guard.command("look")
@@ -57,13 +58,13 @@ def look(
     """
     from commonplace.importers import native_memories
 
-    files = _files(paths)
-    with options.memory(data, space, create=True) as memory:
-        report = native_memories.look(memory, files)
-    emit(report.as_dict()) if as_json else _show(report)
+    files = _files_to_guard(paths)
+    with options.open_memory(data, space, create=True) as memory:
+        report = native_memories.store_changes(memory, files)
+    emit_json(report.as_dict()) if as_json else _show_report(report)
 
 
-def _show(report: Guarded) -> None:
+def _show_report(report: GuardReport) -> None:
     for what in ("added", "changed", "gone"):
         for path in getattr(report, what):
             say(f"{what}: {escape_hidden(path)}")
@@ -82,27 +83,28 @@ def watch(paths: Paths = None, data: Data = None, space: Space = "default") -> N
 
     from commonplace.importers import native_memories
 
-    files = _files(paths)
+    files = _files_to_guard(paths)
     folders = {file.parent for file in files} | {path for path in paths or () if path.is_dir()}
-    with options.memory(data, space, create=True) as memory:
+    with options.open_memory(data, space, create=True) as memory:
         # A short timeout, so that a change between the first check and the watch is found too.
         watched = changes(*folders, recursive=bool(paths),
-                          rust_timeout=SECONDS * 1_000, yield_on_timeout=True)  # fmt: skip
-        report = native_memories.look(memory, files)
-        _show(report)
+                          rust_timeout=CHECK_SECONDS * 1_000, yield_on_timeout=True)  # fmt: skip
+        report = native_memories.store_changes(memory, files)
+        _show_report(report)
         with suppress(KeyboardInterrupt):  # the usual end; each check is stored in one transaction
             for _ in watched:
-                report = native_memories.look(memory, _current_files(paths))
+                report = native_memories.store_changes(memory, _current_files(paths))
                 if report.added or report.changed or report.gone:
-                    _show(report)
+                    _show_report(report)
 
 
 def _current_files(paths: list[Path] | None) -> list[Path]:
+    """Return the files to guard that exist now; paths that were deleted are left out."""
     from commonplace.importers import native_memories
 
     if not paths:
         return native_memories.usual_files(Path.cwd())
-    return native_memories.chosen_files(paths)
+    return native_memories.expand_directories(paths)
 
 
 @guard.command("list")
@@ -110,17 +112,17 @@ def list_(data: Data = None, space: Space = "default", as_json: AsJson = False) 
     """List the guarded files. With --json, one object per line."""
     from commonplace.importers import native_memories
 
-    with options.memory(data, space) as memory:
-        found = list(native_memories.guarded(memory))
+    with options.open_memory(data, space) as memory:
+        found = list(native_memories.guarded_memories(memory))
         if not found:
             note("No file is guarded yet. Start with: commonplace guard look.")
         for one in found:
             versions = len({each.memory.text for each in memory.history.versions(one.id)})
             path, gone = str(one.attrs["file"]), one.attrs.get("gone_since")
             if as_json:
-                emit({"file": path, "id": one.id, "versions": versions, "gone_since": gone})
+                emit_json({"file": path, "id": one.id, "versions": versions, "gone_since": gone})
             else:
-                many = counted(versions, "version", "versions")
+                many = count_with_noun(versions, "version", "versions")
                 state = f"gone since {gone}" if gone else many
                 say(f"{one.id[:8]}  {escape_hidden(path)}  ({state})")
 
@@ -144,7 +146,7 @@ def bring_back(
     """
     from commonplace.importers import native_memories
 
-    with options.memory(data, space) as memory:
-        when = options.moment(at, "until", "--at")
+    with options.open_memory(data, space) as memory:
+        when = options.parse_time(at, "until", "--at")
         written = native_memories.bring_back(memory, path, as_of=when, overwrite=overwrite)
-    emit({"file": str(written)}) if as_json else say(f"written: {escape_hidden(str(written))}")
+    emit_json({"file": str(written)}) if as_json else say(f"written: {escape_hidden(str(written))}")

@@ -10,7 +10,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from commonplace.cli import options, terminal
 from commonplace.cli.options import AsJson, Data, Embedding, Space, argument, option
-from commonplace.cli.terminal import bold, counted, dim, emit, local, one_line, say
+from commonplace.cli.terminal import (
+    bold,
+    count_with_noun,
+    dim,
+    emit_json,
+    local_time,
+    one_line,
+    say,
+)
 from commonplace.text.hidden import escape_hidden
 
 if TYPE_CHECKING:
@@ -18,7 +26,7 @@ if TYPE_CHECKING:
     from commonplace.engine.model import Operation
 
 # Names of rows by table, singular and plural; other tables change only together with these.
-NOUNS = {
+TABLE_NOUNS = {
     "memories": ("memory", "memories"),
     "links": ("link", "links"),
     "facts": ("fact", "facts"),
@@ -28,7 +36,7 @@ NOUNS = {
     "reviews": ("review", "reviews"),
 }
 # Columns that change together with other columns, and are not shown.
-_AFTER_OTHERS = {"version", "updated_at", "hash", "seq", "format", "origin", "num"}
+_HIDDEN_COLUMNS = {"version", "updated_at", "hash", "seq", "format", "origin", "num"}
 
 
 def undo(
@@ -49,7 +57,7 @@ def undo(
     from commonplace.engine.finding import listing
     from commonplace.engine.history import changes
 
-    with options.memory(data, space, embedding) as memory:
+    with options.open_memory(data, space, embedding) as memory:
         if operation is not None:
             with lease(memory) as opened:
                 operation = listing.full_operation_id(opened, operation)
@@ -60,11 +68,11 @@ def undo(
         )
         made = engine_call(memory, changes.of_operation, undone.id).changes
     if as_json:
-        emit(undone.as_dict())
+        emit_json(undone.as_dict())
         return
-    what = f"{target.name} of {local(target.at, seconds=True)}" if target else undone.undoes
+    what = f"{target.name} of {local_time(target.at, seconds=True)}" if target else undone.undoes
     say(escape_hidden(f"undone: {what}"))
-    if summary := in_words(made):
+    if summary := describe_changes(made):
         say(dim(one_line(f"now: {summary}", terminal.columns())))
 
 
@@ -84,8 +92,8 @@ def log(
     from commonplace.engine.binding import engine_call
     from commonplace.engine.history import changes, timeline
 
-    first = options.moment(since, "since")
-    with options.memory(data, space) as memory:
+    first = options.parse_time(since, "since")
+    with options.open_memory(data, space) as memory:
         operations = memory.history.operations(limit=limit)
         if isinstance(first, datetime):
             operations = [each for each in operations if each.at >= first]
@@ -95,20 +103,20 @@ def log(
     undone = {each.undoes for each in operations}
     imports = {timeline.label(each) for each in operations if each.id in undone} - {None}
     for each, changed in zip(operations, made, strict=True):
-        label, summary = timeline.label(each), in_words(changed)
+        label, summary = timeline.label(each), describe_changes(changed)
         if each.seq in erased:
             verb = "purged" if each.name == "purge" else "deleted as expired:"
-            summary = f"{verb} {counted(erased[each.seq], *NOUNS['memories'])}"
+            summary = f"{verb} {count_with_noun(erased[each.seq], *TABLE_NOUNS['memories'])}"
         elif not changed and each.seq < purged:
             summary = f"{each.name}: the changed memories were purged later"
         if as_json:
-            emit({**each.as_dict(), "changed": summary})
+            emit_json({**each.as_dict(), "changed": summary})
         else:
             gone = each.id in undone or label in imports
-            _show(each, summary, label, undone=gone and not each.undoes)
+            _show_operation(each, summary, label, undone=gone and not each.undoes)
 
 
-def _show(each: Operation, summary: str, label: str | None, *, undone: bool) -> None:
+def _show_operation(each: Operation, summary: str, label: str | None, *, undone: bool) -> None:
     by = " ".join(
         f"{part} {value}" for part, value in each.origin.as_dict().items() if value != label
     )
@@ -117,11 +125,11 @@ def _show(each: Operation, summary: str, label: str | None, *, undone: bool) -> 
         name += " (undone)"
     room = terminal.columns() - 10
     say(f"{bold(each.id[:8])}  {one_line(summary or name, room)}")
-    parts = (local(each.at, seconds=True), name, by)
+    parts = (local_time(each.at, seconds=True), name, by)
     say(dim("          " + one_line(" · ".join(part for part in parts if part), room)))
 
 
-def in_words(changed: Sequence[Change]) -> str:
+def describe_changes(changed: Sequence[Change]) -> str:
     """Describe changes: the memory or fact, if it is only one, or else the numbers of rows.
 
     The result is empty if there are no changes.
@@ -129,14 +137,16 @@ def in_words(changed: Sequence[Change]) -> str:
     memories = [each for each in changed if each.table == "memories"]
     if len(memories) == 1:
         rest = Counter(each.table for each in changed if each.table != "memories")
-        more = [counted(rest[name], *NOUNS[name]) for name in NOUNS if rest[name]]
-        return _describe_one(memories[0]) + (f" (and {', '.join(more)})" if more else "")
+        more = [
+            count_with_noun(rest[name], *TABLE_NOUNS[name]) for name in TABLE_NOUNS if rest[name]
+        ]
+        return _describe_memory_change(memories[0]) + (f" (and {', '.join(more)})" if more else "")
     if not memories and len(changed) == 1 and changed[0].table == "facts":
-        return _fact(changed[0])
-    groups = Counter((_verb(each), each.table) for each in changed if each.table in NOUNS)
+        return _describe_fact_change(changed[0])
+    groups = Counter((_verb(each), each.table) for each in changed if each.table in TABLE_NOUNS)
     summary: dict[str, list[str]] = {}
     for (verb, table), count in groups.items():
-        summary.setdefault(verb, []).append(counted(count, *NOUNS[table]))
+        summary.setdefault(verb, []).append(count_with_noun(count, *TABLE_NOUNS[table]))
     return ", ".join(f"{verb} {' and '.join(what)}" for verb, what in summary.items())
 
 
@@ -152,7 +162,7 @@ def _verb(change: Change) -> str:
     return "changed"
 
 
-def _describe_one(change: Change) -> str:
+def _describe_memory_change(change: Change) -> str:
     """Describe the change of one memory: its text, the texts before and after, or the fields."""
     verb, row = _verb(change), change.after or change.before
     assert row is not None
@@ -162,8 +172,10 @@ def _describe_one(change: Change) -> str:
         return f"{verb}: {text}"
     if before["text"] != after["text"]:
         return f"changed: {_before_and_after(str(before['text']), str(after['text']))}"
-    fields = [name for name in after if name not in _AFTER_OTHERS and before[name] != after[name]]
-    summary = [f"{name} {_value(before[name])} → {_value(after[name])}" for name in fields]
+    fields = [name for name in after if name not in _HIDDEN_COLUMNS and before[name] != after[name]]
+    summary = [
+        f"{name} {_short_value(before[name])} → {_short_value(after[name])}" for name in fields
+    ]
     return f"changed {'; '.join(summary) or 'nothing'}: {text}"
 
 
@@ -174,14 +186,14 @@ def _before_and_after(before: str, after: str) -> str:
     return f"{one_line(before, longest)} → {one_line(after, longest)}"
 
 
-def _value(value: Any) -> str:
+def _short_value(value: Any) -> str:
     """Return a stored value as short text; join the items of a list."""
     if isinstance(value, str) and value.startswith("["):
         return ", ".join(map(str, json.loads(value))) or "none"
     return one_line(str(value), 30) if value not in (None, "") else "none"
 
 
-def _fact(change: Change) -> str:
+def _describe_fact_change(change: Change) -> str:
     row = change.after or change.before
     assert row is not None
     return f"{_verb(change)} the fact: {row['subject']} {row['predicate']} {row['object']}"

@@ -15,7 +15,7 @@ from commonplace.engine.content.projects import Project
 from commonplace.errors import CommonplaceError, NotFound
 
 INPUT_BYTES = 1_048_576
-STARTS = ("SessionStart", "before_agent_start")
+START_EVENTS = ("SessionStart", "before_agent_start")
 
 hook = typer.Typer(help="Commands for the hooks of agents.")
 
@@ -42,10 +42,10 @@ def recall(
     The prompt comes on standard input: as text, or as the JSON of a hook's event (`prompt`,
     `hook_event_name`). The exit code is always 0, so that the agent continues.
     """
-    prompt, starts, cwd = _event(sys.stdin.buffer.read(INPUT_BYTES))
+    prompt, starts, cwd = _parse_event(sys.stdin.buffer.read(INPUT_BYTES))
     try:
         asked = {"prompt": prompt, "start": start or starts, "tokens": tokens}
-        here = _project(cwd)
+        here = _project_of_session(cwd)
         found = asking.answer("hook recall", asked, data, space, embedding, here)["text"]
     except NotFound:
         return  # there is no data directory yet
@@ -56,7 +56,7 @@ def recall(
         sys.stdout.write(found + "\n")
 
 
-def _event(given: bytes) -> tuple[str, bool, str]:
+def _parse_event(given: bytes) -> tuple[str, bool, str]:
     """Return the prompt of an event, whether a session starts, and its working directory."""
     text = given.decode("utf-8", "replace").replace("\0", "")
     try:
@@ -67,12 +67,13 @@ def _event(given: bytes) -> tuple[str, bool, str]:
         return event if isinstance(event, str) else text, False, ""
     prompt, cwd = event.get("prompt"), event.get("cwd")
     asked = prompt if isinstance(prompt, str) else ""
-    starts = event.get("hook_event_name") in STARTS
+    starts = event.get("hook_event_name") in START_EVENTS
     return asked.encode("utf-8", "replace").decode(), starts, cwd if isinstance(cwd, str) else ""
 
 
-def _project(cwd: str) -> Project:
-    """Return the project of a session, as for other hooks: outside of one, only global memories."""
+def _project_of_session(cwd: str) -> Project:
+    """Return the project of a session's directory; outside of one, the project with only global
+    memories."""
     from commonplace.platform.projects import project_of_session
 
     try:

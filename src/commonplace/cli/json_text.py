@@ -38,7 +38,7 @@ class NotReadable(ValueError):
 
 def read(text: str, format: Format) -> Any:
     """Parse the text; return an empty object for an empty string; raise `NotReadable`."""
-    plain = text if format is Format.JSON else _plain(text, five=format is Format.JSON5)
+    plain = text if format is Format.JSON else _plain_json(text, json5=format is Format.JSON5)
     if not plain.strip(" \t\r\n"):
         return {}
 
@@ -58,7 +58,7 @@ def read(text: str, format: Format) -> Any:
         raise NotReadable(str(error)) from None
 
 
-def _plain(text: str, *, five: bool) -> str:
+def _plain_json(text: str, *, json5: bool) -> str:
     """Convert the text to plain JSON with the same line numbers."""
     tokens = list(_TOKEN.finditer(text))
     significant = [token for token in tokens if not token["comment"]]
@@ -73,9 +73,9 @@ def _plain(text: str, *, five: bool) -> str:
         elif written == ",":
             trailing = after.get(start) in ("}", "]") and before.get(start) not in ("{", "[", ",")
             written = " " if trailing else ","
-        elif five and token["string"]:
+        elif json5 and token["string"]:
             written = f'"{_ESCAPE5.sub(_as_json_escape, written[1:-1])}"'
-        elif five and token["word"]:
+        elif json5 and token["word"]:
             name = after.get(start) == ":" and _NAME5.fullmatch(written)
             number = _NUMBER5.fullmatch(written) and not _NUMBER.fullmatch(written)
             # JSON5 numbers are converted to text, since they are only compared.
@@ -94,11 +94,12 @@ def _as_json_escape(match: re.Match[str]) -> str:
 
 @dataclass(frozen=True)
 class _Member:
-    """A key and its value; positions are offsets in the text, `token` is an index of tokens."""
+    """A key and its value; positions are offsets in the text, and `value_token` is an
+    index of tokens."""
 
     key: str
     start: int
-    token: int
+    value_token: int
     value_start: int
     end: int
     comma: int | None
@@ -112,7 +113,7 @@ class _ParsedText:
         self.text, self.format = text, format
         self.tokens = [token for token in _TOKEN.finditer(text) if not token["comment"]]
         first = re.match(r"[ \t]*\n([ \t]+)", text[text.find("{") + 1 :])
-        self.unit = first[1] if first else "  "
+        self.indent_unit = first[1] if first else "  "
 
     def members(self, at: int, path: Sequence[str]) -> list[_Member]:
         """Return the members of the object that begins at this token."""
@@ -148,16 +149,18 @@ class _ParsedText:
             raise NotReadable(f"{'.'.join(path)} occurs more than once")
         return found[0] if found else None
 
-    def indent(self, at: int) -> str:
+    def indentation_at(self, at: int) -> str:
         """Return the indentation of the line at this position."""
         line = self.text[self.text.rfind("\n", 0, at) + 1 : at]
         return line[: len(line) - len(line.lstrip(" \t"))]
 
-    def rendered(self, value: Any, indent: str = "") -> str:
+    def render(self, value: Any, indent: str = "") -> str:
         """Return the value as JSON, with its further lines indented."""
-        return json.dumps(value, ensure_ascii=False, indent=self.unit).replace("\n", "\n" + indent)
+        return json.dumps(value, ensure_ascii=False, indent=self.indent_unit).replace(
+            "\n", "\n" + indent
+        )
 
-    def inserted(self, at: int, path: Sequence[str], value: Any) -> str:
+    def with_member(self, at: int, path: Sequence[str], value: Any) -> str:
         """Return the text with a new first member in the object that begins at this token."""
         opening, members = self.tokens[at].start(), self.members(at, path[:-1])
         label = f"{json.dumps(path[-1], ensure_ascii=False)}: "
@@ -166,9 +169,9 @@ class _ParsedText:
             start = members[0].start
             added = f"{label}{json.dumps(value, ensure_ascii=False)}, "
             return self.text[:start] + added + self.text[start:]
-        outer = self.indent(opening)
-        inner = self.indent(members[0].start) if members else outer + self.unit
-        added = f"\n{inner}{label}{self.rendered(value, inner)}"
+        outer = self.indentation_at(opening)
+        inner = self.indentation_at(members[0].start) if members else outer + self.indent_unit
+        added = f"\n{inner}{label}{self.render(value, inner)}"
         if rest_of_line is not None:
             end = rest_of_line.end()
             return self.text[:end] + added + ("," if members else "") + self.text[end:]
@@ -181,16 +184,16 @@ def write(text: str, format: Format, path: Sequence[str], value: Any) -> str:
     source = _ParsedText(text, format)
     if not source.tokens:
         comments = f"{text.rstrip()}\n" if text.strip() else ""
-        return f"{comments}{source.rendered(_nested(path, value))}\n"
+        return f"{comments}{source.render(_nest_value(path, value))}\n"
     at = 0
     for depth in range(1, len(path) + 1):
         member = source.member(at, path[:depth])
         if member is None:
-            return source.inserted(at, path[:depth], _nested(path[depth:], value))
-        at = member.token
+            return source.with_member(at, path[:depth], _nest_value(path[depth:], value))
+        at = member.value_token
     assert member is not None
     if not isinstance(value, Mapping) or source.tokens[at][0] != "{":
-        written = source.rendered(value, source.indent(member.value_start))
+        written = source.render(value, source.indentation_at(member.value_start))
         return text[: member.value_start] + written + text[member.end :]
     # Replace one key after the other, to preserve comments inside the object.
     former = read(text[member.value_start : member.end], format)
@@ -210,7 +213,7 @@ def remove(text: str, format: Format, path: Sequence[str]) -> str:
         above = source.member(at, path[:depth])
         if above is None:
             return text
-        at = above.token
+        at = above.value_token
     member, members = source.member(at, path), source.members(at, path[:-1])
     if member is None:
         return text
@@ -226,7 +229,7 @@ def remove(text: str, format: Format, path: Sequence[str]) -> str:
     return before + after
 
 
-def _nested(path: Sequence[str], value: Any) -> Any:
+def _nest_value(path: Sequence[str], value: Any) -> Any:
     for name in reversed(path):
         value = {name: value}
     return value

@@ -27,11 +27,11 @@ from commonplace.cli.options import (
 )
 from commonplace.cli.terminal import (
     bold,
-    counted,
+    count_with_noun,
     dim,
-    emit,
-    fitted,
-    local,
+    emit_json,
+    join_into_lines,
+    local_time,
     note,
     one_line,
     say,
@@ -49,9 +49,9 @@ if TYPE_CHECKING:
     from commonplace.engine.model import Link, Memory, Version
 
 NOTHING_FOUND = 1
-LEAST_TAGS = 10  # columns; with less room, tags are only counted
-SHORTEST = 4  # least characters of `purge --text`
-QUOTED = 12  # least characters of a purged text that is then looked for elsewhere
+LEAST_TAG_COLUMNS = 10  # columns; with less room, tags are only counted
+LEAST_PURGE_CHARS = 4  # least characters of `purge --text`
+LEAST_SEARCHED_CHARS = 12  # least characters of a purged text that is then looked for elsewhere
 
 AsOf = Annotated[str | None, option("--as-of WHEN", "Show the state at that time.")]
 
@@ -84,9 +84,9 @@ def remember(
 
     here = None if everywhere else options.current_project(project)
     masked: list[str] = []
-    words = _words(text)  # before a space is created
+    words = _text_to_remember(text)  # before a space is created
     with (
-        options.memory(
+        options.open_memory(
             data, space, embedding, create=True, project=here, allow_secrets=allow_secrets
         ) as memory,
         write_policy.apply_policy(masked=masked),
@@ -142,11 +142,12 @@ def search(
     query = " ".join(words)
     if by not in ("memory", "session"):
         raise InvalidInput(f"There is no --by {by}.", hint="Use memory or session.", field="by")
-    conditions = _given(
-        kinds=kind, without_kinds=_left_out(kind), tags_all=tag,
-        since=options.moment(since, "since"), until=options.moment(until, "until"), **details,
+    conditions = _without_none(
+        kinds=kind, without_kinds=_kinds_left_out(kind), tags_all=tag,
+        since=options.parse_time(since, "since"), until=options.parse_time(until, "until"),
+        **details,
     )  # fmt: skip
-    moment = options.moment(as_of, "as_of")
+    moment = options.parse_time(as_of, "as_of")
     here = None if everywhere else options.current_project(project)
     asked = {
         "query": query, "limit": limit, "as_of": moment, "conditions": conditions,
@@ -158,16 +159,16 @@ def search(
     found = answer["results"]
     if as_json:
         for each in found:
-            emit(each)
+            emit_json(each)
     else:
         reasons = answer["reasons"] if why and by_meaning else [""] * len(found)
         for each, reason in zip(found, reasons, strict=True):
             _show_found(each, query, here, reason)
-        _explain(answer)
+        _tell_omissions(answer)
     if not found:
         if not as_json:
             more = "" if not by_meaning or all_ else "; --all shows improbable results"
-            note(_not_yet(moment, data, space) or f"nothing found{more}")
+            note(_nothing_stored_yet(moment, data, space) or f"nothing found{more}")
         raise typer.Exit(NOTHING_FOUND)
 
 
@@ -201,11 +202,12 @@ def list_(
       commonplace list --kind decision --since 30d
       commonplace list --state archived
     """
-    conditions = _given(
-        kinds=kind, without_kinds=_left_out(kind), tags_all=tag, states=state,
-        since=options.moment(since, "since"), until=options.moment(until, "until"), **details,
+    conditions = _without_none(
+        kinds=kind, without_kinds=_kinds_left_out(kind), tags_all=tag, states=state,
+        since=options.parse_time(since, "since"), until=options.parse_time(until, "until"),
+        **details,
     )  # fmt: skip
-    moment = options.moment(as_of, "as_of")
+    moment = options.parse_time(as_of, "as_of")
     asked = {
         "order": order, "limit": limit, "offset": offset, "as_of": moment,
         "conditions": conditions,
@@ -213,28 +215,28 @@ def list_(
     answer = asking.answer("list", asked, data, space)
     found = answer["results"]
     for each in found:
-        emit(each) if as_json else _show_found({"memory": each}, "", None)
+        emit_json(each) if as_json else _show_found({"memory": each}, "", None)
     if not found:
         if not as_json:
-            note(_not_yet(moment, data, space) or "nothing found")
+            note(_nothing_stored_yet(moment, data, space) or "nothing found")
         raise typer.Exit(NOTHING_FOUND)
     left = answer["total"] - offset - len(found)
     if left > 0 and not as_json:
         note(f"{left:,} more; see them with --limit, or --offset {offset + len(found)}.")
 
 
-def _not_yet(as_of: datetime | str | None, data: Path | None, space: str) -> str:
-    """Say that nothing at all was stored at the time that is asked for; else empty."""
+def _nothing_stored_yet(as_of: datetime | str | None, data: Path | None, space: str) -> str:
+    """Return the message that nothing was stored yet at a time; empty if something was."""
     if as_of is None:
         return ""
     asked = {"order": "oldest", "limit": 1, "offset": 0, "as_of": as_of, "conditions": {}}
     if asking.answer("list", asked, data, space)["results"]:
         return ""
-    shown = local(as_of) if isinstance(as_of, datetime) else as_of
+    shown = local_time(as_of) if isinstance(as_of, datetime) else as_of
     return f"nothing found: nothing was stored yet at that time ({shown})"
 
 
-def _explain(answer: Mapping[str, Any]) -> None:
+def _tell_omissions(answer: Mapping[str, Any]) -> None:
     """Say what a search did not show, and what it did not search."""
     shown = len(answer["results"])
     if left := answer.get("total", shown) - shown:
@@ -246,8 +248,9 @@ def _explain(answer: Mapping[str, Any]) -> None:
         note(f"{waiting:,} {have} no embedding yet, found by words only")
 
 
-def _left_out(kinds: list[str] | None) -> tuple[str, ...] | None:
-    """Kinds that a search finds only if they are named: records that dialects keep."""
+def _kinds_left_out(kinds: list[str] | None) -> tuple[str, ...] | None:
+    """Return the kinds that a search leaves out, the dialects' internal records; None if the user
+    named kinds."""
     return None if kinds else registry.internal_kinds()
 
 
@@ -265,9 +268,9 @@ def show(
       commonplace show 3f2a --versions
       commonplace show 3f2a --as-of "2026-03-01 12:00"
     """
-    with options.memory(data, space) as memory:
+    with options.open_memory(data, space) as memory:
         if as_of is not None:
-            then = options.moment(as_of, "as_of")
+            then = options.parse_time(as_of, "as_of")
             found = memory.get(_memory_id(memory, id), as_of=then, count=False)
             links = memory.links.of(found.id, as_of=then)
         else:
@@ -276,11 +279,11 @@ def show(
         former = memory.history.versions(found.id) if versions else []
     if versions:
         for version in former:
-            emit(_version(version)) if as_json else _show_version(version)
+            emit_json(_version_as_dict(version)) if as_json else _show_version(version)
     elif as_json:
-        emit({**found.as_dict(), "links": [_link(link) for link in links]})
+        emit_json({**found.as_dict(), "links": [_link_as_dict(link) for link in links]})
     else:
-        _show(found, links)
+        _show_memory(found, links)
 
 
 def revise(
@@ -308,14 +311,14 @@ def revise(
     if words and text is not None:
         raise InvalidInput("The text is given twice.", hint="Leave out --text.", field="text")
     new = " ".join(words) if words else text
-    changes = _given(text=None if new is None else _text(new), **details)
+    changes = _without_none(text=None if new is None else _text_or_stdin(new), **details)
     if not changes and not tag and not untag:
         raise InvalidInput(
             "There is nothing to change.", hint="Give the new text, or an option such as --tag."
         )
     masked: list[str] = []
     with (
-        options.memory(data, space, embedding, allow_secrets=allow_secrets) as memory,
+        options.open_memory(data, space, embedding, allow_secrets=allow_secrets) as memory,
         write_policy.apply_policy(masked=masked),
     ):
         before = memory.get(_memory_id(memory, id), count=False)
@@ -324,7 +327,7 @@ def revise(
         after = memory.revise(before.id, expected_version=before.version, **changes)
     _tell_masked(masked)
     if as_json:
-        emit({**after.as_dict(), **({"masked": masked} if masked else {})})
+        emit_json({**after.as_dict(), **({"masked": masked} if masked else {})})
     elif after.version == before.version:
         say(f"{after.id} is unchanged: it already has these values")
     else:
@@ -335,13 +338,13 @@ def revise(
 
 def forget(ids: Ids, data: Data = None, space: Space = "default", as_json: AsJson = False) -> None:
     """Hide memories. `recover` shows them again."""
-    with options.memory(data, space) as memory:
+    with options.open_memory(data, space) as memory:
         _show_changed("forgotten", memory.forget(*_memory_ids(memory, ids)), as_json)
 
 
 def recover(ids: Ids, data: Data = None, space: Space = "default", as_json: AsJson = False) -> None:
     """Show hidden memories again."""
-    with options.memory(data, space) as memory:
+    with options.open_memory(data, space) as memory:
         _show_changed("recovered", memory.restore(*_memory_ids(memory, ids)), as_json)
 
 
@@ -364,7 +367,7 @@ def promote(
     \b
       commonplace promote 3f2a --trust stated
     """
-    with options.memory(data, space) as memory:
+    with options.open_memory(data, space) as memory:
         named = _memory_ids(memory, ids)
         with memory.unit("promote"):
             promoted = [memory.promote(identity, trust) for identity in named]
@@ -395,15 +398,17 @@ def purge(
     """
     from commonplace.engine.binding import lease
 
-    if bool(ids) == (text is not None) or (text is not None and len(text.strip()) < SHORTEST):
+    if bool(ids) == (text is not None) or (
+        text is not None and len(text.strip()) < LEAST_PURGE_CHARS
+    ):
         raise InvalidInput(
             "Name the memories by their IDs, or a text that they hold.",
-            hint=f"Give IDs, or --text with at least {SHORTEST} characters.",
+            hint=f"Give IDs, or --text with at least {LEAST_PURGE_CHARS} characters.",
         )
-    with options.memory(data, space) as memory, lease(memory) as opened:
+    with options.open_memory(data, space) as memory, lease(memory) as opened:
         named, other = _memory_ids(memory, ids or []), list[str]()
         if text is not None:
-            named = _holding(opened, text, told=not yes)
+            named = _ids_of_holders(opened, text, announce=not yes)
         if not yes:
             if not sys.stdin.isatty():
                 raise InvalidInput("A purge cannot be undone.", hint="Add --yes to continue.")
@@ -415,13 +420,15 @@ def purge(
         try:
             words = () if text is None else (text,)
             proof = memory.purge(*named, words=words)
-            other = _others(opened, [each for each in texts if text or len(each) >= QUOTED])
+            other = _names_of_holders(
+                opened, [each for each in texts if text or len(each) >= LEAST_SEARCHED_CHARS]
+            )
         except KeyboardInterrupt:
             note("\ninterrupted; either all of them are deleted or none, and the scan did not end:"
                  f" check with 'commonplace show {named[0][:8]}'")  # fmt: skip
             raise typer.Exit(INTERRUPTED) from None
     if as_json:
-        emit(asdict(proof))
+        emit_json(asdict(proof))
     else:
         found = (
             f"{proof.bytes_scanned:,} bytes of {', '.join(proof.files)} scanned:"
@@ -429,20 +436,20 @@ def purge(
             if proof.traces is not None
             else "their bytes disappear with the database's vacuum, log, replicas and backups"
         )
-        gone = counted(proof.memories, "memory", "memories")
+        gone = count_with_noun(proof.memories, "memory", "memories")
         say(f"purged {gone}, {proof.rows} rows in all; {found}")
         if proof.copies:
             note("these copies of the file, made by a restore or an upgrade, may still contain it;"
                  f" delete them: {', '.join(proof.copies)}")  # fmt: skip
-        _tell_left(proof)
+        _tell_copies(proof)
     if other:
         note(f"this is not deleted, and holds the text too: {', '.join(map(escape_hidden, other))}")
 
 
-def _tell_left(proof: Proof) -> None:
+def _tell_copies(proof: Proof) -> None:
     """Say which copies of purged memories were removed, and which are left."""
     if proof.removed:
-        copies = counted(len(proof.removed), "file", "files")
+        copies = count_with_noun(len(proof.removed), "file", "files")
         note(f"copies in {copies} of the data directory are removed too")
     if proof.held:
         note("this still holds it, or a piece of it; delete it yourself:"
@@ -455,12 +462,16 @@ def _tell_left(proof: Proof) -> None:
              " hold them; delete them there too. They are not imported again")  # fmt: skip
 
 
-def _holding(space: OpenSpace, text: str, *, told: bool) -> list[str]:
-    """The IDs of memories that hold a text in any version; NotFound if there are none."""
+def _ids_of_holders(space: OpenSpace, text: str, *, announce: bool) -> list[str]:
+    """Return the IDs of the memories that hold a text in any version.
+
+    Raise NotFound if there are none. With `announce`, write every place of the text to standard
+    error.
+    """
     from commonplace.engine.maintenance import secret_scan
 
     found = secret_scan.scan(space, secret_scan.finder_of_texts(text))
-    for each in found if told else ():
+    for each in found if announce else ():
         where = each.id[:8] if each.what == "memory" else f"{each.what} {each.id}"
         former = "  (a former version)" if each.former else ""
         note(f"{escape_hidden(where)}{former}  {escape_hidden(each.excerpt)}")
@@ -474,7 +485,7 @@ def _holding(space: OpenSpace, text: str, *, told: bool) -> list[str]:
     return list(named)
 
 
-def _others(space: OpenSpace, texts: list[str]) -> list[str]:
+def _names_of_holders(space: OpenSpace, texts: list[str]) -> list[str]:
     """Return the names of objects that still hold one of the texts after the purge."""
     from commonplace.engine.maintenance import secret_scan
 
@@ -483,20 +494,20 @@ def _others(space: OpenSpace, texts: list[str]) -> list[str]:
 
 
 COMMANDS = (
-    options.with_fields(remember), options.with_fields(search, to_find=True),
-    options.with_fields(list_, to_find=True), show,
+    options.with_fields(remember), options.with_fields(search, filters_only=True),
+    options.with_fields(list_, filters_only=True), show,
     options.with_fields(revise), promote, forget, recover, purge,
 )  # fmt: skip
 
 
-def _given(**details: Any) -> dict[str, Any]:
+def _without_none(**details: Any) -> dict[str, Any]:
     return {name: value for name, value in details.items() if value is not None}
 
 
-def _words(text: list[str] | None) -> str:
-    """The words joined by blanks; without any words, the text from standard input."""
+def _text_to_remember(text: list[str] | None) -> str:
+    """Return the words joined by blanks; without any words, the text from standard input."""
     given = " ".join(text) if text else "-"
-    words = "" if not text and sys.stdin.isatty() else _text(given)
+    words = "" if not text and sys.stdin.isatty() else _text_or_stdin(given)
     if not words.strip():
         raise InvalidInput(
             "There is nothing to remember.",
@@ -506,8 +517,8 @@ def _words(text: list[str] | None) -> str:
     return words
 
 
-def _text(argument: str) -> str:
-    """The argument; for a dash, the text on standard input."""
+def _text_or_stdin(argument: str) -> str:
+    """Return the argument; for a dash, the text on standard input."""
     if argument != "-":
         return argument
     data = sys.stdin.buffer.read()
@@ -543,22 +554,22 @@ def _show_found(
     room = terminal.columns() - 10
     text = f"{memory['title']}: {memory['text']}" if memory["title"] else memory["text"]
     say(f"{bold(memory['id'][:8])}  {one_line(snippet(text, query, room), room)}")
-    marks = _marks(result, here)
+    marks = _result_marks(result, here)
     happened = datetime.fromisoformat(memory["occurred_at"] or memory["created_at"])
-    first = [memory["kind"], local(happened)]
+    first = [memory["kind"], local_time(happened)]
     # Tags get the remaining width; the marks of a result are never cut.
     left = room - terminal.width(" · ".join([*first, *marks, ""]))
     tags = _other_tags(memory["tags"], here)
-    shown = one_line(tags, left) if left >= LEAST_TAGS else ""
-    tags = shown or (counted(tags.count(", ") + 1, "tag", "tags") if tags else "")
-    for line in fitted([*first, tags, *marks], room):
+    shown = one_line(tags, left) if left >= LEAST_TAG_COLUMNS else ""
+    tags = shown or (count_with_noun(tags.count(", ") + 1, "tag", "tags") if tags else "")
+    for line in join_into_lines([*first, tags, *marks], room):
         say(dim(f"          {line}"))
-    for line in fitted(escape_hidden(reason).split("; "), room, "; "):
+    for line in join_into_lines(escape_hidden(reason).split("; "), room, "; "):
         say(dim(f"          {line}"))
 
 
-def _marks(result: Mapping[str, Any], here: Project | None) -> list[str]:
-    """Marks that qualify a result: another branch, replaced, imported."""
+def _result_marks(result: Mapping[str, Any], here: Project | None) -> list[str]:
+    """Return the marks that qualify a result, such as its probability or a newer memory."""
     marks = []
     memory = result["memory"]
     if here is not None and (branch := here.other_branch(memory["tags"])):
@@ -576,14 +587,14 @@ def _marks(result: Mapping[str, Any], here: Project | None) -> list[str]:
 
 
 def _other_tags(tags: Sequence[str], here: Project | None) -> str:
-    """The tags of a result, without the labels of the project one is in, and of its branches."""
+    """Return the tags of a result without the labels of the current project and its branches."""
     if here is None:
         return ", ".join(tags)
     known = {*here.labels, f"branch:{here.other_branch(tags)}"}
     return ", ".join(tag for tag in tags if tag not in known)
 
 
-def _show(memory: Memory, links: list[Link]) -> None:
+def _show_memory(memory: Memory, links: list[Link]) -> None:
     say(bold(f"{memory.id}") + f"  {memory.kind}" + ("  pinned" if memory.pinned else ""))
     if memory.title:
         say(escape_hidden(memory.title).replace("\n", " "))
@@ -594,9 +605,9 @@ def _show(memory: Memory, links: list[Link]) -> None:
     rows = {
         "tags": ", ".join(memory.tags),
         "state": "" if memory.state == "active" else memory.state,
-        "happened": local(memory.occurred_at),
-        "stored": local(memory.created_at),
-        "changed": local(memory.updated_at) if memory.updated_at != memory.created_at else "",
+        "happened": local_time(memory.occurred_at),
+        "stored": local_time(memory.created_at),
+        "changed": local_time(memory.updated_at) if memory.updated_at != memory.created_at else "",
         "importance": f"{memory.importance:g}",
         "trust": memory.trust,
         "ref": memory.ref or "",
@@ -615,24 +626,26 @@ def _show(memory: Memory, links: list[Link]) -> None:
 
 
 def _show_version(version: Version) -> None:
-    until = local(version.until, seconds=True) if version.until else "now"
-    span = f"{local(version.since, seconds=True)} to {until}"
+    until = local_time(version.until, seconds=True) if version.until else "now"
+    span = f"{local_time(version.since, seconds=True)} to {until}"
     state = "" if version.memory.state == "active" else f"  {version.memory.state}"
     say(f"{bold(span)}  {dim('operation ' + version.operation[:8])}{state}")
     say("\n".join(f"  {line}" for line in escape_hidden(version.memory.text).split("\n")))
 
 
-def _version(version: Version) -> dict[str, Any]:
-    plain = _plain(version, "since", "until", "operation")
+def _version_as_dict(version: Version) -> dict[str, Any]:
+    plain = _attributes_as_dict(version, "since", "until", "operation")
     return {**plain, "memory": version.memory.as_dict()}
 
 
-def _link(link: Link) -> dict[str, Any]:
-    return _plain(link, "id", "source", "target", "kind", "weight", "reason", "created_at")
+def _link_as_dict(link: Link) -> dict[str, Any]:
+    return _attributes_as_dict(
+        link, "id", "source", "target", "kind", "weight", "reason", "created_at"
+    )
 
 
-def _plain(value: Any, *names: str) -> dict[str, Any]:
-    """Some attributes of a value for JSON."""
+def _attributes_as_dict(value: Any, *names: str) -> dict[str, Any]:
+    """Return these attributes of a value as plain values for JSON."""
     from commonplace.engine.model import iso
 
     found = {name: getattr(value, name) for name in names}

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from commonplace.storage.ports import Store
 
 
-def _directory(name: str) -> Path:
+def _parse_directory(name: str) -> Path:
     """Parse a directory name; refuse an empty name."""
     if not name.strip():
         raise InvalidInput(
@@ -40,7 +40,7 @@ def _directory(name: str) -> Path:
 
 def option(form: str, help: str, **more: Any) -> Any:
     """Return an option for a form such as `--limit -n N`: flags and the name of the value."""
-    flags, metavar = _split(form)
+    flags, metavar = _split_form(form)
     return typer.Option(*flags, metavar=metavar, help=help, **more)
 
 
@@ -49,7 +49,7 @@ def argument(metavar: str, help: str) -> Any:
     return typer.Argument(metavar=metavar, help=help)
 
 
-def _split(form: str) -> tuple[list[str], str | None]:
+def _split_form(form: str) -> tuple[list[str], str | None]:
     words = form.split()
     values = [word for word in words if not word.startswith("-")]
     return [word for word in words if word.startswith("-")], values[0] if values else None
@@ -57,7 +57,7 @@ def _split(form: str) -> tuple[list[str], str | None]:
 
 Data = Annotated[
     Path | None,
-    option("--data DIR", "The data directory.", envvar="COMMONPLACE_DATA", parser=_directory),
+    option("--data DIR", "The data directory.", envvar="COMMONPLACE_DATA", parser=_parse_directory),
 ]
 Database = Annotated[
     str | None,
@@ -104,18 +104,20 @@ GlobalOption = Annotated[
 DIALECTS = ", ".join(registry.built_in_names())
 
 
-_TYPES: dict[str, Any] = {"share": float, "flag": bool}
+_OPTION_TYPES: dict[str, Any] = {"share": float, "flag": bool}
 
 
-def with_fields(command: Callable[..., None], *, to_find: bool = False) -> Callable[..., None]:
-    """Decorate a command: add an option for each field of a memory, or each filter with `to_find`.
+def with_fields(command: Callable[..., None], *, filters_only: bool = False) -> Callable[..., None]:
+    """Decorate a command: add an option for each field of a memory.
+
+    With `filters_only`, add only those of the fields by which a search can filter.
 
     The command receives the values as `details`.
     """
     chosen = {
         name: known
         for name, known in FIELDS.items()
-        if known.option and (name in FILTERABLE or not to_find)
+        if known.option and (name in FILTERABLE or not filters_only)
     }
 
     @functools.wraps(command)
@@ -123,7 +125,7 @@ def with_fields(command: Callable[..., None], *, to_find: bool = False) -> Calla
         details = {name: given.pop(name) for name in chosen}
         for name, known in chosen.items():
             if known.type == "time":
-                details[name] = moment(details[name], known.option.removeprefix("--"))
+                details[name] = parse_time(details[name], known.option.removeprefix("--"))
         details = {name: value for name, value in details.items() if value is not None}
         command(details=details, **given)
 
@@ -134,7 +136,7 @@ def with_fields(command: Callable[..., None], *, to_find: bool = False) -> Calla
             inspect.Parameter.KEYWORD_ONLY,
             default=None,
             annotation=Annotated[
-                _TYPES.get(known.type, str) | None,
+                _OPTION_TYPES.get(known.type, str) | None,
                 typer.Option(known.option, metavar=known.metavar or None, help=known.help),
             ],
         )
@@ -148,7 +150,7 @@ def with_fields(command: Callable[..., None], *, to_find: bool = False) -> Calla
     return wrapped
 
 
-_database: str | None = None
+_database_option: str | None = None
 """The value of --database from this command line or the environment."""
 
 
@@ -157,8 +159,8 @@ def with_database(command: Callable[..., None]) -> Callable[..., None]:
 
     @functools.wraps(command)
     def wrapped(*, database: str | None, **given: Any) -> None:
-        global _database
-        _database = database
+        global _database_option
+        _database_option = database
         command(**given)
 
     signature = inspect.signature(command, eval_str=True)
@@ -186,7 +188,7 @@ def settings_of(data: Path | None) -> Settings:
     from commonplace.engine.library import directory
     from commonplace.server.settings import Settings
 
-    return Settings.load(data=directory(data), database=_database)
+    return Settings.load(data=directory(data), database=_database_option)
 
 
 def database_of(data: Path | None) -> str | None:
@@ -194,7 +196,7 @@ def database_of(data: Path | None) -> str | None:
     return settings_of(data).database or None
 
 
-def unwritten_database(data: Path | None, environ: Mapping[str, str]) -> str | None:
+def unconfigured_database(data: Path | None, environ: Mapping[str, str]) -> str | None:
     """Return the address of this command's database if a later process would not use it.
 
     That process has only the data directory's config.toml, and the variables in `environ`.
@@ -207,19 +209,19 @@ def unwritten_database(data: Path | None, environ: Mapping[str, str]) -> str | N
     return chosen if chosen != later else None
 
 
-def warn_of_database(data: Path | None) -> None:
+def warn_of_unconfigured_database(data: Path | None) -> None:
     """Say that an agent's own server will not use the database of this command."""
     import os
 
     from commonplace.engine.library import directory
 
-    if unwritten_database(data, os.environ):
+    if unconfigured_database(data, os.environ):
         file = escape_hidden(str(directory(data) / "config.toml"))
         note("--database is not written into an agent's file: set COMMONPLACE_DATABASE for the"
              f" agent, or write database = \"…\" into {file}")  # fmt: skip
 
 
-def has_system(data: Path | None) -> bool:
+def has_system_store(data: Path | None) -> bool:
     """Return whether the system store (accounts, tokens) exists; do not create it."""
     from commonplace.engine.library import directory
     from commonplace.storage.system import system_file
@@ -235,7 +237,7 @@ def open_system(data: Path | None) -> Store:
     return opening.open_system(directory(data), database_of(data))
 
 
-def existing(data: Path | None) -> Path:
+def existing_directory(data: Path | None) -> Path:
     """Return the data directory; raise NotFound if it does not exist."""
     from commonplace.engine.library import directory
 
@@ -250,7 +252,7 @@ def existing(data: Path | None) -> Path:
 
 
 @contextmanager
-def library(
+def open_library(
     data: Path | None, embedding: str | None = "none", *, allow_secrets: bool = False
 ) -> Iterator[Library]:
     """Open a data directory; if `embedding` is None, use the value in its settings."""
@@ -310,49 +312,49 @@ def current_project(name: str | None = None) -> Project | None:
 
 
 @contextmanager
-def memory(
+def open_memory(
     data: Path | None,
     space: str,
     embedding: str | None = "none",
     *,
     create: bool = False,
-    first: str = "",
+    hint: str = "",
     project: Project | None = None,
     allow_secrets: bool = False,
 ) -> Iterator[Commonplace]:
     """Open a space; raise NotFound if it does not exist, unless `create`.
 
-    `first` is the hint of the error.
+    `hint` is the hint of that error.
     """
     from commonplace.engine.commonplace import Commonplace
     from commonplace.engine.model import Origin
 
-    file = _file_of(data, space)
+    file = _file_of_space(data, space)
     if not create:
-        check_space(data, space, first)
+        check_space(data, space, hint)
     with (
-        _removed_if_unused(file, space),
-        library(data, embedding, allow_secrets=allow_secrets) as shared,
+        _remove_if_unused(file, space),
+        open_library(data, embedding, allow_secrets=allow_secrets) as shared,
     ):
         if not create and database_of(data) is not None and not shared.exists(space):
-            raise _missing_space(data, space, first)
+            raise _space_not_found(data, space, hint)
         yield Commonplace(space=space, origin=Origin(client="cli"), library=shared, project=project)
 
 
-def check_space(data: Path | None, space: str, first: str = "") -> None:
+def check_space(data: Path | None, space: str, hint: str = "") -> None:
     """Raise NotFound if a space has no file. In a database this is known once it is open."""
-    if not _file_of(data, space).exists() and database_of(data) is None:
-        raise _missing_space(data, space, first)
+    if not _file_of_space(data, space).exists() and database_of(data) is None:
+        raise _space_not_found(data, space, hint)
 
 
-def _file_of(data: Path | None, space: str) -> Path:
+def _file_of_space(data: Path | None, space: str) -> Path:
     from commonplace.engine import checks
     from commonplace.engine.library import directory
 
     return directory(data) / "spaces" / f"{checks.space(space)}.db"
 
 
-def _missing_space(data: Path | None, space: str, first: str) -> NotFound:
+def _space_not_found(data: Path | None, space: str, hint: str) -> NotFound:
     from commonplace.engine.library import directory
     from commonplace.storage.opening import server_and_database
 
@@ -362,13 +364,13 @@ def _missing_space(data: Path | None, space: str, first: str) -> NotFound:
         f"There is no space {space} in {where} yet."
         if space != "default"
         else f"Nothing is stored in {where} yet.",
-        hint=first or _how_to_create(space),
+        hint=hint or _how_to_create(space),
         field="space",
     )
 
 
 @contextmanager
-def _removed_if_unused(file: Path, space: str) -> Iterator[None]:
+def _remove_if_unused(file: Path, space: str) -> Iterator[None]:
     """Remove the file and directories of a new space if the command stored nothing."""
     new = [each for each in (file, file.parent, file.parent.parent) if not each.exists()]
     try:
@@ -399,7 +401,7 @@ def _how_to_create(space: str) -> str:
     return f'Store something first: commonplace remember "…"{named}.'
 
 
-def moment(value: str | None, name: str, option: str = "") -> datetime | str | None:
+def parse_time(value: str | None, name: str, option: str = "") -> datetime | str | None:
     """Parse a time as typed by a person: a date, `yesterday`, `7d`; local unless it has a time
     zone.
 

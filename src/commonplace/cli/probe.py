@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 TOOL = "context"
 _ERROR_LINES = 5
-_REASONS = {
+_STATUS_REASONS = {
     401: ": the token is missing or not accepted",
     403: ": the token lacks rights",
     404: ": not found",
@@ -28,7 +28,7 @@ _ANSWER_CHARS = 400
 
 
 @dataclass
-class Probe:
+class ProbeResult:
     """The result of a test."""
 
     ok: bool = False
@@ -43,9 +43,9 @@ class Probe:
     stderr: list[str] = field(default_factory=list)
 
 
-def probe(server: Stdio | Http, seconds: float) -> Probe:
+def probe(server: Stdio | Http, seconds: float) -> ProbeResult:
     """Test the server within a time limit; errors are in the result."""
-    found = Probe()
+    found = ProbeResult()
     begun = time.monotonic()
     with tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace") as errors:
         with _unparsed_lines() as garbage:
@@ -54,7 +54,7 @@ def probe(server: Stdio | Http, seconds: float) -> Probe:
             except TimeoutError:
                 found.error = f"no complete response within {seconds:g} seconds"
             except Exception as error:  # any error becomes part of the result
-                found.error = _reason(error)
+                found.error = _error_text(error)
         errors.seek(0)
         lines = [line.rstrip() for line in errors.read().splitlines() if line.strip()]
     found.seconds = round(time.monotonic() - begun, 2)
@@ -62,16 +62,16 @@ def probe(server: Stdio | Http, seconds: float) -> Probe:
     if not found.ok:
         found.stderr = lines[-_ERROR_LINES:]
         if found.status is not None and found.status >= 400:
-            found.error += f" (HTTP {found.status}{_REASONS.get(found.status, '')})"
+            found.error += f" (HTTP {found.status}{_STATUS_REASONS.get(found.status, '')})"
         if garbage:
             found.error += f"; {len(garbage)} lines on its standard output were not MCP messages"
     return found
 
 
 async def _run_with_timeout(
-    seconds: float, server: Stdio | Http, found: Probe, errors: IO[str]
+    seconds: float, server: Stdio | Http, found: ProbeResult, errors: IO[str]
 ) -> None:
-    async with asyncio.timeout(seconds), _connected(server, found, errors) as client:
+    async with asyncio.timeout(seconds), _connect(server, found, errors) as client:
         info = client.server_info
         found.server = f"{info.name} {info.version}".strip() if info else ""
         found.protocol = client.protocol_version
@@ -82,13 +82,15 @@ async def _run_with_timeout(
         found.called = _safe_tool(tools)
         if found.called:
             answer = await client.call_tool(found.called, {})
-            found.answer = _text(answer)
+            found.answer = _result_text(answer)
             if answer.is_error:
                 found.error = f"the tool {found.called} failed: {found.answer}"
 
 
 @contextlib.asynccontextmanager
-async def _connected(server: Stdio | Http, found: Probe, errors: IO[str]) -> AsyncIterator[Client]:
+async def _connect(
+    server: Stdio | Http, found: ProbeResult, errors: IO[str]
+) -> AsyncIterator[Client]:
     import httpx2
     from mcp import Client, StdioServerParameters
     from mcp.client.stdio import stdio_client
@@ -127,13 +129,13 @@ def _safe_tool(tools: list[Tool]) -> str:
     return ""
 
 
-def _text(result: CallToolResult) -> str:
+def _result_text(result: CallToolResult) -> str:
     texts = [str(getattr(part, "text", "")) for part in result.content]
     joined = " ".join(" ".join(texts).split())
     return joined if len(joined) <= _ANSWER_CHARS else joined[: _ANSWER_CHARS - 1] + "…"
 
 
-def _reason(error: BaseException) -> str:
+def _error_text(error: BaseException) -> str:
     """Return the first error in nested exception groups, on one line."""
     while isinstance(error, BaseExceptionGroup) and error.exceptions:
         error = error.exceptions[0]

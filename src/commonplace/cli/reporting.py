@@ -27,13 +27,13 @@ def run(work: Callable[[], int]) -> int:
         code = work()
         sys.stdout.flush()
     except CommonplaceError as error:
-        code = failed(error)
+        code = report_error(error)
     except BrokenPipeError:
         code = BROKEN_PIPE
     except OSError as error:
         if error.filename is None:  # standard output is full or closed
             _discard_output()
-        code = failed(_refused(error))
+        code = report_error(_as_storage_error(error))
     except SystemExit as ended:
         code = ended.code if isinstance(ended.code, int) else 1
     if code == BROKEN_PIPE:
@@ -41,19 +41,19 @@ def run(work: Callable[[], int]) -> int:
     return code
 
 
-def failed(error: CommonplaceError) -> int:
+def report_error(error: CommonplaceError) -> int:
     """Report an error; return the exit code."""
-    show(error.as_dict())
+    show_error(error.as_dict())
     return exit_code(error)
 
 
-def interrupted() -> int:
+def report_interrupt() -> int:
     """Report an interrupt; return the exit code."""
     sys.stderr.write("\ninterrupted; everything stored so far is safe\n")
     return INTERRUPTED
 
 
-def show(parts: Mapping[str, str]) -> None:
+def show_error(parts: Mapping[str, str]) -> None:
     """Write an error to standard error."""
     if as_json:
         text = as_json_text({"error": parts})
@@ -63,8 +63,8 @@ def show(parts: Mapping[str, str]) -> None:
     sys.stderr.write(text + "\n")
 
 
-def _refused(error: OSError) -> StorageUnavailable:
-    """A system error as one of our errors."""
+def _as_storage_error(error: OSError) -> StorageUnavailable:
+    """Return a system error as one of our errors."""
     if error.filename is None:
         return StorageUnavailable(
             f"System error: {error.strerror or error}.",

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from commonplace.cli import options, terminal
 from commonplace.cli.options import AsJson, Data, Embedding, Space, argument, option
-from commonplace.cli.terminal import bold, dim, emit, local, note, one_line, say, tell
+from commonplace.cli.terminal import bold, dim, emit_json, local_time, note, one_line, say, tell
 from commonplace.errors import InvalidInput, NotFound
 
 if TYPE_CHECKING:
@@ -64,8 +64,8 @@ def review(
             "--with-model is for propose.", hint="Omit it, or run: review propose --with-model.",
             field="with_model",
         )  # fmt: skip
-    _check(action, ids or [], text, accept_all)
-    with options.memory(data, space, embedding if action or accept_all else "none") as memory:
+    _check_arguments(action, ids or [], text, accept_all)
+    with options.open_memory(data, space, embedding if action or accept_all else "none") as memory:
         if accept_all:
             count = inbox.accept_all(memory)
             tell(as_json, {"accepted": count}, f"accepted {count}")
@@ -75,7 +75,7 @@ def review(
         if action is None:
             found, total = inbox.pending_proposals(memory, limit)
             for each in found:
-                emit(_plain(each)) if as_json else _show(each)
+                emit_json(_proposal_as_dict(each)) if as_json else _show_proposal(each)
             if not as_json:
                 none = "there are no pending proposals; 'commonplace review propose' looks for some"
                 note(f"{total} waiting" if total else none)
@@ -99,10 +99,12 @@ def review(
                     stored = inbox.accept(memory, identity, text)
                     done.append((stored.as_dict(), f"accepted {short}: remembered {stored.id}"))
                 elif action == "reject":
-                    done.append((_plain(inbox.reject(memory, identity)), f"rejected {short}"))
+                    done.append(
+                        (_proposal_as_dict(inbox.reject(memory, identity)), f"rejected {short}")
+                    )
                 else:
                     edited = inbox.edit(memory, identity, text or "")
-                    done.append((_plain(edited), f"edited {short}"))
+                    done.append((_proposal_as_dict(edited), f"edited {short}"))
         for value, line in done:
             tell(as_json, value, line)
 
@@ -119,12 +121,14 @@ def _propose(
         from commonplace.platform.proposing import find_statements
 
         find = partial(find_statements, model_access(data, space, "Proposing by a model"))
-    with options.memory(data, space, embedding) as memory:
+    with options.open_memory(data, space, embedding) as memory:
         count = inbox.propose_from_stored(memory, find)
     tell(as_json, {"proposed": count}, f"proposed {count}")
 
 
-def _check(action: str | None, ids: list[str], text: str | None, accept_all: bool) -> None:
+def _check_arguments(
+    action: str | None, ids: list[str], text: str | None, accept_all: bool
+) -> None:
     if action is not None and action not in ACTIONS:
         raise InvalidInput(
             f"Unknown action {action!r}.",
@@ -146,7 +150,7 @@ def _check(action: str | None, ids: list[str], text: str | None, accept_all: boo
         raise InvalidInput("--text is for one proposal.", hint="accept or edit it.", field="text")
 
 
-def _plain(proposal: Memory) -> dict[str, Any]:
+def _proposal_as_dict(proposal: Memory) -> dict[str, Any]:
     known = proposal.attrs
     return {
         "id": proposal.id, "text": proposal.text, "kind": known.get("kind"),
@@ -155,12 +159,12 @@ def _plain(proposal: Memory) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _show(proposal: Memory) -> None:
+def _show_proposal(proposal: Memory) -> None:
     room = terminal.columns() - 10
     say(f"{bold(proposal.id[:8])}  {one_line(proposal.text, room)}")
     parts = [
         str(proposal.attrs.get("kind", "")),
-        local(proposal.occurred_at or proposal.created_at),
+        local_time(proposal.occurred_at or proposal.created_at),
     ]
     line = str(proposal.attrs.get("line", ""))
     if line and line != proposal.text:

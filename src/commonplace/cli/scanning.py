@@ -10,7 +10,7 @@ import typer
 
 from commonplace.cli import options
 from commonplace.cli.options import AsJson, Data, Embedding, Space, option
-from commonplace.cli.terminal import bold, counted, emit, note, say
+from commonplace.cli.terminal import bold, count_with_noun, emit_json, note, say
 from commonplace.errors import InvalidInput
 from commonplace.text.hidden import escape_hidden
 
@@ -35,11 +35,11 @@ def scan(
     from commonplace.engine.binding import lease
     from commonplace.engine.maintenance import secret_scan
 
-    with options.memory(data, space, embedding) as memory, lease(memory) as opened:
+    with options.open_memory(data, space, embedding) as memory, lease(memory) as opened:
         found = secret_scan.scan(opened)
         for each in found:
             if as_json:
-                emit(asdict(each))
+                emit_json(asdict(each))
             else:
                 where = each.id[:8] if each.what == "memory" else f"{each.what} {each.id}"
                 former = "  (a former version)" if each.former else ""
@@ -54,7 +54,7 @@ def scan(
             return
         if not purge and sys.stdin.isatty() and not as_json:
             purge = typer.confirm(
-                f"Delete {counted(len(held), 'memory', 'memories')} permanently,"
+                f"Delete {count_with_noun(len(held), 'memory', 'memories')} permanently,"
                 " and keep masked copies?",
                 err=True,
             )
@@ -65,15 +65,15 @@ def scan(
         if not yes:
             if not sys.stdin.isatty():
                 raise InvalidInput("A purge cannot be undone.", hint="Add --yes to continue.")
-            many = counted(len(held), "memory", "memories")
+            many = count_with_noun(len(held), "memory", "memories")
             typer.confirm(f"Delete {many} permanently?", abort=True, err=True)
         proof, copies = secret_scan.purge_secrets(opened, held, origin=memory.origin)
     if as_json:
-        emit({**asdict(proof), "stored": copies})
+        emit_json({**asdict(proof), "stored": copies})
         return
     traces = "no" if proof.traces == 0 else proof.traces
     told = "" if traces is None else f"; {proof.bytes_scanned:,} bytes scanned: {traces} traces"
-    gone = counted(proof.memories, "memory", "memories")
+    gone = count_with_noun(proof.memories, "memory", "memories")
     say(f"purged {gone}, stored {len(copies)} again with masked secrets{told}")
     if proof.held:
         note(

@@ -13,8 +13,8 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-ASKED_CHARS = 1_000_000  # texts in one request
-SECONDS = 30.0
+MOST_REQUEST_CHARS = 1_000_000  # texts in one request
+ANSWER_SECONDS = 30.0
 
 
 class ServedModel(BuiltIn):
@@ -27,9 +27,11 @@ class ServedModel(BuiltIn):
     def _compute(self, texts: Sequence[str]) -> NDArray[np.float32]:
         import numpy as np
 
-        if sum(map(len, texts)) <= ASKED_CHARS:
+        if sum(map(len, texts)) <= MOST_REQUEST_CHARS:
             asked = {"texts": list(texts), "weights": self.weights}
-            answer = connection.ask(self._place, {"kind": "embed", "arguments": asked}, SECONDS)
+            answer = connection.ask(
+                self._place, {"kind": "embed", "arguments": asked}, ANSWER_SECONDS
+            )
             if answer is not None and "vectors" in answer:
                 flat = np.frombuffer(b64decode(answer["vectors"]), np.float32)
                 if flat.size == len(texts) * self.dimensions:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from commonplace.cli.background import address_of_running
+from commonplace.cli.background import running_server_address
 from commonplace.cli.options import (
     DIALECTS,
     AllowSecrets,
@@ -24,14 +24,22 @@ from commonplace.cli.options import (
     Space,
     current_project,
     database_of,
-    existing,
-    has_system,
-    library,
-    moment,
+    existing_directory,
+    has_system_store,
+    open_library,
     option,
+    parse_time,
     settings_of,
 )
-from commonplace.cli.terminal import columns, emit, fitted, local, note, paragraph, say
+from commonplace.cli.terminal import (
+    columns,
+    emit_json,
+    join_into_lines,
+    local_time,
+    note,
+    paragraph,
+    say,
+)
 from commonplace.dialects import registry
 from commonplace.storage.opening import server_and_database
 
@@ -86,7 +94,7 @@ def _print_addresses(settings: Any) -> None:
         base = f"http://{names[0]}:{settings.port}"
     usual = base == f"http://127.0.0.1:{PORT}"
     how = "--transport http" if usual else f"--url {base}/mcp/commonplace"
-    program = _command()
+    program = _program_name()
     remember = settings.command_line('remember "…"', program)
     lines = [
         f"Commonplace is listening on {base}   (Ctrl-C stops it)",
@@ -143,19 +151,19 @@ def open_(
 
     from commonplace.access.caller import ALL_SCOPES
     from commonplace.access.credentials import CODE_SECONDS, Grant
-    from commonplace.cli.access import opened_access
+    from commonplace.cli.access import open_access
     from commonplace.engine import checks
 
-    existing(data)
-    base = (url or address_of_running(data) or settings_of(data).local_url).rstrip("/")
+    existing_directory(data)
+    base = (url or running_server_address(data) or settings_of(data).local_url).rstrip("/")
     _check_running(base)
-    with opened_access(data, create=True) as access:
+    with open_access(data, create=True) as access:
         grant = Grant(space=checks.space(space), scopes=ALL_SCOPES, name="one-time code")
         code = access.tokens.credentials.create_code(grant)
         access.write_audit_entry("open", space=space)
     address = f"{base}/viewer#code={code}"
     if as_json:
-        emit({"url": address, "seconds": CODE_SECONDS})
+        emit_json({"url": address, "seconds": CODE_SECONDS})
     elif show or not webbrowser.open(address):
         say(address)
         note(f"open it within {CODE_SECONDS} seconds; the code can be used once")
@@ -179,7 +187,7 @@ def _check_running(base: str) -> None:
         )
 
 
-def _command() -> str:
+def _program_name() -> str:
     """Return the command to show for this program: its name, or its path if it is not in PATH."""
     import shutil
 
@@ -230,7 +238,7 @@ def mcp(
     registry.checked_name(dialect)
     checks.space(space)
     if subject:
-        existing(data)  # without this check a mistyped space would be created
+        existing_directory(data)  # without this check a mistyped space would be created
     found = current_project(project)
     served = command.run(
         command.McpOptions(
@@ -280,24 +288,24 @@ def list_calls(
     from commonplace.engine.history import audit as engine
     from commonplace.engine.model import iso
 
-    with _store(data, space, system) as store:
+    with _open_audited_store(data, space, system) as store:
         calls = engine.listing(
             store, tool=tool, caller=user, success=None if failed is None else not failed,
-            since=moment(since, "since"), until=moment(until, "until"),
+            since=parse_time(since, "since"), until=parse_time(until, "until"),
             before=before, limit=limit,
         )  # fmt: skip
     for call in calls:
         if as_json:
             row = {name: getattr(call, name) for name in engine.Call.__slots__}
             row["at"] = iso(call.at)
-            emit(row)
+            emit_json(row)
         else:
             outcome = "ok" if call.success else call.error
             who = f"{call.caller or '-'} {call.address}".strip()
             tool = ".".join(part for part in (call.dialect, call.tool) if part)
             parts = (outcome, tool, who, f"{call.milliseconds} ms")
-            first, *rest = fitted(parts, columns() - 29)
-            say(f"{call.num:>6}  {local(call.at, seconds=True)}  {first}")
+            first, *rest = join_into_lines(parts, columns() - 29)
+            say(f"{call.num:>6}  {local_time(call.at, seconds=True)}  {first}")
             for line in rest:
                 say(f"{'':29}{line}")
     if not calls:
@@ -325,12 +333,12 @@ def verify_audit(
     """
     from commonplace.engine.history import audit as engine
 
-    with _store(data, space, system) as store:
+    with _open_audited_store(data, space, system) as store:
         verdict = engine.verify(store, head=head)
     if as_json:
         faults = [{"row": fault.num, "what": fault.what} for fault in verdict.faults]
         told = {"rows": verdict.rows, "head": verdict.head, "faults": faults}
-        emit({**told, "removed": verdict.removed, "anchor": verdict.anchor})
+        emit_json({**told, "removed": verdict.removed, "anchor": verdict.anchor})
     else:
         for fault in verdict.faults:
             say(f"row {fault.num}: {fault.what}")
@@ -356,29 +364,29 @@ def cut_audit(
     """Delete the oldest entries permanently; the rest stays verifiable."""
     from commonplace.engine.history import audit as engine
 
-    until = moment(before, "before")
+    until = parse_time(before, "before")
     assert until is not None
-    with _store(data, space, system) as store:
+    with _open_audited_store(data, space, system) as store:
         removed = engine.remove_before(store, until)
     if as_json:
-        emit({"removed": removed})
+        emit_json({"removed": removed})
     else:
         say(f"{removed:,} rows removed" if removed else "No entry is that old.")
 
 
 @contextmanager
-def _store(data: Path | None, space: str, system: bool) -> Iterator[Store]:
+def _open_audited_store(data: Path | None, space: str, system: bool) -> Iterator[Store]:
     """Open the store with the audit log: the store of a space, or system.db."""
     from commonplace.engine import checks
     from commonplace.engine.library import directory
     from commonplace.errors import NotFound
 
-    if system and not has_system(data):
+    if system and not has_system_store(data):
         raise NotFound(
             f"There are no calls in {directory(data)} yet.",
             hint="The first entry is written when a token is created or a request is refused.",
         )
-    with library(data if system else existing(data)) as opened:
+    with open_library(data if system else existing_directory(data)) as opened:
         if system:
             with closing(opened.open_system()) as store:
                 yield store

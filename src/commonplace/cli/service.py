@@ -18,14 +18,14 @@ from typing import Annotated
 
 import typer
 
-from commonplace.cli.options import AsJson, Data, option, unwritten_database
-from commonplace.cli.terminal import emit, note, say, tell
+from commonplace.cli.options import AsJson, Data, option, unconfigured_database
+from commonplace.cli.terminal import emit_json, note, say, tell
 from commonplace.errors import CommonplaceError, InvalidInput, NotFound
 from commonplace.text.hidden import escape_hidden
 
 NAME = "commonplace"
 LABEL = "org.commonplace.memory"
-SECONDS = 30
+COMMAND_SECONDS = 30
 MARK = "Made by 'commonplace service install'"
 NOT_RUNNING = 1
 
@@ -85,14 +85,14 @@ def manager(system: str = sys.platform) -> Manager:
     )
 
 
-def command(data: Path | None) -> list[str]:
+def service_command(data: Path | None) -> list[str]:
     """Return the command that the service runs."""
     found = shutil.which("commonplace")
     run = [str(Path(found).absolute())] if found else [sys.executable, "-m", "commonplace.cli"]
     return [*run, "serve", *(["--data", str(data.expanduser().absolute())] if data else [])]
 
 
-def unit_file(words: list[str]) -> str:
+def systemd_unit(words: list[str]) -> str:
     """Return the systemd unit."""
     quoted = " ".join(
         '"' + each.replace("\\", "\\\\").replace('"', '\\"').replace("%", "%%").replace("$", "$$")
@@ -115,7 +115,7 @@ WantedBy=default.target
 """
 
 
-def agent_file(words: list[str]) -> str:
+def launchd_agent(words: list[str]) -> str:
     """Return the launchd agent."""
     logs = Path.home() / "Library" / "Logs" / f"{NAME}.log"
     settings = {
@@ -144,21 +144,21 @@ def install(
     """
     from commonplace.engine.library import directory
 
-    if unwritten_database(data, {}):
+    if unconfigured_database(data, {}):
         raise InvalidInput(
             "The service would not use this database: it takes its settings from config.toml.",
             hint=f"Write the address as `database` into {directory(data) / 'config.toml'}.",
             field="database",
         )
-    known, words = manager(), command(data)
-    text = agent_file(words) if sys.platform == "darwin" else unit_file(words)
+    known, words = manager(), service_command(data)
+    text = launchd_agent(words) if sys.platform == "darwin" else systemd_unit(words)
     starting = _start_commands(known, words)
     if dry_run:
         if known.file is not None:
             say(f"# {known.file}", text.rstrip())
         say(*(subprocess.list2cmdline(each) for each in starting))
         return
-    _check_present(known)
+    _check_manager_installed(known)
     former = None
     made: list[Path] = []
     if known.file is not None:
@@ -173,7 +173,7 @@ def install(
         known.file.write_text(text, encoding="utf-8")
     try:
         for each in starting:
-            _run(each)
+            _run_checked(each)
     except ServiceFailed:
         if known.file is not None and former is None:
             known.file.unlink()
@@ -208,8 +208,8 @@ def _start_commands(known: Manager, words: list[str]) -> list[tuple[str, ...]]:
 def status(as_json: AsJson = False) -> None:
     """Show whether the service is installed and running. Exit code 1 if it is not running."""
     known = manager()
-    _check_present(known)
-    running = _result(known.query).returncode == 0
+    _check_manager_installed(known)
+    running = _run_unchecked(known.query).returncode == 0
     installed = running or (known.file is not None and known.file.exists())
     place = "" if known.file is None or not installed else str(known.file)
     state = "running" if running else "installed, not running" if installed else "not installed"
@@ -222,9 +222,9 @@ def status(as_json: AsJson = False) -> None:
 def uninstall(as_json: AsJson = False) -> None:
     """Stop and remove the service. The memories are kept."""
     known = manager()
-    _check_present(known)
+    _check_manager_installed(known)
     if known.file is None:
-        if _result(known.query).returncode:
+        if _run_unchecked(known.query).returncode:
             raise NotFound("The service is not installed.")
     elif not known.file.exists():
         raise NotFound("The service is not installed.", hint=f"There is no {known.file}.")
@@ -234,20 +234,20 @@ def uninstall(as_json: AsJson = False) -> None:
         )
     try:
         for each in known.stop:
-            _run(each)
+            _run_checked(each)
     except ServiceFailed:
         # without a user session the service is not running, so only the file is removed
-        if known.file is None or _result(known.query).returncode == 0:
+        if known.file is None or _run_unchecked(known.query).returncode == 0:
             raise
     if known.file is not None:
         known.file.unlink()
     if as_json:
-        emit({"installed": False})
+        emit_json({"installed": False})
     else:
         say("the service is removed; the memories are kept")
 
 
-def _check_present(known: Manager) -> None:
+def _check_manager_installed(known: Manager) -> None:
     if shutil.which(known.program) is None:
         raise ServiceFailed(
             f"{known.program} is not installed on this machine.",
@@ -255,17 +255,22 @@ def _check_present(known: Manager) -> None:
         )
 
 
-def _result(words: tuple[str, ...]) -> subprocess.CompletedProcess[str]:
+def _run_unchecked(words: tuple[str, ...]) -> subprocess.CompletedProcess[str]:
     try:
         return subprocess.run(  # noqa: S603
-            words, capture_output=True, text=True, timeout=SECONDS, check=False, errors="replace"
+            words,
+            capture_output=True,
+            text=True,
+            timeout=COMMAND_SECONDS,
+            check=False,
+            errors="replace",
         )
     except (OSError, subprocess.TimeoutExpired) as error:
         raise ServiceFailed(f"{words[0]} could not be run: {error}.") from error
 
 
-def _run(words: tuple[str, ...]) -> None:
-    done = _result(words)
+def _run_checked(words: tuple[str, ...]) -> None:
+    done = _run_unchecked(words)
     if done.returncode:
         said = escape_hidden(" ".join((done.stderr or done.stdout).split()))
         raise ServiceFailed(

@@ -25,12 +25,12 @@ from commonplace.storage.directories import make_private, replace_file
 
 BOM = "\ufeff"
 UNDO_STEPS = 20
-_NEW = "new-"  # prefix of a marker file: the settings file did not exist before
-PRIVATE, SHARED = 0o600, 0o666  # a new file's mode, before the umask
+_NEW_PREFIX = "new-"  # prefix of a marker file: the settings file did not exist before
+PRIVATE_MODE, SHARED_MODE = 0o600, 0o666  # a new file's mode, before the umask
 
 
 @dataclass(frozen=True)
-class Settings:
+class SettingsFile:
     """A file's contents (None if it does not exist), and its path with links resolved
     (`target`)."""
 
@@ -45,9 +45,9 @@ class Settings:
         try:
             return (self.data or b"").decode("utf-8").removeprefix(BOM)
         except UnicodeDecodeError:
-            raise self.unreadable("it is not UTF-8 text") from None
+            raise self.change_error("it is not UTF-8 text") from None
 
-    def unreadable(self, why: str, snippet: str = "") -> InvalidInput:
+    def change_error(self, why: str, snippet: str = "") -> InvalidInput:
         """Return the error for a file that cannot be changed."""
         paste = f" Or add this by hand:\n{snippet}" if snippet else ""
         return InvalidInput(
@@ -59,16 +59,16 @@ class Settings:
     def contents(self) -> dict[str, Any]:
         """Return the parsed contents of the file; empty if there is no file."""
         try:
-            value = _parsed(self.format, self.text)
+            value = _parse(self.format, self.text)
         except ValueError as error:
             why = str(error).rstrip(".")
-            raise self.unreadable(f"it is not valid {self.format.value} ({why})") from None
+            raise self.change_error(f"it is not valid {self.format.value} ({why})") from None
         if not isinstance(value, Mapping):
-            raise self.unreadable("it is not an object with keys and values")
+            raise self.change_error("it is not an object with keys and values")
         return dict(value)
 
 
-def open_settings(path: Path, format: Format) -> Settings:
+def open_settings(path: Path, format: Format) -> SettingsFile:
     """Read a file; it may be missing."""
     try:
         target = path.resolve()
@@ -76,11 +76,11 @@ def open_settings(path: Path, format: Format) -> Settings:
             raise InvalidInput(f"{path} is not a file.", hint="Name one.", field="config")
         data = target.read_bytes() if target.exists() else None
     except (OSError, RuntimeError) as error:  # RuntimeError: circular links
-        raise _refused(path, "read", error) from error
-    return Settings(path, target, format, data)
+        raise _access_error(path, "read", error) from error
+    return SettingsFile(path, target, format, data)
 
 
-def find(contents: Mapping[str, Any], path: Sequence[str]) -> Any:
+def value_at(contents: Mapping[str, Any], path: Sequence[str]) -> Any:
     """Return the value at this path of keys, or None."""
     value: Any = contents
     for name in path:
@@ -90,34 +90,36 @@ def find(contents: Mapping[str, Any], path: Sequence[str]) -> Any:
     return value
 
 
-def snippet(format: Format, path: Sequence[str], entry: Mapping[str, Any]) -> str:
+def entry_text(format: Format, path: Sequence[str], entry: Mapping[str, Any]) -> str:
     """Return the entry as text for copying."""
-    return _edited(format, "", path, entry)
+    return _edited_text(format, "", path, entry)
 
 
-def with_entry(settings: Settings, path: Sequence[str], entry: Mapping[str, Any]) -> bytes:
+def with_entry(settings: SettingsFile, path: Sequence[str], entry: Mapping[str, Any]) -> bytes:
     """Return the file's contents with this entry."""
-    if settings.data is not None and find(settings.contents(), path) == entry:
+    if settings.data is not None and value_at(settings.contents(), path) == entry:
         return settings.data
-    return _changed(settings, path, entry)
+    return _verified_edit(settings, path, entry)
 
 
-def without_entry(settings: Settings, path: Sequence[str], backups: Path) -> bytes | None:
+def without_entry(settings: SettingsFile, path: Sequence[str], backups: Path) -> bytes | None:
     """Return the file's contents without this entry; None if the file was created for the entry.
 
     If nobody else changed the file, return its original contents byte for byte.
     """
-    earlier: Settings | None = settings
+    earlier: SettingsFile | None = settings
     for _ in range(UNDO_STEPS):
         if earlier is None:
             break
-        if find(earlier.contents(), path) is None:
+        if value_at(earlier.contents(), path) is None:
             return earlier.data
         earlier = _former_contents(earlier, path, backups)
-    return _changed(settings, path, None)
+    return _verified_edit(settings, path, None)
 
 
-def undone(settings: Settings, path: Sequence[str], backups: Path) -> bytes | None:
+def contents_before_last_change(
+    settings: SettingsFile, path: Sequence[str], backups: Path
+) -> bytes | None:
     """Return the file's contents before our last change; None if the file did not exist.
 
     Raise NotFound without a backup, and Conflict if somebody else has changed the file since.
@@ -137,34 +139,36 @@ def undone(settings: Settings, path: Sequence[str], backups: Path) -> bytes | No
     raise Conflict(
         f"{settings.path} was changed by somebody else after our last change.",
         hint="Nothing was written. To remove only our entry, use --remove. Undo would change:\n"
-        + difference(settings, newest.read_bytes()),
+        + unified_diff(settings, newest.read_bytes()),
         field="config",
     )
 
 
-def _former_contents(settings: Settings, path: Sequence[str], backups: Path) -> Settings | None:
+def _former_contents(
+    settings: SettingsFile, path: Sequence[str], backups: Path
+) -> SettingsFile | None:
     """Return the file's contents before our last write; None if somebody else wrote the file
     since."""
     backup = backups / _backup_name(settings.target, settings.data or b"")
     if backup.is_file():
         return replace(settings, data=backup.read_bytes())
-    entry = find(settings.contents(), path)
+    entry = value_at(settings.contents(), path)
     made_for_it = isinstance(entry, dict) and (
-        settings.data == snippet(settings.format, path, entry).encode()
+        settings.data == entry_text(settings.format, path, entry).encode()
     )
     return replace(settings, data=None) if made_for_it else None
 
 
-def before_ours(
-    settings: Settings, is_ours: Callable[[Settings], bool], backups: Path
-) -> Settings | None:
+def settings_before_ours(
+    settings: SettingsFile, is_ours: Callable[[SettingsFile], bool], backups: Path
+) -> SettingsFile | None:
     """Return the file's contents before all our changes; None if somebody else changed it since."""
     earlier = settings
     for _ in range(UNDO_STEPS):
         if earlier.data is None or not is_ours(earlier):
             return earlier
         name = _backup_name(settings.target, earlier.data)
-        if (backups / f"{_NEW}{name}").is_file():
+        if (backups / f"{_NEW_PREFIX}{name}").is_file():
             earlier = replace(settings, data=None)
         elif (backups / name).is_file():
             earlier = replace(settings, data=(backups / name).read_bytes())
@@ -173,9 +177,9 @@ def before_ours(
     return None
 
 
-def note_whether_new(settings: Settings, written: bytes | None, backups: Path) -> None:
+def note_whether_new(settings: SettingsFile, written: bytes | None, backups: Path) -> None:
     """Write a marker file if the settings file did not exist before our write."""
-    note = backups / f"{_NEW}{_backup_name(settings.target, written or b'')}"
+    note = backups / f"{_NEW_PREFIX}{_backup_name(settings.target, written or b'')}"
     if settings.data is not None:
         note.unlink(missing_ok=True)
         return
@@ -184,9 +188,11 @@ def note_whether_new(settings: Settings, written: bytes | None, backups: Path) -
         pass
 
 
-def edited(settings: Settings, path: Sequence[str], entry: Mapping[str, Any] | None) -> bytes:
+def with_or_without_entry(
+    settings: SettingsFile, path: Sequence[str], entry: Mapping[str, Any] | None
+) -> bytes:
     """Return the file's contents with this entry; without it if `entry` is None."""
-    return _changed(settings, path, entry)
+    return _verified_edit(settings, path, entry)
 
 
 def _backup_name(target: Path, written: bytes | None = None) -> str:
@@ -194,16 +200,18 @@ def _backup_name(target: Path, written: bytes | None = None) -> str:
     return name if written is None else f"{name}-{hashlib.sha256(written).hexdigest()[:16]}"
 
 
-def difference(settings: Settings, new: bytes | None) -> str:
+def unified_diff(settings: SettingsFile, new: bytes | None) -> str:
     """Return the change as a unified diff."""
     old, now = (
         str(settings.path) if data is not None else os.devnull for data in (settings.data, new)
     )
-    lines = difflib.unified_diff(_lines(settings.data), _lines(new), old, now, lineterm="")
+    lines = difflib.unified_diff(
+        _diff_lines(settings.data), _diff_lines(new), old, now, lineterm=""
+    )
     return "\n".join(lines)
 
 
-def _lines(data: bytes | None) -> list[str]:
+def _diff_lines(data: bytes | None) -> list[str]:
     if not data:
         return []
     lines = data.decode("utf-8", "backslashreplace").split("\n")
@@ -213,7 +221,7 @@ def _lines(data: bytes | None) -> list[str]:
 
 
 def write(
-    settings: Settings, new: bytes | None, backups: Path, *, mode: int = PRIVATE
+    settings: SettingsFile, new: bytes | None, backups: Path, *, mode: int = PRIVATE_MODE
 ) -> Path | None:
     """Replace the file atomically, or delete it; return the path of the backup.
 
@@ -241,11 +249,11 @@ def write(
                 backup = _back_up(settings, new, backups)
                 _check_unchanged(settings)
     except OSError as error:
-        raise _refused(settings.path, "written", error) from error
+        raise _access_error(settings.path, "written", error) from error
     return backup
 
 
-def _check_unchanged(settings: Settings) -> None:
+def _check_unchanged(settings: SettingsFile) -> None:
     now = settings.target.read_bytes() if settings.target.exists() else None
     if now != settings.data or settings.path.resolve() != settings.target:
         raise Conflict(
@@ -262,7 +270,7 @@ def _copy_rights(descriptor: int, mode: int, like: Path) -> None:
             os.fchown(descriptor, like.stat().st_uid, like.stat().st_gid)
 
 
-def _back_up(settings: Settings, new: bytes | None, backups: Path) -> Path | None:
+def _back_up(settings: SettingsFile, new: bytes | None, backups: Path) -> Path | None:
     if settings.data is None:
         return None
     make_private(backups)
@@ -273,7 +281,7 @@ def _back_up(settings: Settings, new: bytes | None, backups: Path) -> Path | Non
     return backup
 
 
-def _refused(path: Path, what: str, error: Exception) -> StorageUnavailable:
+def _access_error(path: Path, what: str, error: Exception) -> StorageUnavailable:
     why = getattr(error, "strerror", None) or error
     return StorageUnavailable(
         f"{path} cannot be {what}: {why}.",
@@ -285,21 +293,25 @@ def _refused(path: Path, what: str, error: Exception) -> StorageUnavailable:
 # Reading and editing the formats
 
 
-def _changed(settings: Settings, path: Sequence[str], entry: Mapping[str, Any] | None) -> bytes:
+def _verified_edit(
+    settings: SettingsFile, path: Sequence[str], entry: Mapping[str, Any] | None
+) -> bytes:
     """Return the contents with or without this entry; parse them to verify the change."""
     text, contents = settings.text, settings.contents()
     mark = BOM if (settings.data or b"").startswith(BOM.encode()) else ""
     windows = "\r\n" in text and text.count("\r\n") == text.count("\n")
-    paste = "" if entry is None else snippet(settings.format, path, entry)
+    paste = "" if entry is None else entry_text(settings.format, path, entry)
     try:
-        text = _edited(
+        text = _edited_text(
             settings.format, text.replace("\r\n", "\n") if windows else text, path, entry
         )
-        said = _parsed(settings.format, text)
+        said = _parse(settings.format, text)
     except ValueError as error:
-        raise settings.unreadable(str(error), paste) from None
-    if find(said, path) != entry or _without_value(said, path) != _without_value(contents, path):
-        raise settings.unreadable("its layout is too unusual to be edited automatically", paste)
+        raise settings.change_error(str(error), paste) from None
+    if value_at(said, path) != entry or _without_value(said, path) != _without_value(
+        contents, path
+    ):
+        raise settings.change_error("its layout is too unusual to be edited automatically", paste)
     return (mark + (text.replace("\n", "\r\n") if windows else text)).encode()
 
 
@@ -314,23 +326,29 @@ def _without_value(contents: Mapping[str, Any], path: Sequence[str]) -> dict[str
     return others | {name: left} if left else others
 
 
-def _parsed(format: Format, text: str) -> Any:
+def _parse(format: Format, text: str) -> Any:
     return tomllib.loads(text) if format is Format.TOML else json_text.read(text, format)
 
 
-def _edited(format: Format, text: str, path: Sequence[str], entry: Mapping[str, Any] | None) -> str:
+def _edited_text(
+    format: Format, text: str, path: Sequence[str], entry: Mapping[str, Any] | None
+) -> str:
     if format is Format.TOML:
-        return _toml_removed(text, path) if entry is None else _toml_written(text, path, entry)
+        return (
+            _toml_without_entry(text, path)
+            if entry is None
+            else _toml_with_entry(text, path, entry)
+        )
     if entry is None:
         return json_text.remove(text, format, path)
     return json_text.write(text, format, path, entry)
 
 
-def _toml_written(text: str, path: Sequence[str], entry: Mapping[str, Any]) -> str:
+def _toml_with_entry(text: str, path: Sequence[str], entry: Mapping[str, Any]) -> str:
     import tomlkit
 
     document = tomlkit.parse(text)
-    former, above = find(document, path), find(document, path[:-1])
+    former, above = value_at(document, path), value_at(document, path[:-1])
     if isinstance(former, MutableMapping):
         for name in [name for name in former if name not in entry]:
             del former[name]
@@ -357,13 +375,13 @@ def _toml_value(value: Any) -> Any:
     return table
 
 
-def _toml_removed(text: str, path: Sequence[str]) -> str:
+def _toml_without_entry(text: str, path: Sequence[str]) -> str:
     import tomlkit
 
     document = tomlkit.parse(text)
-    entry = find(tomllib.loads(text), path)
-    del find(document, path[:-1])[path[-1]]
+    entry = value_at(tomllib.loads(text), path)
+    del value_at(document, path[:-1])[path[-1]]
     removed = tomlkit.dumps(document)
-    shorter = removed.removesuffix("\n")  # without the empty line that `_toml_written` adds
-    came = isinstance(entry, dict) and _toml_written(shorter, path, entry) == text
+    shorter = removed.removesuffix("\n")  # without the empty line that `_toml_with_entry` adds
+    came = isinstance(entry, dict) and _toml_with_entry(shorter, path, entry) == text
     return shorter if came else removed

@@ -12,9 +12,9 @@ import typer
 
 from commonplace.cli import agent_files, agent_hooks, clients, options
 from commonplace.cli.clients import CLIENTS, Client, Stdio
-from commonplace.cli.connect import DIALECT, NAME, program_words, server_command
+from commonplace.cli.connect import DEFAULT_DIALECT, ENTRY_NAME, program_words, server_command
 from commonplace.cli.options import AsJson, Data, Space, argument, option
-from commonplace.cli.terminal import bold, dim, emit, note, paragraph, progress, say
+from commonplace.cli.terminal import bold, dim, emit_json, note, paragraph, progress, say
 from commonplace.cli.transfer import show_imported
 from commonplace.errors import CommonplaceError, InvalidInput, StorageUnavailable
 from commonplace.text.hidden import escape_hidden
@@ -25,11 +25,16 @@ if TYPE_CHECKING:
     from commonplace.importers.storing import Imported
 
 # Programs of agents, to detect an agent that has no files yet.
-PROGRAMS = {"claude-code": "claude", "codex": "codex", "gemini": "gemini", "opencode": "opencode",
-            "openclaw": "openclaw"}  # fmt: skip
+AGENT_PROGRAMS = {
+    "claude-code": "claude",
+    "codex": "codex",
+    "gemini": "gemini",
+    "opencode": "opencode",
+    "openclaw": "openclaw",
+}
 QUOTED_CHARS = 300
-LOOKED_AT = 500
-WORDS_ASKED, SHORTEST_WORD = 4, 4
+CANDIDATE_LINES = 500
+QUERY_WORDS, LEAST_WORD_CHARS = 4, 4
 
 Yes = Annotated[bool, option("--yes -y", "Do not ask for confirmation.")]
 
@@ -70,19 +75,19 @@ def start(
     from commonplace.engine.library import directory
 
     options.settings_of(data)  # an invalid setting raises here, before anything is shown or written
-    plan = _planned(only, with_import, data, space)
+    plan = _make_plan(only, with_import, data, space)
     if plan.agents:
-        options.warn_of_database(data)
+        options.warn_of_unconfigured_database(data)
     if not as_json:
-        _show(plan)
+        _show_plan(plan)
     if not plan.agents and not plan.histories:
         if as_json:
-            emit(_report(plan, [], [], None))
+            emit_json(_report_as_dict(plan, [], [], None))
         return
     changed = [change for change in plan.changes if change.diff]
-    if (changed or plan.histories) and not (yes or _confirmed(as_json)):
+    if (changed or plan.histories) and not (yes or _ask_confirmation(as_json)):
         if as_json:
-            emit(_report(plan, [], [], None) | {"done": False})
+            emit_json(_report_as_dict(plan, [], [], None) | {"done": False})
         else:
             note("nothing was changed; add --yes to apply the changes")
         return
@@ -91,7 +96,7 @@ def start(
         change.write(directory(data) / "connect")
     found = _sample_recall(data, space)
     if as_json:
-        emit(_report(plan, done, changed, found) | {"done": True})
+        emit_json(_report_as_dict(plan, done, changed, found) | {"done": True})
         return
     if changed:
         _show_written([str(change.settings.path) for change in changed])
@@ -115,20 +120,20 @@ def stop_using(
     from commonplace.engine.library import directory
 
     backups = directory(data) / "connect"
-    changes = agent_files.removals(clients.client(client), NAME, backups)
+    changes = agent_files.removals(clients.client(client), ENTRY_NAME, backups)
     paths = [str(change.settings.path) for change in changes]
     if not as_json:
         for change in changes:
             say(escape_hidden(f"{change.diff}\n")[:-1])
         if not changes:
             say(f"{client} does not use this memory; there is nothing to remove")
-    if changes and not (yes or _confirmed(as_json)):
+    if changes and not (yes or _ask_confirmation(as_json)):
         note("nothing was written; add --yes to write it")
         changes = []
     for change in changes:
         change.write(backups)
     if as_json:
-        emit({"client": client, "files": paths, "written": bool(changes)})
+        emit_json({"client": client, "files": paths, "written": bool(changes)})
     elif changes:
         _show_written(paths)
 
@@ -139,26 +144,26 @@ COMMANDS = (start, stop_using)
 # Planning
 
 
-def _planned(only: list[str] | None, with_import: bool, data: Path | None, space: str) -> _Plan:
+def _make_plan(only: list[str] | None, with_import: bool, data: Path | None, space: str) -> _Plan:
     from commonplace.importers import histories
 
     wanted = [clients.client(name) for name in only] if only else list(CLIENTS.values())
     plan = _Plan(agents=[client for client in wanted if only or _is_installed(client)])
-    server = Stdio(*server_command(DIALECT, data, space if space != "default" else None))
+    server = Stdio(*server_command(DEFAULT_DIALECT, data, space if space != "default" else None))
     words = program_words(agent_hooks.PROGRAM, agent_hooks.MODULE)
     words += ["--data", str(data.expanduser().absolute())] if data is not None else []
     words += ["--space", space] if space != "default" else []
     for client in plan.agents:
         try:
-            plan.changes += agent_files.changes(client, server, words, NAME)
+            plan.changes += agent_files.changes(client, server, words, ENTRY_NAME)
         except CommonplaceError as error:
             plan.problems.append(f"{client.title}: {error.message}")
     names = {client.name for client in wanted}
     for known in histories.ALL:
-        place = histories.usual_places()[known.NAME]
+        place = histories.usual_history_paths()[known.NAME]
         if with_import and known.NAME in names and place.exists() and known.recognises(place):
             plan.histories[known.NAME] = place
-            if isinstance(known, histories.FilesOfLines):
+            if isinstance(known, histories.SessionFiles):
                 plan.sessions[known.NAME] = sum(1 for _ in known.files(place))
     return plan
 
@@ -166,16 +171,16 @@ def _planned(only: list[str] | None, with_import: bool, data: Path | None, space
 def _is_installed(client: Client) -> bool:
     """Return whether an agent is installed: its files, their directory or its program exist."""
     home = Path.home()
-    for path in clients.files(client):
+    for path in clients.configuration_paths(client):
         if path.exists() or (path.parent.is_dir() and path.parent != home):
             return True
     if client.name == "claude-code" and (home / ".claude").is_dir():
         return True
-    program = PROGRAMS.get(client.name)
+    program = AGENT_PROGRAMS.get(client.name)
     return program is not None and shutil.which(program) is not None
 
 
-def _show(plan: _Plan) -> None:
+def _show_plan(plan: _Plan) -> None:
     if not plan.agents and not plan.histories:
         say(
             "No supported agent was found on this machine. Supported agents: "
@@ -192,14 +197,14 @@ def _show(plan: _Plan) -> None:
     for change in plan.changes:
         if change.diff:
             say()
-            say(escape_hidden(f"{change.shown}\n")[:-1])
+            say(escape_hidden(f"{change.display_text}\n")[:-1])
     for problem in plan.problems:
         note(f"left out: {escape_hidden(problem)}")
     if not any(change.diff for change in plan.changes):
         say("The configuration of the agents needs no change.")
 
 
-def _confirmed(as_json: bool) -> bool:
+def _ask_confirmation(as_json: bool) -> bool:
     """Ask for confirmation; return False without a terminal."""
     if as_json or not sys.stdin.isatty():
         return False
@@ -217,14 +222,14 @@ def _import_all(
     origin, done = storing.import_origin(), []
     if not places:
         return []
-    with options.memory(data, space, create=True) as memory:
+    with options.open_memory(data, space, create=True) as memory:
         for name, place in places.items():
             with progress(f"Importing from {CLIENTS[name].title}") as show:
                 try:
-                    report = registry.run(memory, place, name, origin=origin, progress=show)
+                    report = registry.run_import(memory, place, name, origin=origin, progress=show)
                 except (InvalidInput, StorageUnavailable) as error:
                     report = storing.Imported(name)
-                    report.left_out(error.message)
+                    report.add_problem(error.message)
             done.append(report)
             if not as_json:
                 show_imported(report, undo=False)
@@ -237,16 +242,16 @@ def _import_all(
 def _sample_recall(data: Path | None, space: str) -> dict[str, Any] | None:
     """Recall an old line by a few of its words; return None if nothing is stored."""
     try:
-        with options.memory(data, space) as memory:
-            return _quotation(memory)
+        with options.open_memory(data, space) as memory:
+            return _recall_quotation(memory)
     except CommonplaceError:
         return None
 
 
-def _quotation(memory: Commonplace) -> dict[str, Any] | None:
-    found, _ = memory.browse(order="oldest", limit=LOOKED_AT)
+def _recall_quotation(memory: Commonplace) -> dict[str, Any] | None:
+    found, _ = memory.browse(order="oldest", limit=CANDIDATE_LINES)
     for line in sorted(found, key=_suitability, reverse=True)[:10]:
-        query = " ".join(_words(line.text)[:WORDS_ASKED])
+        query = " ".join(_longest_words(line.text)[:QUERY_WORDS])
         for hit in memory.recall(query, limit=1, count=False) if query else ():
             text = " ".join(hit.memory.text.split())
             cut = text[:QUOTED_CHARS] + ("…" if len(text) > QUOTED_CHARS else "")
@@ -256,12 +261,12 @@ def _quotation(memory: Commonplace) -> dict[str, Any] | None:
     return None
 
 
-def _words(text: str) -> list[str]:
+def _longest_words(text: str) -> list[str]:
     """Return the longest words of a text, in their order."""
     words = [word.strip(".,;:!?()[]{}\"'`") for word in text.split()]
-    long = {word for word in words if word.isalpha() and len(word) >= SHORTEST_WORD}
+    long = {word for word in words if word.isalpha() and len(word) >= LEAST_WORD_CHARS}
     longest = sorted(long, key=len, reverse=True)
-    chosen = set(longest[:WORDS_ASKED])
+    chosen = set(longest[:QUERY_WORDS])
     return list(dict.fromkeys(word for word in words if word in chosen))
 
 
@@ -291,18 +296,18 @@ def _show_next(plan: _Plan, done: list[Imported]) -> None:
     say(bold("Next:"))
     say('  commonplace search "…"                search the memories')
     for client in plan.agents:
-        for line in paragraph(f"  {client.title}: {client.then}", 4):
+        for line in paragraph(f"  {client.title}: {client.next_step}", 4):
             say(dim(line))
         hook_file = agent_hooks.HOOK_FILES.get(client.name)
-        if hook_file is not None and hook_file.then:
-            say(dim(f"  {hook_file.then}"))
+        if hook_file is not None and hook_file.next_step:
+            say(dim(f"  {hook_file.next_step}"))
     if any(report.added for report in done):
         say("  commonplace undo                      undo the import")
     if plan.agents:
         say(f"  commonplace stop-using {plan.agents[0].name:<14} undo the configuration")
 
 
-def _report(
+def _report_as_dict(
     plan: _Plan,
     done: list[Imported],
     written: list[agent_files.Change],

@@ -12,7 +12,7 @@ import typer
 
 from commonplace.cli import options
 from commonplace.cli.options import AsJson, Data, Embedding, argument, option
-from commonplace.cli.terminal import bold, counted, emit, note, progress, say, tell
+from commonplace.cli.terminal import bold, count_with_noun, emit_json, note, progress, say, tell
 from commonplace.errors import (
     CommonplaceError,
     InvalidInput,
@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from commonplace.storage.reports import Diagnosis
 
 UNHEALTHY = 6
-LAST_BACKUP = "last-backup"
-MASTER_KEY = "master.key"
+LAST_BACKUP_FILE = "last-backup"
+MASTER_KEY_FILE = "master.key"
 NO_SPACES = "There are no spaces yet."
 
 Overwrite = Annotated[bool, option("--overwrite", "Replace existing data.")]
@@ -52,18 +52,21 @@ def backup(
       commonplace backup ~/backups/today
     """
 
-    with options.library(options.existing(data)) as library, progress("Backing up") as show:
+    with (
+        options.open_library(options.existing_directory(data)) as library,
+        progress("Backing up") as show,
+    ):
         if not library.spaces():
             raise NotFound(NO_SPACES, hint="There is nothing to back up.")
         report = library.maintenance.backup(target, spaces=spaces, progress=show)
         _note_backup(library.path, report.path)
     if as_json:
-        emit(report.as_dict())
+        emit_json(report.as_dict())
     else:
         rows = sum(report.spaces.values())
         held = ", ".join([*report.spaces, *report.files])
         say(f"backed up {held} ({rows:,} rows) to {escape_hidden(str(report.path))}")
-        key = library.path / MASTER_KEY
+        key = library.path / MASTER_KEY_FILE
         if report.files and key.exists():
             note(f"The backup does not contain {escape_hidden(str(key))}, which its tokens and keys"
                  " need. Keep a copy elsewhere.")  # fmt: skip
@@ -72,14 +75,16 @@ def backup(
 def _note_backup(data: Path, target: Path) -> None:
     """Store the time and the path of the last backup, for `status`."""
     at = datetime.now(UTC).isoformat(timespec="seconds")
-    with contextlib.suppress(OSError), replace_file(data / LAST_BACKUP) as stream:
+    with contextlib.suppress(OSError), replace_file(data / LAST_BACKUP_FILE) as stream:
         stream.write(f"{at} {target}\n".encode("utf-8", "surrogateescape"))
 
 
 def last_backup(data: Path) -> str | None:
     """Return the time and path of the last backup; None if there was none."""
     try:
-        return (data / LAST_BACKUP).read_text(encoding="utf-8", errors="replace").strip() or None
+        return (data / LAST_BACKUP_FILE).read_text(
+            encoding="utf-8", errors="replace"
+        ).strip() or None
     except OSError:
         return None
 
@@ -114,7 +119,7 @@ def restore(
       commonplace restore ~/backups/today --check
       commonplace restore ~/backups/today --space default --into yesterday
     """
-    from commonplace.cli.access import by_state
+    from commonplace.cli.access import token_ids_by_state
     from commonplace.storage.sqlite import backup
 
     if check:
@@ -125,12 +130,12 @@ def restore(
         tell(as_json, found.as_dict(), f"the backup is complete: {held} ({rows:,} rows)")
         return
     backup.read_manifest(source)  # check first, so that no empty directory is created
-    with options.library(data) as library, progress("Restoring") as show:
-        revoked, _ = by_state(library.path)
+    with options.open_library(data) as library, progress("Restoring") as show:
+        revoked, _ = token_ids_by_state(library.path)
         report = library.maintenance.restore(
             source, spaces=spaces, into=into, overwrite=overwrite, system=system, progress=show
         )
-        again = sorted(revoked & by_state(library.path)[1])
+        again = sorted(revoked & token_ids_by_state(library.path)[1])
     parts = report.as_dict() | {"valid_again": again}
     held = ", ".join([*report.spaces, *report.files])
     tell(as_json, parts, f"restored {held} from {escape_hidden(str(source))}")
@@ -143,11 +148,11 @@ def restore(
 
 
 def _check_master_key(data: Path) -> None:
-    """Say that restored tokens and keys cannot be used with the master key that is there."""
-    from commonplace.cli.access import damaged
+    """Warn if the restored tokens and keys cannot be used with the present master key."""
+    from commonplace.cli.access import damaged_rows
 
     try:
-        list(damaged(data))
+        list(damaged_rows(data))
     except CommonplaceError as error:
         note(f"The memories are restored; tokens, accounts and keys cannot be used yet:"
              f" {escape_hidden(error.message)} {escape_hidden(error.hint)}")  # fmt: skip
@@ -179,17 +184,17 @@ def move(
     from commonplace.storage import moving
 
     _check_target(target)
-    _refuse_served(source, machine)
+    _check_not_served(source, machine)
     with (
-        _open_library(source, machine, existing=True) as first,
-        _open_library(target, machine) as second,
+        _open_library_at(source, machine, must_exist=True) as first,
+        _open_library_at(target, machine) as second,
         progress("Moving") as show,
     ):
         if (first.path, first.database) == (second.path, second.database):
             raise InvalidInput("FROM and TO are the same place.", hint="Choose another TO.")
         report = moving.move(first, second, spaces=spaces, progress=show)
     if as_json:
-        emit(report.as_dict())
+        emit_json(report.as_dict())
         return
     rows = sum(report.moved.values())
     say(f"moved {', '.join(report.moved) or 'no space'} ({rows:,} rows); all rows are equal")
@@ -216,7 +221,7 @@ def _check_target(target: str) -> None:
         )
 
 
-def _refuse_served(source: str, machine: Path | None) -> None:
+def _check_not_served(source: str, machine: Path | None) -> None:
     """Refuse to move data that a running server of this machine may write to."""
     from commonplace.client import connection
     from commonplace.engine.library import directory
@@ -238,8 +243,8 @@ def _refuse_served(source: str, machine: Path | None) -> None:
         )
 
 
-def _open_library(
-    where: str, machine: Path | None, *, existing: bool = False
+def _open_library_at(
+    where: str, machine: Path | None, *, must_exist: bool = False
 ) -> contextlib.closing[Library]:
     """Open the library at a path or an address."""
     from commonplace.engine.library import Library, directory
@@ -248,7 +253,7 @@ def _open_library(
     if is_database_url(where):
         return contextlib.closing(Library(machine, embedder=None, database=where))
     path = directory(where)
-    if existing and not (path / "spaces").is_dir():
+    if must_exist and not (path / "spaces").is_dir():
         raise NotFound(f"There is no memory in {path}.", hint="Name a data directory.")
     return contextlib.closing(Library(path, embedder=None))
 
@@ -277,7 +282,7 @@ def doctor(
     from commonplace.storage.sqlite.shared_files import SYSTEM
 
     healthy = True
-    with options.library(options.existing(data), embedding) as library:
+    with options.open_library(options.existing_directory(data), embedding) as library:
         if not (spaces or library.spaces()):
             note(NO_SPACES)
         for name in spaces or library.spaces():
@@ -288,7 +293,7 @@ def doctor(
             healthy = healthy and other.healthy
             if as_json:
                 parts = other.as_dict()
-                emit({"file": parts.pop("space"), **parts})
+                emit_json({"file": parts.pop("space"), **parts})
             else:
                 _show_diagnosis(other)
     if not healthy:
@@ -312,7 +317,7 @@ def _examine_space(
         with contextlib.suppress(CommonplaceError):  # the check below reports the problem
             memory = Commonplace(library=library, space=name)
             if more["repair"].setdefault("embedded", options.compute_embeddings(memory)):
-                many = counted(more["repair"]["embedded"], "memory", "memories")
+                many = count_with_noun(more["repair"]["embedded"], "memory", "memories")
                 lines.append(f"computed: the vectors of {many}")
     if salvage is not None:
         with progress(f"Salvaging {name}") as show:
@@ -324,15 +329,15 @@ def _examine_space(
     with progress(f"Examining {name}") as show:
         diagnosis = library.maintenance.check(name, progress=show)
     if diagnosis.healthy:
-        _examine_readers(library, name, diagnosis)
+        _examine_dialect_records(library, name, diagnosis)
     if as_json:
-        emit({"space": name, **diagnosis.as_dict(), **more})
+        emit_json({"space": name, **diagnosis.as_dict(), **more})
     else:
         _show_diagnosis(diagnosis, lines)
     return diagnosis.healthy
 
 
-def _examine_readers(library: Library, space: str, diagnosis: Diagnosis) -> None:
+def _examine_dialect_records(library: Library, space: str, diagnosis: Diagnosis) -> None:
     """Report memories whose attrs their dialect cannot read."""
     from commonplace.dialects.reserved import unreadable_memories
     from commonplace.engine.commonplace import Commonplace
@@ -347,11 +352,11 @@ def _examine_readers(library: Library, space: str, diagnosis: Diagnosis) -> None
 
 def _examine_access(data: Path, diagnosis: Diagnosis) -> None:
     """Report tokens, accounts and keys whose MAC does not match."""
-    from commonplace.cli.access import damaged
+    from commonplace.cli.access import damaged_rows
     from commonplace.storage.reports import RESTORE_SYSTEM
 
     try:
-        for what in damaged(data):
+        for what in damaged_rows(data):
             diagnosis.add("access", f"{what} is damaged.", RESTORE_SYSTEM)
     except CommonplaceError as error:
         told = f"Tokens, accounts and keys were not checked: {error.message}"
@@ -380,8 +385,8 @@ def spaces(data: Data = None, as_json: AsJson = False) -> None:
     """List the spaces of the data directory. With --json, one object per line."""
     from commonplace.engine.commonplace import Commonplace
 
-    where = options.existing(data)
-    with options.library(where) as library:
+    where = options.existing_directory(data)
+    with options.open_library(where) as library:
         if not library.spaces():
             note(NO_SPACES)
         for name in library.spaces():

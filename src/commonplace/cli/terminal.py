@@ -38,7 +38,7 @@ def one_line(text: str, columns: int) -> str:
     return fitting.rstrip() + "…"
 
 
-def fitted(parts: Iterable[str], columns: int, between: str = " · ") -> list[str]:
+def join_into_lines(parts: Iterable[str], columns: int, between: str = " · ") -> list[str]:
     """Join the parts into as few lines of limited width as possible; cut only a longer part."""
     lines: list[str] = []
     for each in filter(None, parts):
@@ -59,7 +59,7 @@ def paragraph(text: str, indent: int = 0) -> list[str]:
     )  # fmt: skip
 
 
-def local(at: datetime | None, *, seconds: bool = False) -> str:
+def local_time(at: datetime | None, *, seconds: bool = False) -> str:
     """Format a time in the local time zone; format midnight in UTC as a date."""
     if at is None:
         return ""
@@ -87,7 +87,7 @@ def _coloured() -> bool:
     return sys.stdout.isatty() and "NO_COLOR" not in os.environ and os.environ.get("TERM") != "dumb"
 
 
-def counted(count: int, one: str, many: str) -> str:
+def count_with_noun(count: int, one: str, many: str) -> str:
     """Return a number with its noun: 1 memory, 2 memories."""
     return f"{count:,} {one if count == 1 else many}"
 
@@ -108,14 +108,14 @@ def as_json_text(value: Any) -> str:
     return escape_json(json.dumps(value, ensure_ascii=False))
 
 
-def emit(value: Any) -> None:
+def emit_json(value: Any) -> None:
     """Write a value as one line of JSON."""
     sys.stdout.write(as_json_text(value) + "\n")
 
 
 def tell(as_json: bool, value: Any, text: str) -> None:
     """Write a value as JSON with `as_json`, or else a text."""
-    emit(value) if as_json else say(text)
+    emit_json(value) if as_json else say(text)
 
 
 def columns() -> int:

@@ -20,10 +20,10 @@ from commonplace.cli.options import AsJson, Data, Embedding, Space, argument, op
 from commonplace.cli.stores import Overwrite
 from commonplace.cli.terminal import (
     columns,
-    counted,
+    count_with_noun,
     dim,
-    emit,
-    local,
+    emit_json,
+    local_time,
     note,
     one_line,
     progress,
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from commonplace.engine.transfer.reading import ImportReport
     from commonplace.importers.storing import Imported
 
-LEFT_OUT = 4  # the exit code if something was not imported
+SOME_SKIPPED = 4  # the exit code if something was not imported
 SAMPLES = 3
 
 
@@ -88,14 +88,14 @@ def export(
         _export_to(to, file, overwrite, data, space, as_json)
         return
     with (
-        options.memory(data, space) as memory,
+        options.open_memory(data, space) as memory,
         lease(memory) as opened,
         _open_output(file, overwrite) as stream,
         progress("Exporting") as show,
     ):
         report = exporting.export_space(opened, stream.write, show)
     if as_json:
-        emit({"file": str(file), **report.as_dict()})
+        emit_json({"file": str(file), **report.as_dict()})
     elif file is not None:
         say(f"exported {_counts_in_words(report.counts)} to {escape_hidden(str(file))}")
 
@@ -121,9 +121,9 @@ def _export_to(
                 f"{file} is not an empty directory.",
                 hint="Name a new directory, or add --overwrite.",
             )
-    with options.memory(data, space) as memory:
-        what = exporting.chosen(memory)
-    for name, text in exporting.files(to, what):
+    with options.open_memory(data, space) as memory:
+        what = exporting.collect_export(memory)
+    for name, text in exporting.export_files(to, what):
         target = file / name if file is not None and name else file
         if target is not None and name:
             target.parent.mkdir(parents=True, exist_ok=True)
@@ -131,16 +131,16 @@ def _export_to(
             stream.write(text)
     links = sum(map(len, what.links.values()))
     if as_json:
-        emit({"file": str(file), "to": to, "memories": len(what.memories), "links": links,
-              "lines_left_out": what.lines})  # fmt: skip
+        emit_json({"file": str(file), "to": to, "memories": len(what.memories), "links": links,
+              "lines_left_out": what.lines_left_out})  # fmt: skip
         return
     if file is not None:
         counts = {"memory": len(what.memories), "link": links}
         say(f"exported {_counts_in_words(counts)} to {escape_hidden(str(file))}")
-    if what.lines:
+    if what.lines_left_out:
         note(
-            f"{what.lines:,} lines of conversations are not exported; 'commonplace export' without"
-            " --to includes them"
+            f"{what.lines_left_out:,} lines of conversations are not exported; 'commonplace export'"
+            " without --to includes them"
         )
 
 
@@ -229,18 +229,18 @@ def import_(
     with contextlib.ExitStack() as stack:
         if str(file) == "-":
             path = stack.enter_context(reading.copy_stream(sys.stdin.buffer, "stdin"))
-            name = registry.recognised_input(path, from_)
+            name = registry.detect_input_format(path, from_)
         else:
             path, from_ = _path_to_import(file, from_)
-            name = registry.recognised(path, from_)
-        chosen = _Source(
+            name = registry.detect_format(path, from_)
+        chosen = _ImportOptions(
             path, name, trust_file, partial, wait, allow_secrets, data, space, embedding
         )
-        _import(chosen, dry_run, as_json)
+        _run_import(chosen, dry_run, as_json)
 
 
 @dataclass(frozen=True)
-class _Source:
+class _ImportOptions:
     """The source and the destination of an import."""
 
     path: Path
@@ -261,7 +261,7 @@ def _path_to_import(file: Path, from_: str | None) -> tuple[Path, str | None]:
     # check first, so that no empty space is created
     if file.exists():
         return file, from_
-    known = histories.usual_places().get(str(file))
+    known = histories.usual_history_paths().get(str(file))
     if known is None:
         raise NotFound(f"There is no file {file}.", hint="Check its name.", field="path")
     if not known.exists():
@@ -270,38 +270,38 @@ def _path_to_import(file: Path, from_: str | None) -> tuple[Path, str | None]:
     return known, from_ or str(file)
 
 
-def _import(chosen: _Source, dry_run: bool, as_json: bool) -> None:
+def _run_import(chosen: _ImportOptions, dry_run: bool, as_json: bool) -> None:
     from commonplace.importers import registry
 
-    if chosen.format == registry.PLAIN:
-        _import_own(chosen, dry_run, as_json)
+    if chosen.format == registry.OWN_FORMAT:
+        _import_own_format(chosen, dry_run, as_json)
         return
     if dry_run:
         report = registry.dry_run(chosen.path, chosen.format)
-        _show_counted(report, as_json)
+        _show_dry_run(report, as_json)
     else:
-        report = import_from(chosen)
-        emit(report.as_dict()) if as_json else show_imported(report)
+        report = import_other_format(chosen)
+        emit_json(report.as_dict()) if as_json else show_imported(report)
     if report.skipped:
-        raise typer.Exit(LEFT_OUT)
+        raise typer.Exit(SOME_SKIPPED)
 
 
-def import_from(chosen: _Source) -> Imported:
+def import_other_format(chosen: _ImportOptions) -> Imported:
     """Import from another program, and compute the embeddings afterwards."""
     from commonplace.importers import registry, storing
 
     with (
-        options.memory(
+        options.open_memory(
             chosen.data, chosen.space, create=True, allow_secrets=chosen.allow_secrets
         ) as memory,
         progress("Importing") as show,
     ):
-        report = registry.run(
+        report = registry.run_import(
             memory, chosen.path, chosen.format, origin=storing.import_origin(),
             trust="stated" if chosen.trust_file else None, progress=show,
         )  # fmt: skip
     if chosen.wait:
-        with options.memory(chosen.data, chosen.space, chosen.embedding) as memory:
+        with options.open_memory(chosen.data, chosen.space, chosen.embedding) as memory:
             options.compute_embeddings(memory)
     return report
 
@@ -312,7 +312,7 @@ def show_imported(report: Imported, *, undo: bool = True) -> None:
 
     title = registry.FORMATS[report.format].TITLE
     say(f"imported {report.added:,} of {report.found:,} from {title}"
-        + (f", {counted(report.links, 'link', 'links')}" if report.links else "")
+        + (f", {count_with_noun(report.links, 'link', 'links')}" if report.links else "")
         + (f"; {report.changed:,} changed" if report.changed else "")
         + (f"; {report.unchanged:,} were already stored" if report.unchanged else ""))  # fmt: skip
     _tell_masked(report.masked)
@@ -337,8 +337,8 @@ def _tell_skipped(problems: list[str], total: int, *, advice: bool = True) -> No
 def _tell_remarks(report: Imported) -> None:
     for remark in report.remarks:
         note(f"note: {escape_hidden(remark)}")
-    if report.remarked > len(report.remarks):
-        note(f"note: {report.remarked - len(report.remarks):,} more such properties")
+    if report.remark_count > len(report.remarks):
+        note(f"note: {report.remark_count - len(report.remarks):,} more such properties")
 
 
 def _tell_masked(kinds: list[str]) -> None:
@@ -347,11 +347,11 @@ def _tell_masked(kinds: list[str]) -> None:
         note(f"masked: {told}; --allow-secrets of 'import' stores such values as they are")
 
 
-def _show_counted(report: Imported, as_json: bool) -> None:
+def _show_dry_run(report: Imported, as_json: bool) -> None:
     from commonplace.importers import registry
 
     if as_json:
-        emit({"format": report.format, "found": report.found, "samples": report.samples,
+        emit_json({"format": report.format, "found": report.found, "samples": report.samples,
               "skipped": report.skipped, "problems": report.problems,
               "remarks": report.remarks})  # fmt: skip
         return
@@ -360,7 +360,7 @@ def _show_counted(report: Imported, as_json: bool) -> None:
     _tell_skipped(report.problems, report.skipped)
     _tell_remarks(report)
     for each in report.samples:
-        at = local(datetime.fromisoformat(each["at"])) if "at" in each else ""
+        at = local_time(datetime.fromisoformat(each["at"])) if "at" in each else ""
         lead = " ".join(part for part in (at, *map(each.get, ("speaker", "title"))) if part)
         _show_sample(lead, each["text"])
 
@@ -371,7 +371,7 @@ def _show_sample(lead: str, text: str) -> None:
     say(f"  {dim(lead)}{one_line(text, columns() - 2 - width(lead))}")
 
 
-def _import_own(chosen: _Source, dry_run: bool, as_json: bool) -> None:
+def _import_own_format(chosen: _ImportOptions, dry_run: bool, as_json: bool) -> None:
     from commonplace.engine.binding import lease
     from commonplace.engine.content import write_policy
     from commonplace.engine.transfer import importing
@@ -380,7 +380,7 @@ def _import_own(chosen: _Source, dry_run: bool, as_json: bool) -> None:
         memory = stack.enter_context(
             _temporary_memory(chosen)
             if dry_run
-            else options.memory(
+            else options.open_memory(
                 chosen.data, chosen.space, chosen.embedding, create=True,
                 allow_secrets=chosen.allow_secrets,
             )
@@ -399,13 +399,13 @@ def _import_own(chosen: _Source, dry_run: bool, as_json: bool) -> None:
             found, total = memory.browse(limit=SAMPLES, order="oldest")
             samples = [{"text": one.text[:200], "title": one.title} for one in found]
             if as_json:
-                emit({"format": chosen.format, "found": total, "samples": samples,
+                emit_json({"format": chosen.format, "found": total, "samples": samples,
                       "skipped": report.conflicts + report.skipped,
-                      "problems": _problems(report)})  # fmt: skip
+                      "problems": _problem_lines(report)})  # fmt: skip
             else:
                 say(f"{_counts_in_words(report.counts)} to import; nothing was stored")
                 _tell_skipped(
-                    _problems(report),
+                    _problem_lines(report),
                     report.conflicts + report.skipped,
                     advice=bool(report.unreadable),
                 )
@@ -414,16 +414,16 @@ def _import_own(chosen: _Source, dry_run: bool, as_json: bool) -> None:
         elif chosen.wait:
             options.compute_embeddings(memory)
     if as_json and not dry_run:
-        emit({**report.as_dict(), "masked": dict(Counter(masked))})
+        emit_json({**report.as_dict(), "masked": dict(Counter(masked))})
     elif not dry_run:
-        _show_import(report, trusted=chosen.trust_file)
+        _show_own_import(report, trusted=chosen.trust_file)
         _tell_masked(masked)
     if report.conflicts or report.unreadable:
-        raise typer.Exit(LEFT_OUT)
+        raise typer.Exit(SOME_SKIPPED)
 
 
 @contextlib.contextmanager
-def _temporary_memory(chosen: _Source) -> Iterator[Commonplace]:
+def _temporary_memory(chosen: _ImportOptions) -> Iterator[Commonplace]:
     """Open a memory in temporary files, whatever database is configured."""
     from commonplace.engine.commonplace import Commonplace
     from commonplace.engine.library import Library
@@ -438,7 +438,7 @@ def _temporary_memory(chosen: _Source) -> Iterator[Commonplace]:
         yield Commonplace(space=chosen.space, library=library)
 
 
-def _show_import(report: ImportReport, *, trusted: bool) -> None:
+def _show_own_import(report: ImportReport, *, trusted: bool) -> None:
     former = report.added - sum(report.counts.values())
     say(f"imported {_counts_in_words(report.counts)}"
         + (f", {former:,} lines of history" if former else "")
@@ -450,11 +450,11 @@ def _show_import(report: ImportReport, *, trusted: bool) -> None:
     if report.counts.get("memory") and not trusted:
         note("memories have the trust external; --trust-file keeps the trust in the file")
     _tell_skipped(
-        _problems(report), report.conflicts + report.skipped, advice=bool(report.unreadable)
+        _problem_lines(report), report.conflicts + report.skipped, advice=bool(report.unreadable)
     )
 
 
-def _problems(report: ImportReport) -> list[str]:
+def _problem_lines(report: ImportReport) -> list[str]:
     return [f"{problem.where}: {problem.what}" for problem in report.problems]
 
 

@@ -12,7 +12,7 @@ import typer
 
 from commonplace.cli import options
 from commonplace.cli.options import AsJson, Data, Embedding, argument, option
-from commonplace.cli.terminal import emit, note, one_line, progress, say, tell
+from commonplace.cli.terminal import emit_json, note, one_line, progress, say, tell
 from commonplace.errors import Conflict, NotFound
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ Workspace = Annotated[str, argument("WORKSPACE", "Its id.")]
 Name = Annotated[str, option("--name TEXT", "Its name.")]
 
 
-def _show(rows: list[dict[str, Any]], as_json: bool, *columns: str) -> None:
+def _show_rows(rows: list[dict[str, Any]], as_json: bool, *columns: str) -> None:
     for row in rows:
         tell(as_json, row, "  ".join(one_line(str(row.get(column, "")), 60) for column in columns))
     if not rows:
@@ -36,12 +36,12 @@ def _show(rows: list[dict[str, Any]], as_json: bool, *columns: str) -> None:
         raise typer.Exit(1)
 
 
-def _opened(data: Path | None, identity: str) -> AbstractContextManager[Commonplace]:
-    first = f"Create it first: commonplace workspace create {identity}."
-    return options.memory(data, identity, first=first)
+def _open_workspace(data: Path | None, identity: str) -> AbstractContextManager[Commonplace]:
+    hint = f"Create it first: commonplace workspace create {identity}."
+    return options.open_memory(data, identity, hint=hint)
 
 
-def _conversation(memory: Commonplace, workspace: str, identity: str) -> str:
+def _conversation_id(memory: Commonplace, workspace: str, identity: str) -> str:
     """Return the id of an existing conversation."""
     from commonplace.dialects.orchestrator import workspaces
 
@@ -71,7 +71,7 @@ def create_workspace(
     """
     from commonplace.dialects.orchestrator import workspaces
 
-    with options.memory(data, identity, create=True) as memory:
+    with options.open_memory(data, identity, create=True) as memory:
         if workspaces.records.find(memory, workspaces.WORKSPACE_REF) is not None:
             raise Conflict(
                 f"The workspace {identity} already exists.",
@@ -82,7 +82,7 @@ def create_workspace(
             workspaces.add_person(memory, user, {"email": email})
         shown = workspaces.workspace_to_dict(record)
     if as_json:
-        emit(shown)
+        emit_json(shown)
     else:
         say(f"created workspace {identity} with the user {user} and three agents")
         note(
@@ -97,9 +97,9 @@ def list_workspaces(data: Data = None, as_json: AsJson = False) -> None:
     from commonplace.dialects.orchestrator.workspaces import all_workspaces
     from commonplace.engine.commonplace import Commonplace
 
-    with options.library(options.existing(data)) as library:
+    with options.open_library(options.existing_directory(data)) as library:
         found = all_workspaces(Commonplace(library=library))
-    _show(found, as_json, "id", "name", "created_at")
+    _show_rows(found, as_json, "id", "name", "created_at")
 
 
 @workspace.command("add-user")
@@ -124,10 +124,10 @@ def add_user(
         "email": email, "nickname": nickname, "name": name, "surname": surname,
         "country_code": country_code, "language": language, "currency": currency, "theme": theme,
     }  # fmt: skip
-    with _opened(data, identity) as memory:
+    with _open_workspace(data, identity) as memory:
         record = workspaces.add_person(memory, user, about)
         shown = workspaces.profile_to_dict(record.attrs, record.created_at)
-    _show([shown], as_json, "id", "name", "email")
+    _show_rows([shown], as_json, "id", "name", "email")
 
 
 @workspace.command("users")
@@ -135,9 +135,9 @@ def list_users(identity: Workspace, data: Data = None, as_json: AsJson = False) 
     """List the users of a workspace."""
     from commonplace.dialects.orchestrator import workspaces
 
-    with _opened(data, identity) as memory:
+    with _open_workspace(data, identity) as memory:
         found = workspaces.profiles(memory)
-    _show(found, as_json, "id", "name", "email")
+    _show_rows(found, as_json, "id", "name", "email")
 
 
 @workspace.command("add-agent")
@@ -156,11 +156,11 @@ def add_agent(
     """Add an agent to a workspace."""
     from commonplace.dialects.orchestrator import workspaces
 
-    with _opened(data, identity) as memory, memory.unit("add agent"):
+    with _open_workspace(data, identity) as memory, memory.unit("add agent"):
         agent = workspaces.add_agent(
             memory, name, slug=slug, role=role, system_prompt=system_prompt, model=model
         )
-    _show([agent.as_dict()], as_json, "slug", "role", "name", "id")
+    _show_rows([agent.as_dict()], as_json, "slug", "role", "name", "id")
 
 
 @workspace.command("agents")
@@ -168,9 +168,9 @@ def list_agents(identity: Workspace, data: Data = None, as_json: AsJson = False)
     """List the agents of a workspace."""
     from commonplace.dialects.orchestrator import workspaces
 
-    with _opened(data, identity) as memory:
+    with _open_workspace(data, identity) as memory:
         found = [agent.as_dict() for agent in workspaces.agents(memory)]
-    _show(found, as_json, "slug", "role", "name", "id")
+    _show_rows(found, as_json, "slug", "role", "name", "id")
 
 
 @workspace.command("add-conversation")
@@ -186,10 +186,10 @@ def add_conversation(
     """Start a conversation in a workspace."""
     from commonplace.dialects.orchestrator import workspaces
 
-    with _opened(data, identity) as memory:
+    with _open_workspace(data, identity) as memory:
         sort = "agent" if agent else "swarm"
         shown = workspaces.add_conversation(memory, title, type=sort, agent_slug=agent)
-    _show([shown], as_json, "id", "title")
+    _show_rows([shown], as_json, "id", "title")
 
 
 @workspace.command("conversations")
@@ -197,9 +197,9 @@ def list_conversations(identity: Workspace, data: Data = None, as_json: AsJson =
     """List the conversations of a workspace."""
     from commonplace.dialects.orchestrator import workspaces
 
-    with _opened(data, identity) as memory:
+    with _open_workspace(data, identity) as memory:
         found = workspaces.conversations(memory)
-    _show(list(found), as_json, "id", "updated_at", "title")
+    _show_rows(list(found), as_json, "id", "updated_at", "title")
 
 
 @workspace.command("say")
@@ -216,11 +216,11 @@ def say_something(
     """Add a message to a conversation."""
     from commonplace.dialects.orchestrator import workspaces
 
-    with _opened(data, identity) as memory:
+    with _open_workspace(data, identity) as memory:
         speaker = workspaces.get_agent(memory, slug=agent).slug if agent else workspaces.USER
-        known = _conversation(memory, identity, conversation)
+        known = _conversation_id(memory, identity, conversation)
         shown = workspaces.append_message(memory, known, speaker, text)
-    _show([shown], as_json, "id", "role", "text")
+    _show_rows([shown], as_json, "id", "role", "text")
 
 
 @workspace.command("messages")
@@ -234,11 +234,11 @@ def list_messages(
     """List the newest messages of a conversation, in order."""
     from commonplace.dialects.orchestrator import workspaces
 
-    with _opened(data, identity) as memory:
-        known = _conversation(memory, identity, conversation)
+    with _open_workspace(data, identity) as memory:
+        known = _conversation_id(memory, identity, conversation)
         lines = memory.conversations.history(known, limit=limit)
         found = [workspaces.message_to_dict(line) for line in lines]
-    _show(list(found), as_json, "created_at", "role", "text")
+    _show_rows(list(found), as_json, "created_at", "role", "text")
 
 
 @workspace.command("import")
@@ -261,12 +261,12 @@ def import_palace(
     """
     from commonplace.dialects.orchestrator import importing
 
-    with options.memory(data, identity, embedding, create=True) as memory:
+    with options.open_memory(data, identity, embedding, create=True) as memory:
         with progress("importing") as tell:
             report = importing.import_palace(memory, source.expanduser(), tell)
         options.compute_embeddings(memory)
     if as_json:
-        emit(asdict(report))
+        emit_json(asdict(report))
         return
     for name, counts in (("drawers", report.drawers), ("triples", report.triples)):
         say(
@@ -287,7 +287,7 @@ def show_execution(
     identity: Workspace, execution: Execution, data: Data = None, as_json: AsJson = False
 ) -> None:
     """Show the status of a workflow execution."""
-    _act_on(identity, execution, data, as_json)
+    _act_on_execution(identity, execution, data, as_json)
 
 
 @workspace.command("approve")
@@ -297,7 +297,7 @@ def approve(
     """Approve a workflow execution that waits for approval."""
     from commonplace.dialects.orchestrator import workflows
 
-    _act_on(identity, execution, data, as_json, workflows.approve)
+    _act_on_execution(identity, execution, data, as_json, workflows.approve)
 
 
 @workspace.command("cancel")
@@ -307,10 +307,10 @@ def cancel(
     """Cancel a workflow execution."""
     from commonplace.dialects.orchestrator import workflows
 
-    _act_on(identity, execution, data, as_json, workflows.cancel)
+    _act_on_execution(identity, execution, data, as_json, workflows.cancel)
 
 
-def _act_on(
+def _act_on_execution(
     identity: str,
     execution: str,
     data: Path | None,
@@ -319,13 +319,13 @@ def _act_on(
 ) -> None:
     from commonplace.dialects.orchestrator import workflows
 
-    with _opened(data, identity) as memory:
+    with _open_workspace(data, identity) as memory:
         if act is not None:
             with memory.unit(f"{act.__name__} workflow"):
                 act(memory, execution)
         shown = workflows.execution_progress(memory, execution)
     if as_json:
-        emit(shown)
+        emit_json(shown)
         return
     say(f"{shown['status']}  {shown['current_step']} steps done  {shown['error']}".rstrip())
     for step in shown["steps"]:

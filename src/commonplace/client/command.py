@@ -15,12 +15,12 @@ from commonplace import __version__
 from commonplace.client import config, connection, files
 
 MAMA_PORT = "3847"
-_VALUES = {
+_VALUE_OPTIONS = {
     "--dialect": "dialect", "--data": "data", "--database": "database", "--space": "space",
     "--embedding": "embedding", "--prefix": "prefix", "--subject": "subject",
     "--being": "subject", "--project": "project",
 }  # fmt: skip
-_FLAGS = {"--read-only": "read_only", "--global": "everywhere", "--in-process": "in_process"}
+_FLAG_OPTIONS = {"--read-only": "read_only", "--global": "everywhere", "--in-process": "in_process"}
 
 
 class McpOptions(NamedTuple):
@@ -40,21 +40,23 @@ class McpOptions(NamedTuple):
 
     @classmethod
     def read(cls, arguments: Sequence[str]) -> McpOptions | None:
-        """The options of a command line; None if it has anything unusual."""
+        """Return the options of a command line; None if the whole program must read it."""
         found: dict[str, Any] = {}
         rest = list(arguments)
         while rest:
             name, separator, value = rest.pop(0).partition("=")
-            if name in _FLAGS and not separator:
-                found[_FLAGS[name]] = True
-            elif name in _VALUES and (separator or rest):
-                found[_VALUES[name]] = value if separator else rest.pop(0)
+            if name in _FLAG_OPTIONS and not separator:
+                found[_FLAG_OPTIONS[name]] = True
+            elif name in _VALUE_OPTIONS and (separator or rest):
+                found[_VALUE_OPTIONS[name]] = value if separator else rest.pop(0)
             else:
                 return None
         made = cls(**found)
         return made if made._is_usual() else None
 
     def _is_usual(self) -> bool:
+        """Return whether the values are valid in form; the whole program reports those that are
+        not."""
         names = (self.space, self.prefix or "x", self.dialect)
         plain = all(name.isascii() and name.replace("-", "_").isidentifier() for name in names)
         given = (self.data, self.database, self.project, self.embedding, self.subject or "x")
@@ -81,33 +83,35 @@ def run(options: McpOptions) -> int | None:
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: os._exit(0))
     pipe = Pipe(
-        Options(place, hello(options), server_options(options)), sys.stdin.buffer, sys.stdout.buffer
+        Options(place, greeting_fields(options), server_options(options)),
+        sys.stdin.buffer,
+        sys.stdout.buffer,
     )
     return pipe.run()
 
 
 def place_of(data: str | None, database: str | None) -> connection.Place:
-    """Where the server of the data directory, or of the database, is found."""
+    """Return the place of the server of a data directory, or of a database."""
     directory = files.data_directory(data)
     given = config.read(directory)
     address = database or os.environ.get("COMMONPLACE_DATABASE") or given.get("database", "")
     return connection.place_of(directory, address)
 
 
-def hello(options: McpOptions) -> dict[str, Any]:
-    """The greeting: what this client tells the server about itself."""
+def greeting_fields(options: McpOptions) -> dict[str, Any]:
+    """Return the fields of the greeting by which this client asks the server for a dialect."""
     chosen = {"COMMONPLACE_EMBEDDING": options.embedding or os.environ.get("COMMONPLACE_EMBEDDING")}
     chosen |= {name: os.environ.get(name) for name in connection.STORE_VARIABLES}
     return {
-        **identity(), "dialect": options.dialect, "space": options.space,
+        **describe_process(), "dialect": options.dialect, "space": options.space,
         "prefix": options.prefix, "subject": options.subject, "read_only": options.read_only,
         "everywhere": options.everywhere, "project": options.project,
         "settings": {name: value for name, value in chosen.items() if value},
     }  # fmt: skip
 
 
-def identity() -> dict[str, Any]:
-    """Who this process is, for every greeting."""
+def describe_process() -> dict[str, Any]:
+    """Return the fields of every greeting: the version, process, directory, user and variables."""
     try:
         cwd = os.getcwd()  # noqa: PTH109
     except OSError:  # the working directory was deleted
@@ -122,7 +126,7 @@ def identity() -> dict[str, Any]:
 
 
 def server_options(options: McpOptions) -> Mapping[str, Any]:
-    """The options of a server that has to be started for this client."""
+    """Return the options of a server that has to be started for this client."""
     found: dict[str, Any] = {}
     if options.embedding:
         found["embedding"] = options.embedding

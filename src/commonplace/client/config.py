@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from typing import Any
 
-NAMES = (
+SETTING_NAMES = (
     "database", "host", "port", "public_url", "allow_hosts", "allow_origins", "proxies",
     "require_token", "embedding", "dialect", "rate", "burst", "body_bytes", "call_seconds",
     "audit_days", "allow_secrets", "auto_accept", "idle_seconds", "log",
@@ -42,9 +42,9 @@ def read(data: str) -> dict[str, Any]:
         told = f"{path} is not valid TOML: {error}."
         raise Unreadable(told, "Correct it, or rename it.") from error
     for name in found:
-        if name not in NAMES:
+        if name not in SETTING_NAMES:
             told = f"{path} sets {name!r}, which is not a setting."
-            raise Unreadable(told, f"The settings are: {', '.join(NAMES)}.")
+            raise Unreadable(told, f"The settings are: {', '.join(SETTING_NAMES)}.")
     if not isinstance(found.get("database", ""), str):
         raise Unreadable(f"database in {path} is not a string.", "Write it in quotes.")
     return found

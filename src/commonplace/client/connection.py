@@ -20,14 +20,14 @@ from typing import Any, NamedTuple
 
 LINE_BYTES = 33_554_432  # the longest message that a server reads
 PROTOCOL = 1
-PATH_BYTES = 100  # the longest path of a socket is 104 bytes on macOS, and 108 on Linux
+MOST_PATH_BYTES = 100  # the longest path of a socket is 104 bytes on macOS, and 108 on Linux
 START_SECONDS = 60.0
 RETRY_SECONDS = 0.02
 HELLO_BYTES = 262_144
 RIGHTS_OF_OTHERS = 0o077
 # The environment variable with a background server's options, as JSON.
-OPTIONS = "COMMONPLACE_BACKGROUND"
-LOOPBACK = sys.platform == "win32" or os.environ.get("COMMONPLACE_SOCKET") == "loopback"
+OPTIONS_VARIABLE = "COMMONPLACE_BACKGROUND"
+USES_LOOPBACK = sys.platform == "win32" or os.environ.get("COMMONPLACE_SOCKET") == "loopback"
 # Environment variables that the client passes to the server for its dialect.
 CONTRACT_VARIABLES = (
     "MEMORY_DIR", "SESSION_ID", "MAMA_DB_PATH", "MAMA_EMBEDDING_PORT", "MAMA_SERVER_PORT",
@@ -57,22 +57,22 @@ class Place(NamedTuple):
     """The common path of these files, without their suffixes."""
 
     @property
-    def socket(self) -> str:
-        """The path of the socket, or of the file with port and secret."""
-        return f"{self.base}.port" if LOOPBACK else f"{self.base}.sock"
+    def socket_path(self) -> str:
+        """The path of the socket, or of the file with port and secret without Unix sockets."""
+        return f"{self.base}.port" if USES_LOOPBACK else f"{self.base}.sock"
 
     @property
-    def lock(self) -> str:
+    def lock_file(self) -> str:
         """The file that the listening server locks."""
         return f"{self.base}.lock"
 
     @property
-    def ready(self) -> str:
+    def ready_file(self) -> str:
         """A file whose modification time is the time when an agent last connected."""
         return f"{self.base}.ready"
 
     @property
-    def log(self) -> str:
+    def log_file(self) -> str:
         """The file with the standard error of a background server."""
         return f"{self.base}.log"
 
@@ -99,19 +99,19 @@ def _runtime_directory() -> str:
         for folder in (*named, *usual)
         if folder and os.path.isdir(folder)  # noqa: PTH112
     ]
-    return _checked(candidates)
+    return _first_private_directory(candidates)
 
 
-def _checked(candidates: Sequence[str]) -> str:
+def _first_private_directory(candidates: Sequence[str]) -> str:
     """Return the first usable directory; raise Unusable if there is none."""
     why = ""
     for folder in candidates:
-        if not LOOPBACK and len(os.fsencode(folder)) + 30 > PATH_BYTES:
+        if not USES_LOOPBACK and len(os.fsencode(folder)) + 30 > MOST_PATH_BYTES:
             why = f"{folder} is too long for a socket."
             continue
         try:
             os.makedirs(folder, mode=0o700, exist_ok=True)  # noqa: PTH103
-            why = _fault(folder)
+            why = _why_not_private(folder)
         except OSError as error:
             why = f"{folder}: {error.strerror}."
         if not why:
@@ -119,7 +119,7 @@ def _checked(candidates: Sequence[str]) -> str:
     raise Unusable(f"There is no directory for the server's socket. {why}")
 
 
-def _fault(folder: str) -> str:
+def _why_not_private(folder: str) -> str:
     """Return why a directory is not private; empty if it is."""
     found = os.lstat(folder)
     if not stat.S_ISDIR(found.st_mode):
@@ -134,15 +134,15 @@ def _fault(folder: str) -> str:
 def connect(place: Place) -> socket.socket | None:
     """Connect to the running server; return None if there is none."""
     try:
-        if not LOOPBACK:
+        if not USES_LOOPBACK:
             made = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
             try:
-                made.connect(place.socket)
+                made.connect(place.socket_path)
             except OSError:
                 made.close()
                 raise
             return made
-        with open(place.socket, encoding="utf-8") as file:  # noqa: PTH123
+        with open(place.socket_path, encoding="utf-8") as file:  # noqa: PTH123
             port, _, secret = file.read().partition(" ")
         made = socket.create_connection(("127.0.0.1", int(port)), 5)
         made.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -158,7 +158,7 @@ class ServerConnection:
 
     def __init__(self, made: socket.socket) -> None:
         self._socket = made
-        self._held = bytearray()
+        self._buffer = bytearray()
         self.answer: dict[str, Any] = {}
         """The server's answer to the greeting."""
 
@@ -167,7 +167,7 @@ class ServerConnection:
         written = json.dumps({"commonplace": PROTOCOL, **hello}).encode() + b"\n"
         try:
             self._socket.sendall(written)
-            line = self.line()
+            line = self.read_line()
             self.answer = json.loads(line) if line else {}
         except (OSError, ValueError):
             return False
@@ -177,23 +177,23 @@ class ServerConnection:
         """Send one or several lines."""
         self._socket.sendall(line)
 
-    def line(self) -> bytes:
+    def read_line(self) -> bytes:
         """Return the next line with its line break; empty when the server has closed the
         connection."""
-        while (at := self._held.find(b"\n")) < 0:
+        while (at := self._buffer.find(b"\n")) < 0:
             try:
                 more = self._socket.recv(65_536)
             except ConnectionResetError:
                 return b""
             if not more:
                 return b""
-            self._held += more
-        line = bytes(self._held[: at + 1])
-        del self._held[: at + 1]
+            self._buffer += more
+        line = bytes(self._buffer[: at + 1])
+        del self._buffer[: at + 1]
         return line
 
     def close(self) -> None:
-        """Close the connection; a thread that waits in `line` gets an empty result."""
+        """Close the connection; a thread that waits in `read_line` gets an empty result."""
         with suppress(OSError):
             self._socket.shutdown(socket.SHUT_RDWR)
         self._socket.close()
@@ -213,11 +213,14 @@ def ask(place: Place, hello: Mapping[str, Any], seconds: float = 10.0) -> dict[s
 
 
 def time_zone() -> list[Any]:
-    """The time zone of this process, by which "yesterday" in a query is understood."""
+    """Return the offset from UTC in seconds and the names of the time zone of this process.
+
+    The server uses them for words such as "yesterday" in a query.
+    """
     return [time.timezone, *time.tzname]
 
 
-class Starting:
+class ServerStarter:
     """Starts a background server and waits until it answers."""
 
     def __init__(self, place: Place, options: Mapping[str, Any]) -> None:
@@ -227,7 +230,7 @@ class Starting:
         self._lock: int | None = None
         self._until = time.monotonic() + START_SECONDS
 
-    def wait(self) -> None:
+    def start_or_wait(self) -> None:
         """Start a server unless another process is doing so, and wait briefly; raise Unusable on
         failure."""
         if self._lock is None:
@@ -242,7 +245,7 @@ class Starting:
             self._pid = None  # it was killed, or another server was first and has ended
         if time.monotonic() > self._until:
             raise Unusable(
-                f"The server did not start in {START_SECONDS:g} s; see {self._place.log}."
+                f"The server did not start in {START_SECONDS:g} s; see {self._place.log_file}."
             )
         time.sleep(RETRY_SECONDS)
 
@@ -275,7 +278,7 @@ def try_lock(path: str) -> int | None:
 
 def _log_tail(place: Place) -> str:
     try:
-        with open(place.log, encoding="utf-8", errors="replace") as file:  # noqa: PTH123
+        with open(place.log_file, encoding="utf-8", errors="replace") as file:  # noqa: PTH123
             said = file.read()[-2_000:].strip()
     except OSError:
         said = ""
@@ -303,10 +306,10 @@ def spawn(place: Place, options: Mapping[str, Any]) -> int:
     environment.pop("COMMONPLACE_DATABASE", None)
     if place.database:
         environment["COMMONPLACE_DATABASE"] = place.database
-    environment[OPTIONS] = json.dumps({"base": place.base, **options})
+    environment[OPTIONS_VARIABLE] = json.dumps({"base": place.base, **options})
     if os.name != "posix":
         return _spawn_detached(command, environment, place)
-    log = os.open(place.log, os.O_CREAT | os.O_WRONLY | os.O_TRUNC | os.O_APPEND, 0o600)
+    log = os.open(place.log_file, os.O_CREAT | os.O_WRONLY | os.O_TRUNC | os.O_APPEND, 0o600)
     try:
         actions = [
             (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
@@ -326,7 +329,7 @@ def _spawn_detached(command: list[str], environment: dict[str, str], place: Plac
     flags = getattr(subprocess, "DETACHED_PROCESS", 0) | getattr(
         subprocess, "CREATE_NEW_PROCESS_GROUP", 0
     )
-    with open(place.log, "ab") as log:  # noqa: PTH123
+    with open(place.log_file, "ab") as log:  # noqa: PTH123
         started = subprocess.Popen(  # noqa: S603
             command, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
             stderr=log, creationflags=flags, close_fds=True,

@@ -25,26 +25,26 @@ agent is to read. 'commonplace start' writes it into the configuration of agents
 """
 INPUT_BYTES = 4_194_304
 EVENT_NAMES = ("hook_event_name", "hookEventName", "event")
-START, END = "SessionStart", "SessionEnd"
-PROMPTS = ("UserPromptSubmit", "BeforeAgent")
-WITHIN = ("clear", "compact")  # sources of a start event within a running session
+START_EVENT, END_EVENT = "SessionStart", "SessionEnd"
+PROMPT_EVENTS = ("UserPromptSubmit", "BeforeAgent")
+RUNNING_SESSION_SOURCES = ("clear", "compact")  # sources of a start event within a running session
 # Events with a transcript, which are spooled if no server is running.
-READING = (START, END, "Stop", "AfterAgent", "PreCompact", "PreCompress")
+TRANSCRIPT_EVENTS = (START_EVENT, END_EVENT, "Stop", "AfterAgent", "PreCompact", "PreCompress")
 # Cursor's events, and the names that other agents use for them.
-CURSOR = {
-    "sessionStart": START, "beforeSubmitPrompt": "UserPromptSubmit", "stop": "Stop",
-    "preCompact": "PreCompact", "sessionEnd": END,
+CURSOR_EVENTS = {
+    "sessionStart": START_EVENT, "beforeSubmitPrompt": "UserPromptSubmit", "stop": "Stop",
+    "preCompact": "PreCompact", "sessionEnd": END_EVENT,
 }  # fmt: skip
 OPTIONS = ("--data", "--space")
 # For agents whose later hooks call an MCP tool, which fails until the server is connected.
 UNTIL_CONNECTED = "--until-connected"
 RECENT_SECONDS = 10.0
 SETTLED_SECONDS = 0.4  # seconds until an agent's hooks can call tools, on a busy machine
-DATABASE = "COMMONPLACE_DATABASE"
+DATABASE_VARIABLE = "COMMONPLACE_DATABASE"
 ANSWER_SECONDS = 4.0
 END_SECONDS = 1.0  # agents that end wait less; unanswered events are spooled
 # The arguments of the tool `hook`, and the agents' names for them.
-FIELDS = {
+ARGUMENT_KEYS = {
     "session": ("session", "session_id", "sessionId"),
     "cwd": ("cwd",),
     "prompt": ("prompt",),
@@ -66,11 +66,11 @@ def main() -> None:
             sys.stdout.buffer.write(written.encode("utf-8", "replace") + b"\n")
             sys.stdout.flush()
     except (Exception, KeyboardInterrupt) as error:
-        _say(f"commonplace-hook: nothing was done: {error}\n")
+        _print_error(f"commonplace-hook: nothing was done: {error}\n")
     os._exit(0)  # an error at exit, such as a closed output, must not become the exit code
 
 
-def _say(text: str) -> None:
+def _print_error(text: str) -> None:
     try:
         sys.stderr.write(text)
         sys.stderr.flush()
@@ -80,12 +80,12 @@ def _say(text: str) -> None:
 
 def run(arguments: Sequence[str], given: bytes) -> str:
     """Handle an event; return the output for the agent as JSON, or an empty string."""
-    event = parsed(given)
-    if event is not None and name_of(event) in CURSOR:
+    event = parse_event(given)
+    if event is not None and event_name(event) in CURSOR_EVENTS:
         return _to_cursor_output(
-            name_of(event), run(arguments, json.dumps(_from_cursor_event(event)).encode())
+            event_name(event), run(arguments, json.dumps(_from_cursor_event(event)).encode())
         )
-    options = _options(arguments)
+    options = _parse_options(arguments)
     if event is None or options is None:
         return ""
     data = files.data_directory(options.get("--data"))
@@ -93,24 +93,24 @@ def run(arguments: Sequence[str], given: bytes) -> str:
     if not os.path.isdir(os.path.join(data, "spaces")) and not _has_database(data):  # noqa: PTH112, PTH118
         return ""  # there is no data directory yet
     until = time.monotonic() + ANSWER_SECONDS
-    answered = _from_server(data, space, event)
+    answered = _answer_from_server(data, space, event)
     if answered is None:
-        answered = _from_files(data, space, event)
-    if UNTIL_CONNECTED in options and event.get("source") not in WITHIN:
+        answered = _answer_from_files(data, space, event)
+    if UNTIL_CONNECTED in options and event.get("source") not in RUNNING_SESSION_SOURCES:
         _wait_for_agent(data, until)
     return answered
 
 
 def _has_database(data: str) -> bool:
     """Return whether a database holds the memories, so that the directory has no spaces."""
-    if os.environ.get(DATABASE):
+    if os.environ.get(DATABASE_VARIABLE):
         return True
     from commonplace.client import config
 
     try:
         return bool(config.read(data).get("database"))
     except config.Unreadable as error:
-        _say(f"commonplace-hook: {error} {error.hint}\n")
+        _print_error(f"commonplace-hook: {error} {error.hint}\n")
         return False
 
 
@@ -119,7 +119,7 @@ def _wait_for_agent(data: str, until: float) -> None:
     from commonplace.client import command, config, connection
 
     try:
-        ready = command.place_of(data, None).ready
+        ready = command.place_of(data, None).ready_file
     except (OSError, connection.Unusable, config.Unreadable):
         return
     since = time.time() - RECENT_SECONDS  # the agent may have connected before this process started
@@ -137,25 +137,25 @@ def _from_cursor_event(event: Mapping[str, Any]) -> dict[str, Any]:
     roots = event.get("workspace_roots")
     cwd = roots[0] if isinstance(roots, list) and roots else event.get("cwd")
     session = event.get("conversation_id") or event.get("session_id")
-    named = {"hook_event_name": CURSOR[name_of(event)], "session_id": session, "cwd": cwd}
+    named = {"hook_event_name": CURSOR_EVENTS[event_name(event)], "session_id": session, "cwd": cwd}
     return {**event, **{name: value for name, value in named.items() if isinstance(value, str)}}
 
 
 def _to_cursor_output(name: str, envelope: str) -> str:
     """Convert an answer to Cursor's format; a prompt is never blocked."""
     given = json.loads(envelope).get("hookSpecificOutput", {}) if envelope else {}
-    answer: dict[str, Any] = {"continue": True} if CURSOR[name] == "UserPromptSubmit" else {}
+    answer: dict[str, Any] = {"continue": True} if CURSOR_EVENTS[name] == "UserPromptSubmit" else {}
     if given.get("additionalContext"):
         answer["additional_context"] = given["additionalContext"]
-    return _json(answer) if answer else ""
+    return _json_without_escapes(answer) if answer else ""
 
 
-def _json(value: Any) -> str:
-    """Return JSON in which a character takes no more bytes than its limits count for it."""
+def _json_without_escapes(value: Any) -> str:
+    """Return JSON with all characters as they are; the size limits do not count escapes."""
     return json.dumps(value, ensure_ascii=False)
 
 
-def parsed(given: bytes) -> dict[str, Any] | None:
+def parse_event(given: bytes) -> dict[str, Any] | None:
     """Parse the event on standard input; return None if it is not an event, or too large."""
     if len(given) > INPUT_BYTES:
         return None
@@ -163,16 +163,16 @@ def parsed(given: bytes) -> dict[str, Any] | None:
         event = json.loads(given)
     except (ValueError, RecursionError):
         return None
-    return event if isinstance(event, dict) and name_of(event) else None
+    return event if isinstance(event, dict) and event_name(event) else None
 
 
-def name_of(event: Mapping[str, Any]) -> str:
+def event_name(event: Mapping[str, Any]) -> str:
     """Return the name of an event; empty if it has none."""
     names = (event.get(key) for key in EVENT_NAMES)
     return next((name for name in names if isinstance(name, str)), "")
 
 
-def _options(arguments: Sequence[str]) -> dict[str, str] | None:
+def _parse_options(arguments: Sequence[str]) -> dict[str, str] | None:
     """Parse the options of the command line; return None if they are not valid."""
     found: dict[str, str] = {}
     rest = list(arguments)
@@ -187,19 +187,19 @@ def _options(arguments: Sequence[str]) -> dict[str, str] | None:
     return found
 
 
-def _from_server(data: str, space: str, event: Mapping[str, Any]) -> str | None:
-    """Return the server's answer; None if no server can be reached."""
+def _answer_from_server(data: str, space: str, event: Mapping[str, Any]) -> str | None:
+    """Return the server's answer; None if there is none."""
     from commonplace.client import command, config, connection
 
     try:
         place = command.place_of(data, None)
         hello = {
-            **command.identity(), "kind": "call", "space": space, "tool": "hook",
-            "arguments": _arguments(event),
+            **command.describe_process(), "kind": "call", "space": space, "tool": "hook",
+            "arguments": _tool_arguments(event),
         }  # fmt: skip
-        answer = _ask_server(place, hello, name_of(event))
+        answer = _ask_server(place, hello, event_name(event))
     except config.Unreadable as error:
-        _say(f"commonplace-hook: {error} {error.hint}\n")
+        _print_error(f"commonplace-hook: {error} {error.hint}\n")
         return None
     except (OSError, connection.Unusable):
         return None
@@ -213,43 +213,43 @@ def _ask_server(place: Place, hello: Mapping[str, Any], name: str) -> dict[str, 
     from commonplace.client import connection
 
     until = time.monotonic() + ANSWER_SECONDS
-    answer = connection.ask(place, hello, END_SECONDS if name == END else ANSWER_SECONDS)
-    if answer is not None or name == END:
+    answer = connection.ask(place, hello, END_SECONDS if name == END_EVENT else ANSWER_SECONDS)
+    if answer is not None or name == END_EVENT:
         return answer
-    starting = connection.Starting(place, {})
+    starting = connection.ServerStarter(place, {})
     try:
-        starting.wait()
-        while name in PROMPTS and answer is None and (left := until - time.monotonic()) > 0:
-            starting.wait()
+        starting.start_or_wait()
+        while name in PROMPT_EVENTS and answer is None and (left := until - time.monotonic()) > 0:
+            starting.start_or_wait()
             answer = connection.ask(place, hello, left)
     finally:
         starting.close()
     return answer
 
 
-def _arguments(event: Mapping[str, Any]) -> dict[str, str]:
+def _tool_arguments(event: Mapping[str, Any]) -> dict[str, str]:
     """Return the event as arguments of the tool `hook`."""
-    found = {"event": name_of(event)}
-    for name, keys in FIELDS.items():
+    found = {"event": event_name(event)}
+    for name, keys in ARGUMENT_KEYS.items():
         values = [event[key] for key in keys if isinstance(event.get(key), str)]
         if values:
             found[name] = values[0]
     return found
 
 
-def _from_files(data: str, space: str, event: Mapping[str, Any]) -> str:
+def _answer_from_files(data: str, space: str, event: Mapping[str, Any]) -> str:
     """Handle an event without a server: spool it, or return the prepared context."""
-    name = name_of(event)
+    name = event_name(event)
     # Spool a start event, so that the transcript is read even without an end event.
-    if name == END or (name in READING and "transcript" in _arguments(event)):
-        files.spool(data, space, event)
-    if name != START or not isinstance(event.get("cwd"), str):
+    if name == END_EVENT or (name in TRANSCRIPT_EVENTS and "transcript" in _tool_arguments(event)):
+        files.spool_event(data, space, event)
+    if name != START_EVENT or not isinstance(event.get("cwd"), str):
         return ""
-    project = os.environ.get(files.PROJECT, "").strip()
-    prepared = files.start_file(data, space, event["cwd"], project)
+    project = os.environ.get(files.PROJECT_VARIABLE, "").strip()
+    prepared = files.prepared_context_file(data, space, event["cwd"], project)
     try:
         with open(prepared, encoding="utf-8") as file:  # noqa: PTH123
-            return _json(json.load(file))
+            return _json_without_escapes(json.load(file))
     except (OSError, ValueError):
         return ""
 

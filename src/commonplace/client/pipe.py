@@ -21,13 +21,13 @@ from commonplace.client.static_answers import StaticAnswers
 IDEMPOTENCY_META = "commonplace/idempotency-key"
 CONFIRMED_META = "commonplace/confirmed-keys"
 MOST_CONFIRMED = 100  # most keys that one call confirms; the server ignores further keys
-PIPE_KEY = "commonplace-pipe:"
-OWN_ID = "commonplace-pipe-initialize"
+PIPE_KEY_PREFIX = "commonplace-pipe:"
+OWN_INITIALIZE_ID = "commonplace-pipe-initialize"
 CANCELLED = "notifications/cancelled"
 INITIALIZED = "notifications/initialized"
-LISTING = "tools/list"  # the last request of agents before they count a server as connected
+LIST_TOOLS = "tools/list"  # the last request of agents before they count a server as connected
 END_SECONDS = 45.0  # how long to wait for answers after the end of the input
-HOOK = "hook"
+HOOK_TOOL = "hook"
 HOOK_SECONDS = 2.5  # less than the agents' time limit for a hook
 ADDED_BYTES = 65_536  # bytes reserved in a message for the fields that the pipe adds
 INVALID_REQUEST = -32600
@@ -54,9 +54,9 @@ class _Pending:
         self.tool = tool
         self.key = key
         """The idempotency key that the pipe has generated."""
-        self.confirms: list[str] = []
-        """Keys of earlier calls that this request confirms; the server then deletes their
-        answers."""
+        self.confirmed_keys: list[str] = []
+        """The keys of earlier calls whose answers this request confirms; the server then deletes
+        these answers."""
         self.sent = False
         self.answered = False
         """Whether the pipe has already answered; the server still handles the request."""
@@ -68,12 +68,12 @@ class _State:
     def __init__(self) -> None:
         self.connection: connection.ServerConnection | None = None
         self.pending: list[_Pending] = []
-        self.loose: list[bytes] = []
+        self.unsent_lines: list[bytes] = []
         """Lines that wait for a connection and need no answer."""
-        self.confirmed: list[str] = []
+        self.keys_to_confirm: list[str] = []
         self.initialize: dict[str, Any] | None = None
         self.initialized = False
-        self.greeted = False
+        self.accepted = False
         """Whether a server has accepted this client."""
 
 
@@ -95,10 +95,10 @@ class Pipe:
         self._state = _State()
         hello = options.hello
         self._static = StaticAnswers.load(hello["dialect"], hello["prefix"], hello["read_only"])
-        self._hook = hello["prefix"] + HOOK if hello["dialect"] == "commonplace" else None
+        self._hook_tool = hello["prefix"] + HOOK_TOOL if hello["dialect"] == "commonplace" else None
         self._calls = 0
         self._nonce = os.urandom(12).hex()
-        self._told: set[str] = set()
+        self._shown_notes: set[str] = set()
 
     def run(self) -> int:
         """Forward messages until the input ends; return the exit code."""
@@ -113,7 +113,7 @@ class Pipe:
     def _may_end(self) -> bool:
         """Return whether all requests are answered; without static answers, a server must have
         accepted this client."""
-        there = self._static.known or self._state.greeted
+        there = self._static.answers_initialize or self._state.accepted
         return there and not self._state.pending
 
     # From the client
@@ -135,15 +135,15 @@ class Pipe:
                 self._state.initialize = message
         if (answer := self._static.answer(message)) is not None:
             self._write(json.dumps(answer, ensure_ascii=False).encode() + b"\n")
-            if method == LISTING:
+            if method == LIST_TOOLS:
                 self._note_ready()
             return
         if method == INITIALIZED:
             self._note_initialized(line)
         elif method == CANCELLED:
-            self._cancel(message, line)
+            self._handle_cancel(message, line)
         elif isinstance(method, str) and isinstance(identity, int | str):
-            self._request(message, line)
+            self._handle_request(message, line)
         else:
             self._forward(line)
 
@@ -160,8 +160,8 @@ class Pipe:
     def _note_ready(self) -> None:
         """Touch the file that tells `commonplace-hook` that the agent's hooks can call tools."""
         with suppress(OSError):
-            os.close(os.open(self._options.place.ready, os.O_CREAT | os.O_WRONLY, 0o600))
-            os.utime(self._options.place.ready)
+            os.close(os.open(self._options.place.ready_file, os.O_CREAT | os.O_WRONLY, 0o600))
+            os.utime(self._options.place.ready_file)
 
     def _note_initialized(self, line: bytes) -> None:
         with self._changed:
@@ -170,7 +170,7 @@ class Pipe:
         if connected:  # without a connection it is sent after `initialize`
             self._forward(line)
 
-    def _cancel(self, message: Mapping[str, Any], line: bytes) -> None:
+    def _handle_cancel(self, message: Mapping[str, Any], line: bytes) -> None:
         params = message.get("params")
         identity = params.get("requestId") if isinstance(params, dict) else None
         with self._changed:
@@ -183,7 +183,7 @@ class Pipe:
         if not unsent:
             self._forward(line)
 
-    def _request(self, message: dict[str, Any], line: bytes) -> None:
+    def _handle_request(self, message: dict[str, Any], line: bytes) -> None:
         pending = _Pending(message["id"], line)
         params = message.get("params")
         if message["method"] == "tools/call" and isinstance(params, dict):
@@ -193,7 +193,7 @@ class Pipe:
         with self._changed:
             self._state.pending.append(pending)
         self._send_waiting()
-        if pending.tool == self._hook:
+        if pending.tool == self._hook_tool:
             late = threading.Timer(HOOK_SECONDS, self._answer_hook, (pending,))
             late.daemon = True
             late.start()
@@ -213,15 +213,18 @@ class Pipe:
         answers.
         """
         meta = params.get("_meta", {})
-        if not isinstance(meta, dict) or pending.tool not in self._static.repeatable:
+        if not isinstance(meta, dict) or pending.tool not in self._static.repeatable_tools:
             return
         with self._changed:
-            known = self._state.confirmed
-            pending.confirms, self._state.confirmed = known[:MOST_CONFIRMED], known[MOST_CONFIRMED:]
-        added: dict[str, Any] = {CONFIRMED_META: pending.confirms} if pending.confirms else {}
+            known = self._state.keys_to_confirm
+            pending.confirmed_keys = known[:MOST_CONFIRMED]
+            self._state.keys_to_confirm = known[MOST_CONFIRMED:]
+        added: dict[str, Any] = (
+            {CONFIRMED_META: pending.confirmed_keys} if pending.confirmed_keys else {}
+        )
         if not isinstance(meta.get(IDEMPOTENCY_META), str):
             self._calls += 1
-            pending.key = f"{PIPE_KEY}{self._nonce}-{self._calls}"
+            pending.key = f"{PIPE_KEY_PREFIX}{self._nonce}-{self._calls}"
             added[IDEMPOTENCY_META] = pending.key
         params["_meta"] = {**meta, **added}
         try:
@@ -233,7 +236,7 @@ class Pipe:
     def _forward(self, line: bytes) -> None:
         """Forward a line that is not a request."""
         with self._changed:
-            self._state.loose.append(line)
+            self._state.unsent_lines.append(line)
         self._send_waiting()
 
     def _send_waiting(self) -> None:
@@ -256,10 +259,10 @@ class Pipe:
         if state.connection is None:
             return []
         waiting = [each for each in state.pending if not each.sent]
-        lines = [*state.loose, *(each.line for each in waiting)]
+        lines = [*state.unsent_lines, *(each.line for each in waiting)]
         for each in waiting:
             each.sent = True
-        state.loose.clear()
+        state.unsent_lines.clear()
         return lines
 
     # From the server
@@ -268,14 +271,14 @@ class Pipe:
         """Connect, forward answers, and reconnect, until the process ends."""
         try:
             while True:
-                made = self._connected()
+                made = self._connect()
                 with self._changed:
-                    self._state.greeted = True
+                    self._state.accepted = True
                     self._changed.notify_all()
                     self._changed.wait_for(self._has_work)
-                if self._introduce(made):
+                if self._repeat_initialize(made):
                     self._resend(made)
-                    while line := made.line():
+                    while line := made.read_line():
                         self._handle_answer(line)
                 made.close()
                 with self._changed:
@@ -283,59 +286,59 @@ class Pipe:
                     self._give_up_unrepeatable()
                     self._changed.wait_for(self._has_work)
         except connection.Unusable as error:
-            self._fail(str(error), error.code)
+            self._fail_and_exit(str(error), error.code)
         except Exception as error:
-            self._fail(f"error: {error!r}", 1)
+            self._fail_and_exit(f"error: {error!r}", 1)
 
     def _has_work(self) -> bool:
-        return bool(self._state.pending or self._state.loose)
+        return bool(self._state.pending or self._state.unsent_lines)
 
-    def _connected(self) -> connection.ServerConnection:
+    def _connect(self) -> connection.ServerConnection:
         """Connect to a server that accepts this client; start one if none is running."""
         given = self._options.place
         # The directory may have been replaced, and then has another server.
         place = connection.place_of(given.data, given.database)
         hello = {"kind": "mcp", **self._options.hello}
-        starting = connection.Starting(place, self._options.server)
+        starting = connection.ServerStarter(place, self._options.server)
         try:
             while True:
                 made = connection.connect(place)
                 if made is not None:
                     found = connection.ServerConnection(made)
-                    if found.greet(hello) and not self._replaces(place, found.answer):
-                        self._check(found.answer)
+                    if found.greet(hello) and not self._stop_if_older(place, found.answer):
+                        self._check_greeting(found.answer)
                         return found
                     found.close()
-                starting.wait()
+                starting.start_or_wait()
         finally:
             starting.close()
 
-    def _replaces(self, place: connection.Place, answer: Mapping[str, Any]) -> bool:
+    def _stop_if_older(self, place: connection.Place, answer: Mapping[str, Any]) -> bool:
         """Stop the server if it runs in the background and is older; return whether it stops."""
         ours, theirs = self._options.hello["version"], str(answer.get("version", ""))
-        if "error" in answer or answer.get("kind") != "background" or not _older(theirs, ours):
+        if "error" in answer or answer.get("kind") != "background" or not _is_older(theirs, ours):
             return False
         stopped = connection.ask(place, {"kind": "stop"})
         return stopped is not None and bool(stopped.get("stops"))
 
-    def _check(self, answer: Mapping[str, Any]) -> None:
+    def _check_greeting(self, answer: Mapping[str, Any]) -> None:
         """Show the notes in the server's answer; raise Unusable if it refuses this client."""
         if "error" in answer:
             error = answer["error"]
             text = f"error: {error.get('message', '')} {error.get('hint', '')}".rstrip()
             raise connection.Unusable(text, int(answer.get("exit", 2)))
         notes = list(answer.get("notes", ()))
-        if _older(str(answer.get("version", "")), self._options.hello["version"]):
+        if _is_older(str(answer.get("version", "")), self._options.hello["version"]):
             notes.append(
                 f"The running server is older ({answer.get('version')}): restart it"
                 " ('commonplace restart')."
             )
         for note in notes:
-            if note not in self._told:
-                self._told.add(note)
+            if note not in self._shown_notes:
+                self._shown_notes.add(note)
                 _print_error(f"commonplace: {note}\n")
 
-    def _introduce(self, made: connection.ServerConnection) -> bool:
+    def _repeat_initialize(self, made: connection.ServerConnection) -> bool:
         """Send the client's `initialize` again, if it was answered; return False on a disconnect.
 
         Wait for the answer, since the server may handle later messages first and would not know
@@ -346,8 +349,8 @@ class Pipe:
             if first is None or self._is_waiting(first):
                 return True
         with suppress(OSError):
-            made.send(json.dumps({**first, "id": OWN_ID}).encode() + b"\n")
-        return bool(made.line())
+            made.send(json.dumps({**first, "id": OWN_INITIALIZE_ID}).encode() + b"\n")
+        return bool(made.read_line())
 
     def _resend(self, made: connection.ServerConnection) -> None:
         """Send all unanswered messages over a new connection, in another thread."""
@@ -356,7 +359,7 @@ class Pipe:
             state.connection = made
             if state.initialized:
                 told = {"jsonrpc": "2.0", "method": INITIALIZED}
-                state.loose.insert(0, json.dumps(told).encode() + b"\n")
+                state.unsent_lines.insert(0, json.dumps(told).encode() + b"\n")
             for each in state.pending:
                 each.sent = False
         threading.Thread(target=self._send_waiting, daemon=True).start()
@@ -393,14 +396,15 @@ class Pipe:
         """
         result = answer.get("result")
         if not isinstance(result, dict) or result.get("isError"):
-            self._state.confirmed += answered.confirms
+            self._state.keys_to_confirm += answered.confirmed_keys
         if answered.key:
-            self._state.confirmed.append(answered.key)
+            self._state.keys_to_confirm.append(answered.key)
 
     def _give_up_unrepeatable(self) -> None:
         """Answer calls with an error that cannot be sent again, since they may have had external
         effects."""
-        again = {*self._static.repeatable, self._hook}  # a hook event may be handled twice
+        # a hook event may be handled twice
+        again = {*self._static.repeatable_tools, self._hook_tool}
         for each in list(self._state.pending):
             if each.sent and each.tool and each.tool not in again:
                 self._state.pending.remove(each)
@@ -416,7 +420,7 @@ class Pipe:
         answer = {"jsonrpc": "2.0", "id": identity, "error": error}
         self._write(json.dumps(answer, ensure_ascii=False).encode() + b"\n")
 
-    def _fail(self, why: str, code: int) -> None:
+    def _fail_and_exit(self, why: str, code: int) -> None:
         """Answer all waiting requests with an error, and end the process."""
         _print_error(why + "\n")
         with suppress(OSError):
@@ -440,11 +444,11 @@ def _print_error(text: str) -> None:
         sys.stderr.flush()
 
 
-def _older(one: str, other: str) -> bool:
+def _is_older(one: str, other: str) -> bool:
     """Return whether a version is older than another."""
-    return _numbers(one) < _numbers(other)
+    return _version_numbers(one) < _version_numbers(other)
 
 
-def _numbers(version: str) -> list[int]:
+def _version_numbers(version: str) -> list[int]:
     parts = version.partition("+")[0].split(".")
     return [int("".join(filter(str.isdigit, part)) or 0) for part in parts]

@@ -13,12 +13,12 @@ from typing import Any
 
 FOLDER = os.path.join(os.path.dirname(__file__), "static")  # noqa: PTH118, PTH120
 VERSION_META = "io.modelcontextprotocol/protocolVersion"
-META = frozenset(
+REQUIRED_META_KEYS = frozenset(
     f"io.modelcontextprotocol/{name}" for name in ("protocolVersion", "clientInfo")
 ) | {"io.modelcontextprotocol/clientCapabilities"}
 
 
-CLIENT = frozenset({"name", "version", "title", "description", "websiteUrl"})
+CLIENT_INFO_KEYS = frozenset({"name", "version", "title", "description", "websiteUrl"})
 
 
 class StaticAnswers:
@@ -31,9 +31,9 @@ class StaticAnswers:
         self._prefix = prefix
         self._read_only = read_only
         self._version = ""
-        self.known = bool(self._initialize)
+        self.answers_initialize = bool(self._initialize)
         """Whether `initialize` is answered from a file."""
-        self.repeatable = frozenset(prefix + name for name in given.get("repeatable", ()))
+        self.repeatable_tools = frozenset(prefix + name for name in given.get("repeatable", ()))
         """Tools whose calls are one transaction; they can be sent again with an idempotency key."""
 
     @classmethod
@@ -50,7 +50,7 @@ class StaticAnswers:
     def answer(self, message: Mapping[str, Any]) -> dict[str, Any] | None:
         """Return the answer to a message; None if the server must answer."""
         identity, method = message.get("id"), message.get("method")
-        if message.get("jsonrpc") != "2.0" or message.keys() - _KEYS:
+        if message.get("jsonrpc") != "2.0" or message.keys() - _REQUEST_KEYS:
             return None
         if isinstance(identity, bool) or not isinstance(identity, int | str):
             return None
@@ -70,7 +70,7 @@ class StaticAnswers:
             params.keys() == {"protocolVersion", "capabilities", "clientInfo"}
             and isinstance(params["capabilities"], dict)
             and isinstance(client, dict)
-            and client.keys() <= CLIENT
+            and client.keys() <= CLIENT_INFO_KEYS
             and {"name", "version"} <= client.keys()
             and all(isinstance(value, str) for value in client.values())
         )
@@ -83,7 +83,7 @@ class StaticAnswers:
         return result
 
     def _answer_discover(self, params: Mapping[str, Any]) -> Any:
-        return self._discover.get(_version(params))
+        return self._discover.get(_requested_version(params))
 
     def _list_tools(self, params: Mapping[str, Any]) -> Any:
         meta = params.get("_meta", {})
@@ -95,7 +95,7 @@ class StaticAnswers:
         )
         if self._version and not bare:
             return None
-        found = self._tools.get(self._version if bare else _version(params))
+        found = self._tools.get(self._version if bare else _requested_version(params))
         if isinstance(found, str):  # the name of another version with the same list
             found = self._tools[found]
         if found is None:
@@ -108,13 +108,17 @@ class StaticAnswers:
         return {**found, "tools": tools}
 
 
-_KEYS = frozenset({"jsonrpc", "id", "method", "params"})
+_REQUEST_KEYS = frozenset({"jsonrpc", "id", "method", "params"})
 
 
-def _version(params: Mapping[str, Any]) -> str:
+def _requested_version(params: Mapping[str, Any]) -> str:
     """Return the version in a request; empty if the metadata has an unusual form."""
     meta = params.get("_meta")
-    if not isinstance(meta, dict) or params.keys() != {"_meta"} or meta.keys() != META:
+    if (
+        not isinstance(meta, dict)
+        or params.keys() != {"_meta"}
+        or meta.keys() != REQUIRED_META_KEYS
+    ):
         return ""
     client = meta["io.modelcontextprotocol/clientInfo"]
     version = meta[VERSION_META]

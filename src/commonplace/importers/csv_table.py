@@ -10,15 +10,22 @@ from pathlib import Path
 from commonplace.engine.transfer.reading import NOTHING_IMPORTED, decode_text
 from commonplace.engine.transfer.rows import with_location
 from commonplace.errors import InvalidInput
-from commonplace.importers.items import Item, Remark, key_of, source_of, tags_of, title_of
-from commonplace.transcripts.record import moment
+from commonplace.importers.items import (
+    Item,
+    Remark,
+    digest_key,
+    key_scope_of,
+    storable_tags,
+    storable_title,
+)
+from commonplace.transcripts.record import parse_time
 
 NAME = "csv"
 TITLE = "CSV with a header"
-TEXT = ("text", "content", "memory", "note", "body")
-_TITLE, _TAGS = ("title", "name", "subject"), ("tags", "labels", "categories")
-_AT = ("occurred_at", "created_at", "date", "time", "timestamp", "created")
-_ID, _KIND, _SOURCE = ("id", "ref", "key"), ("kind",), ("source", "url")
+TEXT_NAMES = ("text", "content", "memory", "note", "body")
+_TITLE_NAMES, _TAGS_NAMES = ("title", "name", "subject"), ("tags", "labels", "categories")
+_TIME_NAMES = ("occurred_at", "created_at", "date", "time", "timestamp", "created")
+_ID_NAMES, _KIND_NAMES, _SOURCE_NAMES = ("id", "ref", "key"), ("kind",), ("source", "url")
 
 
 def recognises(path: Path) -> bool:
@@ -38,27 +45,31 @@ def items(path: Path) -> Iterator[Item | Remark]:
     csv.field_size_limit(max(csv.field_size_limit(), len(whole)))
     reader = csv.reader(io.StringIO(whole, newline=""), delimiter=separator)
     columns = [name.strip().lower() for name in next(reader, [])]
-    if not set(columns) & set(TEXT):
+    if not set(columns) & set(TEXT_NAMES):
         raise InvalidInput(
             f"{path.name} has no column for the text.",
-            hint=f"Its first line must name the columns, one of them {', '.join(TEXT)}.",
+            hint=f"Its first line must name the columns, one of them {', '.join(TEXT_NAMES)}.",
             field="path",
         )
     for row in reader:
         values = dict(zip(columns, (value.strip() for value in row), strict=False))
         left = {name: value for name, value in values.items() if value}
-        if not (text := _take(left, TEXT)):
+        if not (text := _take_first(left, TEXT_NAMES)):
             continue
-        dated = [name for name in _AT if name in left][:1]
-        occurred_at = moment(left[dated[0]]) if dated else None
+        dated = [name for name in _TIME_NAMES if name in left][:1]
+        occurred_at = parse_time(left[dated[0]]) if dated else None
         if occurred_at is not None:
             del left[dated.pop()]
-        key, tags = _take(left, _ID) or key_of(*sorted(values.items())), _take(left, _TAGS)
+        key, tags = (
+            _take_first(left, _ID_NAMES) or digest_key(*sorted(values.items())),
+            _take_first(left, _TAGS_NAMES),
+        )
         yield Item(
-            key=key, within=source_of(path, key), text=text,
-            title=title_of(_take(left, _TITLE)), kind=_take(left, _KIND) or "note",
-            tags=tags_of(tags.split(";" if ";" in tags else ",")),
-            occurred_at=occurred_at, source=_take(left, _SOURCE),
+            key=key, key_scope=key_scope_of(path, key), text=text,
+            title=storable_title(_take_first(left, _TITLE_NAMES)),
+            kind=_take_first(left, _KIND_NAMES) or "note",
+            tags=storable_tags(tags.split(";" if ";" in tags else ",")),
+            occurred_at=occurred_at, source=_take_first(left, _SOURCE_NAMES),
             attrs={"columns": left} if left else {},
         )  # fmt: skip
         for name in dated:
@@ -68,6 +79,6 @@ def items(path: Path) -> Iterator[Item | Remark]:
             )
 
 
-def _take(values: dict[str, str], names: tuple[str, ...]) -> str:
+def _take_first(values: dict[str, str], names: tuple[str, ...]) -> str:
     """Remove the first of these columns that has a value, and return the value."""
     return next((values.pop(name) for name in names if name in values), "")

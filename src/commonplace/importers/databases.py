@@ -14,7 +14,7 @@ _MAGIC = b"SQLite format 3\0"
 
 def has_tables(path: Path, *wanted: str) -> bool:
     """Return whether a file is an SQLite database with these tables."""
-    return path.is_file() and set(wanted) <= _tables(path, foreign.fingerprint(path))
+    return path.is_file() and set(wanted) <= _table_names(path, foreign.fingerprint(path))
 
 
 def first_with_tables(path: Path, names: Iterable[str], *wanted: str) -> Path | None:
@@ -27,7 +27,7 @@ def first_with_tables(path: Path, names: Iterable[str], *wanted: str) -> Path | 
 
 
 @lru_cache(maxsize=64)
-def _tables(path: Path, _state: str) -> frozenset[str]:
+def _table_names(path: Path, _state: str) -> frozenset[str]:
     try:
         with path.open("rb") as stream:
             if stream.read(len(_MAGIC)) != _MAGIC:

@@ -16,26 +16,26 @@ if TYPE_CHECKING:
     from commonplace.engine.commonplace import Commonplace
 
 Links = Mapping[str, Iterable[Link]]
-ONE_FILE: Mapping[str, Callable[[Sequence[Memory], Links], str]] = {
-    "mem0": mem0.written,
-    "server-memory": server_memory.written,
-    "claude-md": instructions.written,
+SINGLE_FILE_FORMATS: Mapping[str, Callable[[Sequence[Memory], Links], str]] = {
+    "mem0": mem0.export_text,
+    "server-memory": server_memory.export_text,
+    "claude-md": instructions.export_text,
 }
 JSONL, OBSIDIAN = "jsonl", "obsidian"
-NAMES = (OBSIDIAN, JSONL, *ONE_FILE)
+NAMES = (OBSIDIAN, JSONL, *SINGLE_FILE_FORMATS)
 
 
 @dataclass(frozen=True, slots=True)
-class Exported:
+class Export:
     """The exported data: live memories except lines of conversations, and their links."""
 
     memories: list[Memory]
     links: dict[str, list[Link]]
-    lines: int
+    lines_left_out: int
     """The number of lines of conversations, which are not exported."""
 
 
-def chosen(memory: Commonplace) -> Exported:
+def collect_export(memory: Commonplace) -> Export:
     """Return the memories of a space, the oldest first, with the links between them."""
     found = list(lookup.all_memories(memory, order="oldest"))
     kept = [each for each in found if each.kind != MESSAGE]
@@ -44,21 +44,21 @@ def chosen(memory: Commonplace) -> Exported:
     for link in memory.links.of():
         if link.source in there and link.target in there:
             links.setdefault(link.source, []).append(link)
-    return Exported(kept, links, len(found) - len(kept))
+    return Export(kept, links, len(found) - len(kept))
 
 
-def files(name: str, what: Exported) -> Iterator[tuple[str, str]]:
+def export_files(name: str, what: Export) -> Iterator[tuple[str, str]]:
     """Yield (name in the target directory, text) of each file; the name is empty for a single
     file."""
     if name == OBSIDIAN:
-        yield from vaults.written(what.memories, what.links)
+        yield from vaults.export_notes(what.memories, what.links)
     elif name == JSONL:
-        yield "", _lines(what)
+        yield "", _json_lines(what)
     else:
-        yield "", ONE_FILE[name](what.memories, what.links)
+        yield "", SINGLE_FILE_FORMATS[name](what.memories, what.links)
 
 
-def _lines(what: Exported) -> str:
+def _json_lines(what: Export) -> str:
     """Return memories as JSON lines, which `commonplace import` and most other programs can
     read."""
     lines = []

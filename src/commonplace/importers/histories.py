@@ -8,18 +8,18 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from commonplace.importers.databases import first_with_tables
-from commonplace.importers.items import Item, Skipped, of_records
+from commonplace.importers.items import Item, Skipped, items_of_records
 from commonplace.storage.sqlite import foreign
 from commonplace.transcripts import claude_code, cursor, opencode
 from commonplace.transcripts.formats import FORMATS, client_of
 from commonplace.transcripts.lines import first_objects, json_document
 
 _BYTES_AT_ONCE = 8 * 1024 * 1024
-_LOOKED_AT = 20  # lines that are read to detect a file without JSON
+_DETECTION_LINES = 20  # lines that are read to detect a file without JSON
 
 
-class FilesOfLines:
-    """A client with a file of JSON lines for each session."""
+class SessionFiles:
+    """The history of a client that has a file of JSON lines for each session."""
 
     def __init__(self, name: str, title: str, *patterns: str) -> None:
         self.NAME = name
@@ -31,7 +31,7 @@ class FilesOfLines:
         """Return whether a file is of this client, or the first known one in a directory is."""
         for file in [path] if path.is_file() else self.files(path):
             with contextlib.suppress(OSError):
-                if found := _client(file):
+                if found := _client_of_file(file):
                     return found == self.NAME
         return False
 
@@ -48,27 +48,27 @@ class FilesOfLines:
     def items(self, path: Path) -> Iterator[Item | Skipped]:
         """Yield the messages, and a `Skipped` for each unreadable file of a directory."""
         if path.is_file():
-            yield from self._of_file(path)
+            yield from self._items_of_file(path)
             return
         for file in self.files(path):
             try:
-                if _client(file) == self.NAME:
-                    yield from self._of_file(file)
+                if _client_of_file(file) == self.NAME:
+                    yield from self._items_of_file(file)
                 elif not _holds_json(file):
                     yield Skipped(f"{file}: The file contains no JSON.")
             except OSError as error:
                 yield Skipped(f"{file}: The file cannot be read: {error.strerror}.")
 
-    def _of_file(self, file: Path) -> Iterator[Item]:
+    def _items_of_file(self, file: Path) -> Iterator[Item]:
         offset, before = 0, -1
         while offset != before:
             before = offset
             reading = self._format.read(file, offset, _BYTES_AT_ONCE)
-            yield from of_records(reading.records)
+            yield from items_of_records(reading.records)
             offset = before if file.suffix == ".json" else reading.offset
 
 
-def _client(file: Path) -> str | None:
+def _client_of_file(file: Path) -> str | None:
     if file.suffix == ".json":  # Gemini's older files are one JSON document
         return "gemini" if _is_gemini_document(file) else None
     return client_of(file) if file.suffix in (".jsonl", "") else None
@@ -79,7 +79,7 @@ def _holds_json(file: Path) -> bool:
     if file.suffix == ".json":
         with file.open("rb") as stream:
             return json_document(stream) is not None or stream.tell() == 0
-    return file.stat().st_size == 0 or any(first_objects(file, _LOOKED_AT))
+    return file.stat().st_size == 0 or any(first_objects(file, _DETECTION_LINES))
 
 
 def _is_gemini_document(file: Path) -> bool:
@@ -96,21 +96,21 @@ class OpenCode:
 
     def recognises(self, path: Path) -> bool:
         """Return whether a file is OpenCode's database, or a directory has it."""
-        return self._file(path) is not None
+        return self._find_database(path) is not None
 
     def items(self, path: Path) -> Iterator[Item]:
         """Yield every message of the sessions."""
-        file = self._file(path)
+        file = self._find_database(path)
         if file is not None:
             rows = foreign.read_tables(file, opencode.TABLES)
             found = opencode.records(rows["session"], rows["message"], rows["part"])
-            yield from of_records(found)
+            yield from items_of_records(found)
 
-    def _file(self, path: Path) -> Path | None:
+    def _find_database(self, path: Path) -> Path | None:
         return first_with_tables(path, ("opencode.db",), *opencode.TABLES)
 
 
-class Cursor(FilesOfLines):
+class Cursor(SessionFiles):
     """Cursor, which stores chats in a database and sessions of its agent in files."""
 
     def __init__(self) -> None:
@@ -119,31 +119,31 @@ class Cursor(FilesOfLines):
 
     def recognises(self, path: Path) -> bool:
         """Return whether a path is a database with chats, or a session file of the agent."""
-        return self._database(path) is not None or super().recognises(path)
+        return self._find_database(path) is not None or super().recognises(path)
 
     def items(self, path: Path) -> Iterator[Item | Skipped]:
         """Yield every message of the sessions."""
-        database = self._database(path)
+        database = self._find_database(path)
         if database is None:
             yield from super().items(path)
             return
         with foreign.open_copy(database, [cursor.TABLE]) as copy:
             rows = copy.rows(cursor.TABLE, cursor.COLUMNS)
-            yield from of_records(cursor.records(rows))
+            yield from items_of_records(cursor.records(rows))
 
-    def _database(self, path: Path) -> Path | None:
+    def _find_database(self, path: Path) -> Path | None:
         names = ("state.vscdb", "globalStorage/state.vscdb", "User/globalStorage/state.vscdb")
         return first_with_tables(path, names, cursor.TABLE)
 
 
-CLAUDE_CODE = FilesOfLines(
+CLAUDE_CODE = SessionFiles(
     "claude-code", "Claude Code", "*.jsonl", "*/*.jsonl", "projects/*/*.jsonl"
 )
-CODEX = FilesOfLines(
+CODEX = SessionFiles(
     "codex", "Codex", "rollout-*.jsonl", "*/*/*/rollout-*.jsonl", "sessions/*/*/*/rollout-*.jsonl",
     "archived_sessions/rollout-*.jsonl",
 )  # fmt: skip
-GEMINI = FilesOfLines(
+GEMINI = SessionFiles(
     "gemini", "Gemini CLI", "*/chats/session-*.json*", "chats/session-*.json*",
     "tmp/*/chats/session-*.json*", "session-*.json*",
 )  # fmt: skip
@@ -152,7 +152,7 @@ CURSOR = Cursor()
 ALL = (CLAUDE_CODE, CODEX, GEMINI, OPENCODE, CURSOR)
 
 
-def usual_places(
+def usual_history_paths(
     environ: Mapping[str, str] = os.environ, home: Path | None = None
 ) -> dict[str, Path]:
     """Return the paths of the clients' histories on this machine, by the client's name."""

@@ -17,7 +17,7 @@ from commonplace.platform.ignoring import is_ignored
 from commonplace.platform.transcript_lines import TRUST, conversation_of, labels_of
 from commonplace.transcripts.record import Record
 
-UNIQUE_CHARS = 16  # the length from which a key is taken to be unique, such as a UUID
+UNIQUE_KEY_CHARS = 16  # the length from which a key is taken to be unique, such as a UUID
 _NOT_IN_A_KIND = re.compile(r"[^a-z0-9_.-]+")
 
 
@@ -27,8 +27,8 @@ class Item:
 
     key: str
     """The item's key within its format, which is the same at every import."""
-    within: str = ""
-    """The file or vault, if another one may have another item with the same key."""
+    key_scope: str = ""
+    """The file or vault within which the key is unique; empty if it is unique everywhere."""
     text: str
     id: str | None = None
     kind: str = "note"
@@ -39,7 +39,7 @@ class Item:
     attrs: Mapping[str, Any] = field(default_factory=dict)
     source: str = ""
     trust: str = "external"
-    own_trust: str = ""
+    trust_in_file: str = ""
     """The trust that the file states, if Commonplace exported the item."""
     importance: float = 0.5
     pinned: bool = False
@@ -56,7 +56,7 @@ class Item:
 class Skipped:
     """An unreadable file of a directory, which the import skips."""
 
-    what: str
+    message: str
     """The file and the reason."""
 
 
@@ -64,11 +64,11 @@ class Skipped:
 class Remark:
     """Something that a person should know about an item, which is imported all the same."""
 
-    what: str
+    message: str
     """The file and the remark."""
 
 
-class Format(Protocol):
+class ImportFormat(Protocol):
     """A module or object of this package that reads one format."""
 
     NAME: str
@@ -81,7 +81,7 @@ class Format(Protocol):
         """Yield the items in a file or directory, and a `Skipped` for each unreadable file."""
 
 
-def of_records(records: Iterable[Record]) -> Iterator[Item]:
+def items_of_records(records: Iterable[Record]) -> Iterator[Item]:
     """Yield the records of an agent's history as items, except those of ignored directories.
 
     A record that exceeds the length limit of a memory is split.
@@ -106,30 +106,33 @@ def of_records(records: Iterable[Record]) -> Iterator[Item]:
             )
 
 
-def tags_of(values: Iterable[Any]) -> tuple[str, ...]:
+def storable_tags(values: Iterable[Any]) -> tuple[str, ...]:
     """Return tags that can be stored: no duplicates, none that is too long, and not too many."""
     named = (str(value).strip().lstrip("#").strip() for value in values if value is not None)
     found = [tag for tag in dict.fromkeys(named) if tag and len(tag) <= checks.TAG_CHARS]
     return tuple(found[: checks.MAX_TAGS])
 
 
-def title_of(value: Any) -> str:
-    """Return a title that can be stored."""
+def storable_title(value: Any) -> str:
+    """Return a value as a title that can be stored: on one line, and not too long."""
     return " ".join(str(value or "").split())[: checks.TITLE_CHARS]
 
 
-def key_of(*parts: Any) -> str:
+def digest_key(*parts: Any) -> str:
     """Return a key for an item without an id: a digest of its parts."""
     whole = "\0".join(str(part) for part in parts)
     return hashlib.sha256(whole.encode("utf-8", "surrogatepass")).hexdigest()[:32]
 
 
-def source_of(path: Path, key: str) -> str:
-    """Return the file of a short key, such as the number of a row; a long one is unique."""
-    return str(path.resolve()) if len(key) < UNIQUE_CHARS else ""
+def key_scope_of(path: Path, key: str) -> str:
+    """Return the `key_scope` of an item from a file.
+
+    It is the path of the file for a short key, such as the number of a row; a long key is unique.
+    """
+    return str(path.resolve()) if len(key) < UNIQUE_KEY_CHARS else ""
 
 
-def stored_kind(value: str, usual: str) -> str:
-    """Return a kind of a memory or link that can be stored."""
+def storable_kind(value: str, usual: str) -> str:
+    """Return a kind of a memory or link that can be stored; `usual` if nothing is left of it."""
     name = _NOT_IN_A_KIND.sub("_", value.lower()).strip("_.-")[:64]
     return name if name and name[0].isalpha() else usual

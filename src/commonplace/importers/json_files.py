@@ -12,7 +12,7 @@ from typing import Any
 from commonplace.importers.items import Skipped
 
 MOST_BYTES = 2 * 1024**3
-_HEAD = 4_096
+_HEAD_BYTES = 4_096
 
 
 def documents(path: Path, *names: str) -> Iterator[Any]:
@@ -20,30 +20,32 @@ def documents(path: Path, *names: str) -> Iterator[Any]:
 
     A document that is not valid JSON is yielded as `Skipped`.
     """
-    for name, raw in _raw(path, names, None):
+    for name, raw in _read_documents(path, names, None):
         try:
             yield json.loads(raw)
         except (ValueError, RecursionError):
             yield Skipped(f"{name}: it is not valid JSON; perhaps it is cut off. Export it again.")
 
 
-def heads(path: Path, *names: str) -> list[bytes]:
+def read_heads(path: Path, *names: str) -> list[bytes]:
     """Return the first bytes of these documents."""
-    return list(_heads(path, names, _state(path)))
+    return list(_cached_heads(path, names, _size_and_time(path)))
 
 
-def _state(path: Path) -> tuple[int, int]:
+def _size_and_time(path: Path) -> tuple[int, int]:
     state = path.stat()
     return state.st_size, state.st_mtime_ns
 
 
 @lru_cache(maxsize=32)
-def _heads(path: Path, names: tuple[str, ...], _state: tuple[int, int]) -> tuple[bytes, ...]:
-    return tuple(head for _, head in _raw(path, names, _HEAD))
+def _cached_heads(path: Path, names: tuple[str, ...], _state: tuple[int, int]) -> tuple[bytes, ...]:
+    return tuple(head for _, head in _read_documents(path, names, _HEAD_BYTES))
 
 
-def _raw(path: Path, names: tuple[str, ...], most: int | None) -> Iterator[tuple[str, bytes]]:
-    size = MOST_BYTES if most is None else most
+def _read_documents(
+    path: Path, names: tuple[str, ...], most_bytes: int | None
+) -> Iterator[tuple[str, bytes]]:
+    size = MOST_BYTES if most_bytes is None else most_bytes
     try:
         if path.is_dir():
             for name in names:

@@ -11,14 +11,21 @@ from typing import Any
 from commonplace.engine.model import TRUSTS
 from commonplace.engine.transfer.importing import SUFFIXES
 from commonplace.engine.transfer.reading import files_below
-from commonplace.importers.csv_table import TEXT
-from commonplace.importers.items import Item, Skipped, key_of, source_of, tags_of, title_of
+from commonplace.importers.csv_table import TEXT_NAMES
+from commonplace.importers.items import (
+    Item,
+    Skipped,
+    digest_key,
+    key_scope_of,
+    storable_tags,
+    storable_title,
+)
 from commonplace.transcripts.lines import first_objects
-from commonplace.transcripts.record import mapping_of, moment, text_of
+from commonplace.transcripts.record import mapping_of, parse_time, text_of
 
 NAME = "jsonl"
 TITLE = "JSON lines"
-_AT_ONCE = 1 << 20
+_BYTES_AT_ONCE = 1 << 20
 _SUFFIXES = (".jsonl", ".ndjson")
 
 
@@ -38,21 +45,21 @@ def recognises(path: Path) -> bool:
 
 
 def _has_texts(path: Path) -> bool:
-    """Return whether a file is one of JSON lines, and the first has a text."""
+    """Return whether a file has the suffix of JSON lines, and its first line has a text."""
     if not path.is_file() or path.suffix.lower() not in _SUFFIXES:
         return False
     try:
         first = next(iter(first_objects(path, 1)), {})
     except OSError:  # the import of our own format tells why the file cannot be read
         return False
-    return any(isinstance(first.get(name), str) for name in TEXT)
+    return any(isinstance(first.get(name), str) for name in TEXT_NAMES)
 
 
 def has_links(path: Path) -> bool:
     """Return whether the lines of a file have links, which our own format does not read."""
     end = b""
     with path.open("rb") as stream:
-        while part := stream.read(_AT_ONCE):
+        while part := stream.read(_BYTES_AT_ONCE):
             if b'"links":' in end + part:
                 return True
             end = part[-10:]
@@ -76,7 +83,7 @@ def items(path: Path) -> Iterator[Item | Skipped]:
             if not isinstance(value, dict):
                 yield Skipped(f"{path.name}, line {number}: the line is not a JSON object.")
                 continue
-            name = next((name for name in TEXT if text_of(value.get(name)).strip()), None)
+            name = next((name for name in TEXT_NAMES if text_of(value.get(name)).strip()), None)
             if name is not None:
                 yield _item(value, name, line, path)
 
@@ -87,28 +94,33 @@ def _item(value: dict[str, Any], name: str, line: bytes, path: Path) -> Item:
     ours = name == "text" and value.get("trust") in TRUSTS
     trust = left.pop("trust") if ours else ""
     identity = str(left.pop("id", "") or "")
-    ref = _take(left, "ref", _text, "") if ours or not identity else ""
-    tags, title = _take(left, "tags", _tags, []), _take(left, "title", _text, "")
-    links = [mapping_of(link) for link in _take(left, "links", _list, [])]
-    key = identity or ref or key_of(line)
+    ref = _take_field(left, "ref", _as_text, "") if ours or not identity else ""
+    tags, title = _take_field(left, "tags", _as_tags, []), _take_field(left, "title", _as_text, "")
+    links = [mapping_of(link) for link in _take_field(left, "links", _as_list, [])]
+    key = identity or ref or digest_key(line)
     item = Item(
         key=key, text=value[name],
         id=identity if ours and identity else None, ref=ref if ours else "",
-        own_trust=trust, within="" if ours else source_of(path, key),
-        kind=_take(left, "kind", _text, "") or "note", title=title if ours else title_of(title),
-        tags=tags if ours else tags_of(tags), source=_take(left, "source", _text, ""),
-        occurred_at=_take(left, "occurred_at", moment, None),
-        created_at=_take(left, "created_at", moment, None),
-        pinned=_take(left, "pinned", _flag, False),
-        importance=_take(left, "importance", _share, 0.5),
-        attrs=_take(left, "attrs", _mapping, {}),
+        trust_in_file=trust, key_scope="" if ours else key_scope_of(path, key),
+        kind=_take_field(left, "kind", _as_text, "") or "note",
+        title=title if ours else storable_title(title),
+        tags=tags if ours else storable_tags(tags),
+        source=_take_field(left, "source", _as_text, ""),
+        occurred_at=_take_field(left, "occurred_at", parse_time, None),
+        created_at=_take_field(left, "created_at", parse_time, None),
+        pinned=_take_field(left, "pinned", _as_flag, False),
+        importance=_take_field(left, "importance", _as_share, 0.5),
+        attrs=_take_field(left, "attrs", _as_mapping, {}),
         links=[(text_of(each.get("kind")), text_of(each.get("target"))) for each in links],
     )  # fmt: skip
     return replace(item, attrs={**item.attrs, "fields": left}) if left else item
 
 
-def _take(left: dict[str, Any], name: str, read: Callable[[Any], Any], default: Any) -> Any:
-    """Return a field as `read` understands it, and remove it; one that it does not stays."""
+def _take_field(left: dict[str, Any], name: str, read: Callable[[Any], Any], default: Any) -> Any:
+    """Remove a field and return what `read` makes of it.
+
+    If the field is missing, or `read` returns None, remove nothing and return the default.
+    """
     found = read(left[name]) if name in left else None
     if found is None:
         return default
@@ -116,28 +128,28 @@ def _take(left: dict[str, Any], name: str, read: Callable[[Any], Any], default: 
     return found
 
 
-def _text(value: Any) -> str | None:
+def _as_text(value: Any) -> str | None:
     return value if isinstance(value, str) else None
 
 
-def _list(value: Any) -> list[Any] | None:
+def _as_list(value: Any) -> list[Any] | None:
     return value if isinstance(value, list) else None
 
 
-def _mapping(value: Any) -> dict[str, Any] | None:
+def _as_mapping(value: Any) -> dict[str, Any] | None:
     return value if isinstance(value, dict) else None
 
 
-def _flag(value: Any) -> bool | None:
+def _as_flag(value: Any) -> bool | None:
     return value if isinstance(value, bool) else None
 
 
-def _share(value: Any) -> float | None:
+def _as_share(value: Any) -> float | None:
     is_number = isinstance(value, int | float) and not isinstance(value, bool)
     return float(value) if is_number and 0 <= value <= 1 else None
 
 
-def _tags(value: Any) -> list[str] | None:
+def _as_tags(value: Any) -> list[str] | None:
     """Return tags: a list, or a text with commas or semicolons."""
     if isinstance(value, str):
         return value.split(";" if ";" in value else ",")

@@ -19,7 +19,7 @@ from commonplace.errors import InvalidInput
 
 SUFFIXES = (".md", ".markdown")
 _FRONTMATTER = re.compile(r"\A---[ \t]*\r?\n(.*?)^---[ \t]*(?:\r?\n|\Z)", re.DOTALL | re.MULTILINE)
-_KEY = re.compile(r"([^\s#:'\"\[\]{}-][^:\n]*?)[ \t]*:(?:[ \t]+(.*))?$")
+_PROPERTY = re.compile(r"([^\s#:'\"\[\]{}-][^:\n]*?)[ \t]*:(?:[ \t]+(.*))?$")
 _HEADING = re.compile(r"(#{1,6})[ \t]+(.*?)[ \t]*#*[ \t]*$")
 _CODE_FENCE = re.compile(r"[ \t]{0,3}(`{3,}|~{3,})")
 WIKI_LINK = re.compile(r"!?\[\[([^\]\[|#^\n]+)(?:[#^][^\]\[|\n]*)?(?:\|[^\]\[\n]*)?\]\]")
@@ -59,23 +59,23 @@ def split_frontmatter(text: str) -> tuple[dict[str, Any], str]:
         stripped = line.strip()
         if stripped.startswith("- ") and key:
             before = properties[key] if isinstance(properties[key], list) else []
-            properties[key] = [*before, _scalar(stripped[2:].strip())]
-        elif pair := _KEY.match(line):
+            properties[key] = [*before, _unquoted(stripped[2:].strip())]
+        elif pair := _PROPERTY.match(line):
             key = pair[1].strip()
-            properties[key] = _value((pair[2] or "").strip())
+            properties[key] = _parse_value((pair[2] or "").strip())
     return properties, text[found.end() :]
 
 
-def _value(text: str) -> Any:
+def _parse_value(text: str) -> Any:
     if text.startswith("[") and text.endswith("]"):
         try:
             return json.loads(text)
         except ValueError:
-            return [_scalar(part.strip()) for part in text[1:-1].split(",") if part.strip()]
-    return _scalar(text)
+            return [_unquoted(part.strip()) for part in text[1:-1].split(",") if part.strip()]
+    return _unquoted(text)
 
 
-def _scalar(text: str) -> str:
+def _unquoted(text: str) -> str:
     if len(text) >= 2 and text[0] == text[-1] == '"':
         try:
             return str(json.loads(text))
@@ -86,7 +86,7 @@ def _scalar(text: str) -> str:
     return text
 
 
-def listed(value: Any) -> list[Any]:
+def property_items(value: Any) -> list[Any]:
     """Return the items of a property, which may be a list or a text with commas or spaces."""
     if isinstance(value, list):
         return value

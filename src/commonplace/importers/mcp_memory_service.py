@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from commonplace.importers.databases import first_with_tables
-from commonplace.importers.items import Item, tags_of
+from commonplace.importers.items import Item, storable_tags
 from commonplace.storage.sqlite import foreign
-from commonplace.transcripts.record import list_of, mapping_of, moment, text_of
+from commonplace.transcripts.record import list_of, mapping_of, parse_time, text_of
 
 NAME = "mcp-memory-service"
 TITLE = "mcp-memory-service"
@@ -23,10 +23,10 @@ TABLES = {
 
 def recognises(path: Path) -> bool:
     """Return whether a path is the service's database, or a directory with it."""
-    return _file(path) is not None
+    return _find_database(path) is not None
 
 
-def _file(path: Path) -> Path | None:
+def _find_database(path: Path) -> Path | None:
     found = first_with_tables(path, ("sqlite_vec.db",), "memories")
     if found is None:
         return None
@@ -37,7 +37,7 @@ def _file(path: Path) -> Path | None:
 
 def items(path: Path) -> Iterator[Item]:
     """Yield every memory that is not deleted, with the links of the graph."""
-    file = _file(path)
+    file = _find_database(path)
     if file is None:
         return
     rows = foreign.read_tables(file, TABLES)
@@ -52,18 +52,18 @@ def items(path: Path) -> Iterator[Item]:
         text = text_of(row.get("content"))
         if not text.strip() or row.get("deleted_at"):
             continue
-        kind, more = text_of(row.get("memory_type")), _json(row.get("metadata"))
-        at = moment(row.get("created_at")) or moment(row.get("created_at_iso"))
+        kind, more = text_of(row.get("memory_type")), _parse_object(row.get("metadata"))
+        at = parse_time(row.get("created_at")) or parse_time(row.get("created_at_iso"))
         known = text_of(row.get("content_hash"))
         attrs = {"memory_type": kind, "metadata": more}
         yield Item(
-            key=known, text=text, tags=tags_of(_tags(row.get("tags"))), occurred_at=at,
+            key=known, text=text, tags=storable_tags(_parse_tags(row.get("tags"))), occurred_at=at,
             created_at=at, attrs={name: value for name, value in attrs.items() if value},
             links=sorted(links.get(known, ())),
         )  # fmt: skip
 
 
-def _tags(value: Any) -> list[Any]:
+def _parse_tags(value: Any) -> list[Any]:
     """Parse tags: a text with commas or, in older releases, a JSON list."""
     text = text_of(value)
     if text.startswith("["):
@@ -74,7 +74,7 @@ def _tags(value: Any) -> list[Any]:
     return text.split(",")
 
 
-def _json(value: Any) -> dict[str, Any]:
+def _parse_object(value: Any) -> dict[str, Any]:
     try:
         return mapping_of(json.loads(value)) if isinstance(value, str) else {}
     except ValueError:

@@ -22,7 +22,7 @@ from commonplace.engine.maintenance import purged_refs
 from commonplace.engine.model import Memory, Origin, When, iso
 from commonplace.errors import Conflict, InvalidInput, NotFound
 from commonplace.importers import instructions
-from commonplace.importers.items import key_of, title_of
+from commonplace.importers.items import digest_key, storable_title
 from commonplace.importers.markdown import files as markdown_files
 from commonplace.importers.storing import import_origin
 from commonplace.platform import lookup
@@ -33,14 +33,15 @@ if TYPE_CHECKING:
     from commonplace.engine.commonplace import Commonplace
 
 TAG = "native-memory"
-PREFIX = "guarded:"
+REF_PREFIX = "guarded:"
 DIGEST, GONE, FILE = "sha256", "gone_since", "file"
-_OWN = Origin(client="commonplace", tool="guard")
-_BYTES = 4 * checks.TEXT_CHARS
+"""The attributes of the memory of a guarded file."""
+_ORIGIN = Origin(client="commonplace", tool="guard")
+_MOST_BYTES = 4 * checks.TEXT_CHARS
 
 
 @dataclass(slots=True)
-class Guarded:
+class GuardReport:
     """The result of one check of the files."""
 
     added: list[str] = field(default_factory=list)
@@ -66,10 +67,10 @@ def usual_files(
     folders = [*claude.glob("projects/*/memory"), codex / "memories"]
     named = [claude / "CLAUDE.md", codex / "AGENTS.md", home / ".gemini" / "GEMINI.md"]
     named += [project / name for name in instructions.FILES] if project is not None else []
-    return chosen_files([*folders, *named])
+    return expand_directories([*folders, *named])
 
 
-def chosen_files(paths: Iterable[Path]) -> list[Path]:
+def expand_directories(paths: Iterable[Path]) -> list[Path]:
     """Return the existing files, and the Markdown files of directories."""
     found: dict[Path, None] = {}
     for path in paths:
@@ -80,21 +81,21 @@ def chosen_files(paths: Iterable[Path]) -> list[Path]:
     return list(found)
 
 
-def look(memory: Commonplace, files: Sequence[Path]) -> Guarded:
+def store_changes(memory: Commonplace, files: Sequence[Path]) -> GuardReport:
     """Store new and changed files, and record which guarded files are gone, as one operation for
     undo.
     """
-    report, origin = Guarded(), import_origin()
+    report, origin = GuardReport(), import_origin()
     contents = {str(file): content for file in files
-                if (content := _content(file, report)) is not None}  # fmt: skip
+                if (content := _read_content(file, report)) is not None}  # fmt: skip
     with exclusive(memory, IMPORT, origin):
-        known = {_file(one): one for one in guarded(memory)}
+        known = {_path_of_memory(one): one for one in guarded_memories(memory)}
         for path, content in contents.items():
             _store_file(memory, path, content, known.get(path), report)
         for path, one in known.items():
             if GONE not in one.attrs and _is_gone(Path(path)):
                 attrs = {**one.attrs, GONE: iso(datetime.now(UTC))}
-                memory.revise(one.id, attrs=attrs, origin=_OWN)
+                memory.revise(one.id, attrs=attrs, origin=_ORIGIN)
                 report.gone.append(path)
     return report
 
@@ -109,11 +110,11 @@ def _is_gone(file: Path) -> bool:
         return False
 
 
-def _content(file: Path, report: Guarded) -> bytes | None:
+def _read_content(file: Path, report: GuardReport) -> bytes | None:
     """Return a file's bytes; None if the file is blank, or cannot be stored and is reported."""
     try:
         with file.open("rb") as stream:
-            content = stream.read(_BYTES + 1)
+            content = stream.read(_MOST_BYTES + 1)
         text = content.decode("utf-8")
     except OSError as error:
         report.skipped.append(f"{file}: {error.strerror or error}")
@@ -128,42 +129,42 @@ def _content(file: Path, report: Guarded) -> bytes | None:
 
 
 def _store_file(
-    memory: Commonplace, path: str, content: bytes, known: Memory | None, report: Guarded
+    memory: Commonplace, path: str, content: bytes, known: Memory | None, report: GuardReport
 ) -> None:
     digest = hashlib.sha256(content).hexdigest()
     attrs = {FILE: path, DIGEST: digest}
-    if known is None and lookup.find_memory(memory, _ref(path)) is not None:
+    if known is None and lookup.find_memory(memory, _ref_of_path(path)) is not None:
         report.unchanged += 1  # the memory of this file was hidden by `forget`
-    elif known is None and engine_call(memory, purged_refs.purged_among, [_ref(path)]):
+    elif known is None and engine_call(memory, purged_refs.purged_among, [_ref_of_path(path)]):
         report.skipped.append(f"{path}: the file was purged here, and is not stored again")
     elif known is None:
         name = Path(path)
         draft = Draft(
-            text=content.decode("utf-8"), ref=_ref(path), source=path, tags=[TAG],
-            title=title_of(f"{name.parent.name}/{name.name}"), trust="inferred", attrs=attrs,
+            text=content.decode("utf-8"), ref=_ref_of_path(path), source=path, tags=[TAG],
+            title=storable_title(f"{name.parent.name}/{name.name}"), trust="inferred", attrs=attrs,
         )  # fmt: skip
-        memory.remember_many([draft], origin=_OWN)
+        memory.remember_many([draft], origin=_ORIGIN)
         report.added.append(path)
     elif known.attrs.get(DIGEST) != digest or GONE in known.attrs:
-        memory.revise(known.id, content.decode("utf-8"), attrs=attrs, origin=_OWN)
+        memory.revise(known.id, content.decode("utf-8"), attrs=attrs, origin=_ORIGIN)
         report.changed.append(path)
     else:
         report.unchanged += 1
 
 
-def _ref(path: str) -> str:
-    ref = f"{PREFIX}{path}"
-    return ref if len(ref) <= checks.REF_CHARS else f"{PREFIX}{key_of(path)}"
+def _ref_of_path(path: str) -> str:
+    ref = f"{REF_PREFIX}{path}"
+    return ref if len(ref) <= checks.REF_CHARS else f"{REF_PREFIX}{digest_key(path)}"
 
 
-def _file(one: Memory) -> str:
+def _path_of_memory(one: Memory) -> str:
     return str(one.attrs[FILE])
 
 
-def guarded(memory: Commonplace) -> Iterator[Memory]:
+def guarded_memories(memory: Commonplace) -> Iterator[Memory]:
     """Yield the memories of guarded files, including those of deleted files."""
     for one in lookup.all_memories(memory, order="oldest", tags_all=[TAG]):
-        if (one.ref or "").startswith(PREFIX) and FILE in one.attrs:
+        if (one.ref or "").startswith(REF_PREFIX) and FILE in one.attrs:
             yield one
 
 
@@ -176,11 +177,11 @@ def bring_back(
     and replace it.
     """
     where = str(path.absolute())
-    if lookup.find_memory(memory, _ref(where)) is None:
+    if lookup.find_memory(memory, _ref_of_path(where)) is None:
         raise NotFound(
             f"{where} is not guarded.", hint="See 'commonplace guard list'.", field="path"
         )
-    one = memory.get(_ref(where), as_of=as_of, count=False)
+    one = memory.get(_ref_of_path(where), as_of=as_of, count=False)
     content = one.text.encode("utf-8")
     if hashlib.sha256(content).hexdigest() != one.attrs.get(DIGEST):
         raise InvalidInput(
@@ -194,9 +195,9 @@ def bring_back(
             raise Conflict(
                 f"{where} exists.", hint="Add --overwrite; the existing file is stored first."
             )
-        look(memory, [target])
+        store_changes(memory, [target])
     target.parent.mkdir(parents=True, exist_ok=True)
     with replace_file(target.resolve()) as stream:
         stream.write(content)
-    look(memory, [target])
+    store_changes(memory, [target])
     return target

@@ -56,7 +56,7 @@ class MemPalace:
             report.added += counts.added
             report.unchanged += counts.unchanged
             for why in counts.left_out:
-                report.left_out(why)
+                report.add_problem(why)
         return report
 
 
@@ -68,9 +68,9 @@ class Mama:
 
     def recognises(self, path: Path) -> bool:
         """Return whether a path is MAMA's database, or a directory with it."""
-        return self._file(path) is not None
+        return self._find_database(path) is not None
 
-    def _file(self, path: Path) -> Path | None:
+    def _find_database(self, path: Path) -> Path | None:
         return first_with_tables(path, ("mama-memory.db",), "decisions", "checkpoints")
 
     def items(self, path: Path) -> Iterator[Item]:
@@ -81,7 +81,7 @@ class Mama:
                 yield Item(key=str(row.get("id")), text=text, title=text_of(row.get("topic")))
 
     def _rows(self, path: Path) -> Iterator[dict[str, Any]]:
-        file = self._file(path)
+        file = self._find_database(path)
         if file is not None:
             found = foreign.read_tables(file, mama.TABLES)
             yield from found["decisions"]
@@ -91,7 +91,7 @@ class Mama:
         self, memory: Commonplace, path: Path, origin: Origin, progress: Progress | None
     ) -> Imported:
         """Import the database with the importer of MAMA's dialect, in one operation."""
-        file = self._file(path)
+        file = self._find_database(path)
         assert file is not None
         report = Imported(self.NAME, found=sum(1 for _ in self.items(path)))
         with exclusive(memory, IMPORT, origin):

@@ -24,21 +24,21 @@ from commonplace.importers import (
     server_memory,
     vaults,
 )
-from commonplace.importers.items import Format, Item, Skipped
-from commonplace.importers.storing import Import, Imported, counted
+from commonplace.importers.items import ImportFormat, Item, Skipped
+from commonplace.importers.storing import Import, Imported, count_items
 
 if TYPE_CHECKING:
     from commonplace.engine.commonplace import Commonplace
     from commonplace.engine.model import Origin
 
-PLAIN = "commonplace"
+OWN_FORMAT = "commonplace"
 """Our own format, which `engine/transfer` reads: exports, JSON lines, notes."""
-PLAIN_TITLE = "an export of Commonplace, JSON lines with `text`, Markdown and text files"
+OWN_FORMAT_TITLE = "an export of Commonplace, JSON lines with `text`, Markdown and text files"
 
-FORMATS: Mapping[str, Format] = {
+FORMATS: Mapping[str, ImportFormat] = {
     known.NAME: known
     for known in cast(
-        tuple[Format, ...],
+        tuple[ImportFormat, ...],
         (
             *histories.ALL, chatgpt, claude_ai, mem0, server_memory, palaces.MEMPALACE,
             palaces.MAMA, claude_mem, mcp_memory_service, vaults.OBSIDIAN, vaults.BASIC_MEMORY,
@@ -46,7 +46,7 @@ FORMATS: Mapping[str, Format] = {
         ),
     )
 }  # fmt: skip
-NAMES = (*FORMATS, PLAIN)
+NAMES = (*FORMATS, OWN_FORMAT)
 
 KEPT_CHARS = 64_000_000  # up to this size a source is read once; a larger one is read again
 ITEM_CHARS = 1_000  # what an item takes besides its text
@@ -54,50 +54,50 @@ ITEM_CHARS = 1_000  # what an item takes besides its text
 Progress = Callable[[int, int], None]
 
 
-def recognised(path: Path, name: str | None = None) -> str:
+def detect_format(path: Path, name: str | None = None) -> str:
     """Return the name of a file's or directory's format; raise InvalidInput if it is unknown."""
     if name is not None:
         if name not in NAMES:
             raise InvalidInput(f"Not a format I know. Known: {', '.join(NAMES)}.", field="from")
         return name
     if path.is_file() and is_export(path):
-        return PLAIN
+        return OWN_FORMAT
     for known in FORMATS.values():
         if known.recognises(path):
             return known.NAME
-    if _is_plain(path):
-        return PLAIN
+    if _has_own_suffix(path):
+        return OWN_FORMAT
     raise InvalidInput(f"Not a format I know. Known: {', '.join(NAMES)}.", field="path")
 
 
-def recognised_input(path: Path, name: str | None) -> str:
+def detect_input_format(path: Path, name: str | None) -> str:
     """Return the name of the format of standard input, which has no file name: our own by
     default."""
     if name is not None or is_export(path):
-        return PLAIN if name is None else recognised(path, name)
-    return json_lines.NAME if json_lines.has_links(path) else PLAIN
+        return OWN_FORMAT if name is None else detect_format(path, name)
+    return json_lines.NAME if json_lines.has_links(path) else OWN_FORMAT
 
 
-def _is_plain(path: Path) -> bool:
+def _has_own_suffix(path: Path) -> bool:
     """Return whether a file, or one in a directory, has the suffix of notes or JSON lines.
 
     A path that is no file counts too, and so does an empty directory.
     """
     if not path.is_dir():
         return not path.is_file() or path.suffix.lower() in SUFFIXES
-    return any(_is_plain(file) for file in path.rglob("*") if file.is_file()) or not any(
+    return any(_has_own_suffix(file) for file in path.rglob("*") if file.is_file()) or not any(
         path.iterdir()
     )
 
 
 def dry_run(path: Path, name: str) -> Imported:
     """Count the items of a format other than our own, and return three samples."""
-    report = counted(name, FORMATS[name].items(path))
-    _check_found(path, name, report.found)
+    report = count_items(name, FORMATS[name].items(path))
+    _check_format(path, name, report.found)
     return report
 
 
-def _check_found(path: Path, name: str, found: int) -> None:
+def _check_format(path: Path, name: str, found: int) -> None:
     """Raise InvalidInput if a file does not have the format given by the user."""
     if not found and not FORMATS[name].recognises(path):
         raise InvalidInput(
@@ -107,7 +107,7 @@ def _check_found(path: Path, name: str, found: int) -> None:
         )
 
 
-def run(
+def run_import(
     memory: Commonplace,
     path: Path,
     name: str,
@@ -123,8 +123,10 @@ def run(
     known: Any = FORMATS[name]
     kept: list[Item | Skipped] = []
     own = hasattr(known, "store")  # the format reads the source itself
-    total = counted(name, known.items(path) if own else _keeping(known.items(path), kept), 0).found
-    _check_found(path, name, total)
+    total = count_items(
+        name, known.items(path) if own else _yield_and_keep(known.items(path), kept), 0
+    ).found
+    _check_format(path, name, total)
     masked: list[str] = []
     with write_policy.apply_policy(masked=masked):
         if own:
@@ -136,7 +138,7 @@ def run(
     return done
 
 
-def _keeping(
+def _yield_and_keep(
     items: Iterable[Item | Skipped], kept: list[Item | Skipped]
 ) -> Iterator[Item | Skipped]:
     """Yield the items and add them to `kept`; it is emptied if they take too much memory."""

@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from commonplace.engine.model import Link, Memory, iso
-from commonplace.importers.items import Item, stored_kind, tags_of, title_of
+from commonplace.importers.items import Item, storable_kind, storable_tags, storable_title
 from commonplace.transcripts.lines import first_objects, json_lines
-from commonplace.transcripts.record import list_of, mapping_of, moment, text_of
+from commonplace.transcripts.record import list_of, mapping_of, parse_time, text_of
 
 NAME = "server-memory"
 TITLE = "@modelcontextprotocol/server-memory"
@@ -46,16 +46,17 @@ def items(path: Path) -> Iterator[Item]:
         attrs = {"entity_type": kind, "observations": observations}
         yield Item(
             key=name, text=text if text.strip() else name, id=ours.get("id"),
-            within="" if ours else str(path.resolve()),
-            title=text_of(ours["title"]) if "title" in ours else title_of(name),
+            key_scope="" if ours else str(path.resolve()),
+            title=text_of(ours["title"]) if "title" in ours else storable_title(name),
             kind=kind if ours else "note",
-            tags=list(map(text_of, list_of(ours.get("tags")))) if ours else tags_of([kind]),
-            occurred_at=moment(ours.get("occurred_at")), created_at=moment(ours.get("created_at")),
+            tags=list(map(text_of, list_of(ours.get("tags")))) if ours else storable_tags([kind]),
+            occurred_at=parse_time(ours.get("occurred_at")),
+            created_at=parse_time(ours.get("created_at")),
             attrs=mapping_of(ours.get("attrs")) if ours else attrs, links=relations.get(name, ()),
         )  # fmt: skip
 
 
-def written(memories: Sequence[Memory], links: Mapping[str, Iterable[Link]]) -> str:
+def export_text(memories: Sequence[Memory], links: Mapping[str, Iterable[Link]]) -> str:
     """Return memories as entities; fields unknown to the graph are stored in an extra field."""
     names: dict[str, str] = {}
     taken: set[str] = set()
@@ -77,10 +78,10 @@ def written(memories: Sequence[Memory], links: Mapping[str, Iterable[Link]]) -> 
         for link in links.get(memory.id, ()):
             if link.target in names:
                 ends = {"from": names[memory.id], "to": names[link.target]}
-                lines.append({"type": "relation", **ends, "relationType": _relation(link)})
+                lines.append({"type": "relation", **ends, "relationType": _relation_name(link)})
     return "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines)
 
 
-def _relation(link: Link) -> str:
+def _relation_name(link: Link) -> str:
     """Return the original name of the relation that an imported link was made from."""
-    return link.reason if link.reason and stored_kind(link.reason, "") == link.kind else link.kind
+    return link.reason if link.reason and storable_kind(link.reason, "") == link.kind else link.kind

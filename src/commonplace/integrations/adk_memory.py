@@ -39,7 +39,7 @@ class CommonplaceMemoryService(BaseMemoryService):
     async def add_session_to_memory(self, session: Session) -> None:
         """Store the events of a session that are not stored yet."""
         await asyncio.to_thread(
-            self._add, session.app_name, session.user_id, session.id, session.events, None
+            self._add_events, session.app_name, session.user_id, session.id, session.events, None
         )
 
     async def add_events_to_memory(
@@ -53,7 +53,7 @@ class CommonplaceMemoryService(BaseMemoryService):
     ) -> None:
         """Store some events of a session."""
         await asyncio.to_thread(
-            self._add, app_name, user_id, session_id or "", events, custom_metadata
+            self._add_events, app_name, user_id, session_id or "", events, custom_metadata
         )
 
     async def add_memory(
@@ -74,9 +74,9 @@ class CommonplaceMemoryService(BaseMemoryService):
         if not query.strip():
             return SearchMemoryResponse()
         hits = await asyncio.to_thread(
-            self.memory.recall, query, limit=self.results, tags_all=[_tag(app_name, user_id)]
+            self.memory.recall, query, limit=self.results, tags_all=[_scope_tag(app_name, user_id)]
         )
-        return SearchMemoryResponse(memories=[_entry(hit.memory) for hit in hits])
+        return SearchMemoryResponse(memories=[_memory_entry(hit.memory) for hit in hits])
 
     async def delete_memory(
         self, *, app_name: str, user_id: str, memory_id: str | None = None
@@ -85,7 +85,7 @@ class CommonplaceMemoryService(BaseMemoryService):
         if memory_id:
             await asyncio.to_thread(self._delete, app_name, user_id, memory_id)
 
-    def _add(
+    def _add_events(
         self,
         app: str,
         user: str,
@@ -93,13 +93,13 @@ class CommonplaceMemoryService(BaseMemoryService):
         events: Sequence[Event],
         metadata: Mapping[str, object] | None,
     ) -> None:
-        scope = _tag(app, user)
+        scope = _scope_tag(app, user)
         # Two nested units take the write lock at once, so that no event is added twice.
         with self.memory.unit("add session"), self.memory.unit("add session"):
             lines = []
             for event in events:
                 ref = f"{scope}:{_digest(session, event.id)}"
-                text = _text(event.content)
+                text = _text_of_content(event.content)
                 if text and not self._is_stored(ref):
                     lines.append(_line(event, text, session, scope, ref, metadata))
             if lines:
@@ -114,12 +114,12 @@ class CommonplaceMemoryService(BaseMemoryService):
     ) -> None:
         with self.memory.unit("add memories"):
             for entry in entries:
-                if text := _text(entry.content):
+                if text := _text_of_content(entry.content):
                     attrs = {**(metadata or {}), **entry.custom_metadata}
                     self.memory.remember(
                         text,
                         kind=KIND,
-                        tags=[_tag(app, user)],
+                        tags=[_scope_tag(app, user)],
                         trust="inferred",
                         occurred_at=entry.timestamp,
                         attrs={"author": entry.author, "metadata": attrs},
@@ -137,11 +137,11 @@ class CommonplaceMemoryService(BaseMemoryService):
             found = self.memory.get(identity, count=False)
         except NotFound:
             return
-        if _tag(app, user) in found.tags:
+        if _scope_tag(app, user) in found.tags:
             self.memory.forget(found.id)
 
 
-def _tag(app: str, user: str) -> str:
+def _scope_tag(app: str, user: str) -> str:
     return f"adk:{_digest(app, user)}"
 
 
@@ -149,7 +149,7 @@ def _digest(*parts: str) -> str:
     return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:32]
 
 
-def _text(content: Content | None) -> str:
+def _text_of_content(content: Content | None) -> str:
     parts = (content.parts if content is not None else None) or []
     return "\n".join(part.text for part in parts if part.text and part.text.strip())
 
@@ -177,7 +177,7 @@ def _line(
     )
 
 
-def _entry(memory: Memory) -> MemoryEntry:
+def _memory_entry(memory: Memory) -> MemoryEntry:
     author = memory.attrs.get("author")
     role = "user" if author == "user" else "model"
     return MemoryEntry(

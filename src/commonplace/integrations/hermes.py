@@ -25,7 +25,7 @@ from commonplace.text import prose
 
 CONTEXT_TOKENS = 400
 HITS = 5
-PRIMARY = "primary"
+PRIMARY_AGENT = "primary"
 TOOLS: list[dict[str, Any]] = [
     {
         "name": "commonplace_recall",
@@ -60,7 +60,7 @@ class CommonplaceProvider(MemoryProvider):
     def __init__(self, memory: Commonplace | None = None) -> None:
         self._memory = memory
         self._session = ""
-        self._writes = True
+        self._may_write = True
         self._turns: queue.SimpleQueue[tuple[str, list[Line]] | None] = queue.SimpleQueue()
         self._writer: threading.Thread | None = None
 
@@ -76,11 +76,13 @@ class CommonplaceProvider(MemoryProvider):
     def initialize(self, session_id: str, **kwargs: Any) -> None:
         """Open the memory for a session; agents other than the primary one only read."""
         self._session = session_id
-        self._writes = kwargs.get("agent_context", PRIMARY) == PRIMARY
+        self._may_write = kwargs.get("agent_context", PRIMARY_AGENT) == PRIMARY_AGENT
         if self._memory is None:
             self._memory = Commonplace(os.environ.get("COMMONPLACE_DATA") or None)
         if self._writer is None:
-            self._writer = threading.Thread(target=self._write, name="commonplace", daemon=True)
+            self._writer = threading.Thread(
+                target=self._write_turns, name="commonplace", daemon=True
+            )
             self._writer.start()
 
     def prefetch(self, query: str, *, session_id: str = "") -> str:
@@ -109,7 +111,7 @@ class CommonplaceProvider(MemoryProvider):
         messages: list[dict[str, Any]] | None = None,  # noqa: ARG002  (its text is in the turn)
     ) -> None:
         """Store a turn in the background."""
-        if not self._writes:
+        if not self._may_write:
             return
         session = session_id or self._session
         spoken = (("user", "stated", user_content), ("assistant", "inferred", assistant_content))
@@ -131,11 +133,11 @@ class CommonplaceProvider(MemoryProvider):
         if self._memory is None:
             return json.dumps({"error": "The memory is not open yet."})
         try:
-            return json.dumps(self._call(self._memory, tool_name, args), ensure_ascii=False)
+            return json.dumps(self._call_tool(self._memory, tool_name, args), ensure_ascii=False)
         except CommonplaceError as error:
             return json.dumps({"error": error.message, "hint": error.hint})
 
-    def _call(self, memory: Commonplace, tool: str, args: dict[str, Any]) -> dict[str, Any]:
+    def _call_tool(self, memory: Commonplace, tool: str, args: dict[str, Any]) -> dict[str, Any]:
         if tool == "commonplace_recall":
             hits = memory.recall(args.get("query", ""), limit=args.get("limit", HITS))
             return {
@@ -145,7 +147,7 @@ class CommonplaceProvider(MemoryProvider):
                 ]
             }
         if tool == "commonplace_remember":
-            if not self._writes:
+            if not self._may_write:
                 return {"error": "This agent may only read."}
             stored = memory.remember(
                 args.get("text", ""), tags=args.get("tags") or (), trust="inferred"
@@ -161,7 +163,7 @@ class CommonplaceProvider(MemoryProvider):
         self, action: str, target: str, content: str, metadata: dict[str, Any] | None = None
     ) -> None:
         """Store the text that Hermes's own memory tool adds or changes."""
-        if action != "remove" and self._writes and self._memory is not None and content.strip():
+        if action != "remove" and self._may_write and self._memory is not None and content.strip():
             session = str((metadata or {}).get("session_id") or self._session)
             self._memory.remember(
                 content,
@@ -184,7 +186,8 @@ class CommonplaceProvider(MemoryProvider):
         """Return nothing: `commonplace backup` copies the memory while it is in use."""
         return []
 
-    def _write(self) -> None:
+    def _write_turns(self) -> None:
+        """Store queued turns until None is taken from the queue."""
         while (turn := self._turns.get()) is not None:
             conversation, lines = turn
             if self._memory is None:

@@ -38,8 +38,8 @@ from commonplace import Commonplace, Memory, NotFound
 KIND = "langgraph_item"
 NAMESPACE_TAG = "langgraph:"
 NOT_INDEXED_TAG = "langgraph-not-indexed"
-PAGE = 1_000
-LIVE = ("active", "dying")
+PAGE_SIZE = 1_000
+LIVE_STATES = ("active", "dying")
 
 _COMPARISONS: Mapping[str, Callable[[Any, Any], bool]] = {
     "$eq": lambda held, wanted: bool(held == wanted),
@@ -71,7 +71,7 @@ class CommonplaceStore(BaseStore):
             elif isinstance(op, SearchOp):
                 results.append(list(self._search(op)))
             elif isinstance(op, ListNamespacesOp):
-                results.append(self._namespaces(op))
+                results.append(self._list_namespaces(op))
             elif isinstance(op, PutOp):
                 writes[op.namespace, op.key] = op
                 results.append(None)
@@ -90,32 +90,32 @@ class CommonplaceStore(BaseStore):
 
     def _get(self, op: GetOp) -> Item | None:
         found = self._memory_at(op.namespace, op.key)
-        if found is None or found.state not in LIVE:
+        if found is None or found.state not in LIVE_STATES:
             return None
-        return Item(**_fields(self.memory.get(found.id)))
+        return Item(**_item_fields(self.memory.get(found.id)))
 
     def _memory_at(self, namespace: tuple[str, ...], key: str) -> Memory | None:
         try:
-            return self.memory.get(_ref(namespace, key), count=False)
+            return self.memory.get(_item_ref(namespace, key), count=False)
         except NotFound:
             return None
 
     def _put(self, op: PutOp) -> None:
         former = self._memory_at(op.namespace, op.key)
         if op.value is None:
-            if former is not None and former.state in LIVE:
+            if former is not None and former.state in LIVE_STATES:
                 self.memory.forget(former.id)
             return
-        text = _text(op.value, op.index)
+        text = _searchable_text(op.value, op.index)
         details: dict[str, Any] = {
-            "tags": [*_tags(op.namespace), *([] if text else [NOT_INDEXED_TAG])],
+            "tags": [*_namespace_tags(op.namespace), *([] if text else [NOT_INDEXED_TAG])],
             "attrs": {"namespace": list(op.namespace), "key": op.key, "value": op.value},
             "title": op.key[:1_000],
         }
         text = text or json.dumps(op.value, ensure_ascii=False)
         if former is None:
             self.memory.remember(
-                text, kind=KIND, ref=_ref(op.namespace, op.key), trust="inferred", **details
+                text, kind=KIND, ref=_item_ref(op.namespace, op.key), trust="inferred", **details
             )
         else:
             self.memory.revise(former.id, text, state="active", **details)
@@ -123,45 +123,51 @@ class CommonplaceStore(BaseStore):
     def _search(self, op: SearchOp) -> Iterator[SearchItem]:
         wanted: dict[str, Any] = {"kinds": [KIND]}
         if op.namespace_prefix:
-            wanted["tags_all"] = [_tag(op.namespace_prefix)]
-        pairs = self._ranked(op.query, wanted) if op.query else self._all(wanted)
+            wanted["tags_all"] = [_namespace_tag(op.namespace_prefix)]
+        pairs = self._ranked_memories(op.query, wanted) if op.query else self._all_memories(wanted)
         matching = ((memory, score) for memory, score in pairs if _passes_filter(memory, op.filter))
         for number, (memory, score) in enumerate(matching):
             if number >= op.offset + op.limit:
                 return
             if number >= op.offset:
-                yield SearchItem(**_fields(memory), score=score)
+                yield SearchItem(**_item_fields(memory), score=score)
 
-    def _ranked(self, query: str, wanted: dict[str, Any]) -> Iterator[tuple[Memory, float | None]]:
-        hits = self.memory.recall(query, limit=PAGE, tags_none=[NOT_INDEXED_TAG], **wanted)
+    def _ranked_memories(
+        self, query: str, wanted: dict[str, Any]
+    ) -> Iterator[tuple[Memory, float | None]]:
+        hits = self.memory.recall(query, limit=PAGE_SIZE, tags_none=[NOT_INDEXED_TAG], **wanted)
         yield from ((hit.memory, hit.score) for hit in hits)
         found = {hit.memory.id for hit in hits}
-        yield from ((each, None) for each, _ in self._all(wanted) if each.id not in found)
+        yield from ((each, None) for each, _ in self._all_memories(wanted) if each.id not in found)
 
-    def _all(self, wanted: dict[str, Any]) -> Iterator[tuple[Memory, float | None]]:
+    def _all_memories(self, wanted: dict[str, Any]) -> Iterator[tuple[Memory, float | None]]:
         offset = 0
         while True:
-            found, count = self.memory.browse(order="oldest", limit=PAGE, offset=offset, **wanted)
+            found, count = self.memory.browse(
+                order="oldest", limit=PAGE_SIZE, offset=offset, **wanted
+            )
             yield from ((each, None) for each in found)
             offset += len(found)
             if not found or offset >= count:
                 return
 
-    def _namespaces(self, op: ListNamespacesOp) -> list[tuple[str, ...]]:
-        held = {tuple(memory.attrs["namespace"]) for memory, _ in self._all({"kinds": [KIND]})}
+    def _list_namespaces(self, op: ListNamespacesOp) -> list[tuple[str, ...]]:
+        held = {
+            tuple(memory.attrs["namespace"]) for memory, _ in self._all_memories({"kinds": [KIND]})
+        }
         conditions = op.match_conditions or ()
-        found = [each for each in held if all(_matches(one, each) for one in conditions)]
+        found = [each for each in held if all(_matches_condition(one, each) for one in conditions)]
         if op.max_depth is not None:
             found = list({each[: op.max_depth] for each in found})
         return sorted(found)[op.offset : op.offset + op.limit]
 
 
-def _ref(namespace: Sequence[str], key: str) -> str:
+def _item_ref(namespace: Sequence[str], key: str) -> str:
     named = json.dumps([*namespace, key], ensure_ascii=False)
     return "langgraph:" + (named if len(named) <= 400 else _digest(named))
 
 
-def _tag(namespace: Sequence[str]) -> str:
+def _namespace_tag(namespace: Sequence[str]) -> str:
     named = json.dumps(list(namespace), ensure_ascii=False)
     return NAMESPACE_TAG + (named if len(named) <= 80 else _digest(named))
 
@@ -170,12 +176,12 @@ def _digest(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-def _tags(namespace: Sequence[str]) -> list[str]:
+def _namespace_tags(namespace: Sequence[str]) -> list[str]:
     """Return a tag for the namespace and for each of its prefixes."""
-    return [_tag(namespace[:size]) for size in range(1, len(namespace) + 1)]
+    return [_namespace_tag(namespace[:size]) for size in range(1, len(namespace) + 1)]
 
 
-def _text(value: Mapping[str, Any], index: bool | Sequence[str] | None) -> str:
+def _searchable_text(value: Mapping[str, Any], index: bool | Sequence[str] | None) -> str:
     """Return the searchable text of an item; empty if queries must not find the item."""
     if index is False:
         return ""
@@ -186,6 +192,7 @@ def _text(value: Mapping[str, Any], index: bool | Sequence[str] | None) -> str:
 
 
 def _strings(value: Any) -> Iterator[str]:
+    """Yield the texts and numbers in a value, however deeply they are nested."""
     if isinstance(value, Mapping):
         for each in value.values():
             yield from _strings(each)
@@ -198,7 +205,7 @@ def _strings(value: Any) -> Iterator[str]:
         yield str(value)
 
 
-def _fields(memory: Memory) -> dict[str, Any]:
+def _item_fields(memory: Memory) -> dict[str, Any]:
     return {
         "value": dict(memory.attrs["value"]),
         "key": memory.attrs["key"],
@@ -235,7 +242,7 @@ def _apply_operator(held: Any, operator: str, wanted: Any) -> bool:
     return _COMPARISONS[operator](held, wanted)
 
 
-def _matches(condition: MatchCondition, namespace: tuple[str, ...]) -> bool:
+def _matches_condition(condition: MatchCondition, namespace: tuple[str, ...]) -> bool:
     path = tuple(condition.path)
     if len(namespace) < len(path):
         return False

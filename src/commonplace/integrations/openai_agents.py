@@ -22,7 +22,7 @@ from agents.memory import SessionSettings
 from commonplace import Commonplace, InvalidInput, Line, Message
 
 PREFIX = "openai-agents:"
-PAGE = 1_000
+PAGE_SIZE = 1_000
 TRUST = {"user": "stated", "assistant": "inferred"}
 
 
@@ -55,7 +55,7 @@ class CommonplaceSession:
         """Append items in one transaction."""
         lines = [_line(cast(dict[str, Any], item), self.session_id) for item in items]
         if lines:
-            await asyncio.to_thread(self.memory.conversations.add, self._name, *lines)
+            await asyncio.to_thread(self.memory.conversations.add, self._conversation_name, *lines)
 
     async def pop_item(self) -> TResponseInputItem | None:
         """Remove the newest item from the session and return it."""
@@ -66,15 +66,17 @@ class CommonplaceSession:
         await asyncio.to_thread(self._clear)
 
     @property
-    def _name(self) -> str:
+    def _conversation_name(self) -> str:
         return PREFIX + self.session_id
 
     def _messages(self, limit: int | None) -> Iterator[Message]:
         """Yield the newest messages, newest first."""
         before: int | None = None
         while limit is None or limit > 0:
-            size = PAGE if limit is None else min(limit, PAGE)
-            found = self.memory.conversations.history(self._name, limit=size, before=before)
+            size = PAGE_SIZE if limit is None else min(limit, PAGE_SIZE)
+            found = self.memory.conversations.history(
+                self._conversation_name, limit=size, before=before
+            )
             yield from reversed(found)
             if len(found) < size:
                 return

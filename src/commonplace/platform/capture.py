@@ -22,7 +22,7 @@ from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from commonplace.client.files import SESSIONS
+from commonplace.client.files import SESSIONS_FOLDER
 from commonplace.engine import checks
 from commonplace.engine.binding import engine_call, lease
 from commonplace.engine.content.conversations import Line
@@ -42,7 +42,7 @@ from commonplace.transcripts.record import Record, line_id
 if TYPE_CHECKING:
     from commonplace.engine.commonplace import Commonplace
 
-NOTES_FOLDER = SESSIONS
+NOTES_FOLDER = SESSIONS_FOLDER
 COPIES_FOLDER = TRANSCRIPTS
 """The folder where plugins write transcripts of agents that store sessions in a database; a
 transcript is deleted once it is read."""

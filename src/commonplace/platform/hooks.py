@@ -154,7 +154,7 @@ def _last_start_or_stop(memory: Commonplace, cwd: str, project: str) -> datetime
 
 
 def _start_file(memory: Commonplace, cwd: str, project: str) -> Path:
-    return Path(files.start_file(str(memory.library.path), memory.name, cwd, project))
+    return Path(files.prepared_context_file(str(memory.library.path), memory.name, cwd, project))
 
 
 def _project_memory(
@@ -214,7 +214,7 @@ def handle_spooled_events(data: Path, memory_of: Callable[[str], Commonplace]) -
     Invalid files are renamed to `.refused`. Events stay spooled if they cannot be stored now, or if
     their transcript cannot be read.
     """
-    folder = data / files.INBOX
+    folder = data / files.INBOX_FOLDER
     if not folder.is_dir() or not any(folder.glob("*.json")):
         return 0
     done = 0

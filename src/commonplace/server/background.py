@@ -28,7 +28,7 @@ WAIT_SECONDS = 40.0
 
 def main() -> None:
     """Serve until idle; return at once if another server is running."""
-    options = json.loads(os.environ.pop(connection.OPTIONS))
+    options = json.loads(os.environ.pop(connection.OPTIONS_VARIABLE))
     place = connection.Place(
         os.environ["COMMONPLACE_DATA"], os.environ.get("COMMONPLACE_DATABASE", ""), options["base"]
     )
@@ -48,7 +48,7 @@ def main() -> None:
 def _lock_server(place: connection.Place) -> int | None:
     """Take the lock of the listening server; return None if another server answers."""
     until = time.monotonic() + WAIT_SECONDS
-    while (lock := connection.try_lock(place.lock)) is None:
+    while (lock := connection.try_lock(place.lock_file)) is None:
         if (made := connection.connect(place)) is not None:
             made.close()
             return None

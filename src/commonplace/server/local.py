@@ -182,7 +182,7 @@ class LocalServer:
         """Begin to listen."""
         listening, self._secret = _open_listening_socket(self._place)
         listening.setblocking(False)
-        how = asyncio.start_server if connection.LOOPBACK else asyncio.start_unix_server
+        how = asyncio.start_server if connection.USES_LOOPBACK else asyncio.start_unix_server
         self._server = await how(self._on_connection, sock=listening, limit=connection.LINE_BYTES)
 
     async def wait_until_idle(self, seconds: float) -> None:
@@ -204,7 +204,7 @@ class LocalServer:
         """Stop listening, let another server take over, and finish the calls that run."""
         if self._server is not None:
             with contextlib.suppress(OSError):
-                Path(self._place.socket).unlink()
+                Path(self._place.socket_path).unlink()
             self._server.close()
             self._server = None
         if self._lock is not None:
@@ -249,7 +249,7 @@ class LocalServer:
             log.warning("a connection of another user was closed")
             return
         async with asyncio.timeout(GREETING_SECONDS):
-            if connection.LOOPBACK:
+            if connection.USES_LOOPBACK:
                 given = (await reader.readline()).rstrip(b"\n")
                 if not hmac.compare_digest(given, self._secret):
                     log.warning("a connection without the secret was closed")
@@ -469,27 +469,27 @@ async def _send_line(writer: asyncio.StreamWriter, answer: Mapping[str, Any]) ->
 def _open_listening_socket(place: connection.Place) -> tuple[socket.socket, bytes]:
     """Return the listening socket, and the secret that clients must send if it is a TCP socket."""
     with contextlib.suppress(FileNotFoundError):
-        Path(place.socket).unlink()  # left by a server that was killed
-    if not connection.LOOPBACK:
+        Path(place.socket_path).unlink()  # left by a server that was killed
+    if not connection.USES_LOOPBACK:
         made = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        made.bind(place.socket)  # in a directory that only the owner can open
-        Path(place.socket).chmod(0o600)
+        made.bind(place.socket_path)  # in a directory that only the owner can open
+        Path(place.socket_path).chmod(0o600)
         made.listen(BACKLOG)
         return made, b""
     made = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
     made.bind(("127.0.0.1", 0))
     made.listen(BACKLOG)
     secret = secrets.token_hex(32)
-    part = Path(f"{place.socket}.{os.getpid()}.part")
+    part = Path(f"{place.socket_path}.{os.getpid()}.part")
     with open(os.open(part, os.O_CREAT | os.O_WRONLY | os.O_TRUNC, 0o600), "w") as file:  # noqa: PTH123
         file.write(f"{made.getsockname()[1]} {secret}")
-    part.replace(place.socket)
+    part.replace(place.socket_path)
     return made, secret.encode()
 
 
 def _is_same_user(peer: Any) -> bool:
     """Return whether a connection comes from a process of this user."""
-    if connection.LOOPBACK:
+    if connection.USES_LOOPBACK:
         return True  # the client must know the secret instead
     if sys.platform == "linux":
         found = peer.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))

@@ -200,12 +200,12 @@ def lock_local_socket(settings: Settings) -> tuple[connection.Place, int] | None
     """
     try:
         place = connection.place_of(str(settings.data), settings.database)
-        lock = connection.try_lock(place.lock)
+        lock = connection.try_lock(place.lock_file)
         if lock is None and (connection.ask(place, {"kind": "give way"}) or {}).get("stops", True):
             until = time.monotonic() + CLAIM_SECONDS
             while lock is None and time.monotonic() < until:
                 time.sleep(connection.RETRY_SECONDS)
-                lock = connection.try_lock(place.lock)
+                lock = connection.try_lock(place.lock_file)
     except (OSError, connection.Unusable) as error:
         log.warning("there is no local socket", extra={"why": str(error)})
         return None

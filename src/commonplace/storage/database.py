@@ -14,7 +14,7 @@ from typing import Any
 import apsw
 
 from commonplace.errors import (
-    NO_ROOM,
+    DISK_FULL_ERRNOS,
     CommonplaceError,
     Conflict,
     StorageCorrupt,
@@ -233,7 +233,7 @@ def create(path: Path, steps: Sequence[Step]) -> None:
             for suffix in ("", "-wal", "-shm", "-journal"):
                 aside.with_name(aside.name + suffix).unlink(missing_ok=True)
     except OSError as error:
-        if error.errno in NO_ROOM:
+        if error.errno in DISK_FULL_ERRNOS:
             raise StorageFull(
                 f"There is not enough disk space to create {path.name}.",
                 hint="Free disk space and try again.",

@@ -5,41 +5,41 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from commonplace.transcripts.lines import first_objects, json_lines, without_line_end
-from commonplace.transcripts.noise import said_by_user, without_private
+from commonplace.transcripts.lines import first_objects, json_lines, size_if_unended
+from commonplace.transcripts.noise import text_by_user, without_private_text
 from commonplace.transcripts.record import (
     Reading,
     Record,
     line_id,
     list_of,
     mapping_of,
-    moment,
+    parse_time,
     text_of,
 )
 
 CLIENT = "codex"
-_TYPES = ("session_meta", "response_item", "event_msg", "turn_context", "compacted")
+_RECORD_TYPES = ("session_meta", "response_item", "event_msg", "turn_context", "compacted")
 # Keys of the first record in the oldest releases.
-_FIRST_META = {"id", "timestamp", "instructions", "git", "cwd", "originator", "cli_version"}
+_OLD_META_KEYS = {"id", "timestamp", "instructions", "git", "cwd", "originator", "cli_version"}
 
 
 def recognises(first: list[dict[str, Any]]) -> bool:
     """Return whether the first records of a file are of this format."""
     return any(
-        (record.get("type") in _TYPES and isinstance(record.get("payload"), dict))
-        or ("id" in record and "instructions" in record and record.keys() <= _FIRST_META)
+        (record.get("type") in _RECORD_TYPES and isinstance(record.get("payload"), dict))
+        or ("id" in record and "instructions" in record and record.keys() <= _OLD_META_KEYS)
         for record in first
     )
 
 
-def read(path: Path, offset: int = 0, most: int | None = None) -> Reading:
+def read(path: Path, offset: int = 0, most_bytes: int | None = None) -> Reading:
     """Read the records after an offset of a session's file; none for a sub-agent's session."""
-    meta = _meta(path)
+    meta = _session_meta(path)
     source = meta.get("source")
     skipped = isinstance(source, dict) and ("subagent" in source or "subAgent" in source)
     records: list[Record] = []
-    unended = without_line_end(path)
-    for value, line, end in json_lines(path, offset, most):
+    unended = size_if_unended(path)
+    for value, line, end in json_lines(path, offset, most_bytes):
         offset = end
         place = end + (end == unended)  # the same before and after the line's end is written
         if value and not skipped and (record := _record(value, line, place, meta, path)):
@@ -47,7 +47,7 @@ def read(path: Path, offset: int = 0, most: int | None = None) -> Reading:
     return Reading(records, offset)
 
 
-def _meta(path: Path) -> dict[str, Any]:
+def _session_meta(path: Path) -> dict[str, Any]:
     """Return the session's metadata in the file's first record; the oldest releases have no
     payload."""
     for first in first_objects(path, 1):
@@ -63,15 +63,15 @@ def _record(
     if item.get("type") != "message" or role not in ("user", "assistant"):
         return None
     parts = [text_of(mapping_of(part).get("text")) for part in list_of(item.get("content"))]
-    text = said_by_user(*parts) if role == "user" else without_private(*parts)
+    text = text_by_user(*parts) if role == "user" else without_private_text(*parts)
     if not text:
         return None
     session = text_of(meta.get("session_id")) or text_of(meta.get("id")) or path.stem
-    at = moment(value.get("timestamp"))
+    at = parse_time(value.get("timestamp"))
     # without a time, two equal lines are told apart by their offsets, which never change
     known = line_id(session, line) if at else line_id(session, str(place), line)
     branch = text_of(mapping_of(meta.get("git")).get("branch"))
     return Record(
-        CLIENT, session, role, text, known, at or moment(meta.get("timestamp")),
+        CLIENT, session, role, text, known, at or parse_time(meta.get("timestamp")),
         text_of(meta.get("cwd")), branch,
     )  # fmt: skip

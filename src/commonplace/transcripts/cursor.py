@@ -9,8 +9,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from commonplace.transcripts.lines import json_lines, without_line_end
-from commonplace.transcripts.noise import said_by_user, without_private
+from commonplace.transcripts.lines import json_lines, size_if_unended
+from commonplace.transcripts.noise import text_by_user, without_private_text
 from commonplace.transcripts.record import (
     Reading,
     Record,
@@ -18,7 +18,7 @@ from commonplace.transcripts.record import (
     line_id,
     list_of,
     mapping_of,
-    moment,
+    parse_time,
     text_of,
 )
 
@@ -36,18 +36,18 @@ def recognises(first: list[dict[str, Any]]) -> bool:
     )
 
 
-def read(path: Path, offset: int = 0, most: int | None = None) -> Reading:
+def read(path: Path, offset: int = 0, most_bytes: int | None = None) -> Reading:
     """Read the records after an offset of an agent's file, whose lines have no times and ids."""
     session, records = path.stem, []
-    unended = without_line_end(path)  # a line has the same id before and after its line end
-    for value, line, end in json_lines(path, offset, most):
+    unended = size_if_unended(path)  # a line has the same id before and after its line end
+    for value, line, end in json_lines(path, offset, most_bytes):
         offset = end
         role = value.get("role")
         if role not in ("user", "assistant") or "subagents" in path.parts:
             continue
         content = list_of(mapping_of(value.get("message")).get("content"))
         parts = [text_of(mapping_of(part).get("text")) for part in content]
-        text = said_by_user(*parts) if role == "user" else without_private(*parts)
+        text = text_by_user(*parts) if role == "user" else without_private_text(*parts)
         if text:
             identity = line_id(session, str(end + (end == unended)), line)
             records.append(Record(CLIENT, session, role, text, identity))
@@ -61,19 +61,19 @@ def records(rows: Iterable[Mapping[str, Any]]) -> Iterator[Record]:
     for row in rows:
         kind, _, rest = text_of(row.get("key")).partition(":")
         if kind == "composerData":
-            chats[rest] = _json(row.get("value"))
+            chats[rest] = _parse_object(row.get("value"))
         elif kind == "bubbleId":
             chat, _, bubble = rest.partition(":")
-            value = _json(row.get("value"))
+            value = _parse_object(row.get("value"))
             if text_of(value.get("text")):  # most bubbles are tool calls
                 kept = ("type", "text", "createdAt", "timingInfo")
                 bubbles[chat, bubble] = {key: value[key] for key in kept if key in value}
-    for chat, data in sorted(chats.items(), key=lambda each: _created(each[1])):
+    for chat, data in sorted(chats.items(), key=lambda each: _creation_time(each[1])):
         if not data.get("subagentInfo"):
-            yield from _chat(chat, data, bubbles)
+            yield from _records_of_chat(chat, data, bubbles)
 
 
-def _chat(
+def _records_of_chat(
     chat: str, data: dict[str, Any], bubbles: Mapping[tuple[str, str], dict[str, Any]]
 ) -> Iterator[Record]:
     place = mapping_of(mapping_of(data.get("workspaceIdentifier")).get("uri"))
@@ -83,23 +83,23 @@ def _chat(
         bubble = bubbles.get((chat, identity)) or header
         role = _ROLES.get(bubble.get("type"))
         text = text_of(bubble.get("text"))
-        text = said_by_user(text) if role == "user" else without_private(text)
+        text = text_by_user(text) if role == "user" else without_private_text(text)
         if role is None or not text:
             continue
         timing = mapping_of(bubble.get("timingInfo"))
-        at = moment(bubble.get("createdAt")) or moment(timing.get("clientStartTime"))
+        at = parse_time(bubble.get("createdAt")) or parse_time(timing.get("clientStartTime"))
         yield Record(
             CLIENT, chat, role, text, f"{chat}:{identity or line_id(chat, text)}",
-            at or moment(data.get("createdAt")), text_of(place.get("fsPath")),
+            at or parse_time(data.get("createdAt")), text_of(place.get("fsPath")),
         )  # fmt: skip
 
 
-def _created(data: dict[str, Any]) -> float:
-    at = moment(data.get("createdAt"))
+def _creation_time(data: dict[str, Any]) -> float:
+    at = parse_time(data.get("createdAt"))
     return at.timestamp() if at else 0.0
 
 
-def _json(value: Any) -> dict[str, Any]:
+def _parse_object(value: Any) -> dict[str, Any]:
     try:
         return mapping_of(json.loads(value))
     except (TypeError, ValueError, RecursionError):

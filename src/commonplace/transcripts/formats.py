@@ -11,30 +11,30 @@ from commonplace.transcripts import claude_code, codex, cursor, gemini, openclaw
 from commonplace.transcripts.lines import first_objects
 from commonplace.transcripts.record import Reading
 
-_LOOKED_AT = 20  # records that are read to detect a file's format
+_DETECTION_RECORDS = 20  # records that are read to detect a file's format
 
 
-class _Read(Protocol):
-    def __call__(self, path: Path, offset: int = 0, most: int | None = None) -> Reading: ...
+class _Reader(Protocol):
+    def __call__(self, path: Path, offset: int = 0, most_bytes: int | None = None) -> Reading: ...
 
 
 @dataclass(frozen=True, slots=True)
-class Format:
+class TranscriptFormat:
     """The functions that recognise and read the files of a client."""
 
     recognises: Callable[[list[dict[str, Any]]], bool]
-    read: _Read
+    read: _Reader
 
 
-FORMATS: Mapping[str, Format] = {
-    module.CLIENT: Format(module.recognises, module.read)
+FORMATS: Mapping[str, TranscriptFormat] = {
+    module.CLIENT: TranscriptFormat(module.recognises, module.read)
     for module in (opencode, openclaw, vscode, claude_code, codex, gemini, cursor)
 }
 
 
 def client_of(path: Path) -> str | None:
     """Return the client that wrote a transcript, by its content; None if it is unknown."""
-    first = first_objects(path, _LOOKED_AT)
+    first = first_objects(path, _DETECTION_RECORDS)
     for client, known in FORMATS.items():
         if known.recognises(first):
             return client

@@ -10,14 +10,14 @@ from pathlib import Path
 from typing import Any
 
 from commonplace.transcripts.lines import first_objects, json_document, json_lines
-from commonplace.transcripts.noise import said_by_user, without_private
+from commonplace.transcripts.noise import text_by_user, without_private_text
 from commonplace.transcripts.record import (
     Reading,
     Record,
     Role,
     list_of,
     mapping_of,
-    moment,
+    parse_time,
     text_of,
 )
 
@@ -25,7 +25,7 @@ CLIENT = "gemini"
 _ROLES: dict[str, Role] = {"user": "user", "gemini": "assistant"}
 
 # Commands of the client, which it does not send to the model.
-_COMMAND = re.compile(r"[/?][a-z]*(?: .*)?")
+_CLIENT_COMMAND = re.compile(r"[/?][a-z]*(?: .*)?")
 
 
 def recognises(first: list[dict[str, Any]]) -> bool:
@@ -33,7 +33,7 @@ def recognises(first: list[dict[str, Any]]) -> bool:
     return any("sessionId" in record and "projectHash" in record for record in first)
 
 
-def read(path: Path, offset: int = 0, most: int | None = None) -> Reading:
+def read(path: Path, offset: int = 0, most_bytes: int | None = None) -> Reading:
     """Read the records after an offset of a session's file, each in its newest version.
 
     Messages that the user later discarded by going back are included.
@@ -42,7 +42,7 @@ def read(path: Path, offset: int = 0, most: int | None = None) -> Reading:
         return _read_document(path)
     meta = next(iter(first_objects(path, 1)), {})
     found: dict[str, Record] = {}
-    for value, _, end in json_lines(path, offset, most):
+    for value, _, end in json_lines(path, offset, most_bytes):
         offset = end
         changed = list_of(mapping_of(value.get("$set")).get("messages"))
         for message in [value, *map(mapping_of, changed)]:
@@ -66,12 +66,14 @@ def _record(value: dict[str, Any], meta: dict[str, Any], path: Path) -> Record |
         return None
     content = value.get("displayContent") or value.get("content")
     parts = [content] if isinstance(content, str) else _texts(content)
-    text = said_by_user(*parts) if role == "user" else without_private(*parts)
-    if not text or (role == "user" and _COMMAND.fullmatch(text)):
+    text = text_by_user(*parts) if role == "user" else without_private_text(*parts)
+    if not text or (role == "user" and _CLIENT_COMMAND.fullmatch(text)):
         return None
     session = text_of(meta.get("sessionId")) or path.stem
-    at = moment(value.get("timestamp"))
-    return Record(CLIENT, session, role, text, f"{session}:{identity}", at, _directory(meta, path))
+    at = parse_time(value.get("timestamp"))
+    return Record(
+        CLIENT, session, role, text, f"{session}:{identity}", at, _project_directory(meta, path)
+    )
 
 
 def _texts(content: Any) -> list[str]:
@@ -83,7 +85,7 @@ def _texts(content: Any) -> list[str]:
     ]
 
 
-def _directory(meta: dict[str, Any], path: Path) -> str:
+def _project_directory(meta: dict[str, Any], path: Path) -> str:
     """Return the project's directory, which the client stores next to the chats."""
     try:
         return (path.parent.parent / ".project_root").read_text("utf-8").strip()

@@ -8,13 +8,13 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, Any
 
-_STARTS = re.compile(rb'\{"(?:parentUuid|type|timestamp|uuid|id|role|\$set|isSidechain)":')
-_ATTEMPTS = 20
+_RECORD_START = re.compile(rb'\{"(?:parentUuid|type|timestamp|uuid|id|role|\$set|isSidechain)":')
+_MOST_ATTEMPTS = 20
 _DECODER = json.JSONDecoder()
 
 
 def json_lines(
-    path: Path, offset: int = 0, most: int | None = None
+    path: Path, offset: int = 0, most_bytes: int | None = None
 ) -> Iterator[tuple[dict[str, Any], bytes, int]]:
     """Yield (object, its line, the offset after it), starting at an offset of the file.
 
@@ -22,7 +22,7 @@ def json_lines(
     object. If a client was killed while writing and later continued on the same line, its complete
     records are yielded; the offset after one is as if it had its line end. An offset beyond the end
     means that the file was replaced; then it is read from its start. Reading stops at the first
-    line that ends `most` bytes or more after the offset.
+    line that ends `most_bytes` bytes or more after the offset.
     """
     with path.open("rb") as stream:
         if offset > stream.seek(0, 2):
@@ -30,22 +30,22 @@ def json_lines(
         stream.seek(offset)
         start = at = offset
         for line in stream:
-            value = _object(line)
+            value = _parse_object(line)
             if value is None and not line.endswith(b"\n"):
                 return  # an incomplete line, which may be completed later
             if value is None and (before := _records_before_another(line)):
                 line = line[sum(map(len, before)) :]
-                value = _object(line)
+                value = _parse_object(line)
                 for record in before:
                     at += len(record)
-                    yield _object(record) or {}, record, at + 1
+                    yield _parse_object(record) or {}, record, at + 1
             at += len(line)
             yield value if value is not None else _second_record(line) or {}, line.strip(), at
-            if most is not None and at - start >= most:
+            if most_bytes is not None and at - start >= most_bytes:
                 return
 
 
-def without_line_end(path: Path) -> int:
+def size_if_unended(path: Path) -> int:
     """Return the size of a file whose last line has no line end yet; 0 for any other file."""
     with path.open("rb") as stream:
         size = stream.seek(0, 2)
@@ -71,7 +71,7 @@ def json_document(stream: IO[bytes]) -> Any:
         return None
 
 
-def _object(line: bytes) -> dict[str, Any] | None:
+def _parse_object(line: bytes) -> dict[str, Any] | None:
     try:
         value = json.loads(line)
     except (ValueError, RecursionError):
@@ -100,7 +100,7 @@ def _records_before_another(line: bytes) -> list[bytes]:
 
 def _second_record(line: bytes) -> dict[str, Any] | None:
     """Return the record at the end of a line whose first record is incomplete."""
-    for found in list(_STARTS.finditer(line, 1))[:_ATTEMPTS]:
-        if value := _object(line[found.start() :]):
+    for found in list(_RECORD_START.finditer(line, 1))[:_MOST_ATTEMPTS]:
+        if value := _parse_object(line[found.start() :]):
             return value
     return None

@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterator, Sequence
 from functools import cache
 
-from commonplace.transcripts.record import joined
+from commonplace.transcripts.record import join_texts
 
 _Position = tuple[int, int]  # the number of a text, and an offset in it
 
@@ -41,34 +41,46 @@ _CLIENT_BLOCKS = (
     "environment_details", "open_and_recently_viewed_files",
 )  # fmt: skip
 # The end tag also occurs in the block's first sentence; the real one begins a line.
-_RECALLED = re.compile(r"<recalled ([0-9a-z]{8,64})>.*?(?:\n</recalled \1>|\Z)", re.DOTALL)
-_PRIVATE = re.compile(r"<private(?:\s[^>]{0,500})?>|</private>", re.IGNORECASE)
+_RECALLED_BLOCK = re.compile(r"<recalled ([0-9a-z]{8,64})>.*?(?:\n</recalled \1>|\Z)", re.DOTALL)
+_PRIVATE_TAG = re.compile(r"<private(?:\s[^>]{0,500})?>|</private>", re.IGNORECASE)
 
 
-def said_by_user(*parts: str) -> str:
+def text_by_user(*parts: str) -> str:
     """Return the user's text in the parts of a message; empty if the client wrote all of it."""
-    texts = ["" if _CLIENT_PARTS.match(part) else _RECALLED.sub("", part) for part in parts]
+    texts = ["" if _CLIENT_PARTS.match(part) else _RECALLED_BLOCK.sub("", part) for part in parts]
     texts = [_without_blocks(text, *_CLIENT_BLOCKS) for text in texts]
-    return joined(_query(text.strip()) for text in _public(texts, left_open=True))
+    return join_texts(
+        _user_query(text.strip())
+        for text in _without_private_blocks(texts, unclosed_is_private=True)
+    )
 
 
-def without_private(*parts: str) -> str:
+def without_private_text(*parts: str) -> str:
     """Return the text in the parts of a message without recalled memories and private text."""
-    texts = [_RECALLED.sub("", part) for part in parts]
-    return joined(text.strip() for text in _public(texts, left_open=False))
+    texts = [_RECALLED_BLOCK.sub("", part) for part in parts]
+    return join_texts(
+        text.strip() for text in _without_private_blocks(texts, unclosed_is_private=False)
+    )
 
 
-def _query(text: str) -> str:
+def _user_query(text: str) -> str:
+    """Return the text in the tags of Cursor's user queries, or a text without them unchanged.
+
+    It is empty if the client wrote it.
+    """
     if text.startswith("<user_query>") and (queries := list(_blocks(text, "user_query"))):
         text = "\n\n".join(text[begin.end() : end.start()].strip() for begin, end in queries)
     return "" if _CLIENT_PARTS.match(text) else text
 
 
-def _public(texts: Sequence[str], left_open: bool) -> list[str]:
+def _without_private_blocks(texts: Sequence[str], unclosed_is_private: bool) -> list[str]:
     """Return the texts without private blocks, which may be nested and may span texts."""
     kept: list[list[str]] = [[] for _ in texts]
     number, at = 0, 0
-    for begin, end in [*_private_spans(texts, left_open), ((len(texts), 0), (len(texts), 0))]:
+    for begin, end in [
+        *_private_spans(texts, unclosed_is_private),
+        ((len(texts), 0), (len(texts), 0)),
+    ]:
         while number < begin[0]:
             kept[number].append(texts[number][at:])
             number, at = number + 1, 0
@@ -78,11 +90,13 @@ def _public(texts: Sequence[str], left_open: bool) -> list[str]:
     return ["".join(each) for each in kept]
 
 
-def _private_spans(texts: Sequence[str], left_open: bool) -> list[tuple[_Position, _Position]]:
+def _private_spans(
+    texts: Sequence[str], unclosed_is_private: bool
+) -> list[tuple[_Position, _Position]]:
     """Return the begins and ends of private blocks.
 
-    If an end tag is missing, the last one that there is ends the block. With `left_open`, all that
-    follows a begin tag without an end tag is private.
+    If an end tag is missing, the last one that there is ends the block. With `unclosed_is_private`,
+    all that follows a begin tag without an end tag is private.
     """
     spans: list[tuple[_Position, _Position]] = []
     depth = 0
@@ -90,7 +104,7 @@ def _private_spans(texts: Sequence[str], left_open: bool) -> list[tuple[_Positio
     opened: _Position | None = None  # the first begin tag after the last end tag
     end: _Position | None = None
     for number, text in enumerate(texts):
-        for tag in _PRIVATE.finditer(text):
+        for tag in _PRIVATE_TAG.finditer(text):
             if not tag[0].startswith("</"):
                 depth += 1
                 opened = opened or (number, tag.start())
@@ -103,7 +117,7 @@ def _private_spans(texts: Sequence[str], left_open: bool) -> list[tuple[_Positio
                     spans.append((begin, end))
     if depth and begin is not None and end is not None:
         spans.append((begin, end))
-    if left_open and opened is not None:
+    if unclosed_is_private and opened is not None:
         spans.append((opened, (len(texts), 0)))
     return spans
 

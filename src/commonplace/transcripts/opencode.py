@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from commonplace.transcripts import plugin_lines
-from commonplace.transcripts.noise import said_by_user, without_private
-from commonplace.transcripts.record import Reading, Record, mapping_of, moment, text_of
+from commonplace.transcripts.noise import text_by_user, without_private_text
+from commonplace.transcripts.record import Reading, Record, mapping_of, parse_time, text_of
 
 CLIENT = "opencode"
 TABLES: Mapping[str, Sequence[str]] = {
@@ -25,12 +25,12 @@ TABLES: Mapping[str, Sequence[str]] = {
 
 def recognises(first: list[dict[str, Any]]) -> bool:
     """Return whether the first records of a file are those that our plugin writes."""
-    return plugin_lines.are_of(CLIENT, first)
+    return plugin_lines.are_plugin_records(CLIENT, first)
 
 
-def read(path: Path, offset: int = 0, most: int | None = None) -> Reading:
+def read(path: Path, offset: int = 0, most_bytes: int | None = None) -> Reading:
     """Read the records after an offset of a file of our plugin."""
-    return plugin_lines.read(CLIENT, path, offset, most)
+    return plugin_lines.read(CLIENT, path, offset, most_bytes)
 
 
 def records(
@@ -46,32 +46,34 @@ def records(
     }
     texts: dict[str, list[tuple[str, str]]] = {}
     for row in parts:
-        part = _json(row.get("data"))
+        part = _parse_object(row.get("data"))
         if part.get("type") == "text" and not part.get("synthetic") and not part.get("ignored"):
             found = texts.setdefault(text_of(row.get("message_id")), [])
             found.append((text_of(row.get("id")), text_of(part.get("text"))))
-    for row in sorted(messages, key=lambda row: (_time(row), text_of(row.get("id")))):
+    for row in sorted(messages, key=lambda row: (_creation_time(row), text_of(row.get("id")))):
         identity, session = text_of(row.get("id")), text_of(row.get("session_id"))
-        data = _json(row.get("data"))
+        data = _parse_object(row.get("data"))
         role = data.get("role")
         if role not in ("user", "assistant") or data.get("summary") is True:
             continue
         if session not in directories:
             continue
         said_here = [text for _, text in sorted(texts.get(identity, ()))]
-        text = said_by_user(*said_here) if role == "user" else without_private(*said_here)
+        text = text_by_user(*said_here) if role == "user" else without_private_text(*said_here)
         if text:
-            at = moment(mapping_of(data.get("time")).get("created")) or moment(_time(row))
+            at = parse_time(mapping_of(data.get("time")).get("created")) or parse_time(
+                _creation_time(row)
+            )
             cwd = directories[session] or text_of(mapping_of(data.get("path")).get("cwd"))
             yield Record(CLIENT, session, role, text, identity, at, cwd)
 
 
-def _time(row: Mapping[str, Any]) -> int:
+def _creation_time(row: Mapping[str, Any]) -> int:
     value = row.get("time_created")
     return value if isinstance(value, int) else 0
 
 
-def _json(value: Any) -> dict[str, Any]:
+def _parse_object(value: Any) -> dict[str, Any]:
     try:
         return mapping_of(json.loads(value))
     except (TypeError, ValueError, RecursionError):

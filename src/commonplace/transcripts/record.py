@@ -34,12 +34,12 @@ class Reading:
     offset: int
 
 
-def moment(value: Any) -> datetime | None:
+def parse_time(value: Any) -> datetime | None:
     """Parse a time: ISO 8601, or seconds or milliseconds since 1970."""
     try:
         if isinstance(value, str):
             if value.isdigit():
-                return moment(int(value))
+                return parse_time(int(value))
             at = datetime.fromisoformat(value)
             return at if at.tzinfo is not None else at.replace(tzinfo=UTC)
         if isinstance(value, int | float) and not isinstance(value, bool) and value > 0:
@@ -74,6 +74,6 @@ def line_id(*parts: str | bytes) -> str:
     return hashed.hexdigest()[:32]
 
 
-def joined(texts: Iterable[str]) -> str:
+def join_texts(texts: Iterable[str]) -> str:
     """Join the parts of a message into one text."""
     return "\n\n".join(text for text in texts if text).strip()

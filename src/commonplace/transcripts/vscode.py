@@ -9,52 +9,52 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from commonplace.transcripts.lines import first_objects, json_lines, without_line_end
-from commonplace.transcripts.noise import said_by_user, without_private
+from commonplace.transcripts.lines import first_objects, json_lines, size_if_unended
+from commonplace.transcripts.noise import text_by_user, without_private_text
 from commonplace.transcripts.record import (
     Reading,
     Record,
     Role,
     line_id,
     mapping_of,
-    moment,
+    parse_time,
     text_of,
 )
 
 CLIENT = "vscode"
 _ROLES: dict[Any, Role] = {"user.message": "user", "assistant.message": "assistant"}
-_START = "session.start"
+_START_EVENT = "session.start"
 
 
 def recognises(first: list[dict[str, Any]]) -> bool:
     """Return whether the first records of a file are of this format."""
     return any(
-        record.get("type") in (_START, *_ROLES) and isinstance(record.get("data"), dict)
+        record.get("type") in (_START_EVENT, *_ROLES) and isinstance(record.get("data"), dict)
         for record in first
     )
 
 
-def read(path: Path, offset: int = 0, most: int | None = None) -> Reading:
+def read(path: Path, offset: int = 0, most_bytes: int | None = None) -> Reading:
     """Read the records after an offset of a session's file."""
     first = next(iter(first_objects(path, 1)), {})
-    start = mapping_of(first.get("data")) if first.get("type") == _START else {}
+    start = mapping_of(first.get("data")) if first.get("type") == _START_EVENT else {}
     place = mapping_of(start.get("context"))
     session = text_of(start.get("sessionId")) or path.stem
-    found, unended = [], without_line_end(path)
-    for value, line, end in json_lines(path, offset, most):
+    found, unended = [], size_if_unended(path)
+    for value, line, end in json_lines(path, offset, most_bytes):
         offset = end
         role = _ROLES.get(value.get("type"))
         if role is None:
             continue
         content = text_of(mapping_of(value.get("data")).get("content"))
-        text = said_by_user(content) if role == "user" else without_private(content)
+        text = text_by_user(content) if role == "user" else without_private_text(content)
         if text:
             identity = text_of(value.get("id")) or line_id(
                 session, str(end + (end == unended)), line
             )
             found.append(Record(
                 CLIENT, session, role, text, f"{session}:{identity}",
-                moment(value.get("timestamp")), text_of(place.get("cwd")),
+                parse_time(value.get("timestamp")), text_of(place.get("cwd")),
                 text_of(place.get("branch")),
             ))  # fmt: skip
     return Reading(found, offset)

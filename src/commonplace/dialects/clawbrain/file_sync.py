@@ -25,7 +25,7 @@ from commonplace.engine.binding import engine_call
 from commonplace.engine.commonplace import Commonplace
 from commonplace.engine.library import Library
 from commonplace.engine.maintenance import file_copies
-from commonplace.errors import NO_ROOM, CommonplaceError, NotFound, StorageUnavailable
+from commonplace.errors import DISK_FULL_ERRNOS, CommonplaceError, NotFound, StorageUnavailable
 
 DEFAULT_SESSION = "local-session"
 MAX_SCANNED_FILES = 1_000  # a directory with more files is not scanned before every call
@@ -425,7 +425,7 @@ def call_wrapper(call: Call, arguments: Mapping[str, Any]) -> Iterator[None]:
         head = engine_call(call.memory, file_copies.newest_seq)
     except OSError as error:
         # A read succeeds on a full disk: rows are authoritative, and files are written later.
-        if not (call.reads and error.errno in NO_ROOM):
+        if not (call.reads and error.errno in DISK_FULL_ERRNOS):
             raise _unavailable_error(error) from error
     yield
     if head is None:

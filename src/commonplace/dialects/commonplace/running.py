@@ -30,7 +30,9 @@ def background_work(setting: Setting) -> Iterator[None]:
 
 def _has_spooled(data: Path) -> bool:
     """Return whether there are spooled events, or sessions whose transcripts are read."""
-    return any((data / files.INBOX).glob("*.json")) or any((data / files.SESSIONS).glob("*"))
+    return any((data / files.INBOX_FOLDER).glob("*.json")) or any(
+        (data / files.SESSIONS_FOLDER).glob("*")
+    )
 
 
 def _import_spooled(setting: Setting) -> None:

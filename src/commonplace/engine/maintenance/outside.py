@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from commonplace.client.files import INBOX, STARTS
+from commonplace.client.files import INBOX_FOLDER, STARTS_FOLDER
 from commonplace.engine.library import OpenSpace
 from commonplace.storage import files as stored_files
 from commonplace.storage import locking
@@ -81,7 +81,7 @@ def _relative_name(data: Path, path: Path) -> str:
 
 def _delete_start_contexts(data: Path) -> Iterator[str]:
     """Delete the contexts prepared for session starts, which quote memories; hooks make others."""
-    return _delete_files(data, *sorted((data / STARTS).glob("*.json")))
+    return _delete_files(data, *sorted((data / STARTS_FOLDER).glob("*.json")))
 
 
 def _delete_record_copies(data: Path, purged: PurgedMemories) -> Iterator[str]:
@@ -97,7 +97,7 @@ def _delete_record_copies(data: Path, purged: PurgedMemories) -> Iterator[str]:
 def _clean_spooled_events(space: OpenSpace, whole: Collection[bytes]) -> Iterator[str]:
     """Take the texts out of events that wait for a server, and delete refused ones with a text."""
     data = _data_directory(space)
-    folder = data / INBOX
+    folder = data / INBOX_FOLDER
     found = [path for path in sorted(folder.glob("*")) if _contains_piece(path, whole)]
     if not found:
         return
@@ -216,7 +216,7 @@ def _files_holding(data: Path, space: str, pieces: Set[bytes]) -> list[str]:
         elif here == data / MIRRORS:
             folders[:] = [name for name in folders if name == space]
         holding = (here / name for name in names if _contains_piece(here / name, pieces))
-        if here == data / INBOX:
+        if here == data / INBOX_FOLDER:
             holding = (
                 path for path in holding if _read_spooled_event(path).get("space", space) == space
             )

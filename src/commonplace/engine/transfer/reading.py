@@ -18,7 +18,7 @@ from commonplace.engine.history.timeline import IMPORT, LABEL_PREFIX
 from commonplace.engine.library import OpenSpace
 from commonplace.engine.model import Origin
 from commonplace.engine.transfer.rows import Forms
-from commonplace.errors import NO_ROOM, InvalidInput, StorageFull
+from commonplace.errors import DISK_FULL_ERRNOS, InvalidInput, StorageFull
 from commonplace.storage.database import new_id
 from commonplace.storage.writing import Unit
 
@@ -132,7 +132,7 @@ def copy_stream(stream: IO[bytes], name: str) -> Iterator[Path]:
             with file.open("xb") as copy:
                 shutil.copyfileobj(stream, copy)
         except OSError as error:
-            if error.errno not in NO_ROOM:
+            if error.errno not in DISK_FULL_ERRNOS:
                 raise
             raise StorageFull(
                 f"There is not enough disk space to import {name}.",

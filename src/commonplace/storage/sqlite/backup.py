@@ -22,7 +22,7 @@ from typing import Any
 import apsw
 
 from commonplace.errors import (
-    NO_ROOM,
+    DISK_FULL_ERRNOS,
     CommonplaceError,
     Conflict,
     NotFound,
@@ -357,7 +357,7 @@ def write_error(error: OSError, path: Path) -> CommonplaceError:
     """Return the error of this package for a failed write to a path."""
     if isinstance(error, FileExistsError) or error.errno == errno.ENOTEMPTY:
         return _already_exists(path)
-    if error.errno in NO_ROOM:
+    if error.errno in DISK_FULL_ERRNOS:
         return StorageFull(
             f"There is not enough disk space for {path}.", hint="Free disk space and try again."
         )

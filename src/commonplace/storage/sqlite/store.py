@@ -16,7 +16,7 @@ from typing import TypeVar
 import apsw
 
 from commonplace.errors import (
-    NO_ROOM,
+    DISK_FULL_ERRNOS,
     CommonplaceError,
     StorageCorrupt,
     StorageFull,
@@ -414,7 +414,7 @@ class Ballast:
             finally:
                 os.close(descriptor)
         except OSError as error:
-            if error.errno in NO_ROOM:
+            if error.errno in DISK_FULL_ERRNOS:
                 return False
             with contextlib.suppress(OSError):
                 self._path.unlink()

@@ -17,7 +17,7 @@ from commonplace.dialects.mama.platform.failures import not_found
 from commonplace.dialects.mama.platform.service import Service, operation, read_arguments
 from commonplace.dialects.rest import Exchange, Reply, Route
 from commonplace.dialects.tool_schemas import integer
-from commonplace.errors import NO_ROOM
+from commonplace.errors import DISK_FULL_ERRNOS
 from commonplace.storage.directories import make_private
 
 FILE_BYTES, LOG_FILES = 5 * 1024 * 1024, 3
@@ -44,7 +44,7 @@ class _PrivateFile(RotatingFileHandler):
     def handleError(self, record: logging.LogRecord) -> None:
         """Drop a record if the disk is full; report other errors as usual."""
         error = sys.exc_info()[1]
-        if not (isinstance(error, OSError) and error.errno in NO_ROOM):
+        if not (isinstance(error, OSError) and error.errno in DISK_FULL_ERRNOS):
             super().handleError(record)
 
 
