@@ -87,7 +87,7 @@ def test_texts_without_a_first_part_are_chosen_by_their_last() -> None:
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let a space of some memories count as a large one."""
     monkeypatch.setattr(resident, "CHOOSE_ABOVE", 40)
-    monkeypatch.setattr(resident, "LEAST_CHOSEN", 30)
+    monkeypatch.setattr(signs, "LEAST_CHOSEN", 30)
     monkeypatch.setattr(signs, "_BLOCK", 7)
 
 

@@ -398,7 +398,10 @@ def _apply_change(
     if backup is not None:
         say(dim(f"backup: {escape_hidden(str(backup))}"))
     if change.entry is not None:
-        say(*paragraph(change.client.next_step), f"Check it: {escape_hidden(connect_command)} --check")
+        say(
+            *paragraph(change.client.next_step),
+            f"Check it: {escape_hidden(connect_command)} --check",
+        )
 
 
 def _show_change(change: _Change, shown: str) -> None:

@@ -20,8 +20,6 @@ from commonplace.platform.exclusive import exclusive
 if TYPE_CHECKING:
     from commonplace.engine.commonplace import Commonplace
 
-RECORD_STATE = RECORD_STATE
-
 
 class Records:
     """The records of one dialect, by their kinds."""

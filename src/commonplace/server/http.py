@@ -300,7 +300,9 @@ def _lifespan(
         async with contextlib.AsyncExitStack() as stack:
             for dialect in dialects:
                 if dialect.background_work is not None:
-                    await stack.enter_async_context(_entered_in_thread(dialect.background_work(setting)))
+                    await stack.enter_async_context(
+                        _entered_in_thread(dialect.background_work(setting))
+                    )
             for endpoint in endpoints:
                 for manager in endpoint.managers.values():
                     await stack.enter_async_context(manager.run())

@@ -33,7 +33,7 @@ from commonplace.storage.growing import (
 )
 from commonplace.storage.index_rows import MemorySelection
 from commonplace.storage.ports import Rows
-from commonplace.storage.signs import CHOOSE_ABOVE, CHOSEN_OF, LEAST_CHOSEN, Signs, nearest_vectors
+from commonplace.storage.signs import CHOOSE_ABOVE, Signs, vectors_to_score
 from commonplace.storage.writing import newest_change, operation_id
 
 POSTING = np.dtype([("term", "<u8"), ("times", "u1")])  # the format of derived.pack_terms
@@ -293,7 +293,7 @@ class Snapshot:
             return best
         matrices, scales, owner = self.vectors.parts, self.scales, self.owner
         if among is not None and self.scores_only_some and query[: self.parts[0].dimensions].any():
-            rows = self._worth_scoring(query, among, also)
+            rows = vectors_to_score(self, query, among, also)
             matrices = tuple(matrix[rows] for matrix in matrices)
             scales, owner = scales[rows], owner[rows]
         import simsimd
@@ -313,22 +313,6 @@ class Snapshot:
             first = np.flatnonzero(np.diff(owner, prepend=-1))
             best[owner[first]] = np.maximum.reduceat(scores, first)
         return best
-
-    def _worth_scoring(
-        self, query: NDArray[np.int8], among: Flags, also: Ints | None
-    ) -> NDArray[np.int64]:
-        """Return the vectors to score, in order: all vectors of each chosen memory."""
-        allowed = among[self.owner]
-        count = int(np.count_nonzero(allowed))
-        if count > 2 * LEAST_CHOSEN:
-            most = max(LEAST_CHOSEN, count // CHOSEN_OF)
-            near = nearest_vectors(query, self.signs, self.partial, self.parts, allowed, most)
-            chosen = np.zeros(self.size, np.bool_)
-            chosen[self.owner[near]] = True
-            if also is not None:
-                chosen[also] = True
-            allowed = chosen[self.owner]
-        return np.flatnonzero(allowed)
 
 
 class DifferentHistory(Exception):

@@ -7,12 +7,16 @@ and vectors that are near each other have mostly equal signs.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
 from commonplace.embedding.provider import Part, Vectors
 from commonplace.storage.growing import GrowingArray
+
+if TYPE_CHECKING:
+    from commonplace.storage.index import Snapshot
 
 CHOOSE_ABOVE = 300_000
 """Up to this many vectors, all are scored exactly."""
@@ -53,6 +57,29 @@ class Signs:
         fork = Signs(0)
         fork.bits, fork.partial = self.bits.fork(), self.partial.fork()
         return fork
+
+
+def vectors_to_score(
+    snapshot: Snapshot,
+    query: NDArray[np.int8],
+    among: Flags,
+    also: NDArray[np.int64] | None,
+) -> NDArray[np.int64]:
+    """Return the vectors to score exactly, in order: all vectors of each chosen memory."""
+    owner = snapshot.owner
+    allowed = among[owner]
+    count = int(np.count_nonzero(allowed))
+    if count > 2 * LEAST_CHOSEN:
+        most = max(LEAST_CHOSEN, count // CHOSEN_OF)
+        near = nearest_vectors(
+            query, snapshot.signs, snapshot.partial, snapshot.parts, allowed, most
+        )
+        chosen = np.zeros(snapshot.size, np.bool_)
+        chosen[owner[near]] = True
+        if also is not None:
+            chosen[also] = True
+        allowed = chosen[owner]
+    return np.flatnonzero(allowed)
 
 
 def nearest_vectors(

@@ -98,7 +98,10 @@ def system_prompt(memory: Commonplace, being: str) -> str:
         ]),
         ("Preferences", _bullet_lines(_trusted_rows(preferences))),
         ("Relationships", [
-            *(f"### {neutralise(one.title)}\n{neutralise(one.text)}" for one in _trusted_rows(people)),
+            *(
+                f"### {neutralise(one.title)}\n{neutralise(one.text)}"
+                for one in _trusted_rows(people)
+            ),
             *_bullet_lines(_trusted_rows(relations)),
         ]),
     ]  # fmt: skip

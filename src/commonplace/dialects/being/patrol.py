@@ -151,7 +151,9 @@ class _Patrol:
 
     def _node_census(self, *states: str) -> MemoryColumns:
         return engine_call(
-            self.memory, memory_columns, sight.own_row_filters(self.being, NODE, states=list(states))
+            self.memory,
+            memory_columns,
+            sight.own_row_filters(self.being, NODE, states=list(states)),
         )
 
     def _rows_by_number(self, numbers: Sequence[int]) -> list[Memory]:

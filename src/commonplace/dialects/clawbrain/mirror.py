@@ -452,7 +452,9 @@ class Mirror:
         if own is None:
             if file is not None and file.path:
                 self._remove_file_of(memory.num)
-            self._set_record(FileState(memory.num, "", *ABSENT_STAT, b"", b"", memory.version), changed)
+            self._set_record(
+                FileState(memory.num, "", *ABSENT_STAT, b"", b"", memory.version), changed
+            )
             return
         data = own.render()
         rendered = digest(data)

@@ -23,11 +23,11 @@ from commonplace.dialects.orchestrator.workspaces import records
 from commonplace.engine.binding import engine_call
 from commonplace.engine.commonplace import Commonplace
 from commonplace.engine.content.memories import count_by_attrs
+from commonplace.engine.content.write_policy import RECORD_STATE
 from commonplace.engine.model import Origin
 from commonplace.errors import CommonplaceError, Conflict, InvalidInput
 from commonplace.platform import durable
 from commonplace.platform.exclusive import exclusive
-from commonplace.platform.records import RECORD_STATE
 
 if TYPE_CHECKING:
     from commonplace.dialects.orchestrator.runtimes import Runtime
@@ -480,7 +480,9 @@ class Executions:
                 return
             memory = self._space_memory(space)
             try:
-                counted = engine_call(memory, count_by_attrs, ["status"], [EXECUTION], [RECORD_STATE])
+                counted = engine_call(
+                    memory, count_by_attrs, ["status"], [EXECUTION], [RECORD_STATE]
+                )
                 if all(status in FINAL_STATUSES for (status,) in counted):
                     continue  # all executions have ended, so the space's index need not be loaded
                 for execution in records.listing(memory, EXECUTION):

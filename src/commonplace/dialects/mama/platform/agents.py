@@ -82,7 +82,9 @@ def run_agent(running: Service, prompt: AgentPrompt, member: str = "") -> str:
         _abilities(running, tree, prompt, chosen),
         seconds=min(prompt.seconds, tree["agent"]["timeout"] / 1000),
         most_requests=tree["agent"]["max_turns"], images=prompt.images,
-        report_usage=lambda usage: memory.events.record(SPENDING_EVENT, prompt.agent, usage.as_dict()),
+        report_usage=lambda usage: memory.events.record(
+            SPENDING_EVENT, prompt.agent, usage.as_dict()
+        ),
     )  # fmt: skip
 
 

@@ -14,11 +14,11 @@ from commonplace.dialects.mama.platform.files import records
 from commonplace.engine.binding import engine_call
 from commonplace.engine.commonplace import Commonplace
 from commonplace.engine.content.memories import count_by_attrs
+from commonplace.engine.content.write_policy import RECORD_STATE
 from commonplace.engine.model import Memory, Origin
 from commonplace.errors import CommonplaceError
 from commonplace.platform import durable
 from commonplace.platform.exclusive import exclusive
-from commonplace.platform.records import RECORD_STATE
 
 if TYPE_CHECKING:
     from commonplace.dialects.mama.platform.service import Service
