@@ -60,7 +60,9 @@ def run(
             library=library, system=system, space=space, environ=os.environ,
             perform=gate.perform, prefix=prefix, vault=functools.cache(lambda: open_vault(system)),
         )  # fmt: skip
-        with chosen.background_work(setting) if chosen.background_work else contextlib.nullcontext():
+        with (
+            chosen.background_work(setting) if chosen.background_work else contextlib.nullcontext()
+        ):
             runner = asyncio.Runner()
             ended = runner.run(_serve(gate, caller, chosen, project))
             if ended:
