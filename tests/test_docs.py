@@ -86,7 +86,7 @@ def test_every_tool_of_a_contract_has_a_line(dialect: str) -> None:
 
 def test_every_dialect_says_how_it_shows_the_others() -> None:
     for name in docs.contracts():
-        assert "*" in registry.load(name).kinds, name
+        assert "*" in registry.load(name).shown_types, name
 
 
 def test_the_formula_on_the_page_is_the_one_that_ranks() -> None:

@@ -76,7 +76,7 @@ class Scripted:
         call = runtimes.agent_calls(ask, self.setting)
         if order:
             name, arguments = json.JSONDecoder().raw_decode(order)[0]
-            told = call.of(name)(arguments)
+            told = call.tool_function(name)(arguments)
             if told.startswith("error"):
                 raise CommonplaceError(told)
         if self.kill == f"acted:{index}":
