@@ -143,7 +143,7 @@ def test_the_docs_describe_it() -> None:
     assert spec is not None and spec.loader is not None
     docs = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(docs)
-    page = docs.dialects((*registry.built_in_names(), "harbor"))
+    page = docs.dialects_page((*registry.built_in_names(), "harbor"))
     assert "| Harbor | `/mcp/harbor` | 1, at `/v1/harbor` | 2 |" in page
 
 
