@@ -25,7 +25,7 @@ from commonplace.platform import sealed
 def killed(*_):
     os.kill(os.getpid(), signal.SIGKILL)
 
-seal, put = sealed.SealedSettings.put, files.put
+seal, put = sealed.SealedSettings.put, files.write_private
 
 def sealing(*given):
     seal(*given)
@@ -40,7 +40,7 @@ def putting(path, data):
 
 COPY = {copy!r}
 if COPY:
-    files.put = putting
+    files.write_private = putting
 else:
     sealed.SealedSettings.put = sealing
 runpy.run_module("commonplace.cli", run_name="__main__")
