@@ -19,7 +19,6 @@ from commonplace.embedding.provider import Embedder
 from commonplace.engine import checks
 from commonplace.engine.content import memories
 from commonplace.engine.maintenance import upkeep
-from commonplace.engine.maintenance.deadline import Deadline
 from commonplace.errors import (
     CommonplaceError,
     EmbeddingUnavailable,
@@ -54,14 +53,6 @@ POLL_SECONDS = 0.01  # seconds between two checks for vectors that other process
 MOST_COUNTED = 200  # how many of the newest embedding requests a search reads
 MOST_AWAITED = 50  # If more vectors than this are missing, a search does not wait for them.
 RETRY_SECONDS = 1.0
-RECHECK_SECONDS = 0.02
-
-
-def _log_fault(space: str) -> None:
-    import logging  # imported here because it is rarely needed
-
-    log = logging.getLogger(__name__)
-    log.exception("background work failed and will be retried", extra={"space": space})
 
 
 def default_path() -> Path:
@@ -117,7 +108,7 @@ class OpenSpace:
     store: Store
     embedder: Embedder | None
     wake: Callable[[float, float], None] = field(default=lambda *_: None)
-    """Makes the background thread work; see `Deadline.set`."""
+    """Makes the background thread work, as `Library._wake_upkeep` describes."""
     pins: int = 0
     has_work: bool = False
     embed_later: bool = False
@@ -475,7 +466,8 @@ class Library:
         self._closed = False
         self._closing: list[tuple[str, Future[None]]] = []
         self._closer: ThreadPoolExecutor | None = None
-        self._due = Deadline()
+        self._due_changed = threading.Condition()
+        self._latest = self._paused = math.inf  # when the upkeep thread begins its work
         self._stop = threading.Event()
         self._upkeep_thread: threading.Thread | None = None
         self._spaces: Spaces = opening.open_spaces(self.path, self.database)
@@ -623,7 +615,9 @@ class Library:
         self._spaces.remove(space)
 
     def _wake_upkeep(self, within: float = UPKEEP_SECONDS, pause: float = math.inf) -> None:
-        """Start the upkeep thread if it does not run, and say when it begins its work."""
+        """Make the upkeep thread work within some seconds, or sooner: when nobody has called this
+        for `pause` seconds. Calls that follow each other closely need not share the processor then.
+        """
         if self._upkeep_thread is None:
             with self._lock:
                 if self._upkeep_thread is None and not self._closed:
@@ -631,42 +625,43 @@ class Library:
                         target=self._upkeep, name="commonplace-upkeep", daemon=True
                     )
                     self._upkeep_thread.start()
-        self._due.set(within, pause)
+        now = time.monotonic()
+        with self._due_changed:
+            before = min(self._latest, self._paused)
+            self._latest = min(self._latest, now + within)
+            if pause < math.inf:
+                self._paused = now + pause
+            if min(self._latest, self._paused) < before:
+                self._due_changed.notify()
+
+    def _wait_until_due(self) -> None:
+        with self._due_changed:
+            while (left := min(self._latest, self._paused) - time.monotonic()) > 0:
+                self._due_changed.wait(left if left < math.inf else None)
+            self._latest = self._paused = math.inf
 
     def _upkeep(self) -> None:
         """Write read counts and embed memories from the outbox, until the library is closed."""
         while True:
-            self._due.wait()
+            self._wait_until_due()
             if self._stop.is_set():
                 return
             waiting = False
             for name in self._spaces_with_work():
                 try:
                     with self.lease(name) as space:
-                        space.write_reads()
-                        while space.has_work and not self._stop.is_set():
-                            # Reset the flag before looking for work: a write may set it again.
-                            space.has_work = False
-                            if upkeep.embed_some(space, self._stop.is_set):
-                                space.has_work = True
-                            elif upkeep.has_expected_vectors(space):
-                                space.has_work = True
-                                self._stop.wait(RECHECK_SECONDS)
-                            elif upkeep.find_work(space):
-                                space.has_work = waiting = True
-                                break
-                        space.update_index()
+                        waiting |= upkeep.write_and_embed(space, self._stop)
                 except Exception as error:
                     # A full disk or an unavailable provider may be the cause: try again later.
                     waiting = True
                     # Any other error is a fault, such as one in an embedder.
                     if not isinstance(error, CommonplaceError):
-                        _log_fault(name)
+                        upkeep.log_fault(name)
                     with self._lock:
                         if name in self._opened:
                             self._opened[name].has_work = True
             if waiting:
-                self._due.set(RETRY_SECONDS)
+                self._wake_upkeep(RETRY_SECONDS)
 
     def _spaces_with_work(self) -> list[str]:
         with self._lock:
@@ -685,7 +680,7 @@ class Library:
             opened = list(self._opened.values())
             self._opened.clear()
         self._stop.set()
-        self._due.set(0.0)
+        self._wake_upkeep(0.0)
         if self._upkeep_thread is not None:
             self._upkeep_thread.join(timeout=10)
         if self._closer is not None:

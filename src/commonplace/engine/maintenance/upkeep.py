@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
@@ -25,6 +26,7 @@ LOCAL_BATCH = 8
 SEARCH_SECONDS = 30  # seconds between two searches for memories without a request to embed them
 MOST_REQUESTS = 10_000  # how many memories are put into the outbox at once
 CLAIM_SECONDS = 120
+RECHECK_SECONDS = 0.02
 RETRY_SECONDS = (1, 5, 30, 120, 600)
 
 
@@ -48,6 +50,35 @@ def waiting_for_vectors(space: OpenSpace, identities: Sequence[str]) -> dict[str
             if error is not None or space.embedder is None:
                 found[identity] = error or ""
     return found
+
+
+def write_and_embed(space: OpenSpace, stop: threading.Event) -> bool:
+    """Write the read counts of a space and embed its outbox until nothing is due or `stop` is set.
+
+    Return whether rows remain that are due later.
+    """
+    space.write_reads()
+    remain = False
+    while space.has_work and not stop.is_set():
+        space.has_work = False  # Reset the flag before looking for work: a write may set it again.
+        if embed_some(space, stop.is_set):
+            space.has_work = True
+        elif has_expected_vectors(space):
+            space.has_work = True
+            stop.wait(RECHECK_SECONDS)
+        elif find_work(space):
+            space.has_work = remain = True
+            break
+    space.update_index()
+    return remain
+
+
+def log_fault(space: str) -> None:
+    """Log an unexpected error of background work."""
+    import logging  # imported here because it is rarely needed
+
+    log = logging.getLogger(__name__)
+    log.exception("background work failed and will be retried", extra={"space": space})
 
 
 def find_work(space: OpenSpace) -> bool:
