@@ -135,8 +135,8 @@ class Accounts:
         if others:
             raise Conflict(
                 f"The user name {name} already has tokens for {', '.join(others)}.",
-                hint="Revoke them first ('commonplace token list --user NAME'), or add these"
-                " spaces with --space.",
+                hint="Revoke them first with 'commonplace token revoke ID' ('commonplace token list"
+                " --user NAME' shows the ids), or add these spaces with --space.",
                 field="name",
             )
 

@@ -140,6 +140,7 @@ def _directory_exists(data: Path | None) -> bool:
 
 
 def _server_place(data: Path | None) -> Place:
+    """Return the files by which clients find the server of the data directory."""
     from commonplace.client import connection
     from commonplace.engine.library import directory
 

@@ -232,7 +232,7 @@ def mcp(
     if not _PREFIX.fullmatch(prefix):
         raise InvalidInput(
             "A prefix may have at most 32 letters, digits, '_' and '-'.",
-            hint="Write it like mama_.",
+            hint="For example: mama_.",
             field="prefix",
         )
     registry.checked_name(dialect)

@@ -133,7 +133,7 @@ def contents_before_last_change(
     if newest is None:
         raise NotFound(
             f"There is no backup of {settings.path} in {backups}.",
-            hint="Remove our entry with --remove.",
+            hint="Remove Commonplace's entry with --remove.",
             field="config",
         )
     raise Conflict(

@@ -150,7 +150,7 @@ def _as_share(value: Any) -> float | None:
 
 
 def _as_tags(value: Any) -> list[str] | None:
-    """Return tags: a list, or a text with commas or semicolons."""
+    """Return the tags of a list, or of a text with commas or semicolons; None for other values."""
     if isinstance(value, str):
         return value.split(";" if ";" in value else ",")
     return [str(tag) for tag in value] if isinstance(value, list) else None

@@ -171,7 +171,7 @@ def guarded_memories(memory: Commonplace) -> Iterator[Memory]:
 def bring_back(
     memory: Commonplace, path: Path, *, as_of: When | None = None, overwrite: bool = False
 ) -> Path:
-    """Write the last version of a guarded file, or its version at a time.
+    """Restore a guarded file: write its last version, or with `as_of` its version of that time.
 
     Raise Conflict if the file exists with other content; with `overwrite`, store that content first
     and replace it.

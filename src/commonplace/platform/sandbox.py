@@ -174,8 +174,8 @@ _SHOW = """
 """
 
 
-def _limited_wasm() -> Any:
-    """Return the WebAssembly library with a memory limit and a cache of compiled code."""
+def _quickjs_with_limits() -> Any:
+    """Return the QuickJS library, with a memory limit and a cache of compiled WebAssembly code."""
     import quickjs_rs
     import wasmtime
     from quickjs_rs import _wasmtime
@@ -223,7 +223,7 @@ class _Host:
 
 
 async def _evaluate(asked: Mapping[str, Any], host: _Host) -> dict[str, Any]:
-    quickjs = _limited_wasm()
+    quickjs = _quickjs_with_limits()
     loop = asyncio.get_running_loop()
     threading.Thread(target=host.listen, args=(loop,), daemon=True).start()
     seconds = float(asked["seconds"])

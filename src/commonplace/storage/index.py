@@ -322,7 +322,7 @@ class DifferentHistory(Exception):
 class SpaceIndex:
     """The in-memory index of one space, for one embedding model.
 
-    With `since`, it holds only memories from this number on, and memories that change later.
+    With `since`, it holds the memories from this number on, and older ones once they change.
     """
 
     def __init__(self, space: str, model: tuple[str, str, int] | None, since: int = 0) -> None:

@@ -381,15 +381,17 @@ class OAuth(SignIn):
             method = "client_secret_post" if secret else "none"
         if is_document_url(client_id):
             # The metadata document was checked before the consent; such a client has no secret.
-            if method != "none" or len(client_id) > CLIENT_ID_CHARS:
-                raise invalid_client("The client has no secret.")
+            if method != "none":
+                raise invalid_client("A client whose id is a URL must not send a secret.")
+            if len(client_id) > CLIENT_ID_CHARS:
+                raise invalid_client("The client_id is too long.")
             return client_id
         client = await self.run_in_thread(self.clients.find, client_id[:CLIENT_ID_CHARS])
         if client is None:
             raise invalid_client("The client is not registered here.")
         if client.auth_method == "none":
             if method != "none":
-                raise invalid_client("The client has no secret.")
+                raise invalid_client("The client has no secret, and must not send one.")
         # Both client_secret_post and client_secret_basic are accepted.
         elif method == "none" or not client.has_secret(secret):
             raise invalid_client("The client's secret is not right.")

@@ -13,7 +13,7 @@ from commonplace.dialects.penfield.chunks import split_text
 from commonplace.dialects.penfield.failures import (
     Invalid,
     NoDocument,
-    NotImplementedYet,
+    NotOffered,
     TooBig,
     stamp,
 )
@@ -197,6 +197,6 @@ def delete_document(call: Call, *, id: str) -> None:
 def reprocess_document(call: Call, *, id: str) -> None:
     """POST /documents/{id}/reprocess: not implemented; the contract itself does not offer it."""
     get_document(call, id)
-    raise NotImplementedYet(
+    raise NotOffered(
         "Reprocessing is not implemented.", hint="Delete the document and upload it again."
     )

@@ -97,8 +97,8 @@ class Deprecated(Failure, tool="DEPRECATED", rest="NOT_IMPLEMENTED", status=501)
     code = "DEPRECATED"
 
 
-class NotImplementedYet(Failure, tool="NOT_IMPLEMENTED", rest="NOT_IMPLEMENTED", status=501):
-    """The endpoint is not implemented in the contract itself."""
+class NotOffered(Failure, tool="NOT_IMPLEMENTED", rest="NOT_IMPLEMENTED", status=501):
+    """The contract itself does not offer what this endpoint would do."""
 
     code = "NOT_IMPLEMENTED"
 

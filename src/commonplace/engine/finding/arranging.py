@@ -250,7 +250,7 @@ def _bring_replacements(
     few = np.flatnonzero(retired)
     if len(few) <= FEW_SUPERSEDED:  # judging them takes less time than ranking them
         chances = confidence.probabilities(former, few, links=False)
-        foreign = confidence.without_first_part(former, few).any()  # these are judged together
+        foreign = confidence.compared_by_last_part(former, few).any()  # these are judged together
         if not foreign and chances.max(initial=0.0) < confidence.MINIMUM:
             return
     best = highest_positions(fuse(former, DEFAULT), retired, 1)

@@ -130,7 +130,7 @@ def _own_probabilities(search: Search, top: NDArray[np.int64], *, near: bool) ->
         cosine = _best_with_neighbours(search, top, search.cosine) if near else own
         lacking = missing_information(search, top, near=near)
         by_meaning = _answer_probability(QUICK_FIT if search.quick else FIT, cosine, lacking)
-        alone = without_first_part(search, top)
+        alone = compared_by_last_part(search, top)
         if 2 * np.count_nonzero(alone) > len(top) and not (search.quick and search.english):
             by_meaning = np.where(
                 alone, np.maximum(by_meaning, _foreign_probability(search)), by_meaning
@@ -214,8 +214,12 @@ def _foreign_probability(search: Search) -> float:
     return float(_logistic(np.asarray(constant + told)))
 
 
-def without_first_part(search: Search, top: NDArray[np.int64]) -> NDArray[np.bool_]:
-    """Return which results have no vector that can be compared in the model's first part."""
+def compared_by_last_part(search: Search, top: NDArray[np.int64]) -> NDArray[np.bool_]:
+    """Return which results can be compared with the query only by the last part of their vectors.
+
+    The first part of the result's vector, or of the query's, is zero. A result without a vector is
+    not among them.
+    """
     snapshot = search.snapshot
     if len(snapshot.parts) < 2 or search.vector is None or not len(snapshot.owner):
         return np.zeros(len(top), np.bool_)

@@ -385,7 +385,7 @@ def _cosines_less_crowding(search: Search) -> Floats:
     alike /= lengths[:, None] * lengths
     np.fill_diagonal(alike, -1)
     near = np.partition(alike, -CROWDING_NEIGHBOURS, axis=1)[:, -CROWDING_NEIGHBOURS:].mean(axis=1)
-    alone = confidence.without_first_part(search, best)
+    alone = confidence.compared_by_last_part(search, best)
     less = np.where(alone, CROWDING_PENALTY_ALONE, CROWDING_PENALTY).astype(np.float32) * (
         near - near.mean()
     )

@@ -365,7 +365,7 @@ def _checked_event(value: object) -> dict[str, Any]:
     names = {"kind", "subject", "at", "payload", "payload_hash"}
     if not isinstance(value, dict) or value.keys() != names:
         raise InvalidInput(
-            f"An event must have the fields {', '.join(sorted(names))}.", field="value"
+            f"An event must have exactly these fields: {', '.join(sorted(names))}.", field="value"
         )
     payload, stated = _checked_payload(value), value["payload_hash"]
     try:

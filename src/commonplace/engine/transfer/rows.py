@@ -270,7 +270,9 @@ def import_key(table: Table, value: object) -> dict[str, Any]:
     """Check the values of the columns that identify an object."""
     columns = key_columns(table)
     if not isinstance(value, dict) or value.keys() != set(columns):
-        raise InvalidInput(f"A removal must have the fields {', '.join(columns)}.", field="value")
+        raise InvalidInput(
+            f"A removal must have exactly these fields: {', '.join(columns)}.", field="value"
+        )
     return {column: _IMPORTERS[table][column](value[column]) for column in columns}
 
 

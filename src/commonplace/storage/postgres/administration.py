@@ -193,7 +193,10 @@ def _version(connection: psycopg.Connection[tuple[Any, ...]], name: str) -> int:
 
 
 def refuse_unfit(pool: Pool) -> list[Problem]:
-    """Raise the first problem that prevents a server from using the database; return the others."""
+    """Raise the first problem that prevents a server from using the database.
+
+    If there is none, return the problems that were found, which are only warnings.
+    """
     found = check(pool)
     for problem in found:
         if problem.severity == "error":

@@ -37,7 +37,7 @@ def row_name(table: Hashed, row: Row) -> str:
 
 
 def is_intact_row(table: Hashed, row: Row) -> bool:
-    """Return whether a row matches its hash, and an event's payload the hash in its row."""
+    """Return whether a row matches its hash; an event's payload must match the hash in its row."""
     payload = row.get("payload")
     if payload is not None and digest(payload) != row["payload_hash"]:
         return False
