@@ -223,11 +223,17 @@ def test_a_sync_that_lies_is_detected(quick_disk: Path, publish: Callable[[str],
 def test_acknowledging_before_the_commit_is_detected(
     quick_disk: Path, publish: Callable[[str], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Writers only remember here: a revision would miss its own memory and fail first."""
-    workers.acknowledges_before_commit(monkeypatch.setattr)
-    monkeypatch.setattr(Hand, "write", Hand._remember)
-    recording = record(quick_disk / "life")
-    monkeypatch.undo()
-    toll = cut_power(recording, quick_disk / "cuts", cuts=300, losses=("drop",))
+    """Writers only remember here: a revision would miss its own memory and fail first.
+
+    On a busy machine it may happen that no two threads share a commit, so there are several lives.
+    """
+    for life in range(5):
+        with monkeypatch.context() as patch:
+            workers.acknowledges_before_commit(patch.setattr)
+            patch.setattr(Hand, "write", Hand._remember)
+            recording = record(quick_disk / f"life{life}")
+        toll = cut_power(recording, quick_disk / f"cuts{life}", cuts=300, losses=("drop",))
+        if toll.with_loss:
+            break
     publish(figures(toll))
     assert toll.with_loss > 0
