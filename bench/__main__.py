@@ -13,6 +13,7 @@ from bench import (
     against,
     console,
     languages,
+    large,
     locomo,
     meaning,
     peers,
@@ -28,7 +29,7 @@ QUALITY = ("locomo", "postgres-locomo", "meaning", "languages")
 PARTS_WITH_DATA = {
     "locomo": locomo.measure, "postgres-locomo": postgres.measure_equality, "peers": peers.measure
 }  # fmt: skip
-SPEED = {**speed.PARTS, "store-slow-disk": slow_disk.measure, **postgres.PARTS}
+SPEED = {**speed.PARTS, "store-slow-disk": slow_disk.measure, **postgres.PARTS, **large.PARTS}
 MEASURED = {**SPEED, **server.PARTS, **warm.PARTS, **console.PARTS}
 GROUPS = {"speed": tuple(SPEED), "server": (*server.PARTS, *warm.PARTS), "quality": QUALITY}
 

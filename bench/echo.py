@@ -63,6 +63,8 @@ def over_http(server: Server[Any]) -> None:
 
     app = Starlette(routes=[Route("/mcp", manager.asgi_app)], lifespan=lifespan)
     listening = socket.create_server(("127.0.0.1", 0))
+    # Without it each answer, which is sent in two parts, waits 40 ms for the client's system.
+    listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     print(f"listening on http://127.0.0.1:{listening.getsockname()[1]}", flush=True)
     config = uvicorn.Config(
         app, log_config=None, access_log=False, server_header=False, timeout_keep_alive=75

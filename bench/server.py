@@ -9,7 +9,9 @@ import json
 import os
 import platform
 import re
+import selectors
 import shutil
+import socket
 import statistics
 import subprocess
 import sys
@@ -31,6 +33,8 @@ SIZE = 10_000
 CALLS, CALLS_QUICK = 300, 100
 ROUNDS = 7
 STARTS = 9
+CLIENTS = 32
+STORES = 50  # of each of many clients, in a round
 LOOKS = 100
 BLOCK = 20  # stores of one side before the other's turn
 # What a call may take of the other memory server's, by memories stored.
@@ -115,6 +119,21 @@ class _Http:
 
     def call(self, tool: str, arguments: dict[str, Any], version: str) -> dict[str, Any]:
         """Send one `tools/call` as a client of that protocol version; return its result."""
+        body, headers = self._request(tool, arguments, version)
+        self._connection.request("POST", self._path, body, headers)
+        with self._connection.getresponse() as answer:
+            return _result(answer.read())
+
+    def request_bytes(self, tool: str, arguments: dict[str, Any]) -> bytes:
+        """Return the same request as it goes over a socket."""
+        body, headers = self._request(tool, arguments, HANDSHAKE)
+        headers |= {"host": self.where, "content-length": str(len(body))}
+        lines = [f"POST {self._path} HTTP/1.1", *(": ".join(pair) for pair in headers.items())]
+        return "\r\n".join([*lines, "", body]).encode()
+
+    def _request(
+        self, tool: str, arguments: dict[str, Any], version: str
+    ) -> tuple[str, dict[str, str]]:
         params: dict[str, Any] = {"name": tool, "arguments": arguments}
         headers = {
             "content-type": "application/json",
@@ -132,9 +151,7 @@ class _Http:
         message = {
             "jsonrpc": "2.0", "id": next(self._numbers), "method": "tools/call", "params": params
         }  # fmt: skip
-        self._connection.request("POST", self._path, json.dumps(message), headers)
-        with self._connection.getresponse() as answer:
-            return _result(answer.read())
+        return json.dumps(message), headers
 
     def close(self) -> None:
         """Close the connection."""
@@ -241,6 +258,106 @@ def _http_rows(version: str, size: int, taken: dict[str, list[float]]) -> list[R
             )
         )
     return rows
+
+
+def measure_many_clients(plan: speed.Plan) -> Section:
+    """Stores of many clients at once, beside as many clients of a bare echo tool."""
+    each, rounds = (STORES, ROUNDS) if plan.rounds > 2 else (5, 1)
+    unlimited = {"COMMONPLACE_RATE": "1000000", "COMMONPLACE_BURST": "1000000"}
+    texts = itertools.cycle(plan.corpus.texts)
+    taken: dict[str, list[tuple[float, float]]] = {}
+    with contextlib.ExitStack() as stack:
+        servers = {"echo": (stack.enter_context(connected_http([*ECHO, "http"], "/mcp")), "echo")}
+        for embedding in ("none", "builtin"):
+            data = stack.enter_context(scratch_directory()) / "data"
+            command = [*OURS, "serve", "--data", str(data), "--port", "0"]
+            command += ["--embedding", embedding]
+            server = stack.enter_context(connected_http(command, "/mcp/commonplace", **unlimited))
+            servers[embedding] = (server, "remember")
+        for number in range(rounds + 1):  # the first loads what the servers load late
+            say(f"{CLIENTS} clients over HTTP, round {number} of {rounds}")
+            for kind, (server, tool) in servers.items():
+                given = [{"text": next(texts)} for _ in range(CLIENTS * each)]
+                figures = _calls_at_once(server, tool, given)
+                _wait_until_idle(server)
+                if number:
+                    taken.setdefault(kind, []).append(figures)
+    rates, cpu = (
+        {kind: statistics.median(one[at] for one in figures) for kind, figures in taken.items()}
+        for at in (0, 1)
+    )
+    rows = [
+        Row(
+            name=f"{CLIENTS} clients storing, {name}",
+            measured=f"{rates[kind]:,.0f}/s, CPU {milliseconds(cpu[kind])}",
+            against=f"SDK echo {rates['echo']:,.0f}/s, CPU {milliseconds(cpu['echo'])}",
+            ratio=rates[kind] / rates["echo"],
+            target="≥ 0.5×",
+            ok=rates[kind] / rates["echo"] >= 0.5,
+            values={"rate": rates[kind], "floor rate": rates["echo"], "cpu": cpu[kind]},
+        )
+        for kind, name in (("none", "words alone"), ("builtin", "with the model"))
+    ]
+    notes = [
+        f"{each} calls of each client in a round, {rounds} rounds in turn, medians",
+        "the clients are sockets of one thread beside the server; ours is on disk when it answers",
+        "CPU of the server for one call, with the embedding that had begun by then",
+    ]
+    return Section("Many clients of the server over HTTP", rows, notes)
+
+
+def _calls_at_once(
+    server: _Http, tool: str, given: Sequence[dict[str, Any]]
+) -> tuple[float, float]:
+    """Share the calls between many clients; return calls a second and CPU seconds for a call.
+
+    All clients are sockets of one thread that sends requests made before and reads each answer to
+    its end, so that the clients take as little as possible of what is measured.
+    """
+    host, _, port = server.where.rpartition(":")
+    waiting = [server.request_bytes(tool, arguments) for arguments in given]
+    answers: list[bytes] = []
+    with contextlib.ExitStack() as stack, selectors.DefaultSelector() as ready:
+        for _ in range(CLIENTS):
+            client = stack.enter_context(socket.create_connection((host, int(port)), 60))
+            client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            ready.register(client, selectors.EVENT_READ, bytearray())
+        began, used = time.perf_counter(), cpu_seconds(server.process)
+        for key in list(ready.get_map().values()):
+            _socket_of(key).sendall(waiting.pop())
+        while len(answers) < len(given):
+            for key, _ in ready.select(60):
+                client, received = _socket_of(key), key.data
+                received += client.recv(65_536)
+                if body := _whole_body(received):
+                    answers.append(body)
+                    received.clear()
+                    if waiting:
+                        client.sendall(waiting.pop())
+        seconds, used = time.perf_counter() - began, cpu_seconds(server.process) - used
+    for body in answers:
+        _result(body)
+    return len(given) / seconds, used / len(given)
+
+
+def _socket_of(key: selectors.SelectorKey) -> socket.socket:
+    assert isinstance(key.fileobj, socket.socket)
+    return key.fileobj
+
+
+def _whole_body(received: bytearray) -> bytes:
+    """Return the body of an answer, or nothing while a part of it is still to come."""
+    head, _, body = received.partition(b"\r\n\r\n")
+    length = re.search(rb"(?i)content-length: (\d+)", head)
+    return bytes(body) if length and len(body) == int(length[1]) else b""
+
+
+def _wait_until_idle(server: _Http) -> None:
+    """Wait until the server has embedded what was stored, so that nobody else pays for it."""
+    used = -1.0
+    while cpu_seconds(server.process) - used > 0.02:
+        used = cpu_seconds(server.process)
+        time.sleep(0.5)
 
 
 # --- over stdio ----------------------------------------------------------------------------------
@@ -480,6 +597,7 @@ def measure_beside(plan: speed.Plan) -> Section:
 
 PARTS: dict[str, Callable[[speed.Plan], Section]] = {
     "server-http": measure_http,
+    "server-clients": measure_many_clients,
     "server-cold": measure_cold_start,
     "server-beside": measure_beside,
 }
