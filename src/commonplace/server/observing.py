@@ -11,15 +11,29 @@ import logging
 import sys
 import time
 import traceback
+from abc import ABC, abstractmethod
 from typing import Any
 
 from commonplace.access.caller import request_id
 
-_STANDARD_FIELDS = set(vars(logging.makeLogRecord({}))) | {"message", "asctime"}
+_LINE = "line_of_formatter"
+_STANDARD_FIELDS = set(vars(logging.makeLogRecord({}))) | {"message", "asctime", _LINE}
 
 
-class _LogFormatter(logging.Formatter):
-    """Formats exceptions without their messages."""
+class _LogFormatter(logging.Formatter, ABC):
+    """Formats a record once for all handlers, and exceptions without their messages."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """Return the record's line."""
+        formatter, line = getattr(record, _LINE, (None, ""))
+        if formatter is not self:
+            line = self.make_line(record)
+            setattr(record, _LINE, (self, line))
+        return line
+
+    @abstractmethod
+    def make_line(self, record: logging.LogRecord) -> str:
+        """Return the line of a record that has none yet."""
 
     def formatException(self, ei: Any) -> str:
         """Return the traceback with exception types, without messages, which may quote a memory."""
@@ -35,7 +49,7 @@ class _LogFormatter(logging.Formatter):
 class JsonLines(_LogFormatter):
     """Formats each record as one line of JSON."""
 
-    def format(self, record: logging.LogRecord) -> str:
+    def make_line(self, record: logging.LogRecord) -> str:
         """Return the record's own fields and the extra ones."""
         line = {
             "at": time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(record.created))
@@ -53,7 +67,7 @@ class JsonLines(_LogFormatter):
 class TextLines(_LogFormatter):
     """Formats each record as one line of text."""
 
-    def format(self, record: logging.LogRecord) -> str:
+    def make_line(self, record: logging.LogRecord) -> str:
         """Return time, level, event and the extra fields."""
         extras = "".join(f" {name}={value}" for name, value in _extra_fields(record).items())
         at = time.strftime("%H:%M:%S", time.localtime(record.created))

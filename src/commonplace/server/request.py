@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import json
 import re
 import socket
@@ -333,6 +334,7 @@ def _header_values(headers: Headers, name: bytes) -> list[str]:
     return [value.decode("latin-1") for key, value in headers if key == name]
 
 
+@functools.lru_cache(256)  # parsing one takes longer than any other check of its header
 def parse_host(text: str, default_port: int) -> HostPort | None:
     """Return a Host header as name and port, or None if it is not valid."""
     match = _HOST.fullmatch(text)

@@ -249,17 +249,16 @@ def _build_hits(
         return Hits()
     words = _matched_words(asked, search, top)
     likeness = _similarities(space, search, top)
-    best = float(search.bm25[search.mask].max(initial=0.0)) or 1.0
-    by_words, by_meaning = (
-        _ranks_by(leg, search.mask, top) for leg in (search.bm25, search.cosine)
-    )
+    best = float((search.bm25 * search.mask).max(initial=0.0)) or 1.0
+    embedded = search.embedded[top] & search.has_cosines
+    by_words = _ranks_by(search.bm25, search.mask, top, search.bm25[top] > 0)
+    by_meaning = _ranks_by(search.cosine, search.mask, top, embedded)
     apart = search.cosine if search.uncrowded is None else search.uncrowded
     crowded = search.cosine[top] - apart[top]
     there = set(top.tolist())
     hits = Hits()
     for i, at in enumerate(top.tolist()):
         row = _row_of_result(search, found, at)
-        embedded = search.has_cosines and bool(search.embedded[at])
         newer, chance = found.newer.get(at, (at, 0.0))
         by = (
             str(_row_of_result(search, found, newer)["id"])
@@ -269,9 +268,9 @@ def _build_hits(
         why = Why(
             words=words[i],
             lexical=float(search.bm25[at]) / best,
-            lexical_rank=by_words[i] if search.bm25[at] > 0 else None,
+            lexical_rank=by_words[i],
             similarity=float(likeness[i]),
-            dense_rank=by_meaning[i] if embedded else None,
+            dense_rank=by_meaning[i],
             context=max(0.0, float(context[at])),
             graph=float(linked[at]),
             crowded=max(0.0, float(crowded[i])),
@@ -377,11 +376,14 @@ def _similarities(space: OpenSpace, search: Search, top: NDArray[np.int64]) -> N
     return np.where(search.embedded[top], likeness, shared)
 
 
-def _ranks_by(leg: Floats, mask: Flags, top: NDArray[np.int64]) -> list[int]:
-    """Return the rank of each result by one leg."""
-    own = leg[top]
-    better = np.sort(leg[(leg > own.min()) & mask])
-    ranks: list[int] = (len(better) + 1 - better.searchsorted(own, side="right")).tolist()
+def _ranks_by(leg: Floats, mask: Flags, top: NDArray[np.int64], ranked: Flags) -> list[int | None]:
+    """Return the rank by one leg of each result that is `ranked`; None for the others."""
+    ranks: list[int | None] = [None] * len(top)
+    own = leg[top[ranked]]
+    better = np.sort(leg[(leg > own.min(initial=np.inf)) & mask])
+    found = len(better) + 1 - better.searchsorted(own, side="right")
+    for i, rank in zip(np.flatnonzero(ranked).tolist(), found.tolist(), strict=True):
+        ranks[i] = rank
     return ranks
 
 
