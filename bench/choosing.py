@@ -240,7 +240,7 @@ def main(given: Sequence[str]) -> int:
     ways = {"default": DEFAULT}
     if told.ablate:
         ways |= {name: replace(DEFAULT, **change) for name, change in ABLATED.items()}  # type: ignore[arg-type]
-    if told.choose_weights:
+    if told.choose:
         ways["chosen on the first half"] = trials.choose_weights()
     for name, weights in ways.items():
         found = trials.measure_figures(weights, silence=weights is DEFAULT)

@@ -8,6 +8,8 @@ from __future__ import annotations
 import random
 import re
 import tempfile
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from bench.embedders import CachedEmbedder
@@ -21,6 +23,7 @@ from commonplace.text.analysis import analyse
 
 PAIRS = Path(__file__).parent / "meaning_pairs.txt"
 DISTRACTORS = 500
+FIRST_DAY = datetime(2024, 1, 1, tzinfo=UTC)
 SEED = 7
 WEIGHTINGS: dict[str, Weighting] = {
     "words alone": WORDS_ONLY,
@@ -64,6 +67,15 @@ def chatter(chance: random.Random) -> list[str]:
     return [" ".join(map(chance.choice, parts)) + "." for _ in range(DISTRACTORS)]
 
 
+def drafts_one_after_another(texts: Sequence[str]) -> list[Draft]:
+    """Statements of which each is a day younger than the one before it, as they come in use.
+
+    Of statements with the same time none is newer, so that none could be put before another.
+    """
+    day = timedelta(days=1)
+    return [Draft(text=text, created_at=FIRST_DAY + day * at) for at, text in enumerate(texts)]
+
+
 def store_statements(library: Library) -> dict[str, Commonplace]:
     """The statements among each kind of distractor, each in a space of its own."""
     known = pairs()
@@ -77,7 +89,7 @@ def store_statements(library: Library) -> dict[str, Commonplace]:
         memory = spaces[name] = Commonplace(space=f"meaning-{number}", library=library)
         texts = [*(answer for _, answer in known), *distractors]
         chance.shuffle(texts)
-        memory.remember_many([Draft(text=text) for text in texts])
+        memory.remember_many(drafts_one_after_another(texts))
         engine_call(memory, upkeep.embed_all)
     return spaces
 

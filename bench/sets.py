@@ -73,7 +73,7 @@ def open_library() -> Library:
     """A library that stays on disk between runs, with the built-in model behind a cache."""
     model = open_embedder("builtin")
     assert model is not None
-    directory = cache_folder() / f"stores-{model.weights[:12]}-{ANALYSIS_VERSION}"
+    directory = cache_folder() / f"stores-2-{model.weights[:12]}-{ANALYSIS_VERSION}"
     return Library(directory, embedder=CachedEmbedder(model, cache_folder()))
 
 
@@ -91,7 +91,7 @@ def _space(library: Library, name: str) -> tuple[Commonplace, bool]:
 
 def _fill(memory: Commonplace, texts: Sequence[str]) -> None:
     say(f"storing {memory.name}")
-    memory.remember_many([Draft(text=text) for text in texts])
+    memory.remember_many(meaning.drafts_one_after_another(texts))
     engine_call(memory, upkeep.embed_all)
 
 
@@ -105,8 +105,7 @@ def updates(library: Library) -> Iterator[tuple[Pair, Commonplace, int]]:
         memory, empty = _space(library, f"updates-{start // PAIRS_IN_A_SPACE}")
         if empty:
             others = meaning.chatter(chance)[:DISTRACTORS]
-            for texts in ([p.old for p in some], others, [p.new for p in some]):
-                _fill(memory, texts)
+            _fill(memory, [*(p.old for p in some), *others, *(p.new for p in some)])
         for pair in some:
             yield pair, memory, half_of(pair.old + pair.new)
 

@@ -50,6 +50,11 @@ def test_the_current_statement_comes_before_the_one_that_it_replaces(
         ),
         ("We visited Rome in 2019.", "We visited Athens in 2022.", "When did we visit Rome?"),
         ("The cat is called Miso.", "The kitchen is painted green.", "What is the cat called?"),
+        (
+            "The dev cluster runs in Frankfurt.",
+            "Training was moved to a node with 8 GPUs.",
+            "Where does the dev cluster run?",
+        ),
     ],
 )
 def test_a_newer_statement_about_something_else_stays_behind(

@@ -47,7 +47,10 @@ from commonplace.text.analysis import analyse_query
 
 POOL_FACTOR = 5  # times the limit: how many results are looked at to find other sessions
 LEAST_ALIKE = 0.2  # less similar statements are not about the same thing
-LEAST_RATIO = 0.2  # nor is a result that scores below this share of the other
+# A newer statement goes first only if it answers the query too: its share of the older one's score
+# counts together with their likeness.
+RATIO_WEIGHT = 0.7
+LEAST_RATIO_AND_LIKENESS = 0.7
 FEW_SUPERSEDED = 64
 REPEATED_SHARE = 0.5  # share of its score and probability that the same question keeps
 QUESTION_ENDS = ("?", "？", "؟")
@@ -200,7 +203,6 @@ def _comparable_pairs(
     happened = np.where(occurred == NEVER, created, occurred)
     scores, first = score[at], np.s_[:leaders, None]
     flags: Flags = happened > happened[first]
-    flags &= scores >= LEAST_RATIO * np.maximum(scores[first], 1e-6)
     flags &= (session[first] < 0) | (session != session[first])
     if (
         search.period_proximity is not None
@@ -210,7 +212,9 @@ def _comparable_pairs(
     if not flags.any():
         return []
     alike = _cosines_to_pool(space, snapshot, pool, leaders)
-    flags &= ~(alike < LEAST_ALIKE)  # a pair without a vector (NaN) stays
+    ratio = scores / np.maximum(scores[first], 1e-6)
+    enough = np.fmax(alike, LEAST_ALIKE) + RATIO_WEIGHT * ratio
+    flags &= ~(alike < LEAST_ALIKE) & (enough >= LEAST_RATIO_AND_LIKENESS)
     return [
         Pair(pool[i], pool[j], None if math.isnan(near := float(alike[i, j])) else near)
         for i, j in np.argwhere(flags).tolist()

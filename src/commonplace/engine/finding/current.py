@@ -35,6 +35,8 @@ DENIED = 0.75  # a negation of a statement has at least this share of its words
 POOL = 20  # how many of the best results are compared
 LEADERS = 5  # for this many of the best results, a newer statement is searched for
 RANK_FIRST = 0.4  # from this probability on, the newer statement ranks first
+SHARED_WEIGHT = 0.5  # two statements of the same thing are alike or share words:
+LEAST_ALIKE_AND_SHARED = 0.45  # their cosine, and half of the share of common words
 RETURN_HINT = 0.7  # from this probability on, `may_replace` returns a memory
 COMPARED_MEMORIES = 10  # how many memories `may_replace` compares by words, and how many by meaning
 MARK_REPLACED = (
@@ -215,6 +217,8 @@ def replacement_probabilities(
     if any(term in older.words and term not in newer.words for term in terms):
         parts["new_value"] = 0.0
     parts["alike"] = parts["shared"] if alike is None else alike
+    if parts["alike"] + SHARED_WEIGHT * parts["shared"] < LEAST_ALIKE_AND_SHARED:
+        return 0.0, 0.0
     parts["name_lost"] = float(bool(older.names.difference(names)) and not newer.names)
     reported = _logistic(MARK_WEIGHTS, parts) if older.brief and newer.brief else 0.0
     # Words alone do not tell "heron at large" and "heron at home" from a fact and its update.
