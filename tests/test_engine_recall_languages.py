@@ -171,6 +171,13 @@ def test_questions_about_things_never_stored_get_nothing_in_another_language(
         assert real.recall(query)[0].memory.text == GERMAN[place]
 
 
+def test_in_another_language_a_worse_result_is_less_probable(real: Commonplace) -> None:
+    real.remember_many([Draft(text=text) for text in GERMAN])
+    hits = real.recall("Welches Instrument kann Markus spielen?", minimum=0)
+    assert hits[0].memory.text == GERMAN[2]
+    assert hits[0].probability > hits[1].probability > hits[-1].probability
+
+
 def test_with_few_memories_in_another_language_nothing_is_left_out(real: Commonplace) -> None:
     real.remember_many([Draft(text=text) for text in GERMAN[:19]])
     assert real.recall("Welche Bakterien verursachen Tuberkulose?") != []

@@ -31,8 +31,8 @@ FIT = {"constant": -1.6, "cosine": 11.6, "missing": -0.08}
 QUICK_FIT = {"constant": -1.3, "cosine": 9.9, "missing": -0.084}
 ODD_FIT = {"constant": -5.1, "cosine": 9.9, "missing": 0.0}
 # For other queries, and where most memories are in other languages, these cosines do not separate
-# answers from other statements. What tells whether there is an answer at all is how far the best
-# result lies above those after it, and what the query's words say that no memory holds. With few
+# answers from other statements. What tells whether a result answers is how far it lies above those
+# that usually come after the best, and what the query's words say that no memory holds. With few
 # memories nothing is left out.
 UNSURE_PROBABILITY = 0.35
 FOREIGN_FIT = {"constant": 1.5, "lead": 12.6, "unmatched": -0.075}
@@ -133,7 +133,7 @@ def _own_probabilities(search: Search, top: NDArray[np.int64], *, near: bool) ->
         alone = compared_by_last_part(search, top)
         if 2 * np.count_nonzero(alone) > len(top) and not (search.quick and search.english):
             by_meaning = np.where(
-                alone, np.maximum(by_meaning, _foreign_probability(search)), by_meaning
+                alone, np.maximum(by_meaning, _foreign_probabilities(search, top)), by_meaning
             )
         elif alone.any() and not search.quick:
             by_meaning = np.where(
@@ -196,22 +196,22 @@ def _answer_probability(fit: dict[str, float], cosine: Floats, lacking: Floats) 
     return _logistic(fit["constant"] + fit["cosine"] * cosine + fit["missing"] * lacking)
 
 
-def _foreign_probability(search: Search) -> float:
-    """Return how probably the best result answers a query in another language than English."""
+def _foreign_probabilities(search: Search, top: NDArray[np.int64]) -> Floats:
+    """Return how probably each result answers a query in another language than English."""
     known = search.mask & search.embedded
     if search.uncrowded is None or np.count_nonzero(known) < COMPARED_RANKS.stop:
-        return UNSURE_PROBABILITY
+        return np.full(len(top), UNSURE_PROBABILITY)
     ranked = np.sort(
         np.partition(search.uncrowded[known], -COMPARED_RANKS.stop)[-COMPARED_RANKS.stop :]
     )[::-1]
-    lead = float(ranked[0] - ranked[COMPARED_RANKS].mean())
+    lead = search.uncrowded[top] - ranked[COMPARED_RANKS].mean()
     unheld = unmatched_information(search) * UNSPACED.get(search.script, 1.0)
     told = FOREIGN_FIT["lead"] * lead + FOREIGN_FIT["unmatched"] * unheld
     english = search.vector is not None and bool(
         search.vector[: search.snapshot.parts[0].dimensions].any()
     )
     constant = FOREIGN_FIT["constant"] + (ENGLISH_QUERY if english else 0.0)
-    return float(_logistic(np.asarray(constant + told)))
+    return _logistic(np.asarray(constant + told, np.float64))
 
 
 def compared_by_last_part(search: Search, top: NDArray[np.int64]) -> NDArray[np.bool_]:
