@@ -31,11 +31,15 @@ def remove(rows: Rows, space: str, root: str, memories: Iterable[int]) -> None:
 
 
 def outdated(rows: Rows, space: str, root: str, kinds: Collection[str], after: int) -> list[int]:
-    """Return memories of these kinds, changed after an operation, whose file is outdated."""
+    """Return memories of these kinds, changed after an operation, whose file is outdated.
+
+    A memory that has a file, but another kind now, is returned too: its file must be removed.
+    """
     found = rows.execute(
         "SELECT m.num FROM memories m LEFT JOIN files f"  # noqa: S608
         " ON f.space = m.space AND f.root = ? AND f.memory = m.num"
-        f" WHERE m.space = ? AND m.seq > ? AND m.kind IN ({', '.join('?' * len(kinds))})"
+        " WHERE m.space = ? AND m.seq > ?"
+        f" AND (m.kind IN ({', '.join('?' * len(kinds))}) OR f.path <> '')"
         " AND (f.seq IS NULL OR f.seq <> m.seq) ORDER BY m.seq, m.num",
         (root, space, after, *sorted(kinds)),
     )

@@ -412,6 +412,34 @@ def test_what_others_do_to_the_memory_shows_in_the_files(brain: Brain) -> None:
     wait_until(lambda: brain.paths() == [ALICE])
 
 
+def test_a_memory_that_another_dialect_gives_another_kind_loses_its_file_and_name(
+    brain: Brain,
+) -> None:
+    brain.store(content="She bakes.")
+    own = brain.memory.get(ID).id
+    brain.memory.revise(own, kind="note")
+    brain.call("credit_report")
+    assert brain.paths() == []
+    assert brain.store(content="Another Alice.") == ID
+    assert content(brain) == "Another Alice."
+    assert brain.call("memory_retrieve", id=own)["content"] == "She bakes."
+
+
+@pytest.mark.parametrize("kind", ["note", "episode"])
+def test_an_edit_of_a_file_whose_memory_has_another_kind_is_a_new_memory(
+    brain: Brain, kind: str
+) -> None:
+    brain.store(content="She bakes.")
+    own = brain.memory.get(ID).id
+    with brain.paused():
+        brain.memory.revise(own, kind=kind)
+        brain.file(ALICE).write_text(written("alice-chen", "She reads."))
+        assert content(brain) == "She reads."
+    assert brain.paths() == [ALICE]
+    assert brain.memory.get(own).text == "She bakes."
+    assert brain.call("memory_search", query="bakes")["results"][0]["id"] == own
+
+
 def test_a_purge_without_a_server_removes_the_files(tmp_path: Path) -> None:
     data = tmp_path / "data"
     with opened(data) as brain:

@@ -27,7 +27,6 @@ from commonplace.engine.maintenance import file_copies
 from commonplace.engine.maintenance.file_copies import FileState
 from commonplace.engine.model import LIVE_STATES, TRUSTS, Memory, Origin
 from commonplace.errors import CommonplaceError, Conflict, NotFound
-from commonplace.platform import lookup
 
 EDITOR_ORIGIN = Origin(client="editor", tool="file")
 MAX_PASSES = 4
@@ -202,14 +201,13 @@ class Mirror:
     def _import_edited(self, edited: _EditedFile, num: int) -> None:
         """Import a recorded file whose content changed."""
         file, memory = self._files[num], self._row_by_number(num)
-        if memory is None:
+        own = documents.of_memory(memory) if memory is not None else None
+        if memory is None or own is None:  # removed, or of another kind now
             self._delete_record(num)
             self._import_added(edited, {})
-            return
-        own = documents.of_memory(memory)
-        if (digest(own.render()) if own else b"") == file.rendered:
+        elif digest(own.render()) == file.rendered:
             self._record_synced(self._revise(memory, edited.document), edited)
-        elif own is not None and _same_content(own, edited.document):
+        elif _same_content(own, edited.document):
             self._record_synced(memory, edited)
         else:
             if not self._is_own_write(memory, edited.digest, after=file.seq):
@@ -235,7 +233,7 @@ class Mirror:
             return
         if edited.path.startswith(ARCHIVE):
             return  # files that a person adds to the archive are not imported
-        memory = self._live_memory(edited.location)
+        memory = records.find_at(self._memory, edited.location)
         if memory is None:
             former = self._deleted_memory(edited.location)
             if former is not None:
@@ -244,7 +242,8 @@ class Mirror:
                 self._record_synced(self._create(edited.location, edited.document), edited)
             return
         own = documents.of_memory(memory)
-        if own is not None and not _same_content(own, edited.document):
+        assert own is not None
+        if not _same_content(own, edited.document):
             if not self._is_own_write(memory, edited.digest):
                 self._keep_both(memory, edited.document)
             self._save_record(
@@ -277,7 +276,7 @@ class Mirror:
         if edited.path.startswith(ARCHIVE):
             changes = records.archive_changes(memory, path=edited.path)
         else:
-            other = self._live_memory(location)
+            other = records.find_at(self._memory, location)
             if other is not None and other.num != memory.num:
                 self._keep_both(other, edited.document)
                 self._written_head = 0
@@ -317,10 +316,6 @@ class Mirror:
         else:  # deleted from the archive, so the file is not written again
             unwritten = replace(unwritten, rendered=file.rendered, seq=memory.version)
         self._save_record(unwritten)
-
-    def _live_memory(self, location: Location) -> Memory | None:
-        """Return the live memory at a location."""
-        return lookup.find_live_memory(self._memory, location.id)
 
     def _deleted_memory(self, location: Location) -> Memory | None:
         """Return the memory that was archived because its file at this location was deleted."""
@@ -547,8 +542,9 @@ class Mirror:
             self.directory.set_aside(displaced, "unknown.md")
             return
         own = documents.of_memory(memory)
-        known = own is not None and _same_content(own, document)
-        if not known and not self._is_own_write(memory, digest(content)):
+        if own is None:  # of another kind now
+            self.directory.set_aside(displaced, "unknown.md")
+        elif not _same_content(own, document) and not self._is_own_write(memory, digest(content)):
             self._keep_both(memory, document)
 
     # --- records -----------------------------------------------------------------------------

@@ -9,7 +9,7 @@ from typing import Any
 from commonplace.dialects.clawbrain import documents, locations
 from commonplace.dialects.clawbrain.locations import ARCHIVE, KINDS, Location
 from commonplace.engine.commonplace import Commonplace
-from commonplace.engine.model import LIVE_STATES, Memory, Origin
+from commonplace.engine.model import Memory, Origin
 from commonplace.errors import NotFound
 from commonplace.platform import lookup
 from commonplace.storage.database import now
@@ -27,6 +27,15 @@ def find(memory: Commonplace, identity: str) -> Memory:
         f"There is no memory {ascii(identity)[1:-1][:80]}.",
         hint="Use memory_search to find the id.", field="id",
     )  # fmt: skip
+
+
+def find_at(memory: Commonplace, location: Location) -> Memory | None:
+    """Return the live memory at a location.
+
+    A memory that has the id but was given another kind is not at the location.
+    """
+    found = lookup.find_live_memory(memory, location.id)
+    return found if found is not None and locations.of_memory(found) == location else None
 
 
 def live_memories(memory: Commonplace, kinds: Iterable[str] = KINDS) -> list[Memory]:
@@ -70,9 +79,12 @@ def store(
 
 
 def release_id(memory: Commonplace, location: Location, origin: Origin | None = None) -> None:
-    """Remove the ref from an archived memory, so that a new memory can use it."""
+    """Remove the ref from a memory that is not at the location, so that a new one can use it.
+
+    Such a memory was archived, or got another kind.
+    """
     former = lookup.find_memory(memory, location.id)
-    if former is not None and former.state not in LIVE_STATES:
+    if former is not None and find_at(memory, location) is None:
         memory.revise(former.id, ref=None, origin=origin)
 
 

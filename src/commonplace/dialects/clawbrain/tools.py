@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Sequence
 from dataclasses import asdict
 from datetime import UTC, datetime
@@ -31,7 +30,7 @@ from commonplace.engine.finding.filters import Filters
 from commonplace.engine.finding.ranking import credit_weighted
 from commonplace.engine.finding.substrings import FIELDS, Doubles, Matches, TextField, locate
 from commonplace.engine.model import Memory
-from commonplace.errors import CommonplaceError, Conflict, InvalidInput, NotFound
+from commonplace.errors import CommonplaceError, Conflict, InvalidInput
 from commonplace.platform.exclusive import exclusive, exclusively
 from commonplace.storage.database import now
 
@@ -86,8 +85,7 @@ def store(
         raise InvalidInput("category is required when type is entity", field="category")
     location = locations.check(type, category, name)
     checks.text(content, "content")
-    with contextlib.suppress(NotFound):
-        records.find(call.memory, location.id)
+    if records.find_at(call.memory, location) is not None:
         raise _exists_error(location)
     files = file_sync.space_files(call)
     if files is not None and files.directory.exists(location.path):
