@@ -679,6 +679,19 @@ def test_context_names_are_unique_to_the_letter(tools: Tools) -> None:
     assert tools("list_contexts")["total"] == 2
 
 
+@pytest.mark.parametrize("change", [{"state": "archived"}, {"kind": "note"}])
+def test_a_context_that_another_dialect_has_hidden_leaves_its_name(
+    tools: Tools, change: dict[str, Any]
+) -> None:
+    first = tools("save_context", name="Ctx", description="Before")["context_id"]
+    tools.memory.revise(first, **change)
+    assert tools("list_contexts")["total"] == 0
+    second = tools("save_context", name="Ctx", description="After")["context_id"]
+    restored = tools("restore_context", name="Ctx")
+    assert (restored["context_id"], restored["description"]) == (second, "After")
+    assert "Before" in tools.memory.get(first).text
+
+
 @pytest.mark.parametrize(
     "arguments",
     [{}, {"name": ""}, {"name": "  "}, {"name": "n" * 201},

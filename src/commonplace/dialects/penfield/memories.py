@@ -24,6 +24,7 @@ from commonplace.dialects.penfield.kinds import (
     DIRECT_SOURCE,
     PROTECTED_TYPES,
     filters_of_types,
+    is_context,
     is_own,
     source_type_of,
     type_of,
@@ -196,7 +197,7 @@ def create(
     }
     if kind == "checkpoint":
         draft |= context_fields(content, attrs)
-    with refuse_duplicate_name(draft):
+    with claim_name(call, draft):
         return call.memory.remember(content, **draft)
 
 
@@ -245,8 +246,15 @@ def name_taken_error(name: str) -> NameTaken:
 
 
 @contextlib.contextmanager
-def refuse_duplicate_name(fields: Mapping[str, Any]) -> Iterator[None]:
-    """Raise NameTaken if the block stores a checkpoint with the name of another one."""
+def claim_name(call: Call, fields: Mapping[str, Any]) -> Iterator[None]:
+    """Raise NameTaken if the block stores a checkpoint with the name of another one.
+
+    A checkpoint that is hidden, or has become a memory of another kind, loses its name.
+    """
+    ref = fields.get("ref")
+    former = lookup.find_memory(call.memory, ref) if ref else None
+    if former is not None and not (former.state in LIVE_STATES and is_context(former)):
+        call.memory.revise(former.id, ref=None)
     try:
         yield
     except Conflict as error:
@@ -293,7 +301,7 @@ def change(
     if attrs != memory.attrs:
         changes["attrs"] = attrs
     if changes:
-        with refuse_duplicate_name(changes):
+        with claim_name(call, changes):
             memory = call.memory.revise(memory.id, **changes)
     return to_dict(call, memory, call.memory.links.of(memory.id))
 

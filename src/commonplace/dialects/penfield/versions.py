@@ -138,7 +138,7 @@ def store_successor(
     }
     if old.kind == "checkpoint":
         draft |= memories.context_fields(content, attrs)
-    with memories.refuse_duplicate_name(draft):
+    with memories.claim_name(call, draft):
         new = call.memory.supersede(old.id, content, reason=reason, **draft)
     marked: dict[str, Any] = {"attrs": {**old.attrs, "lifecycle": lifecycle}}
     if old.kind == "checkpoint":
