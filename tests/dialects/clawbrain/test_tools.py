@@ -436,3 +436,9 @@ def test_what_one_search_read_the_next_one_finds_in_memory(brain: Brain) -> None
 
     with lease(brain.memory) as space:
         assert len(space.cache(TextCache).now.num) == 2
+
+
+def test_the_longest_content_is_returned_whole(brain: Brain) -> None:
+    long = '"о"\n' * 250_000
+    identity = brain.store(content=long)
+    assert brain.call("memory_retrieve", id=identity)["content"] == long

@@ -798,6 +798,42 @@ def test_insights_add_up_and_read_no_memory_to_count_it(wordless: Tools) -> None
     assert sum("FROM memories" in statement for statement in asked) < 60
 
 
+def test_a_list_of_long_memories_fits_into_a_response(wordless: Tools) -> None:
+    long = "о гавани " * 1_100
+    for number in range(50):
+        wordless("store", content=f"{number} {long}")
+    wordless("save_context", name="Ctx", description="о гавани")
+    lists = {
+        "recall": wordless("recall", query="гавани", limit=100)["items"],
+        "reflect": wordless("reflect")["memories"],
+        "restore_context": wordless("restore_context", name="Ctx", limit=100)["memories"],
+    }
+    assert {name: len(each) for name, each in lists.items()} == {
+        "recall": 51, "reflect": 50, "restore_context": 30,
+    }  # fmt: skip
+    for each in lists.values():
+        shown = {len(one["content"]) for one in each}
+        assert 1_000 < max(shown) < len(long)
+    few = wordless("recall", query="гавани", limit=5)["items"]
+    assert all(len(one["content"]) > len(long) for one in few)
+
+
+def test_a_list_of_long_descriptions_fits_into_a_response(wordless: Tools) -> None:
+    long = "о гавани " * 880
+    for number in range(40):
+        wordless("save_context", name=f"Ctx {number}", description=long)
+    found = wordless("list_contexts", limit=100, include_descriptions=True)["contexts"]
+    assert len(found) == 40 and 1_000 < len(found[0]["description"]) < len(long)
+
+
+def test_what_is_asked_for_by_id_or_path_is_whole(wordless: Tools) -> None:
+    long = '"о"\n' * 250_000
+    foreign = wordless.memory.remember(long, kind="note").id
+    assert wordless("fetch", id=foreign)["text"] == long
+    wordless("save_artifact", path="/long.txt", content=long)
+    assert wordless("retrieve_artifact", path="/long.txt")["content"] == long
+
+
 def test_restore_context_gives_what_stands_in_the_place_of_a_memory(tools: Tools) -> None:
     first, other = store(tools, "the lock is red"), store(tools, "the key is brass")
     described = f"memory_id: {first} memory_id: {other}"

@@ -52,6 +52,8 @@ QUERY_CHARS = 10_000
 MAX_WORDS = 32  # maximum number of words of a query that are searched one by one
 MAX_NEW_FACTS = 20  # maximum number of new facts that are checked for contradictions
 MAX_PEERS = 100  # maximum number of memories with which each fact is compared
+READ_BYTES = 8 * checks.TEXT_CHARS
+"""The maximum size of a response with one whole text, escaped twice, or with all details."""
 
 
 def format_result(tool: Tool, value: Any) -> Wire:
@@ -391,6 +393,7 @@ TOOLS = (
         description="Get a specific memory by ID.",
         scope="read",
         handler=retrieve,
+        response_bytes=READ_BYTES,
         input=input_schema(["id"], id=_ID),
     ),
     Tool(
@@ -439,6 +442,7 @@ TOOLS = (
         description="Trigger immediate consolidation and pruning.",
         scope="delete",
         handler=compact,
+        response_bytes=READ_BYTES,
         input=input_schema(),
         destructive=True,
     ),

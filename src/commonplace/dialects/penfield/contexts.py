@@ -10,6 +10,7 @@ from commonplace.dialects.contract import Call, as_json
 from commonplace.dialects.penfield import personality
 from commonplace.dialects.penfield.detection import parse_checkpoint
 from commonplace.dialects.penfield.failures import Missing, require_text, stamp
+from commonplace.dialects.penfield.fitting import fit_texts
 from commonplace.dialects.penfield.kinds import PROTECTED_TYPES, is_context
 from commonplace.dialects.penfield.memories import (
     AWAKENING,
@@ -153,7 +154,7 @@ def restore_context(call: Call, *, name: str, limit: int) -> dict[str, Any]:
             found.setdefault(memory.id, memory)
     names = ("id", "content", "memory_type", "created_at")
     memories = [{name: main_fields(memory)[name] for name in names} for memory in found.values()]
-    return {
+    answer = {
         "success": True,
         "context_id": context.id,
         "name": context.attrs["checkpoint_name"],
@@ -161,6 +162,7 @@ def restore_context(call: Call, *, name: str, limit: int) -> dict[str, Any]:
         "memories": memories,
         "memories_restored": len(memories),
     }
+    return fit_texts(answer, memories)
 
 
 def _current_version(call: Call, identity: str) -> Memory | None:
@@ -215,7 +217,7 @@ def list_contexts(
         shown["memory_count"] = len(attached_ids(memory))
         shown["created"] = stamp(memory.created_at)
         contexts.append(shown)
-    return {
+    answer = {
         "success": True,
         "total": len(found),
         "limit": limit,
@@ -223,3 +225,4 @@ def list_contexts(
         "has_more": offset + limit < len(found),
         "contexts": contexts,
     }
+    return fit_texts(answer, contexts)

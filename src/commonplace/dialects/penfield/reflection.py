@@ -12,6 +12,7 @@ from typing import Any
 from commonplace.dialects.contract import Call
 from commonplace.dialects.penfield.detection import parse_checkpoint
 from commonplace.dialects.penfield.failures import check_weights
+from commonplace.dialects.penfield.fitting import fit_texts
 from commonplace.dialects.penfield.kinds import (
     CHUNK_KIND,
     PROTECTED_TYPES,
@@ -214,7 +215,8 @@ def _memories_in_window(
 
 def reflect(call: Call, **details: Any) -> dict[str, Any]:
     """`reflect`: analyse the memories of a time window."""
-    return {"success": True, **analyse(call, **details)}
+    analysis = analyse(call, **details)
+    return fit_texts({"success": True, **analysis}, analysis["memories"])
 
 
 def summarize(

@@ -14,6 +14,7 @@ from commonplace.dialects.penfield.failures import (
     Missing,
     stamp,
 )
+from commonplace.dialects.penfield.fitting import MAX_BYTES, MIN_CHARS, response_size
 from commonplace.dialects.penfield.memories import (
     PageRange,
     get_changeable,
@@ -33,8 +34,7 @@ DIRECTIONS = ("DIRECTED", "BIDIRECTIONAL", INVERSE_PAIRED)
 LINK_DIRECTIONS = {"OUTBOUND": "out", "INBOUND": "in", "ANY": "any"}
 MOST_PATHS = 1_000
 SHOWN_PATHS = 200
-SHOWN_BYTES = 1_000_000
-SHOWN_CHARS, MIN_SHOWN_CHARS = 1_000, 100  # characters shown of each visited memory
+SHOWN_CHARS = 1_000  # characters shown of each visited memory
 MAX_BULK = 100
 
 
@@ -193,11 +193,9 @@ def explore(
     while True:
         memories = [main_fields(known[each], chars - 1) for each in walked["visited_chunks"]]
         answer = {"success": True, **walked, "memories": memories}
-        # The result of a tool contains the answer twice: as a value and as text.
-        written = as_json(answer)
-        if len(written.encode()) + len(as_json(written).encode()) <= SHOWN_BYTES:
+        if response_size(answer) <= MAX_BYTES:
             return answer
-        if chars > MIN_SHOWN_CHARS:
+        if chars > MIN_CHARS:
             chars //= 2
         else:
             walked = _without_farthest(walked)
@@ -333,7 +331,7 @@ def create_relationships(
 def traverse(call: Call, **details: Any) -> dict[str, Any]:
     """POST /relationships/traverse: return as many paths as fit into a response."""
     walked = find_paths(call, **details)
-    while len(as_json(walked).encode()) > SHOWN_BYTES:
+    while len(as_json(walked).encode()) > MAX_BYTES:
         walked = _without_farthest(walked)
     return walked
 

@@ -20,6 +20,7 @@ from commonplace.dialects.penfield import (
     versions,
 )
 from commonplace.dialects.penfield.failures import VERSION, stamp
+from commonplace.dialects.penfield.fitting import LARGE, MIB
 from commonplace.dialects.penfield.personas import PERSONAS_BY_ID
 from commonplace.dialects.penfield.schemas import (
     CONTENT,
@@ -53,8 +54,6 @@ from commonplace.dialects.tool_schemas import (
 from commonplace.engine.model import moment
 
 ROOT = "/api/v2"
-MIB = 1024 * 1024
-LARGE = 48 * MIB  # the size of an artifact, a document, or a page of long memories as JSON
 
 _WHOLE = {"type": "integer"}
 _NUMBER = {"type": "number"}

@@ -16,6 +16,7 @@ from commonplace.dialects.penfield.failures import (
     require_text,
     stamp,
 )
+from commonplace.dialects.penfield.fitting import fit_texts
 from commonplace.dialects.penfield.fusion import RECALL_WEIGHTS, SEMANTIC_WEIGHTS, Ranks, Weights
 from commonplace.dialects.penfield.kinds import (
     CHUNK_KIND,
@@ -319,7 +320,7 @@ def recall(
     whole = _search_response(call, Search(query=query, limit=limit, filters=seen), NEIGHBOURS)
     # This field is for programs, not for a model's context.
     del whole["search_metadata"]["knowledge_cloud"]
-    return {"success": True, **whole}
+    return fit_texts({"success": True, **whole}, whole["items"])
 
 
 def search(call: Call, *, query: str, limit: int) -> dict[str, Any]:

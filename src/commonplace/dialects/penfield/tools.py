@@ -17,6 +17,7 @@ from commonplace.dialects.penfield import (
     searching,
 )
 from commonplace.dialects.penfield.failures import Deprecated
+from commonplace.dialects.penfield.fitting import LARGE, READ_BYTES
 from commonplace.dialects.penfield.schemas import (
     CONTENT,
     DATE,
@@ -120,6 +121,7 @@ TOOLS = (
     _tool(
         "read", searching.fetch, "Get one memory by its id, whole, to read or cite.",
         input_schema(["id"], id=UUID), output_schema(id=TEXT, title=TEXT, text=TEXT, url=TEXT),
+        response_bytes=READ_BYTES,
     ),
     _tool(
         "write", memories.update_memory,
@@ -192,6 +194,7 @@ TOOLS = (
     _tool(
         "read", artifacts.retrieve_artifact, "Get a stored file by its path.",
         input_schema(["path"], path=_PATH), output_schema(**_DONE, content=TEXT, path=TEXT),
+        response_bytes=LARGE,
     ),
     _tool(
         "read", artifacts.list_artifacts, "List the files and folders in a directory.",
