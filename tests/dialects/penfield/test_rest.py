@@ -6,6 +6,7 @@ import uuid
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import httpx
 import pytest
@@ -450,6 +451,22 @@ def test_tags_are_added_removed_and_counted(rest: httpx.Client) -> None:
     assert len(full["tags"]) == 10
     error = failure(rest.post(path, json={"tags": ["more"]}), 422, "VAL_FIELD_INVALID")
     assert error["details"]["max_items"] == 10
+
+
+@pytest.mark.parametrize("tag", ["ML-Team", "a_b", "two words", "über", "c++"])
+def test_a_tag_of_another_dialect_is_found_as_it_is_listed(server: Server, tag: str) -> None:
+    space = f"tags-{tag.encode().hex()}"
+    memory = Commonplace(library=server.parts.library, space=space)
+    one = memory.remember("a ferry", kind="fact", tags=[tag]).id
+    with server.client(server.key("read", "write", space=space)) as client:
+        (listed,) = data(client.get("/tags"))["items"]
+        assert listed["name"] == tag
+        tagged = data(client.get(f"/tags/{quote(tag)}/memories"))["items"]
+        found = data(client.post("/search/hybrid", json={"query": "ferry", "tags": tag}))["items"]
+        paged = data(client.get("/memories", params={"tags": tag}))["items"]
+        assert [[each["id"] for each in some] for some in (tagged, found, paged)] == [[one]] * 3
+        removed = data(client.delete(f"/memories/{one}/tags", params={"tags": tag}))
+    assert (removed["tags"], removed["warnings"]) == ([], [])
 
 
 # --- search --------------------------------------------------------------------------------------

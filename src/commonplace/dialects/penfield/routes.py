@@ -283,8 +283,7 @@ _ENDPOINTS = (
     _endpoint(
         "GET", "/tags/{tag}/memories", "List the memories of a tag", tagging.list_tagged,
         _page_schema(MEMORY),
-        input_schema(["tag"], tag={"type": "string", "pattern": "^[A-Za-z0-9_: -]{1,100}$"},
-                     **_PAGE),
+        input_schema(["tag"], tag=text_schema(100, 1), **_PAGE),
         large=True,
     ),
     # Search

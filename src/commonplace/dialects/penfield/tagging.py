@@ -31,7 +31,8 @@ def add_tags(call: Call, *, id: str, tags: Sequence[str]) -> dict[str, Any]:
 def remove_tags(call: Call, *, id: str, tags: str) -> dict[str, Any]:
     """DELETE /memories/{id}/tags."""
     memory = memories.get_changeable(call, id)
-    removed, invalid = tag_rules.normalise_all(part for part in tags.split(",") if part.strip())
+    removed = tag_rules.parse_filter_tags(tags)
+    invalid = [tag for tag in tag_rules.normalise_all(removed)[1] if tag not in memory.tags]
     return _retag(call, id, [tag for tag in memory.tags if tag not in removed], invalid)
 
 

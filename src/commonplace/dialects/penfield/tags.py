@@ -44,7 +44,11 @@ def check_limit(tags: list[str]) -> list[str]:
 
 
 def parse_filter_tags(tags: str | Sequence[str] | None) -> list[str]:
-    """Parse the tags of a filter, from a list or a comma-separated string; keep invalid ones."""
+    """Parse the tags of a filter, from a list or a comma-separated string.
+
+    Each is returned normalised and as it is written, since other contracts do not normalise tags.
+    """
     parts = tags.split(",") if isinstance(tags, str) else tags or ()
     items = [part.strip() for part in parts if part.strip()]
-    return list(dict.fromkeys(normalise(part) or part[:TAG_CHARS] for part in items))
+    forms = [form for part in items for form in (normalise(part), part[:TAG_CHARS])]
+    return list(dict.fromkeys(form for form in forms if form))
