@@ -834,6 +834,13 @@ def test_what_is_asked_for_by_id_or_path_is_whole(wordless: Tools) -> None:
     assert wordless("retrieve_artifact", path="/long.txt")["content"] == long
 
 
+def test_a_long_history_is_returned_whole(wordless: Tools) -> None:
+    one = wordless("store", content="0")["id"]
+    for number in range(1, 120):
+        wordless.memory.revise(one, f"{number} " + "harbour " * 1_200)
+    assert wordless("read_history", id=one)["total_versions"] == 120
+
+
 def test_restore_context_gives_what_stands_in_the_place_of_a_memory(tools: Tools) -> None:
     first, other = store(tools, "the lock is red"), store(tools, "the key is brass")
     described = f"memory_id: {first} memory_id: {other}"

@@ -237,20 +237,20 @@ _ENDPOINTS = (
             ),
         ), errors=(409,),
     ),
-    _endpoint("GET", "/memories/{id}", "Get a memory", memories.read_memory, MEMORY),
+    _endpoint("GET", "/memories/{id}", "Get a memory", memories.read_memory, MEMORY, large=True),
     _endpoint(
         "PUT", "/memories/{id}", "Update a memory", memories.replace_memory, MEMORY,
         input_schema(
             content=nullable(CONTENT), memory_type=nullable(TYPE), importance=nullable(SHARE),
             confidence=nullable(SHARE), metadata=_META, tags=nullable(TAGS),
-        ), errors=(409,),
+        ), errors=(409,), large=True,
     ),
     _endpoint(
         "DELETE", "/memories/{id}", "Delete a memory and its relationships", memories.delete_memory
     ),
     _endpoint(
         "GET", "/memories/{id}/history", "List a memory's versions", versions.read_history,
-        output_schema(current=MEMORY, history=_LIST, total_versions=_WHOLE),
+        output_schema(current=MEMORY, history=_LIST, total_versions=_WHOLE), large=True,
     ),
     _endpoint(
         "POST", "/memories/{id}/evolve", "Replace a memory by a new one", versions.evolve_memory,

@@ -129,7 +129,7 @@ TOOLS = (
         input_schema(["memory_id"], memory_id=UUID, content=nullable(CONTENT),
                      importance=nullable(SHARE),
                      tags=nullable(TAGS)),
-        output_schema(**_DONE, id=TEXT), idempotent=True,
+        output_schema(**_DONE, id=TEXT), idempotent=True, response_bytes=READ_BYTES,
     ),
     _tool(
         "write", relationships.connect,
