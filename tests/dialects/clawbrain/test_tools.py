@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import time
 from datetime import UTC, datetime
+from typing import Any
 
 import pytest
 
-from commonplace import Draft
+from commonplace import Commonplace, Draft, Memory
 from commonplace.dialects.clawbrain.dialect import DIALECT
 from commonplace.engine.binding import lease
 from commonplace.engine.finding.substring_cache import TextCache
@@ -246,6 +248,25 @@ def test_short_and_odd_needles_are_found_as_they_stand(brain: Brain) -> None:
 
     for needle in ("%", "ß", "\U0001f980", "'quotes\"", "of"):
         assert brain.call("memory_search", query=needle)["total_matches"] == 1, needle
+
+
+def test_a_new_memory_was_updated_when_it_was_created(
+    brain: Brain, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    remember = Commonplace.remember
+
+    def remember_slowly(self: Commonplace, text: str, **details: Any) -> Memory:
+        time.sleep(1.1)
+        return remember(self, text, **details)
+
+    monkeypatch.setattr(Commonplace, "remember", remember_slowly)
+    identity = brain.store()
+    created = brain.call("memory_retrieve", id=identity)["created_at"]
+    file = brain.file("entities/people/alice-chen.md")
+    assert f"created: {created}\nupdated: {created}\n" in file.read_text()
+    file.write_text(file.read_text().replace(f"created: {created}", "created: 2026-01-01"))
+    updated = brain.call("memory_update", id=identity, content="# Alice Chen")
+    assert updated["previous_updated_at"] == created
 
 
 def test_an_update_keeps_the_frontmatter_and_tells_the_former_time(brain: Brain) -> None:

@@ -180,7 +180,10 @@ class _Compaction:
             score=min(1.0, sum(self._score(one) for one in members)),
             trust=max((one.trust for one in members), key=TRUSTS.index),
             created_at=datetime.combine(day, time(12), UTC),
-            more={"merged": [records.public_id(one) for one in members]},
+            more={
+                "merged": [records.public_id(one) for one in members],
+                "updated": documents.stamp(datetime.now(UTC)),
+            },
         )  # fmt: skip
         for one in members:
             self._archive(one)

@@ -348,12 +348,13 @@ class Mirror:
     def _revise(self, memory: Memory, document: Document) -> Memory:
         """Update the memory from its file; ignore differences in surrounding whitespace."""
         attrs = dict(memory.attrs)
+        if document.created != documents.created_stamp(memory):
+            attrs["created"] = document.created
+            attrs.setdefault("updated", documents.updated_stamp(memory))
         if document.updated != documents.updated_stamp(memory):
             attrs["updated"] = document.updated
         elif document.content != memory.text.strip():
             attrs["updated"] = documents.stamp(datetime.now(UTC))
-        if document.created != documents.created_stamp(memory):
-            attrs["created"] = document.created
         if list(document.more) != attrs.get("frontmatter", []):
             attrs["frontmatter"] = list(document.more)
         changes: dict[str, Any] = {

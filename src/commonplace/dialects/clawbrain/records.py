@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable, Mapping
 from datetime import UTC, datetime
 from typing import Any
 
-from commonplace.dialects.clawbrain import documents, locations
+from commonplace.dialects.clawbrain import locations
 from commonplace.dialects.clawbrain.locations import ARCHIVE, KINDS, Location
 from commonplace.engine.commonplace import Commonplace
 from commonplace.engine.model import Memory, Origin
@@ -51,11 +51,9 @@ def public_id(memory: Memory) -> str:
 
 
 def new_attrs(location: Location, more: Mapping[str, Any] | None = None) -> dict[str, Any]:
-    """Return the attributes of a new memory."""
-    at = documents.stamp(datetime.now(UTC))
+    """Return the attributes of a new memory. Without `updated`, it is the time of creation."""
     return {
-        "category": location.category, "name": location.name, "updated": at, "credited": now(),
-        **(more or {}),
+        "category": location.category, "name": location.name, "credited": now(), **(more or {})
     }  # fmt: skip
 
 
