@@ -211,6 +211,7 @@ def test_what_a_new_memory_may_replace_is_told(agent: Agent) -> None:
         ("explore", {"id": "x", "depth": 6}, "INVALID_INPUT", "depth"),
         ("explore", {"id": "x", "depth": 0}, "INVALID_INPUT", "depth"),
         ("checkpoint", {}, "INVALID_INPUT", "summary"),
+        ("checkpoint", {"summary": " "}, "INVALID_INPUT", "'summary' is blank"),
         ("checkpoint", {"done": True}, "INVALID_INPUT", "checkpoint"),
         (
             "checkpoint",

@@ -303,6 +303,8 @@ def test_what_cannot_be_read_is_left_alone_and_told(brain: Brain) -> None:
     assert len(told) == len(UNREADABLE) + 3 == len(before)
     assert {path: brain.file(path).read_bytes() for path in brain.paths()} == before
     assert brain.call("credit_report")["total_memories"] == 0
+    with pytest.raises(Refused, match=r"no-id\.md, and it is not read as a memory.*memory_update"):
+        brain.store("no-id")
     (folder / "no-id.md").write_text(written("no-id", "Mended."))
     assert content(brain, "entity-people-no-id") == "Mended."
 

@@ -293,6 +293,8 @@ def test_a_revoked_key_ends_everything_that_came_of_it(server: Server) -> None:
 def test_a_refresh_needs_a_token_and_is_small(server: Server) -> None:
     with server.client() as client:
         failure(client.post("/auth/refresh", json={}), 422, "VAL_FIELD_REQUIRED")
+        wrong_type = client.post("/auth/refresh", json={"refresh_token": 5})
+        assert "must be text" in failure(wrong_type, 422, "VAL_FIELD_INVALID")["message"]
         for wrong in ("", "nonsense", "cpo_nonsense", server.key("read")):
             body = {"refresh_token": wrong}
             failure(client.post("/auth/refresh", json=body), 401, "AUTH_TOKEN_INVALID")

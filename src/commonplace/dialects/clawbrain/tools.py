@@ -88,20 +88,20 @@ def store(
     location = locations.check(type, category, name)
     checks.text(content, "content")
     if records.find_at(call.memory, location) is not None:
-        raise _exists_error(location)
+        raise Conflict(
+            f"A memory already exists at {location.path}.",
+            hint=f"Use memory_update with id {location.id} to change it.",
+            field="name",
+        )
     files = file_sync.space_files(call)
     if files is not None and files.directory.exists(location.path):
-        raise _exists_error(location)
+        raise Conflict(
+            f"A file already exists at {location.path}, and it is not read as a memory.",
+            hint="Correct the file, then use memory_update. memory_compact says what is wrong.",
+            field="name",
+        )
     records.store(call.memory, location, content, tags=tags, pinned=pinned)
     return {"id": location.id, "path": location.path, "created": True}
-
-
-def _exists_error(location: Location) -> Conflict:
-    return Conflict(
-        f"A memory already exists at {location.path}.",
-        hint=f"Use memory_update with id {location.id} to change it.",
-        field="name",
-    )
 
 
 def retrieve(call: Call, *, id: str) -> dict[str, Any]:

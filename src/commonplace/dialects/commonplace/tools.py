@@ -18,6 +18,7 @@ from commonplace.dialects.tool_schemas import (
     integer,
     output_schema,
 )
+from commonplace.engine import checks
 from commonplace.engine.content import credit
 from commonplace.engine.content.write_policy import masked_secret_kinds
 from commonplace.engine.model import Link, Memory, Version, iso
@@ -290,6 +291,7 @@ def checkpoint(call: Call, *, done: bool, next: Sequence[str], summary: str | No
         raise InvalidInput(
             "summary is missing.", hint="Describe the state of the work.", field="summary"
         )
+    checks.text(summary, "summary")
     text = "\n".join([summary, *(f"- next: {step}" for step in next)])
     attrs = {"summary": summary, "next": list(next)}
     stored = call.memory.remember(text, kind="checkpoint", attrs=attrs, trust="inferred")

@@ -47,8 +47,8 @@ async def renew_session(exchange: Exchange) -> Reply:
     token = (await exchange.json_body()).get("refresh_token")
     if not isinstance(token, str):
         wrong = _Required if token is None else Invalid
-        about = {"field": "refresh_token"}
-        raise wrong("refresh_token is required.", field="refresh_token", details=about)
+        message = "refresh_token is required." if token is None else "refresh_token must be text."
+        raise wrong(message, field="refresh_token", details={"field": "refresh_token"})
     return _session_reply(exchange, await exchange.renew_session(token))
 
 
@@ -73,7 +73,7 @@ async def upload(exchange: Exchange) -> Reply:
     async with request.form(max_files=1, max_fields=10, max_part_size=FORM_PART_BYTES) as form:
         file, about = form.get("file"), form.get("metadata")
         if not isinstance(file, UploadFile):
-            raise InvalidInput("file is required.", field="file")
+            raise _Required("file is required.", field="file", details={"field": "file"})
         data = await file.read()
         arguments: dict[str, Any] = {"filename": file.filename or ""}
     if isinstance(about, str) and about.strip():
