@@ -162,6 +162,19 @@ def test_a_file_that_is_added_is_a_memory(brain: Brain) -> None:
     assert brain.memory.get("entity-people-bob", count=False).trust == "stated"
 
 
+def test_files_that_are_added_together_are_taken_in_the_order_of_their_names(
+    brain: Brain,
+) -> None:
+    names = [f"n{number}" for number in (7, 2, 9, 4, 1, 8, 3, 6, 5)]
+    with brain.paused():
+        brain.file("entities/people").mkdir(parents=True)
+        for name in names:
+            brain.file(f"entities/people/{name}.md").write_text(written(name, "Added."))
+    brain.sync()
+    found, _ = brain.memory.browse(order="oldest")
+    assert [memory.title for memory in found] == sorted(names)
+
+
 def test_a_file_with_the_marks_of_windows_and_a_list_of_dashes_is_read(brain: Brain) -> None:
     folder = brain.file("entities/people")
     folder.mkdir(parents=True)

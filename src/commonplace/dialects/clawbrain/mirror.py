@@ -137,12 +137,15 @@ class Mirror:
             missing = {path: num for path, num in self._paths.items() if path not in scan.files}
             for path in [path for path in self.problems if path not in scan.files]:
                 del self.problems[path]
+            changed = []
             for path, stat in scan.files.items():
                 num = self._paths.get(path)
                 if num is not None and recorded_stat(self._files[num]) == stat:
                     continue
                 if path in self.problems and self.problems[path][0] == stat:
                     continue
+                changed.append((path, stat))
+            for path, stat in sorted(changed):  # a folder lists its files in any order
                 self._import(path, stat, missing)
             for num in missing.values():
                 self._import_deletion(num)
