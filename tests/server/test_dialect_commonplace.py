@@ -398,6 +398,8 @@ def test_the_past_can_be_asked(agent: Agent) -> None:
     history = agent.read(id=told["id"], history=True)["history"]
     assert [one["text"] for one in history] == ["the ledger is blue", "the ledger is red"]
     assert history[0]["until"] is None and history[1]["operation"] != history[0]["operation"]
+    (past,) = agent.read(id=told["id"], history=True, as_of=moment)["history"]
+    assert (past["text"], past["until"]) == ("the ledger is red", None)
 
 
 # revise, undo

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from commonplace.access.caller import NotPermitted
@@ -21,7 +22,7 @@ from commonplace.dialects.tool_schemas import (
 from commonplace.engine import checks
 from commonplace.engine.content import credit
 from commonplace.engine.content.write_policy import masked_secret_kinds
-from commonplace.engine.model import Link, Memory, Version, iso
+from commonplace.engine.model import Link, Memory, Version, iso, moment
 from commonplace.errors import CommonplaceError, InvalidInput, NotFound
 from commonplace.platform.exclusive import exclusively
 from commonplace.text.snippets import snippet
@@ -137,11 +138,20 @@ def read(call: Call, *, id: str, start: int, history: bool, as_of: str | None = 
         answer["links_left_out"] = len(links) - len(shown_links)
     if history:
         room -= sum(map(fitting.full_size, shown_links))
-        versions = call.memory.history.versions(id)
+        versions = _versions_at(call.memory.history.versions(id), as_of)
         answer["history"] = versions_shown = fitting.fit_items(versions, version_to_dict, room)
         if len(versions_shown) < len(versions):
             answer["history_left_out"] = len(versions) - len(versions_shown)
     return answer
+
+
+def _versions_at(versions: Sequence[Version], as_of: str | None) -> Sequence[Version]:
+    """Return the versions that there were at a time; the newest of them was current."""
+    at = checks.time(as_of, "as_of")
+    if at is None:
+        return versions
+    known = [version for version in versions if version.since <= moment(at)]
+    return [*(replace(version, until=None) for version in known[:1]), *known[1:]]
 
 
 def revise(call: Call, *, id: str | None = None, undo: str | None = None, **changes: Any) -> Any:
