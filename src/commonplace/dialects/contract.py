@@ -301,6 +301,8 @@ class Dialect:
     format_result: Callable[[Tool, Any], Wire] = format_result
     format_error: Callable[[Tool, CommonplaceError], Wire] = format_error
     format_refusal: FormatRefusal | None = None
+    sign_in_path: str = ""
+    """The REST path that exchanges a credential; a wrong one there is INVALID_CREDENTIALS."""
     format_socket_refusal: Callable[[CommonplaceError], tuple[dict[str, Any], int]] | None = None
     """The message and the close code for a WebSocket that the server refuses."""
     rate: RateLimit | None = None

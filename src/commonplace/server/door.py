@@ -609,8 +609,10 @@ class Door:
         tells_expiry = dialect is not None and dialect.tokens.tells_expiry
         expired = TokenExpired() if tells_expiry and isinstance(error, Expired) else None
         shown = expired or error
-        response = refusal_response(401, shown.code, str(shown), dialect)
         path, wrong = request.scope["path"], "invalid_token" if expired else ""
+        signs_in = dialect is not None and path == dialect.sign_in_path and not expired
+        code = "INVALID_CREDENTIALS" if signs_in else shown.code
+        response = refusal_response(401, code, str(shown), dialect)
         challenge = self._resources.challenge(path, error=wrong) if self._resources else "Bearer"
         if dialect is not None and dialect.tokens.realm and not request.rules.mcp:
             parameters = challenge.removeprefix("Bearer").strip()

@@ -169,6 +169,9 @@ def test_only_a_key_opens_a_session(server: Server) -> None:
         failure(client.post("/auth/token"), 401, "AUTH_INVALID_CREDENTIALS")
     with server.client() as client:  # the person at this machine has no key
         failure(client.post("/auth/token"), 401, "AUTH_INVALID_CREDENTIALS")
+    with server.client("tm_default_ak_wrong") as client:
+        failure(client.post("/auth/token"), 401, "AUTH_INVALID_CREDENTIALS")
+        failure(client.get("/auth/verify"), 401, "AUTH_TOKEN_INVALID")
 
 
 def test_a_refresh_token_opens_nothing_but_the_next_session(server: Server) -> None:

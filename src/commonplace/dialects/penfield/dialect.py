@@ -16,7 +16,7 @@ from commonplace.access.declarations import (
 from commonplace.dialects.contract import Dialect, RateLimit
 from commonplace.dialects.penfield.failures import format_error, format_refusal
 from commonplace.dialects.penfield.kinds import SHOWN_TYPES, TYPES
-from commonplace.dialects.penfield.routes import OPERATIONS, REST
+from commonplace.dialects.penfield.routes import OPERATIONS, REST, ROOT
 from commonplace.dialects.penfield.tools import TOOLS
 
 _IGNORED = frozenset({"openid", "profile"})
@@ -71,6 +71,7 @@ DIALECT = Dialect(
     },
     format_error=format_error,
     format_refusal=format_refusal,
+    sign_in_path=f"{ROOT}/auth/token",
     rate=RateLimit(250, "COMMONPLACE_PENFIELD_RATE"),
     shown_types={**dict(zip(TYPES, TYPES, strict=True)), **SHOWN_TYPES},
 )

@@ -128,6 +128,7 @@ _CODES_BY_ERROR: dict[str, tuple[str, str, int]] = {
     "FORBIDDEN": ("FORBIDDEN", "AUTH_INSUFFICIENT_PERMISSIONS", 403),
     "UNAUTHORIZED": ("UNAUTHORIZED", "AUTH_TOKEN_INVALID", 401),
     "TOKEN_EXPIRED": ("UNAUTHORIZED", "AUTH_TOKEN_EXPIRED", 401),
+    "INVALID_CREDENTIALS": ("UNAUTHORIZED", "AUTH_INVALID_CREDENTIALS", 401),
     "RATE_LIMITED": ("RATE_LIMITED", "BIZ_RATE_LIMIT_EXCEEDED", 429),
     "RESPONSE_TOO_LARGE": ("VALIDATION_ERROR", "VAL_VALIDATION_FAILED", 422),
     "TIMEOUT": ("TIMEOUT", "SYS_SERVICE_UNAVAILABLE", 503),
@@ -225,6 +226,6 @@ _MESSAGES = {
 def format_refusal(status: int, code: str, message: str, request: str) -> dict[str, Any]:
     """Return the error body of a request that the server refuses before the gate."""
     rest_code = _CODES_BY_STATUS.get(status, "SYS_INTERNAL_ERROR")
-    if code == "TOKEN_EXPIRED":
+    if code in ("TOKEN_EXPIRED", "INVALID_CREDENTIALS"):
         rest_code = _CODES_BY_ERROR[code][1]
     return error_body(rest_code, _MESSAGES.get(status, message), request)
