@@ -89,11 +89,12 @@ export async function busy(control, run) {
 /** Ask in a dialog. Resolves with what `close(value)` was given, or undefined if it was left. */
 export function dialog(title, build, {wide = false} = {}) {
   return new Promise((resolve) => {
-    let result;
     const heading = el("h2", {id: `dialog-${(numbered += 1)}`}, title);
     const made = el("dialog", {"aria-labelledby": heading.id, class: wide ? "wide" : ""});
-    const close = (value) => { result = value; made.close(); };
-    made.addEventListener("close", () => { made.remove(); resolve(result); });
+    // Removed here, since the event "close" comes later: until then a secret would stay in the page.
+    const close = (value) => { made.close(); made.remove(); resolve(value); };
+    made.addEventListener("cancel", ({target}) => target === made && close()); // not of a file input
+    made.addEventListener("close", () => close());
     made.append(
       el("div", {class: "dialog-head"}, heading, iconButton("Close", "close", {onclick: () => close()})),
       ...[build(close)].flat());
