@@ -199,10 +199,11 @@ class Snapshot:
         """
         if not len(self.owner):
             return np.zeros(len(positions), np.intp), np.zeros(len(positions), np.bool_)
-        found = np.searchsorted(self.owner, positions, sorter=self._by_owner)
+        wanted = np.asarray(positions, self.owner.dtype)  # or numpy would convert the whole array
+        found = np.searchsorted(self.owner, wanted, sorter=self._by_owner)
         found = np.minimum(found, len(self.owner) - 1)
         at = found if self._by_owner is None else self._by_owner[found]
-        return at, self.owner[at] == np.asarray(positions)
+        return at, self.owner[at] == wanted
 
     @cached_property
     def neighbours(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:

@@ -631,7 +631,7 @@ def scale_to_best(scores: Floats, among: Flags, fair: float = 0.0) -> Floats:
     if full <= 0:
         return np.zeros_like(scores)
     scaled /= np.float32(full)
-    return np.maximum(scaled, np.float32(0), out=scaled)
+    return np.clip(scaled, np.float32(0), np.float32(1), out=scaled)
 
 
 def reciprocal_rank(rank: Number, k: int) -> Number:
