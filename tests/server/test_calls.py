@@ -14,9 +14,16 @@ from commonplace.client.static_answers import StaticAnswers
 from commonplace.dialects import registry
 from commonplace.dialects.contract import RequestInfo
 from commonplace.engine.commonplace import Commonplace
+from commonplace.engine.history import audit
 from commonplace.engine.library import Library
 from commonplace.server import calls
-from commonplace.server.calls import JSON_BODY, UNREADABLE, AdmittedRequest, Workers
+from commonplace.server.calls import (
+    JSON_BODY,
+    RESERVED_META,
+    UNREADABLE,
+    AdmittedRequest,
+    Workers,
+)
 from commonplace.server.gate import Gate
 from commonplace.server.protocol import build_server
 from commonplace.server.refusals import Refusals
@@ -34,6 +41,13 @@ CALL = {
     "jsonrpc": "2.0", "id": 1, "method": "tools/call",
     "params": {"name": "recall", "arguments": {"query": "x"}},
 }  # fmt: skip
+
+
+ENVELOPE = {
+    "io.modelcontextprotocol/protocolVersion": "2026-07-28",
+    "io.modelcontextprotocol/clientInfo": {"name": "tests", "version": "1"},
+    "io.modelcontextprotocol/clientCapabilities": {"elicitation": {"form": {}}, "roots": {}},
+}
 
 
 @pytest.mark.parametrize(
@@ -62,6 +76,19 @@ def test_usual_lines_are_parsed() -> None:
         {"params": {"name": "a", "task": {}}}, {"params": {"name": "a", "_meta": None}},
         {"params": {"name": "a", "_meta": {"progressToken": True}}},
         {"params": {"name": "a", "_meta": {"io.modelcontextprotocol/protocolVersion": "x"}}},
+        *(
+            {"params": {"name": "a", "_meta": {**ENVELOPE, RESERVED_META + key: value}}}
+            for key, value in (
+                ("protocolVersion", "2025-11-25"), ("protocolVersion", None), ("logLevel", "info"),
+                ("clientInfo", None), ("clientInfo", {"name": "a"}),
+                ("clientInfo", {"name": "a", "version": 1}),
+                ("clientInfo", {"name": "a", "version": "1", "icons": []}),
+                ("clientCapabilities", None), ("clientCapabilities", []),
+                ("clientCapabilities", {"sampling": True}),
+                ("clientCapabilities", {"experimental": {"x": 1}}),
+            )
+        ),
+        {"params": {"name": "a", "_meta": {"io.modelcontextprotocol/clientCapabilities": {}}}},
     ],
 )  # fmt: skip
 def test_unusual_calls_are_left_to_the_sdk(change: Any) -> None:
@@ -151,6 +178,75 @@ def test_the_sdk_and_we_give_the_same_answers(wire: Wire) -> None:
     assert ours == theirs
 
 
+def stateless_calls(**more: Any) -> list[dict[str, Any]]:
+    """Calls of a client that sends no `initialize`."""
+    given = [
+        ("recall", {"query": "nothing"}), ("recall", None), ("no such tool", None),
+        ("recall", {"query": 5}), ("recall", {"query": "x", "unknown": 1}),
+        ("read", {"id": "none"}), ("tour", {}),
+    ]  # fmt: skip
+    meta = {**ENVELOPE, **more}
+    return [
+        called(number, name, arguments, _meta=meta)
+        for number, (name, arguments) in enumerate(given)
+    ]
+
+
+def test_without_initialize_the_sdk_and_we_give_the_same_answers(
+    wire: Wire, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told = [*stateless_calls(), *stateless_calls(other=1, progressToken="a")]
+    nameless = {key: value for key, value in ENVELOPE.items() if not key.endswith("clientInfo")}
+    told.append(called(90, "recall", {"query": "x"}, _meta=nameless))
+    ours = asyncio.run(wire.converse(told))
+    assert wire.loaded == 0
+    assert ours[0]["result"]["resultType"] == "complete"
+    with monkeypatch.context() as patched:
+        patched.setattr(calls, "IS_TRACED", True)  # so that the SDK handles all of them
+        theirs = asyncio.run(wire.converse(told))
+    assert wire.loaded == 1
+    assert ours == theirs
+
+
+def test_a_client_that_sent_initialize_gets_no_stateless_answer(wire: Wire) -> None:
+    for first in (HELLO, {**HELLO, "params": {**HELLO["params"], "more": 1}}):
+        wire.loaded = 0
+        asyncio.run(wire.converse([first, called(1, "recall", {"query": "x"}, _meta=ENVELOPE)]))
+        assert wire.loaded == 1
+
+
+def test_stateless_calls_go_on_beside_what_the_sdk_answers(wire: Wire) -> None:
+    answers = asyncio.run(
+        wire.converse([
+            called(1, "remember", {"text": "before"}, _meta=ENVELOPE),
+            {"jsonrpc": "2.0", "id": 2, "method": "nothing/here", "params": {"_meta": ENVELOPE}},
+            called(3, "recall", {"query": "before"}, _meta=ENVELOPE),
+        ])
+    )  # fmt: skip
+    assert [each["id"] for each in answers] == [1, 2, 3]
+    assert answers[1]["error"]["code"] == -32601
+    assert "before" in answers[2]["result"]["content"][0]["text"]
+
+
+def test_a_cancelled_stateless_call_is_not_answered(wire: Wire) -> None:
+    cancelled = {
+        "jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": 9},
+    }  # fmt: skip
+    waits = called(9, "remember", {"text": "waits for the lock"}, _meta=ENVELOPE)
+    reads = called(10, "recall", {"query": "x"}, _meta=ENVELOPE)
+    together = b"\n".join(json.dumps(each).encode() for each in (waits, cancelled, reads))
+    with Commonplace(library=wire.library).unit("held"):
+        answers = asyncio.run(wire.converse([together]))
+    assert [each["id"] for each in answers] == [10]
+    assert wire.loaded == 0
+
+
+def test_the_client_of_a_stateless_call_is_audited(wire: Wire) -> None:
+    asyncio.run(wire.converse([called(1, "recall", {"query": "x"}, _meta=ENVELOPE)]))
+    with wire.library.lease("default") as space:
+        assert [entry.client for entry in audit.listing(space.store)] == ["tests 1"]
+
+
 def test_what_is_unusual_is_answered_by_the_sdk_on_the_same_connection(wire: Wire) -> None:
     answers = asyncio.run(
         wire.converse([
@@ -199,9 +295,24 @@ def test_over_http_the_sdk_and_we_give_the_same_answers(
             found.append((answer.status, answer.header("content-type"), answer.json))
         return found
 
-    ours = answers()
+    def stateless_answers() -> list[Any]:
+        found = []
+        for call in stateless_calls():
+            name = call["params"]["name"]
+            routed = {"mcp-method": "tools/call", "mcp-name": name}
+            for headers in (
+                routed, {"mcp-method": "tools/call"}, {**routed, "mcp-name": "other"},
+                {**routed, "mcp-method": "tools/list"},
+                {**routed, "mcp-protocol-version": "2025-11-25"},
+            ):  # fmt: skip
+                client, given = server.client(), {"mcp-protocol-version": "2026-07-28", **headers}
+                answer = client.request("POST", client.path, call, given)
+                found.append((answer.status, answer.header("content-type"), answer.json))
+        return found
+
+    ours = answers(), stateless_answers()
     monkeypatch.setattr(calls, "IS_TRACED", True)  # so that the SDK handles all of them
-    assert ours == answers()
+    assert ours == (answers(), stateless_answers())
 
 
 BOTH = (b"accept", b"application/json, text/event-stream")
@@ -220,3 +331,23 @@ def test_unusual_headers_are_left_to_the_sdk(headers: list[tuple[bytes, bytes]])
     assert calls.usual_call_of_request(scope) is None
     assert calls.usual_call_of_request({**scope, "headers": [BOTH, VERSION]}) is not None
     assert calls.usual_call_of_request({"headers": [BOTH, VERSION]}) is None
+
+
+ROUTED = [BOTH, (VERSION[0], b"2026-07-28"), (b"mcp-method", b"tools/call")]
+NAMED = (b"mcp-name", b"recall")
+
+
+def test_stateless_calls_need_their_headers() -> None:
+    def usual(headers: list[tuple[bytes, bytes]], name: str = "recall") -> bool:
+        message = called(1, name, {"query": "x"}, _meta=ENVELOPE)
+        return calls.usual_call_of_request({JSON_BODY: message, "headers": headers}) is not None
+
+    assert usual([*ROUTED, NAMED])
+    assert not usual([*ROUTED, NAMED, NAMED])
+    assert not usual([*ROUTED, ROUTED[2], NAMED])
+    assert not usual([*ROUTED, NAMED], name="read")
+    for odd in ("é", "=?base64?eA==?="):
+        assert not usual([*ROUTED, (b"mcp-name", odd.encode())], name=odd)
+    for missing in range(3):
+        assert not usual([*ROUTED[:missing], *ROUTED[missing + 1 :], NAMED])
+    assert not usual(ROUTED)

@@ -65,14 +65,10 @@ class StaticAnswers:
         return None if result is None else {"jsonrpc": "2.0", "id": identity, "result": result}
 
     def _answer_initialize(self, params: Mapping[str, Any]) -> Any:
-        client = params.get("clientInfo")
         usual = (
             params.keys() == {"protocolVersion", "capabilities", "clientInfo"}
             and isinstance(params["capabilities"], dict)
-            and isinstance(client, dict)
-            and client.keys() <= CLIENT_INFO_KEYS
-            and {"name", "version"} <= client.keys()
-            and all(isinstance(value, str) for value in client.values())
+            and is_usual_client_info(params["clientInfo"])
         )
         version = params.get("protocolVersion")
         if not usual or not isinstance(version, str) or self._version:
@@ -109,6 +105,16 @@ class StaticAnswers:
 
 
 _REQUEST_KEYS = frozenset({"jsonrpc", "id", "method", "params"})
+
+
+def is_usual_client_info(told: Any) -> bool:
+    """Return whether a client's description of itself is valid and has no icons."""
+    return (
+        isinstance(told, dict)
+        and told.keys() <= CLIENT_INFO_KEYS
+        and {"name", "version"} <= told.keys()
+        and all(isinstance(value, str) for value in told.values())
+    )
 
 
 def _requested_version(params: Mapping[str, Any]) -> str:

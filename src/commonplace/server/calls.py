@@ -19,6 +19,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from commonplace.access.caller import Caller, NotPermitted
+from commonplace.client.static_answers import is_usual_client_info
 from commonplace.dialects.contract import Dialect, RequestInfo, Tool, Wire
 from commonplace.errors import CommonplaceError, NotFound
 from commonplace.server.gate import (
@@ -39,7 +40,7 @@ if TYPE_CHECKING:
 DIALECT = "commonplace.dialect"  # scope key: the name of the dialect that answers
 ADMITTED = "commonplace.admitted"  # scope key: the authenticated caller (`AdmittedRequest`)
 JSON_BODY = "commonplace.json"  # scope key: the body of a request, as parsed JSON
-VERSION_HEADER = b"mcp-protocol-version"
+VERSION_HEADER, METHOD_HEADER, NAME_HEADER = b"mcp-protocol-version", b"mcp-method", b"mcp-name"
 FORBIDDEN = -32003
 INVALID_PARAMS = -32602
 INTERNAL_ERROR = -32603
@@ -54,13 +55,22 @@ OUTSIDE_THREADS = 128  # threads for calls that wait for another service
 LOOKUP_THREADS = 4  # threads that look up credentials, so that slow calls never delay a lookup
 # MCP versions whose results have exactly the fields that dialects return.
 PLAIN_MCP_VERSIONS = frozenset({"2025-06-18", "2025-11-25"})
+# Since this version there is no `initialize`: each request says who the client is in its `_meta`,
+# and each result says who the server is.
+STATELESS_MCP_VERSION = "2026-07-28"
 # `json.loads` and the SDK read lone surrogates and infinite numbers in different ways.
 _READ_DIFFERENTLY = (b"\\ud", b"\\uD", b"NaN", b"Infinity")
 RESERVED_META = "io.modelcontextprotocol/"
+VERSION_META, CLIENT_META, CAPABILITIES_META, SERVER_META = (
+    f"{RESERVED_META}{name}"
+    for name in ("protocolVersion", "clientInfo", "clientCapabilities", "serverInfo")
+)
 # With tracing the SDK handles all calls, since it creates the spans.
 IS_TRACED = is_traced(os.environ)
+UNNAMED_CLIENT = {"name": "", "version": ""}
 MOST_BRACKETS = 100  # a message with more is passed to the SDK, which limits the nesting
 
+COMPLETE = {"resultType": "complete"}  # required since 2026-07-28; left out for older clients
 REQUIRED_ACCEPT = (b"application/json", b"text/event-stream")
 
 log = logging.getLogger(__name__)
@@ -419,12 +429,16 @@ class UsualCall:
     tool: str
     arguments: Mapping[str, Any]
     meta: Mapping[str, Any]
+    stateless: bool
+    """Whether the request is of `STATELESS_MCP_VERSION`, and so is its result."""
+    client: str
+    """The client's name in such a request."""
 
     @classmethod
     def read(cls, message: Any) -> UsualCall | None:
         """Return the call in a message; None for any other message and for calls that need the
         SDK."""
-        if not isinstance(message, dict) or message.get("method") != "tools/call":
+        if IS_TRACED or not isinstance(message, dict) or message.get("method") != "tools/call":
             return None
         identity, params = message.get("id"), message.get("params")
         if message.keys() != {"jsonrpc", "id", "method", "params"} or message["jsonrpc"] != "2.0":
@@ -436,29 +450,57 @@ class UsualCall:
         name, arguments, meta = params.get("name"), params.get("arguments"), params.get("_meta", {})
         if not isinstance(name, str) or not isinstance(arguments, dict | None):
             return None
-        if not isinstance(meta, dict) or any(key.startswith(RESERVED_META) for key in meta):
+        if not isinstance(meta, dict):
+            return None
+        stateless = any(key.startswith(RESERVED_META) for key in meta)
+        if stateless and not _is_usual_envelope(meta):
             return None
         token = meta.get("progressToken", "")
         if isinstance(token, bool) or not isinstance(token, int | str):
             return None
-        return cls(identity, name, arguments or {}, meta)
+        told = meta.get(CLIENT_META, {})
+        client = client_name(told.get("name"), told.get("version"))
+        return cls(identity, name, arguments or {}, meta, stateless, client)
+
+
+def _is_usual_envelope(meta: Mapping[str, Any]) -> bool:
+    """Return whether the reserved fields of a request's `_meta` are those of a usual client."""
+    given = {key for key in meta if key.startswith(RESERVED_META)}
+    told, able = meta.get(CLIENT_META, UNNAMED_CLIENT), meta.get(CAPABILITIES_META)
+    return (
+        given <= {VERSION_META, CLIENT_META, CAPABILITIES_META}
+        and meta.get(VERSION_META) == STATELESS_MCP_VERSION
+        and is_usual_client_info(told)
+        and isinstance(able, dict)
+        and all(
+            isinstance(each, dict) and all(isinstance(part, dict) for part in each.values())
+            for each in able.values()
+        )
+    )
 
 
 def usual_call_of_request(scope: Mapping[str, Any]) -> UsualCall | None:
     """Return the call in an HTTP request; None if there is none, or if it needs the SDK."""
-    if IS_TRACED or JSON_BODY not in scope:
+    if JSON_BODY not in scope:
         return None
     headers: dict[bytes, bytes] = {}
     for name, value in scope["headers"]:
-        if name in (b"accept", VERSION_HEADER):
+        if name in (b"accept", VERSION_HEADER, METHOD_HEADER, NAME_HEADER):
             if name in headers:
                 return None
             headers[name] = value
     accepted = headers.get(b"accept", b"")
     version = headers.get(VERSION_HEADER, b"").decode("latin-1")
-    if version not in PLAIN_MCP_VERSIONS or not all(each in accepted for each in REQUIRED_ACCEPT):
+    if not all(each in accepted for each in REQUIRED_ACCEPT):
         return None
-    return UsualCall.read(scope[JSON_BODY])
+    call = UsualCall.read(scope[JSON_BODY])
+    if call is None or not call.stateless:
+        return call if version in PLAIN_MCP_VERSIONS else None
+    # The SDK decodes other names in the header.
+    plain = call.tool.isascii() and not call.tool.startswith("=?")
+    routed = (headers.get(METHOD_HEADER), headers.get(NAME_HEADER))
+    same = plain and routed == (b"tools/call", call.tool.encode())
+    return call if same and version == STATELESS_MCP_VERSION else None
 
 
 async def answer_usual_call(
@@ -484,6 +526,9 @@ async def answer_usual_call(
             error.message if isinstance(error, CommonplaceError) else FAULT_MESSAGE,
         )
     else:
+        if call.stateless:
+            server = {"name": dialect.server, "version": dialect.version}
+            result = {**COMPLETE, **result, "_meta": {SERVER_META: server}}
         return {"jsonrpc": "2.0", "id": call.identity, "result": result}
     return {"jsonrpc": "2.0", "id": call.identity, "error": {"code": code, "message": why}}
 
@@ -499,11 +544,13 @@ def usual_call_application(
         if call is None:
             await otherwise(scope, receive, send)
             return
-        admitted = with_message_details(scope[ADMITTED], call.meta, "")
+        admitted = with_message_details(scope[ADMITTED], call.meta, call.client)
         found = await answer_usual_call(call, dialect, workers, quota, admitted)
         body = json.dumps(found, ensure_ascii=False).encode()
         headers = [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(body))]
-        await send({"type": "http.response.start", "status": 200, "headers": headers})
+        wrong = call.stateless and found.get("error", {}).get("code") == INVALID_PARAMS
+        status = 400 if wrong else 200
+        await send({"type": "http.response.start", "status": status, "headers": headers})
         await send({"type": "http.response.body", "body": body})
 
     return answered

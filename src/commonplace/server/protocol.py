@@ -18,6 +18,7 @@ from commonplace.dialects.contract import Dialect
 from commonplace.errors import CommonplaceError, InvalidInput, NotFound
 from commonplace.server.calls import (
     ADMITTED,
+    COMPLETE,
     FAULT_MESSAGE,
     FORBIDDEN,
     AdmittedRequest,
@@ -29,7 +30,6 @@ from commonplace.server.calls import (
 )
 from commonplace.server.quotas import Quota
 
-COMPLETE = {"resultType": "complete"}  # required since 2026-07-28; left out for older clients
 LIST_MILLISECONDS = 300_000
 _calling_request: ContextVar[AdmittedRequest] = ContextVar("calling")
 

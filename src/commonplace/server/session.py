@@ -55,6 +55,8 @@ class LocalSession:
         self._client = ""
         self._direct = False
         """Whether calls are answered here: the client's `initialize` needs nothing of the SDK."""
+        self._stateless = True
+        """Whether the client has sent no `initialize`, so that each request stands by itself."""
         self._received: list[bytes] = []
         """Messages that the SDK must receive first."""
         self._calls: dict[str, asyncio.Task[None]] = {}
@@ -89,10 +91,12 @@ class LocalSession:
             return self._call(message)
         if method == "initialize" and self._lines is None:
             return await self._initialize(message)
-        if not self._direct or message.get("jsonrpc") != "2.0":
+        if message.get("jsonrpc") != "2.0":
             return False
         if method == CANCELLED:
             return self._cancel(message)
+        if not self._direct:
+            return False
         if method == "ping" and message.keys() == {"jsonrpc", "id", "method"}:
             return await self._pong(message["id"])
         if method == INITIALIZED and message.keys() == {"jsonrpc", "method"}:
@@ -110,17 +114,18 @@ class LocalSession:
         answer = None if self._received else self._static.answer(message)
         if answer is None:
             return False
+        self._stateless = False
         told = message["params"]["clientInfo"]
         self._client = client_name(told["name"], told["version"])
         version = answer["result"]["protocolVersion"]
-        self._direct = version in calls.PLAIN_MCP_VERSIONS and not calls.IS_TRACED
+        self._direct = version in calls.PLAIN_MCP_VERSIONS
         self._received.append(_json_line({**message, "id": REPEATED_INITIALIZE}))
         await self._write(_json_line(answer))
         return True
 
     def _call(self, message: dict[str, Any]) -> bool:
-        call = calls.UsualCall.read(message) if self._direct else None
-        if call is None:
+        call = calls.UsualCall.read(message)
+        if call is None or not (self._stateless if call.stateless else self._direct):
             return False
         key = str(call.identity)
         task = asyncio.create_task(self._answer(call))
@@ -130,7 +135,7 @@ class LocalSession:
 
     async def _answer(self, call: calls.UsualCall) -> None:
         admitted = AdmittedRequest(self._admitted.caller, self._admitted.request_info)
-        admitted = with_message_details(admitted, call.meta, self._client)
+        admitted = with_message_details(admitted, call.meta, call.client or self._client)
         found = await calls.answer_usual_call(call, self._dialect, self._workers, None, admitted)
         await self._write(_json_line(found))
 
@@ -161,6 +166,8 @@ class LocalSession:
                 self._lines.put_nowait(each)
             self._sdk_task = asyncio.create_task(self._run_sdk(self._lines))
             self._sdk_task.add_done_callback(lambda _: self._writer.close())
+        if b"initialize" in line:
+            self._stateless = False
         self._lines.put_nowait(line)
 
     async def _run_sdk(self, lines: asyncio.Queue[bytes]) -> None:
