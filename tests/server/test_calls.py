@@ -163,9 +163,11 @@ def called(number: int, name: Any, arguments: Any = None, **more: Any) -> dict[s
     return {"jsonrpc": "2.0", "id": number, "method": "tools/call", "params": params}
 
 
-def test_the_sdk_and_we_give_the_same_answers(wire: Wire) -> None:
+@pytest.mark.parametrize("version", ["2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25"])
+def test_the_sdk_and_we_give_the_same_answers(wire: Wire, version: str) -> None:
+    hello = {**HELLO, "params": {**HELLO["params"], "protocolVersion": version}}
     told = [
-        HELLO, {"jsonrpc": "2.0", "method": "notifications/initialized"},
+        hello, {"jsonrpc": "2.0", "method": "notifications/initialized"},
         {"jsonrpc": "2.0", "id": "p", "method": "ping"},
         called(1, "recall", {"query": "nothing"}), called(2, "recall"), called(3, "no such tool"),
         called(4, "recall", {"query": 5}), called(5, "recall", {"query": "x", "unknown": 1}),
@@ -286,6 +288,8 @@ def test_over_http_the_sdk_and_we_give_the_same_answers(
             ("no such tool", {}, {}), ("recall", {"query": "x", "other": 1}, {}),
             ("recall", {"query": "\ud83d\ude00"}, {}), ("recall", {"query": "x" * 20_000}, {}),
             ("recall", {"query": "x"}, {"mcp-protocol-version": "2025-03-26"}),
+            ("recall", {"query": "x"}, {"mcp-protocol-version": "2024-11-05"}),
+            ("no such tool", {}, {"mcp-protocol-version": "2024-11-05"}),
             ("recall", {"query": "x"}, {"mcp-protocol-version": "1999-01-01"}),
             ("recall", {"query": "x"}, {"accept": "application/json"}),
             ("recall", {"query": "x"}, {"accept": "text/html"}),

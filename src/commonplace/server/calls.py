@@ -54,7 +54,7 @@ THREADS = 64
 OUTSIDE_THREADS = 128  # threads for calls that wait for another service
 LOOKUP_THREADS = 4  # threads that look up credentials, so that slow calls never delay a lookup
 # MCP versions whose results have exactly the fields that dialects return.
-PLAIN_MCP_VERSIONS = frozenset({"2025-06-18", "2025-11-25"})
+PLAIN_MCP_VERSIONS = frozenset({"2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25"})
 # Since this version there is no `initialize`: each request says who the client is in its `_meta`,
 # and each result says who the server is.
 STATELESS_MCP_VERSION = "2026-07-28"
