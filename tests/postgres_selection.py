@@ -198,6 +198,7 @@ FILES = (
 
 NOT_HERE: dict[str, str] = {
     "test_a_server_that_is_in_the_way_is_named": MACHINE,
+    "test_in_process_loads_only_what_the_first_answer_needs": NO_DATABASE,
     "test_a_damaged_file_is_told_without_its_name": A_FILE,
     "test_a_server_that_cannot_write_down_a_refusal_still_refuses": A_FILE,
     "test_a_directory_of_an_older_release_is_served": A_FILE,

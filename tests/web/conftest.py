@@ -6,7 +6,7 @@ import asyncio
 import os
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Awaitable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Literal
@@ -14,7 +14,9 @@ from typing import Any, Literal
 import greenlet
 import pytest
 from axe_playwright_python.sync_playwright import Axe
+from playwright._impl import channel_owner
 from playwright._impl._sync_base import SyncBase
+from playwright._impl.utils.tasks import fire_and_forget
 from playwright.sync_api import (
     Browser,
     BrowserContext,
@@ -68,7 +70,12 @@ def chromium() -> Iterator[Browser]:
             finally:  # which has said that the loop runs here
                 asyncio._set_running_loop(None)
 
+        def in_the_loop(waited: Awaitable[Any]) -> None:
+            """Begin what nobody waits for; without a running loop asyncio would not know where."""
+            fire_and_forget(asyncio.ensure_future(waited, loop=loop))
+
         patched.setattr(SyncBase, "_sync", synchronously)
+        patched.setattr(channel_owner, "fire_and_forget", in_the_loop)
         greenlet.settrace(switched)
         asyncio._set_running_loop(None)
         try:
