@@ -347,6 +347,37 @@ def test_a_deleted_drawer_is_gone_and_comes_back_when_added_again(workspace: Wor
     assert workspace.value("memory_search", query="JWT")["count"] == 1
 
 
+@pytest.mark.parametrize("change", [{"kind": "note"}, {"text": "What another dialect wrote."}])
+def test_a_drawer_that_another_dialect_changed_gives_up_its_id(
+    workspace: Workspace, change: dict[str, Any]
+) -> None:
+    identity = add(workspace, "w", "r", JWT)
+    changed = workspace.memory.revise(identity, **change)
+    assert add(workspace, "w", "r", JWT) == identity
+    stored = workspace.memory.get(identity)
+    assert (stored.kind, stored.text) == ("drawer", JWT)
+    kept = workspace.memory.get(changed.id)
+    assert (kept.ref, kept.kind, kept.text) == (None, changed.kind, changed.text)
+
+    given = {"agent_name": "eve", "entry": "Dear diary"}
+    written = workspace.value("memory_diary_write", **given)
+    workspace.memory.revise(written["drawer_id"], **change)
+    assert workspace.value("memory_diary_write", **given) == written
+    assert workspace.value("memory_diary_write", **given)["info"] == drawers.REPEATED_ENTRY
+    read = workspace.value("memory_diary_read", agent_name="eve")["entries"]
+    assert read[0]["content"] == "Dear diary"
+    assert all(isinstance(entry["id"], str) for entry in read)
+
+
+def test_a_text_with_a_secret_is_recognised_when_it_is_added_again(workspace: Workspace) -> None:
+    text = "The key of the harbour is sk-ant-api03-" + "A1b2C3d4" * 11 + "AA."
+    identity = add(workspace, "w", "r", text)
+    first = workspace.memory.get(identity)
+    assert first.text != text
+    assert add(workspace, "w", "r", text) == identity
+    assert workspace.memory.get(identity).id == first.id
+
+
 def test_what_another_dialect_keeps_is_not_deleted_here(workspace: Workspace) -> None:
     note = workspace.memory.remember("A note of another dialect.", kind="decision")
     answer = workspace.value("memory_delete_drawer", drawer_id=note.id)

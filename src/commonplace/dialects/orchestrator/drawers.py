@@ -17,7 +17,7 @@ from commonplace.dialects.orchestrator.answering import Answer, clamp_limit, sta
 from commonplace.dialects.orchestrator.classifier import classify
 from commonplace.engine import checks
 from commonplace.engine.binding import engine_call
-from commonplace.engine.content import memories
+from commonplace.engine.content import memories, write_policy
 from commonplace.engine.library import OpenSpace
 from commonplace.engine.model import LIVE_STATES, Memory
 from commonplace.errors import Conflict, InvalidInput, NotFound
@@ -181,7 +181,7 @@ def add_drawer(
     if is_noise(content):
         raise InvalidInput("content too short or trivial to store")
     identity = drawer_id(wing, room, content)
-    there = lookup.find_memory(memory, identity)
+    there = _find_drawer(memory, identity, content)
     if there is not None:
         if there.state not in LIVE_STATES:
             with _within_limit(memory):
@@ -211,7 +211,7 @@ def write_diary(memory: Commonplace, agent: str, entry: str, topic: str) -> str:
     wing = wing_of_agent(agent)
     identity = drawer_id(wing, DIARY, entry)
     about = {"hall": topic, "added_by": agent}
-    there = lookup.find_memory(memory, identity)
+    there = _find_drawer(memory, identity, entry)
     try:
         if there is None or there.state not in LIVE_STATES:
             if there is not None:  # a deleted entry gives its id to the new one
@@ -221,6 +221,21 @@ def write_diary(memory: Commonplace, agent: str, entry: str, topic: str) -> str:
     except Conflict:  # another call has stored the same text
         pass
     raise Conflict(REPEATED_ENTRY)
+
+
+def _find_drawer(memory: Commonplace, identity: str, content: str) -> Memory | None:
+    """Return the drawer with this id and text, in any state; None if there is none.
+
+    A memory whose kind or text another dialect has changed gives up the id.
+    """
+    there = lookup.find_memory(memory, identity)
+    if there is None:
+        return None
+    stored = engine_call(memory, write_policy.mask_text, content)
+    if there.kind in OWN_KINDS and there.text == stored:
+        return there
+    memory.revise(there.id, ref=None)
+    return None
 
 
 def _store_drawer(
@@ -503,7 +518,7 @@ def memory_diary_read(
     newest, _ = call.memory.browse(kinds=[DIARY], tags_all=tags, limit=last)
     entries = [
         {
-            "id": entry.ref,
+            "id": entry.ref or entry.id,
             "content": entry.text,
             "hall": entry.attrs.get("hall", ""),
             "filed_at": stamp(entry.created_at),
