@@ -378,6 +378,12 @@ def test_a_text_with_a_secret_is_recognised_when_it_is_added_again(workspace: Wo
     assert workspace.memory.get(identity).id == first.id
 
 
+def test_a_drawer_in_the_room_of_a_diary_is_read_with_it(workspace: Workspace) -> None:
+    identity = add(workspace, "wing_eve", "diary", JWT)
+    (entry,) = workspace.value("memory_diary_read", agent_name="Eve")["entries"]
+    assert (entry["id"], entry["content"], entry["hall"]) == (identity, JWT, "")
+
+
 def test_what_another_dialect_keeps_is_not_deleted_here(workspace: Workspace) -> None:
     note = workspace.memory.remember("A note of another dialect.", kind="decision")
     answer = workspace.value("memory_delete_drawer", drawer_id=note.id)

@@ -515,7 +515,7 @@ def memory_diary_read(
     """Read an agent's diary, the newest entry first."""
     tags = address_tags(wing_of_agent(agent_name), DIARY)
     last = clamp_limit(last_n, DEFAULT_ENTRIES, MOST_ENTRIES)
-    newest, _ = call.memory.browse(kinds=[DIARY], tags_all=tags, limit=last)
+    newest, _ = call.memory.browse(kinds=OWN_KINDS, tags_all=tags, limit=last)
     entries = [
         {
             "id": entry.ref or entry.id,
