@@ -158,6 +158,8 @@ def test_an_artifact_of_another_workspace_is_not_found(workspace: Workspace) -> 
 def test_what_another_dialect_keeps_is_read_but_not_changed(workspace: Workspace) -> None:
     kept = workspace.memory.artifacts.create("theirs", path="/theirs.md")
     assert workspace.value("read_artifact", artifact_id=kept.id)["content"] == "theirs"
+    large = workspace.memory.artifacts.create("large " * 1_000_000)
+    assert len(workspace.value("read_artifact", artifact_id=large.id)["content"]) == 6_000_000
     given = {"artifact_id": kept.id, "content": "ours", "agent_slug": "eve"}
     assert "another dialect" in workspace.value("update_artifact", **given)["info"]
 

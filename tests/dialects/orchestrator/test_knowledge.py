@@ -171,6 +171,15 @@ def test_a_query_gives_five_hundred_at_most_the_newest_first(workspace: Workspac
     assert answer["results"][0]["object"] == "thing 500"
 
 
+def test_five_hundred_long_triples_are_told(workspace: Workspace) -> None:
+    with workspace.memory.unit("many"):
+        for n in range(500):
+            workspace.memory.facts.add("М" * 400, f"{n} ".ljust(400, "п"), "о" * 400)
+    assert workspace.value("memory_kg_query", entity="М" * 400)["count"] == 500
+    assert workspace.value("memory_kg_timeline")["count"] == 100
+    assert len(workspace.value("memory_kg_stats")["relationship_types"]) == 500
+
+
 def test_what_is_wrong_with_a_query_is_an_error(workspace: Workspace) -> None:
     assert workspace.call("memory_kg_query").error == "entity is required"
     wrong = workspace.call("memory_kg_query", entity="Max", direction="sideways").error

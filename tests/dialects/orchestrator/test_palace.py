@@ -509,6 +509,42 @@ def test_a_diary_is_read_newest_first(workspace: Workspace) -> None:
     assert wing == {"wing": "wing_wally_oneil", "count": 12}
 
 
+def test_a_diary_of_long_entries_is_read_up_to_its_limit(workspace: Workspace) -> None:
+    entries = [f"{n:03} " + "дн " * 3_332 for n in range(100)]
+    with workspace.memory.unit("write"):
+        for entry in entries:
+            drawers.write_diary(workspace.memory, "eve", entry, "")
+    read = workspace.value("memory_diary_read", agent_name="eve", last_n=100)["entries"]
+    assert [one["content"] for one in read] == entries[::-1]
+    assert workspace.value("memory_search", query="дн", limit=50)["count"] == 50
+    # Another dialect may make an entry longer than any entry of a diary.
+    workspace.memory.revise(read[0]["id"], text="long " * 190_000)
+    (entry,) = workspace.value("memory_diary_read", agent_name="eve", last_n=1)["entries"]
+    assert len(entry["content"]) == drawers.CONTENT_CHARS + 1  # with an ellipsis
+
+
+def test_a_palace_of_many_rooms_is_listed_whole(workspace: Workspace) -> None:
+    workspace.memory.remember_many(
+        Draft(
+            text=f"Drawer {n}",
+            kind="drawer",
+            attrs={
+                "wing": f"{n:03}".ljust(200, "w"),
+                "room": "harbour",
+                "hall": f"{n}".ljust(200, "h"),
+            },
+        )
+        for n in range(900)
+    )
+    assert len(workspace.value("memory_status")["rooms"]) == 900
+    assert len(workspace.value("memory_list_rooms")["rooms"]) == 900
+    assert len(workspace.value("memory_list_wings")["wings"]) == 900
+    assert len(workspace.value("memory_get_taxonomy")["taxonomy"]) == 900
+    assert workspace.value("memory_find_tunnels")["tunnels"][0]["count"] == 900
+    assert workspace.value("memory_traverse", start_room="harbour")["rooms"][0]["count"] == 900
+    assert len(workspace.value("memory_graph_stats")["rooms_per_wing"]) == 900
+
+
 def test_the_same_diary_entry_twice_is_refused_as_info(workspace: Workspace) -> None:
     workspace.value("memory_diary_write", agent_name="eve", entry="Dear diary")
     again = workspace.value("memory_diary_write", agent_name="eve", entry="Dear diary")

@@ -344,6 +344,14 @@ def test_workflows_are_listed(workspace: Workspace) -> None:
     assert workspace.at("other").value("list_workflows")["workflows"] == []
 
 
+def test_workflows_with_long_descriptions_are_listed(workspace: Workspace) -> None:
+    for n in range(4):
+        workspace.value(
+            "create_workflow", name=f"Plan {n}", description="long " * 40_000, steps=[step("a")]
+        )
+    assert len(workspace.value("list_workflows")["workflows"]) == 4
+
+
 def test_a_trigger_that_was_not_stored_starts_nothing(working: Workspace, agents: Scripted) -> None:
     workflow = create(working, step("one"))
     with contextlib.suppress(InvalidInput), working.memory.unit("given up"):

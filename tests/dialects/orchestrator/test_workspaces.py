@@ -16,7 +16,7 @@ from commonplace.access.caller import READ_ONLY_SCOPES, Caller
 from commonplace.cli import app
 from commonplace.dialects.orchestrator import RESERVED
 from commonplace.dialects.orchestrator.workflows import Executions
-from commonplace.dialects.orchestrator.workspaces import profiles
+from commonplace.dialects.orchestrator.workspaces import add_conversation, profiles
 from commonplace.errors import Conflict, InvalidInput, NotFound
 
 from .conftest import Server, Workspace, served_at
@@ -87,6 +87,13 @@ def test_conversations_are_listed_the_last_spoken_in_first(workspace: Workspace)
     assert (listed[0]["type"], listed[0]["agent_id"]) == ("swarm", "")
     assert (listed[1]["type"], bool(listed[1]["agent_id"])) == ("agent", True)
     assert listed[1]["id"] == second["id"]
+
+
+def test_many_conversations_are_listed(workspace: Workspace) -> None:
+    with workspace.memory.unit("many"):
+        for n in range(900):
+            add_conversation(workspace.memory, f"{n} ".ljust(500, "t"))
+    assert len(workspace.value("list_conversations")["conversations"]) == 900
 
 
 def test_messages_are_found_by_a_part_of_their_text(workspace: Workspace) -> None:

@@ -13,7 +13,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from commonplace.dialects.contract import Call
 from commonplace.dialects.orchestrator import rooms
-from commonplace.dialects.orchestrator.answering import Answer, clamp_limit, stamp, tool
+from commonplace.dialects.orchestrator.answering import (
+    LARGE_BYTES,
+    Answer,
+    clamp_limit,
+    stamp,
+    tool,
+)
 from commonplace.dialects.orchestrator.classifier import classify
 from commonplace.engine import checks
 from commonplace.engine.binding import engine_call
@@ -348,7 +354,7 @@ def truncate(text: str, chars: int) -> str:
 # The tools
 
 
-@tool("read", {"total_drawers": 0, "wings": [], "rooms": []})
+@tool("read", {"total_drawers": 0, "wings": [], "rooms": []}, response_bytes=LARGE_BYTES)
 def memory_status(call: Call) -> Answer:
     """Get memory palace status: total drawer count, wings, and rooms."""
     counted = room_counts(call.memory)
@@ -359,13 +365,13 @@ def memory_status(call: Call) -> Answer:
     }
 
 
-@tool("read", {"wings": []})
+@tool("read", {"wings": []}, response_bytes=LARGE_BYTES)
 def memory_list_wings(call: Call) -> Answer:
     """List all wings (top-level categories) of the memory palace with drawer counts."""
     return {"wings": rooms.wing_totals(room_counts(call.memory))}
 
 
-@tool("read", {"rooms": []})
+@tool("read", {"rooms": []}, response_bytes=LARGE_BYTES)
 def memory_list_rooms(
     call: Call, *, wing: Annotated[str, "Only rooms of this wing."] = ""
 ) -> Answer:
@@ -373,7 +379,7 @@ def memory_list_rooms(
     return {"rooms": rooms.room_totals(room_counts(call.memory), wing)}
 
 
-@tool("read", {"taxonomy": {}})
+@tool("read", {"taxonomy": {}}, response_bytes=LARGE_BYTES)
 def memory_get_taxonomy(call: Call) -> Answer:
     """Get the full taxonomy: wings with their rooms and drawer counts."""
     taxonomy: dict[str, dict[str, dict[str, int]]] = {}
@@ -383,7 +389,7 @@ def memory_get_taxonomy(call: Call) -> Answer:
     return {"taxonomy": taxonomy}
 
 
-@tool("read", {"results": [], "count": 0})
+@tool("read", {"results": [], "count": 0}, response_bytes=LARGE_BYTES)
 def memory_search(
     call: Call,
     *,
@@ -414,7 +420,7 @@ def memory_check_duplicate(
     return {"duplicates": found, "has_duplicate": bool(found)}
 
 
-@tool("read", {"rooms": [], "count": 0})
+@tool("read", {"rooms": [], "count": 0}, response_bytes=LARGE_BYTES)
 def memory_traverse(
     call: Call,
     *,
@@ -429,7 +435,7 @@ def memory_traverse(
     return {"rooms": found, "count": len(found)}
 
 
-@tool("read", {"tunnels": [], "count": 0})
+@tool("read", {"tunnels": [], "count": 0}, response_bytes=LARGE_BYTES)
 def memory_find_tunnels(
     call: Call,
     *,
@@ -451,6 +457,7 @@ def memory_find_tunnels(
         "rooms_per_wing": {},
         "top_tunnels": [],
     },
+    response_bytes=LARGE_BYTES,
 )
 def memory_graph_stats(call: Call) -> Answer:
     """Get statistics of the palace's map: rooms, tunnels, edges, rooms of each wing."""
@@ -505,7 +512,7 @@ def memory_diary_write(
     return {"drawer_id": identity, "info": "diary entry written"}
 
 
-@tool("read", {"entries": [], "count": 0})
+@tool("read", {"entries": [], "count": 0}, response_bytes=LARGE_BYTES)
 def memory_diary_read(
     call: Call,
     *,
@@ -519,7 +526,7 @@ def memory_diary_read(
     entries = [
         {
             "id": entry.ref or entry.id,
-            "content": entry.text,
+            "content": opening(entry.text, CONTENT_CHARS),
             "hall": entry.attrs.get("hall", ""),
             "filed_at": stamp(entry.created_at),
         }

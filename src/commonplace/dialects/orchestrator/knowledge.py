@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 from typing import Annotated, Any
 
 from commonplace.dialects.contract import Call
-from commonplace.dialects.orchestrator.answering import Answer, tool
+from commonplace.dialects.orchestrator.answering import LARGE_BYTES, Answer, tool
 from commonplace.engine import checks
 from commonplace.engine.commonplace import Commonplace
 from commonplace.engine.content.facts import NoRoom, Role, Room, name_key
@@ -43,7 +43,7 @@ def date_text(at: datetime | None) -> str:
     return at.isoformat().replace("+00:00", "Z")
 
 
-@tool("read", {"entity": "", "results": [], "count": 0})
+@tool("read", {"entity": "", "results": [], "count": 0}, response_bytes=LARGE_BYTES)
 def memory_kg_query(
     call: Call,
     *,
@@ -133,7 +133,7 @@ def _default_end(memory: Commonplace, subject: str, predicate: str, object: str)
     return at if any(each > midnight for each in began) else midnight
 
 
-@tool("read", {"events": [], "count": 0})
+@tool("read", {"events": [], "count": 0}, response_bytes=LARGE_BYTES)
 def memory_kg_timeline(call: Call, *, entity: Annotated[str, "Only of this one."] = "") -> Answer:
     """List facts by when they began, optionally of one person or thing."""
     events = [
@@ -145,6 +145,7 @@ def memory_kg_timeline(call: Call, *, entity: Annotated[str, "Only of this one."
 @tool(
     "read",
     {"entities": 0, "triples": 0, "current_facts": 0, "expired_facts": 0, "relationship_types": []},
+    response_bytes=LARGE_BYTES,
 )  # fmt: skip
 def memory_kg_stats(call: Call) -> Answer:
     """Get statistics of the knowledge graph: entities, triples, current and expired facts."""

@@ -17,7 +17,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from commonplace.dialects.contract import Call
 from commonplace.dialects.orchestrator import runtimes, workspaces
-from commonplace.dialects.orchestrator.answering import Answer, clamp_limit, operation, stamp, tool
+from commonplace.dialects.orchestrator.answering import (
+    LARGE_BYTES,
+    Answer,
+    clamp_limit,
+    operation,
+    stamp,
+    tool,
+)
 from commonplace.dialects.orchestrator.messaging import MOST_PAGE, PAGE, truncate_response
 from commonplace.dialects.orchestrator.workspaces import records
 from commonplace.engine.binding import engine_call
@@ -123,7 +130,7 @@ def create_workflow(
     return {"workflow_id": record.id, "info": f'workflow "{name}" created with {count} steps'}
 
 
-@tool("read", {"workflows": [], "info": ""})
+@tool("read", {"workflows": [], "info": ""}, response_bytes=LARGE_BYTES)
 def list_workflows(
     call: Call, *, include_inactive: Annotated[bool, "Has no effect."] = False
 ) -> Answer:
@@ -136,7 +143,7 @@ def list_workflows(
     }
 
 
-@operation("read", {"workflows": []})
+@operation("read", {"workflows": []}, response_bytes=LARGE_BYTES)
 def all_workflows(call: Call) -> Answer:
     """Return all workflow definitions."""
     return list_workflows(call)

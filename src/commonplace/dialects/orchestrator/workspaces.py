@@ -11,7 +11,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from commonplace.dialects.contract import Call
 from commonplace.dialects.orchestrator import RESERVED, drawers
-from commonplace.dialects.orchestrator.answering import Answer, clamp_limit, operation, stamp, tool
+from commonplace.dialects.orchestrator.answering import (
+    LARGE_BYTES,
+    Answer,
+    clamp_limit,
+    operation,
+    stamp,
+    tool,
+)
 from commonplace.engine.content.conversations import Line
 from commonplace.engine.model import Memory, Message, Origin
 from commonplace.errors import Conflict, InvalidInput, NotFound
@@ -238,7 +245,7 @@ def calling_agent(call: Call) -> str:
     return slug if colon else ""
 
 
-@operation("read", {"agents": []})
+@operation("read", {"agents": []}, response_bytes=LARGE_BYTES)
 def list_agents(call: Call) -> Answer:
     """Return all agents."""
     return {"agents": [agent.as_dict() for agent in agents(call.memory)]}
@@ -316,7 +323,7 @@ def get_user_profile(
     return profile_to_dict(record.attrs, record.created_at, preferences=include_preferences)
 
 
-@operation("read", {"users": []})
+@operation("read", {"users": []}, response_bytes=LARGE_BYTES)
 def list_users(call: Call) -> Answer:
     """Return the profiles of all users."""
     return {"users": profiles(call.memory)}
@@ -430,7 +437,7 @@ def message_to_dict(message: Message, chars: int | None = None) -> dict[str, Any
     }
 
 
-@tool("read", {"conversations": []})
+@tool("read", {"conversations": []}, response_bytes=LARGE_BYTES)
 def list_conversations(
     call: Call, *, include_archived: Annotated[bool, "Has no effect."] = False
 ) -> Answer:
@@ -465,7 +472,7 @@ def create_conversation(
     return add_conversation(call.memory, title, type=type, agent_slug=agent_slug)
 
 
-@operation("read", {"conversations": []})
+@operation("read", {"conversations": []}, response_bytes=LARGE_BYTES)
 def all_conversations(call: Call) -> Answer:
     """Return all conversations."""
     return {"conversations": conversations(call.memory)}
