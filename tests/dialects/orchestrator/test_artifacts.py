@@ -193,3 +193,13 @@ def test_the_artifacts_conversation_hears_of_it(workspace: Workspace) -> None:
         "create_artifact", title="T", content="c", agent_slug="eve", conversation_id="nowhere"
     )
     assert wrong["info"] == "conversation not found in this workspace"
+
+
+def test_an_artifact_outlives_its_conversation(workspace: Workspace) -> None:
+    talk = workspace.do("create_conversation", title="Planning")["id"]
+    identity = create(workspace.as_agent("wally", talk))
+    workspace.memory.purge(talk)
+    change = {"artifact_id": identity, "agent_slug": "eve"}
+    assert workspace.value("update_artifact", **change, content="# Two")["version"] == 2
+    review = workspace.value("review_artifact", **change, outcome="approved", comments="Fine.")
+    assert review["reviewed"] is True

@@ -8,6 +8,7 @@ from typing import Annotated
 from commonplace.dialects.contract import Call
 from commonplace.dialects.orchestrator import workspaces
 from commonplace.dialects.orchestrator.answering import LARGE_BYTES, Answer, stamp, tool
+from commonplace.dialects.orchestrator.workspaces import records
 from commonplace.engine.model import Artifact, Origin
 from commonplace.errors import Conflict, InvalidInput, NotFound
 
@@ -168,9 +169,9 @@ def _get_own_artifact(call: Call, identity: str) -> Artifact:
 
 
 def _announce(call: Call, artifact: Artifact, slug: str, text: str) -> None:
-    """Add a message about the artifact to its conversation."""
+    """Add a message about the artifact to its conversation, unless that has been removed since."""
     conversation = artifact.attrs.get("conversation_id", "")
-    if conversation:
+    if conversation and records.find(call.memory, conversation, workspaces.CONVERSATION):
         workspaces.append_message(
             call.memory, conversation, slug, f"{slug} {text}", tags=(f"artifact:{artifact.id}",),
             origin=_agent_origin(call, slug),
