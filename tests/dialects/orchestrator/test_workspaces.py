@@ -183,12 +183,21 @@ def test_agents_are_checked(workspace: Workspace) -> None:
         workspace.do("create_agent", name="Data Bot 2")
     with pytest.raises(InvalidInput):
         workspace.do("create_agent", name="X", slug="No Slug")
+    long = workspace.do("create_agent", name="x" * 63 + " and more")
+    assert long["slug"] == "x" * 63
     with pytest.raises(InvalidInput):
         workspace.do("create_agent", name="X", role="emperor")
     with pytest.raises(InvalidInput):
         workspace.do("create_conversation", title="X", type="agent")
     with pytest.raises(NotFound):
         workspace.do("create_conversation", title="X", type="agent", agent_slug="nobody")
+
+
+@pytest.mark.parametrize("slug", ["user", "system"])
+def test_no_agent_speaks_as_the_user_or_the_system(workspace: Workspace, slug: str) -> None:
+    for given in ({"name": slug.title()}, {"name": "Bot", "slug": slug}):
+        with pytest.raises(InvalidInput, match="slug must not be user or system"):
+            workspace.do("create_agent", **given)
 
 
 def test_what_a_workspace_is_made_of_is_not_found_by_searches(workspace: Workspace) -> None:

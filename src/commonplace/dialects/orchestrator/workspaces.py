@@ -210,9 +210,11 @@ def add_agent(
 ) -> Agent:
     """Store a new agent; raise Conflict if the slug is in use."""
     ensure_workspace(memory)
-    slug = slug or re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")[:64]
+    slug = slug or re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")[:64].rstrip("-")
     if not _SLUG.fullmatch(slug):
         raise InvalidInput("slug must be 1 to 64 of a-z, 0-9, '-' and '_'", field="slug")
+    if slug in (USER, SYSTEM):  # the agent's messages would count as the user's or the system's
+        raise InvalidInput(f"slug must not be {USER} or {SYSTEM}", field="slug")
     if role not in ROLES:
         raise InvalidInput(f"role must be {' or '.join(ROLES)}", field="role")
     if len(system_prompt) > PROMPT_CHARS:
