@@ -385,11 +385,20 @@ def test_a_drawer_in_the_room_of_a_diary_is_read_with_it(workspace: Workspace) -
 
 
 def test_what_another_dialect_keeps_is_not_deleted_here(workspace: Workspace) -> None:
+    workspace.do("create_agent", name="Zed")
     note = workspace.memory.remember("A note of another dialect.", kind="decision")
     answer = workspace.value("memory_delete_drawer", drawer_id=note.id)
     assert answer["deleted"] is False
     assert "decision" in answer["info"]
     assert workspace.memory.get(note.id).state == "active"
+    workspace.memory.forget(note.id)
+    workspace.value("memory_set_identity", content="We are Acme.")
+    for identity, told in (
+        (note.id, "drawer not found"),
+        ("agent:eve", "drawer not found"),
+        ("palace:identity", "not a drawer but a memory of the kind 'identity'"),
+    ):
+        assert told in workspace.value("memory_delete_drawer", drawer_id=identity)["info"]
     missing = workspace.value("memory_delete_drawer")
     assert missing == {"deleted": False, "info": "drawer_id is required"}
 

@@ -289,10 +289,11 @@ def _check_length(name: str, text: str, most: int) -> None:
 def delete_drawer(memory: Commonplace, identity: str) -> None:
     """Archive a drawer; 'commonplace recover' makes it live again."""
     found = lookup.find_memory(memory, identity)
-    if found is None or (found.kind in OWN_KINDS and found.state not in LIVE_STATES):
+    if found is None or found.state not in LIVE_STATES:
         raise NotFound("drawer not found")
     if found.kind not in OWN_KINDS:
-        raise Conflict(f"this is a {found.kind} of another dialect; use that dialect to change it")
+        kind = f"a memory of the kind '{found.kind}'"
+        raise Conflict(f"this is not a drawer but {kind}, which cannot be deleted here")
     memory.forget(found.id)
 
 
