@@ -300,12 +300,20 @@ def test_a_step_has_its_own_time(working: Workspace, agents: Scripted) -> None:
         ([step("one")] * 101, "a workflow may have at most 100 steps"),
         ("x" * (128 * 1024 + 1), "steps exceeds maximum allowed size"),
         ([step("x" * 131_072)], "steps exceeds maximum allowed size"),
+        (json.dumps([step("one \ud800")]), "'steps' is not valid Unicode"),
+        (json.dumps([step("one \0")]), "'steps' contains a NUL character"),
     ],
 )
 def test_bad_steps_are_told_as_info(workspace: Workspace, steps: object, told: str) -> None:
     answer = workspace.value("create_workflow", name="Plan", steps=steps)
     assert answer["workflow_id"] == ""
     assert answer["info"].startswith(told)
+
+
+def test_steps_are_measured_as_utf_8(workspace: Workspace) -> None:
+    steps = [step("шаг " * 10_000)]
+    for given in (steps, json.dumps(steps, ensure_ascii=False)):
+        assert workspace.value("create_workflow", name="Plan", steps=given)["workflow_id"]
 
 
 def test_what_is_wrong_is_told_as_info(workspace: Workspace) -> None:
@@ -321,6 +329,8 @@ def test_what_is_wrong_is_told_as_info(workspace: Workspace) -> None:
     for context in ("[", "[1]", '{"a": 1}'):
         answer = told("trigger_workflow", workflow_id=workflow, initial_context=context)
         assert answer.startswith("invalid initial_context JSON")
+    answer = told("trigger_workflow", workflow_id=workflow, initial_context='{"a": "\\ud800"}')
+    assert answer.startswith("'initial_context' is not valid Unicode")
     execution = trigger(workspace, workflow, initial_context={"a": "b"})
     other = workspace.at("other")
     assert other.value("trigger_workflow", workflow_id=workflow)["info"] == "workflow not found"

@@ -27,6 +27,7 @@ from commonplace.dialects.orchestrator.answering import (
 )
 from commonplace.dialects.orchestrator.messaging import MOST_PAGE, PAGE, truncate_response
 from commonplace.dialects.orchestrator.workspaces import records
+from commonplace.engine import checks
 from commonplace.engine.binding import engine_call
 from commonplace.engine.commonplace import Commonplace
 from commonplace.engine.content.memories import count_by_attrs
@@ -83,10 +84,11 @@ def parse_steps(steps: object) -> list[dict[str, Any]]:
             steps = json.loads(steps)
         except (ValueError, RecursionError) as error:
             raise InvalidInput(f"invalid steps JSON: {error}") from None
-    elif len(json.dumps(steps).encode()) > STEPS_BYTES:
+    elif len(json.dumps(steps, ensure_ascii=False).encode()) > STEPS_BYTES:
         raise InvalidInput("steps exceeds maximum allowed size")
     if not isinstance(steps, list) or not all(isinstance(step, dict) for step in steps):
         raise InvalidInput("invalid steps JSON: it must be an array of objects")
+    checks.attrs({"steps": steps}, "steps")  # JSON text may hold half of a character
     if not steps:
         raise InvalidInput("steps array must not be empty")
     if len(steps) > MOST_STEPS:
@@ -209,6 +211,7 @@ def _parse_context(given: object) -> dict[str, str]:
             raise InvalidInput(f"invalid initial_context JSON: {error}") from None
     if not isinstance(given, dict) or not all(isinstance(v, str) for v in given.values()):
         raise InvalidInput("invalid initial_context JSON: it must be an object of texts")
+    checks.attrs(given, "initial_context")
     return given
 
 
