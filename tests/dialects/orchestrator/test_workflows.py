@@ -146,6 +146,17 @@ def test_a_failure_stops_or_is_skipped(working: Workspace, agents: Scripted) -> 
     assert [one["status"] for one in status["steps"]] == ["failed", "completed"]
 
 
+def test_an_answer_that_cannot_be_stored_as_it_is_fails_nothing(
+    working: Workspace, agents: Scripted
+) -> None:
+    agents.answer = lambda ask: "half \ud83d and \0"
+    workflow = create(working, step("one", output_key="notes"), step("two", "Use {{notes}}"))
+    assert ended(working, trigger(working, workflow))["status"] == "completed"
+    assert agents.asked[1].prompt == "Use half \ufffd and \ufffd"
+    answer = working.value("send_message_to_agent", agent_slug="eve", message="Hello")
+    assert (answer["success"], answer["response"]) == (True, "half \ufffd and \ufffd")
+
+
 def test_a_step_is_retried_as_often_as_it_says(working: Workspace, agents: Scripted) -> None:
     tries: list[str] = []
 

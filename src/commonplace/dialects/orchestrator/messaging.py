@@ -96,7 +96,7 @@ def send_message_to_agent(
     )  # fmt: skip
     begun = time.monotonic()
     try:
-        response = runtime.converse(ask)
+        response = runtimes.answer_of(runtime, ask)
     except CommonplaceError as error:
         _finish_message(call.memory, record, begun, status=FAILED, error=error.message)
         raise Unsuccessful(error.message, **answer) from error

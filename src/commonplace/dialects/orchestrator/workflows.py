@@ -426,17 +426,16 @@ class Executions:
         left += execution.attrs.get("waited", 0.0)
         if left <= 0:
             raise InvalidInput("the execution took longer than 30 minutes")
-        return runtime.converse(
-            runtimes.AgentPrompt(
-                agent=workspaces.get_agent(memory, slug=step["agent_slug"]),
-                prompt=fill_template(step["prompt_template"], execution.attrs["context"]),
-                space=memory.name,
-                user=execution.attrs["user"],
-                seconds=min(float(step["timeout_secs"]), left),
-                conversation_id=execution.attrs["conversation_id"],
-                key=f"workflow:{execution.id}:step:{index}",  # the same key for all attempts
-            )
+        ask = runtimes.AgentPrompt(
+            agent=workspaces.get_agent(memory, slug=step["agent_slug"]),
+            prompt=fill_template(step["prompt_template"], execution.attrs["context"]),
+            space=memory.name,
+            user=execution.attrs["user"],
+            seconds=min(float(step["timeout_secs"]), left),
+            conversation_id=execution.attrs["conversation_id"],
+            key=f"workflow:{execution.id}:step:{index}",  # the same key for all attempts
         )
+        return runtimes.answer_of(runtime, ask)
 
     def _finish_step(
         self,
