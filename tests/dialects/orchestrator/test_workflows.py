@@ -157,6 +157,21 @@ def test_an_answer_that_cannot_be_stored_as_it_is_fails_nothing(
     assert (answer["success"], answer["response"]) == (True, "half \ufffd and \ufffd")
 
 
+def test_an_output_for_which_the_context_has_no_room_fails_its_step(
+    working: Workspace, agents: Scripted
+) -> None:
+    agents.answer = lambda ask: "x" * 30_000
+    context = {"notes": "n" * 980_000}
+    workflow = create(working, step("one", output_key="more"))
+    status = ended(working, trigger(working, workflow, initial_context=context))
+    assert status["status"] == status["steps"][0]["status"] == "failed"
+    assert status["error"].startswith("step 0 (one) failed: the context has 1,01")
+    assert len(agents.asked) == 1
+    skipped = create(working, step("one", output_key="more", on_failure="skip"), step("two"))
+    status = ended(working, trigger(working, skipped, initial_context=context))
+    assert [one["status"] for one in status["steps"]] == ["failed", "completed"]
+
+
 def test_a_step_is_retried_as_often_as_it_says(working: Workspace, agents: Scripted) -> None:
     tries: list[str] = []
 

@@ -454,14 +454,18 @@ class Executions:
             execution = get_execution(memory, before.id)
             if execution.attrs["status"] in FINAL_STATUSES:
                 return False
+            context = dict(execution.attrs["context"])
+            if not error and step["output_key"]:
+                context[step["output_key"]] = truncate_response(output)
+                try:
+                    checks.attrs({**execution.attrs, "context": context}, "the context")
+                except InvalidInput as too_large:
+                    error, context = too_large.message, execution.attrs["context"]
             records.change(
                 memory, record, status="failed" if error else "completed",
                 output=truncate_response(output), error=error, attempts=attempts,
                 duration_ms=int((time.monotonic() - begun) * 1000),
             )  # fmt: skip
-            context = dict(execution.attrs["context"])
-            if not error and step["output_key"]:
-                context[step["output_key"]] = truncate_response(output)
             event = {"step_index": index, "step_name": step["name"]}
             if error and step["on_failure"] != "skip":
                 why = f"step {index} ({step['name']}) failed: {error}"
