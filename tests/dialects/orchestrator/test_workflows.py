@@ -580,4 +580,5 @@ def test_a_step_that_a_fault_prevents_is_tried_again_and_then_told_as_failed(
     assert (status["status"], status["error"]) == (
         "failed", "internal server error; see the log",
     )  # fmt: skip
+    assert [one["status"] for one in status["steps"]] == ["failed"]
     assert len(faults) == 6

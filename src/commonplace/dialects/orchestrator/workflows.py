@@ -483,6 +483,9 @@ class Executions:
             execution = get_execution(memory, identity)
             if execution.attrs["status"] not in FINAL_STATUSES:
                 why = "internal server error; see the log"
+                step = _step_record(memory, identity, execution.attrs["current_step"])
+                if step is not None and step.attrs["status"] == "running":
+                    records.change(memory, step, status="failed", error=why)
                 records.change(memory, execution, status="failed", error=why)
                 memory.events.record("workflow.failed", identity, {"error": why})
 
