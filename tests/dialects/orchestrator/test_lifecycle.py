@@ -100,16 +100,17 @@ def test_pruning_archives_the_faintest_but_spares_a_hundred(workspace: Workspace
         kept = drawer(workspace, "Not faint.", 0.5)
         read = drawer(workspace, "Faint but read.", 0.1)
         note = workspace.memory.remember("Another dialect's.", importance=0.0)
+        pinned = drawer(workspace, "Faint but pinned.", 0.1, pinned=True)
         for _ in range(3):
             workspace.memory.get(read.id)
     assert round_at(workspace, 1) == lifecycle.Report(0, 5)
     gone, count = workspace.memory.browse(kinds=["drawer"], states=["archived"])
     assert count == 5
     assert {one.text for one in gone} == {f"faint {n}" for n in range(5)}
-    for one in (kept, read, note):
+    for one in (kept, read, note, pinned):
         assert workspace.memory.get(one.id).state == "active"
     workspace.memory.restore(*[one.id for one in gone])
-    assert workspace.memory.browse(kinds=["drawer"])[1] == 107
+    assert workspace.memory.browse(kinds=["drawer"])[1] == 108
 
 
 def test_other_dialects_memories_do_not_fade(workspace: Workspace) -> None:
