@@ -113,6 +113,21 @@ def test_pruning_archives_the_faintest_but_spares_a_hundred(workspace: Workspace
     assert workspace.memory.browse(kinds=["drawer"])[1] == 108
 
 
+def test_a_pruned_drawer_that_is_added_again_is_as_important_as_a_new_one(
+    workspace: Workspace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lifecycle, "SPARED_DRAWERS", 0)
+    given = {"wing": "w", "room": "r", "content": "The harbour has nine quays."}
+    with time_machine.travel(BEGUN, tick=False):
+        identity = workspace.value("memory_add_drawer", **given)["drawer_id"]
+        workspace.memory.revise(identity, importance=0.06)
+    assert round_at(workspace, 100).pruned == 1
+    with time_machine.travel(BEGUN + timedelta(days=100), tick=False):
+        assert workspace.value("memory_add_drawer", **given)["drawer_id"] == identity
+    assert importance(workspace, identity) == pytest.approx(3.0)
+    assert round_at(workspace, 101) == lifecycle.Report()
+
+
 def test_other_dialects_memories_do_not_fade(workspace: Workspace) -> None:
     with time_machine.travel(BEGUN, tick=False):
         note = workspace.memory.remember("A note.", importance=0.8)

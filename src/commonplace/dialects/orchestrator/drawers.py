@@ -187,15 +187,17 @@ def add_drawer(
     if is_noise(content):
         raise InvalidInput("content too short or trivial to store")
     identity = drawer_id(wing, room, content)
-    there = _find_drawer(memory, identity, content)
-    if there is not None:
-        if there.state not in LIVE_STATES:
-            with _within_limit(memory):
-                memory.restore(there.id)
-        return identity, str(there.attrs.get("memory_type", "general"))
     sorts = classify(content)
     memory_type = sorts[0].memory_type if sorts else "general"
     importance = max([NEW_IMPORTANCE, *(IMPORTANCE_SCALE * sort.confidence for sort in sorts)])
+    there = _find_drawer(memory, identity, content)
+    if there is not None:
+        if there.state not in LIVE_STATES:
+            # Pruning would archive a drawer that kept its low importance again.
+            least = min(1.0, importance / IMPORTANCE_SCALE)
+            with _within_limit(memory):
+                memory.revise(there.id, state="active", importance=max(there.importance, least))
+        return identity, str(there.attrs.get("memory_type", "general"))
     near = search_by_meaning(memory, content, limit=NEIGHBOURS, kinds=OWN_KINDS)
     try:
         _store_drawer(memory, identity, wing, room, content, DRAWER, importance, memory_type, about)
