@@ -126,6 +126,14 @@ def test_a_source_is_kept_with_the_triple(workspace: Workspace) -> None:
     assert bonn.confidence == 1.0
 
 
+def test_a_source_may_be_longer_than_an_id(workspace: Workspace) -> None:
+    given = {"subject": "Max", "predicate": "likes", "object": "tea"}
+    answer = workspace.value("memory_kg_add", **given, source_closet="page " * 200)
+    assert answer["info"] == "triple added"
+    (fact,) = workspace.memory.facts.query("Max")
+    assert fact.attrs["source_closet"] == "page " * 200
+
+
 def test_invalidation_ends_today_and_says_when_nothing_matched(workspace: Workspace) -> None:
     add(workspace, "Max", "likes", "tea")
     given = {"subject": "Max", "predicate": "likes", "object": "tea"}

@@ -88,7 +88,8 @@ def memory_kg_add(
 ) -> Answer:
     """Add a fact to the knowledge graph: subject, predicate, object."""
     attrs = {"source_closet": source_closet} if source_closet else None
-    source = lookup.find_memory(call.memory, source_closet) if source_closet else None
+    is_id = 0 < len(source_closet) <= checks.REF_CHARS  # a source may be any text
+    source = lookup.find_memory(call.memory, source_closet) if is_id else None
     try:
         fact = call.memory.facts.add(
             subject, predicate, object, valid_from=valid_from or None, attrs=attrs,
