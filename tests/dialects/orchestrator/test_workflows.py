@@ -257,6 +257,7 @@ def test_a_cancelled_execution_takes_no_further_step(working: Workspace, agents:
     assert (status["status"], status["current_step"], status["error"]) == (
         "cancelled", 0, "cancelled",
     )  # fmt: skip
+    assert [one["status"] for one in status["steps"]] == ["failed"]
     with pytest.raises(Conflict):
         working.do("cancel_execution", execution_id=execution)
     assert len(agents.asked) == 1

@@ -319,6 +319,7 @@ def cancel(memory: Commonplace, identity: str) -> None:
         execution = get_execution(memory, identity)
         if execution.attrs["status"] in FINAL_STATUSES:
             raise Conflict(f"the execution is {execution.attrs['status']} already")
+        _fail_open_step(memory, execution, "cancelled")
         records.change(memory, execution, status="cancelled", error="cancelled")
         memory.events.record("workflow.cancelled", execution.id)
 
@@ -333,6 +334,13 @@ def fill_template(template: str, context: Mapping[str, str]) -> str:
 
 def _step_record(memory: Commonplace, execution: str, index: int) -> Memory | None:
     return records.find(memory, f"workflow_step:{execution}:{index}", STEP)
+
+
+def _fail_open_step(memory: Commonplace, execution: Memory, why: str) -> None:
+    """Mark the step that an execution has begun and not finished as failed."""
+    step = _step_record(memory, execution.id, execution.attrs["current_step"])
+    if step is not None and step.attrs["status"] not in ("completed", "failed"):
+        records.change(memory, step, status="failed", error=why)
 
 
 class Executions:
@@ -483,9 +491,7 @@ class Executions:
             execution = get_execution(memory, identity)
             if execution.attrs["status"] not in FINAL_STATUSES:
                 why = "internal server error; see the log"
-                step = _step_record(memory, identity, execution.attrs["current_step"])
-                if step is not None and step.attrs["status"] == "running":
-                    records.change(memory, step, status="failed", error=why)
+                _fail_open_step(memory, execution, why)
                 records.change(memory, execution, status="failed", error=why)
                 memory.events.record("workflow.failed", identity, {"error": why})
 
