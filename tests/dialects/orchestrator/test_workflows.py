@@ -263,6 +263,21 @@ def test_a_cancelled_execution_takes_no_further_step(working: Workspace, agents:
     assert len(agents.asked) == 1
 
 
+def test_a_step_is_not_retried_after_a_cancel(working: Workspace, agents: Scripted) -> None:
+    def answer(ask: runtimes.AgentPrompt) -> str:
+        if len(agents.asked) == 1:
+            working.do("cancel_execution", execution_id=ask.key.split(":")[1])
+            raise CommonplaceError("the agent is tired")
+        return "fine"
+
+    agents.answer = answer
+    retried = step("one", on_failure="retry", max_retries=3)
+    assert ended(working, trigger(working, create(working, retried)))["status"] == "cancelled"
+    # Meanwhile the first one would have asked again.
+    assert ended(working, trigger(working, create(working, step("two"))))["status"] == "completed"
+    assert len(agents.asked) == 2
+
+
 def test_a_cancel_in_the_midst_of_a_steps_end_is_not_lost(workspace: Workspace) -> None:
     """Whoever looks before it writes lets nobody write in between."""
     execution = trigger(workspace, create(workspace, step("one")))

@@ -416,6 +416,9 @@ class Executions:
                 output = self._ask_agent(memory, execution, step, record.attrs["step_index"])
             except CommonplaceError as failed:
                 error = failed.message
+                stored = get_execution(memory, execution.id)
+                if stored.attrs["status"] in FINAL_STATUSES:  # it was cancelled meanwhile
+                    return False
                 record = records.change(memory, record, attempts=attempt, error=error)
                 continue
             return self._finish_step(memory, execution, record, begun, attempt, output, "")
