@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import threading
+import time
 from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -459,6 +460,15 @@ def test_hops_end_at_five_and_rooms_at_fifty() -> None:
     assert len(found) == 50
     assert found[1]["count"] == 80  # of one hop, those with the most drawers first
     assert found[1]["halls"] == ["h"]
+
+
+def test_many_rooms_of_one_wing_are_walked_once() -> None:
+    counts = [(("w", f"room {n}", ""), 1) for n in range(20_000)]
+    begun = time.monotonic()
+    found = rooms.rooms_within_hops(rooms.rooms_by_name(counts), "room 7", 5)
+    assert time.monotonic() - begun < 5  # from each room to each room, it took half a minute
+    assert [room["hop"] for room in found[:2]] == [0, 1]
+    assert found[1]["connected_via"] == ["w"]
 
 
 def test_tunnels_join_wings(workspace: Workspace) -> None:
