@@ -76,6 +76,14 @@ def facts_about(
     ]
 
 
+def id_of_source(memory: Commonplace, source: str) -> str | None:
+    """Return the id of the memory that a source names; None if it is any other text."""
+    if not 0 < len(source) <= checks.REF_CHARS:
+        return None
+    found = lookup.find_memory(memory, source)
+    return found.id if found is not None else None
+
+
 @tool("write", {"triple_id": "", "info": ""}, idempotent=True)
 def memory_kg_add(
     call: Call,
@@ -88,12 +96,10 @@ def memory_kg_add(
 ) -> Answer:
     """Add a fact to the knowledge graph: subject, predicate, object."""
     attrs = {"source_closet": source_closet} if source_closet else None
-    is_id = 0 < len(source_closet) <= checks.REF_CHARS  # a source may be any text
-    source = lookup.find_memory(call.memory, source_closet) if is_id else None
     try:
         fact = call.memory.facts.add(
             subject, predicate, object, valid_from=valid_from or None, attrs=attrs,
-            memory=source.id if source else None, room=Room(MAX_TRIPLES, MAX_ENTITIES),
+            memory=id_of_source(call.memory, source_closet), room=Room(MAX_TRIPLES, MAX_ENTITIES),
         )  # fmt: skip
     except NoRoom as error:
         if error.full == "facts":
