@@ -157,6 +157,23 @@ def test_an_answer_that_cannot_be_stored_as_it_is_fails_nothing(
     assert (answer["success"], answer["response"]) == (True, "half \ufffd and \ufffd")
 
 
+def test_a_message_that_a_fault_ends_is_not_kept_as_running(
+    working: Workspace, agents: Scripted
+) -> None:
+    def answer(ask: runtimes.AgentPrompt) -> str:
+        if len(agents.asked) <= 4:
+            raise RuntimeError("a fault of ours")
+        return "at last"
+
+    agents.answer = answer
+    given = {"agent_slug": "eve", "message": "Hello"}
+    for _ in range(4):
+        assert "went wrong on our side" in working.value("send_message_to_agent", **given)["error"]
+    assert working.value("send_message_to_agent", **given)["response"] == "at last"
+    kept = records.listing(working.memory, messaging.KIND)
+    assert [one.attrs["status"] for one in kept] == ["failed"] * 4 + ["completed"]
+
+
 def test_an_output_for_which_the_context_has_no_room_fails_its_step(
     working: Workspace, agents: Scripted
 ) -> None:

@@ -100,6 +100,9 @@ def send_message_to_agent(
     except CommonplaceError as error:
         _finish_message(call.memory, record, begun, status=FAILED, error=error.message)
         raise Unsuccessful(error.message, **answer) from error
+    except Exception:  # a message that stayed running would count for the depth of later ones
+        _finish_message(call.memory, record, begun, status=FAILED, error="internal server error")
+        raise
     _finish_message(
         call.memory, record, begun, status=COMPLETED, response=truncate_response(response)
     )
