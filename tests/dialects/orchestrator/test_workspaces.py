@@ -16,7 +16,12 @@ from commonplace.access.caller import READ_ONLY_SCOPES, Caller
 from commonplace.cli import app
 from commonplace.dialects.orchestrator import RESERVED
 from commonplace.dialects.orchestrator.workflows import Executions
-from commonplace.dialects.orchestrator.workspaces import add_conversation, profiles
+from commonplace.dialects.orchestrator.workspaces import (
+    add_conversation,
+    ensure_workspace,
+    profiles,
+    records,
+)
 from commonplace.errors import Conflict, InvalidInput, NotFound
 
 from .conftest import Server, Workspace, served_at
@@ -33,6 +38,16 @@ def test_a_workspace_has_three_agents_to_begin_with(workspace: Workspace) -> Non
         ("Eve", "sub-agent", "eve"),
     ]  # fmt: skip
     assert all(set(one) == {"id", "name", "role", "slug"} for one in agents)
+
+
+def test_a_workspace_is_created_and_undone_with_its_agents(workspace: Workspace) -> None:
+    ensure_workspace(workspace.memory)
+    assert len(records.listing(workspace.memory, "agent")) == 3
+    assert workspace.memory.undo().undoes
+    assert records.find(workspace.memory, "workspace") is None
+    assert records.listing(workspace.memory, "agent") == []
+    ensure_workspace(workspace.memory)
+    assert len(records.listing(workspace.memory, "agent")) == 3
 
 
 def test_a_profile_is_shown_with_and_without_preferences(workspace: Workspace) -> None:

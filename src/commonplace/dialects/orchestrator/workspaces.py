@@ -102,15 +102,16 @@ def ensure_workspace(memory: Commonplace, *, identity: str = "", name: str = "")
         return existing
     attrs = {"id": identity or memory.name, "name": name or identity or memory.name}
     try:
-        record = records.add(memory, WORKSPACE, WORKSPACE_REF, attrs["name"], attrs)
+        with memory.unit("create workspace"):
+            record = records.add(memory, WORKSPACE, WORKSPACE_REF, attrs["name"], attrs)
+            for agent in _default_agents(memory):
+                about = {name: getattr(agent, name) for name in _AGENT_FIELDS}
+                records.add(memory, AGENT, f"agent:{agent.slug}", agent.name, about, id=agent.id)
     except Conflict:  # another call has created the record
         existing = records.find(memory, WORKSPACE_REF, WORKSPACE)
         if existing is None:
             raise
         return existing
-    for agent in _default_agents(memory):
-        attrs = {name: getattr(agent, name) for name in _AGENT_FIELDS}
-        records.add(memory, AGENT, f"agent:{agent.slug}", agent.name, attrs, id=agent.id)
     return record
 
 
