@@ -330,7 +330,8 @@ def wake_up_text(memory: Commonplace) -> str:
     by_room: dict[str, list[str]] = defaultdict(list)
     for drawer in best:
         snippet = " ".join(truncate(drawer.text, L1_SNIPPET_CHARS).split())
-        by_room[str(drawer.attrs.get("room", ""))].append(f"- {neutralise(snippet)}")
+        room = " ".join(str(drawer.attrs.get("room", "")).split())
+        by_room[room].append(f"- {neutralise(snippet)}")
     parts.append(_fit_entries("## Essential memories", by_room, L1_CHARS))
     return "\n\n".join(part for part in parts if part)
 
