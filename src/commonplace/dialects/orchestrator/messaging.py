@@ -185,7 +185,9 @@ def _recent_messages(memory: Commonplace, conversation: str, chars: int) -> str:
     heading = "## Conversation\nThe last messages, the oldest first:"
     room = chars - len(heading)
     for line in reversed(memory.conversations.history(conversation, limit=RECENT_MESSAGES)):
-        said = f"- {line.speaker}: {neutralise(drawers.truncate(line.memory.text, RECENT_CHARS))}"
+        text = neutralise(drawers.truncate(line.memory.text, RECENT_CHARS))
+        # Later lines are indented, so that they cannot pose as a message of another speaker.
+        said = f"- {line.speaker}: " + "\n  ".join(text.splitlines())
         room -= len(said) + 1
         if room < 0:
             break
