@@ -157,6 +157,17 @@ def test_an_answer_that_cannot_be_stored_as_it_is_fails_nothing(
     assert (answer["success"], answer["response"]) == (True, "half \ufffd and \ufffd")
 
 
+def test_a_prompt_has_a_length(working: Workspace, agents: Scripted) -> None:
+    agents.answer = lambda ask: "x" * 30_000
+    workflow = create(working, step("one", output_key="o"), step("two", "{{ o }}" * 34))
+    status = ended(working, trigger(working, workflow))
+    assert status["error"] == "step 1 (two) failed: the prompt exceeds max length of 1000000"
+    assert len(agents.asked) == 1
+    fits = create(working, step("one", output_key="o"), step("two", "{{ o }}" * 33))
+    assert ended(working, trigger(working, fits))["status"] == "completed"
+    assert len(agents.asked[-1].prompt) == 990_000
+
+
 def test_a_message_that_a_fault_ends_is_not_kept_as_running(
     working: Workspace, agents: Scripted
 ) -> None:

@@ -45,6 +45,7 @@ if TYPE_CHECKING:
 WORKFLOW, EXECUTION, STEP = "workflow", "workflow_execution", "workflow_step"
 STEPS_BYTES = 128 * 1024
 MOST_STEPS = 100
+PROMPT_CHARS = 1_000_000
 STEP_SECONDS = 300
 MAX_DURATION = timedelta(minutes=30)
 MOST_SECONDS = int(MAX_DURATION.total_seconds())  # the longest timeout of a step
@@ -256,7 +257,7 @@ def _execution_to_dict(memory: Commonplace, execution: Memory) -> dict[str, Any]
             step = attrs["steps"][begun.attrs["step_index"]]
     waits_for = step and {
         "name": step["name"], "agent_slug": step["agent_slug"],
-        "prompt": fill_template(step["prompt_template"], attrs["context"]),
+        "prompt": _prompt_to_show(step, attrs["context"]),
     }  # fmt: skip
     return {
         "execution_id": execution.id, "name": attrs["name"], "status": attrs["status"],
@@ -264,6 +265,15 @@ def _execution_to_dict(memory: Commonplace, execution: Memory) -> dict[str, Any]
         "error": attrs["error"], "created_at": stamp(execution.created_at),
         "waits_for": waits_for,
     }  # fmt: skip
+
+
+def _prompt_to_show(step: Mapping[str, Any], context: Mapping[str, str]) -> str:
+    """Return the prompt of a step to approve; the template if the prompt is too long."""
+    template: str = step["prompt_template"]
+    try:
+        return fill_template(template, context)
+    except InvalidInput:
+        return template
 
 
 @operation("write", {})
@@ -325,7 +335,16 @@ def cancel(memory: Commonplace, identity: str) -> None:
 
 
 def fill_template(template: str, context: Mapping[str, str]) -> str:
-    """Replace known names in the template by their values; leave unknown names unchanged."""
+    """Replace known names in the template by their values; leave unknown names unchanged.
+
+    Raise InvalidInput if the result is too long, since many names may stand for one long value.
+    """
+    chars = len(template) + sum(
+        len(context.get(match[1], match[0])) - len(match[0])
+        for match in _PLACEHOLDER.finditer(template)
+    )
+    if chars > PROMPT_CHARS:
+        raise InvalidInput(f"the prompt exceeds max length of {PROMPT_CHARS}")
     return _PLACEHOLDER.sub(lambda match: context.get(match[1], match[0]), template)
 
 
