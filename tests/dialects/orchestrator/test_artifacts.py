@@ -158,6 +158,8 @@ def test_an_artifact_of_another_workspace_is_not_found(workspace: Workspace) -> 
 def test_what_another_dialect_keeps_is_read_but_not_changed(workspace: Workspace) -> None:
     kept = workspace.memory.artifacts.create("theirs", path="/theirs.md")
     assert workspace.value("read_artifact", artifact_id=kept.id)["content"] == "theirs"
+    large = workspace.memory.artifacts.create("large " * 1_000_000)
+    assert len(workspace.value("read_artifact", artifact_id=large.id)["content"]) == 6_000_000
     given = {"artifact_id": kept.id, "content": "ours", "agent_slug": "eve"}
     assert "another dialect" in workspace.value("update_artifact", **given)["info"]
 
@@ -191,3 +193,13 @@ def test_the_artifacts_conversation_hears_of_it(workspace: Workspace) -> None:
         "create_artifact", title="T", content="c", agent_slug="eve", conversation_id="nowhere"
     )
     assert wrong["info"] == "conversation not found in this workspace"
+
+
+def test_an_artifact_outlives_its_conversation(workspace: Workspace) -> None:
+    talk = workspace.do("create_conversation", title="Planning")["id"]
+    identity = create(workspace.as_agent("wally", talk))
+    workspace.memory.purge(talk)
+    change = {"artifact_id": identity, "agent_slug": "eve"}
+    assert workspace.value("update_artifact", **change, content="# Two")["version"] == 2
+    review = workspace.value("review_artifact", **change, outcome="approved", comments="Fine.")
+    assert review["reviewed"] is True

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import tracemalloc
 from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -70,8 +71,10 @@ def put_drawers(file: Path, drawers: list[dict[str, Any]], collection: str) -> N
     store.close()
 
 
-def palace_at(folder: Path, drawers: int = 500) -> list[dict[str, Any]]:
-    """A store as MemPalace leaves it."""
+def palace_at(
+    folder: Path, drawers: int = 500, odd: Sequence[dict[str, Any]] = ()
+) -> list[dict[str, Any]]:
+    """A store as MemPalace leaves it; the odd drawers come first and are not returned."""
     folder.mkdir()
     made: list[dict[str, Any]] = [
         {
@@ -97,7 +100,7 @@ def palace_at(folder: Path, drawers: int = 500) -> list[dict[str, Any]]:
     with sqlite3.connect(folder / importing.CHROMA) as store:
         store.executescript(CHROMA)
     store.close()
-    put_drawers(folder / importing.CHROMA, made, "mempalace_drawers")
+    put_drawers(folder / importing.CHROMA, [*odd, *made], "mempalace_drawers")
     other = {"id": "closet_1", "content": "an index line", "about": {"wing": "w", "room": "r"}}
     put_drawers(folder / importing.CHROMA, [other], "mempalace_closets")
     return made
@@ -270,6 +273,36 @@ def test_what_is_empty_is_left_out_and_told(workspace: Workspace, tmp_path: Path
     )
     report = importing.import_palace(workspace.memory, folder / importing.CHROMA)
     assert report.drawers.left_out == ["empty: the text is empty"]
+
+
+def test_a_row_that_cannot_be_stored_is_left_out_and_told(
+    workspace: Workspace, tmp_path: Path
+) -> None:
+    about = {"wing": "w", "room": "r", "filed_at": "0001-01-01T00:00:00+14:00"}
+    odd = [
+        {"id": "nul", "content": "A drawer with \0 in it.", "about": about},
+        {"id": "i" * 600, "content": "A drawer with a long id.", "about": about},
+        {"id": "early", "content": "A drawer of an impossible year.", "about": about},
+    ]
+    source = palace_at(tmp_path / "palace", 30, odd)
+    graph_at(tmp_path / "palace")
+    with sqlite3.connect(tmp_path / "palace" / importing.GRAPH) as graph:
+        graph.executemany(
+            "INSERT INTO triples (id, subject, predicate, object, source_closet)"
+            " VALUES (?, 'max', 'said', ?, ?)",
+            [("long", "o" * 501, None), ("sourced", "hello", "page " * 200)],
+        )
+    graph.close()
+    for added in (len(source) + 1, 0):
+        report = importing.import_palace(workspace.memory, tmp_path / "palace")
+        assert report.drawers.added == added
+        assert report.drawers.added + report.drawers.unchanged == len(source) + 1
+        assert [why.partition(": ")[0] for why in report.drawers.left_out] == ["nul", "i" * 600]
+        assert "NUL" in report.drawers.left_out[0]
+        assert [why.partition(": ")[0] for why in report.triples.left_out] == ["long"]
+    assert [fact.object for fact in workspace.memory.facts.query("Max", predicate="said")] == [
+        "hello"
+    ]
 
 
 EXPORT = """# wing0 / room0

@@ -126,6 +126,14 @@ def test_a_source_is_kept_with_the_triple(workspace: Workspace) -> None:
     assert bonn.confidence == 1.0
 
 
+def test_a_source_may_be_longer_than_an_id(workspace: Workspace) -> None:
+    given = {"subject": "Max", "predicate": "likes", "object": "tea"}
+    answer = workspace.value("memory_kg_add", **given, source_closet="page " * 200)
+    assert answer["info"] == "triple added"
+    (fact,) = workspace.memory.facts.query("Max")
+    assert fact.attrs["source_closet"] == "page " * 200
+
+
 def test_invalidation_ends_today_and_says_when_nothing_matched(workspace: Workspace) -> None:
     add(workspace, "Max", "likes", "tea")
     given = {"subject": "Max", "predicate": "likes", "object": "tea"}
@@ -169,6 +177,15 @@ def test_a_query_gives_five_hundred_at_most_the_newest_first(workspace: Workspac
     answer = workspace.value("memory_kg_query", entity="Max")
     assert answer["count"] == 500
     assert answer["results"][0]["object"] == "thing 500"
+
+
+def test_five_hundred_long_triples_are_told(workspace: Workspace) -> None:
+    with workspace.memory.unit("many"):
+        for n in range(500):
+            workspace.memory.facts.add("М" * 400, f"{n} ".ljust(400, "п"), "о" * 400)
+    assert workspace.value("memory_kg_query", entity="М" * 400)["count"] == 500
+    assert workspace.value("memory_kg_timeline")["count"] == 100
+    assert len(workspace.value("memory_kg_stats")["relationship_types"]) == 500
 
 
 def test_what_is_wrong_with_a_query_is_an_error(workspace: Workspace) -> None:

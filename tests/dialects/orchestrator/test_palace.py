@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import threading
+import time
 from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -347,12 +348,58 @@ def test_a_deleted_drawer_is_gone_and_comes_back_when_added_again(workspace: Wor
     assert workspace.value("memory_search", query="JWT")["count"] == 1
 
 
+@pytest.mark.parametrize("change", [{"kind": "note"}, {"text": "What another dialect wrote."}])
+def test_a_drawer_that_another_dialect_changed_gives_up_its_id(
+    workspace: Workspace, change: dict[str, Any]
+) -> None:
+    identity = add(workspace, "w", "r", JWT)
+    changed = workspace.memory.revise(identity, **change)
+    assert add(workspace, "w", "r", JWT) == identity
+    stored = workspace.memory.get(identity)
+    assert (stored.kind, stored.text) == ("drawer", JWT)
+    kept = workspace.memory.get(changed.id)
+    assert (kept.ref, kept.kind, kept.text) == (None, changed.kind, changed.text)
+
+    given = {"agent_name": "eve", "entry": "Dear diary"}
+    written = workspace.value("memory_diary_write", **given)
+    workspace.memory.revise(written["drawer_id"], **change)
+    assert workspace.value("memory_diary_write", **given) == written
+    assert workspace.value("memory_diary_write", **given)["info"] == drawers.REPEATED_ENTRY
+    read = workspace.value("memory_diary_read", agent_name="eve")["entries"]
+    assert read[0]["content"] == "Dear diary"
+    assert all(isinstance(entry["id"], str) for entry in read)
+
+
+def test_a_text_with_a_secret_is_recognised_when_it_is_added_again(workspace: Workspace) -> None:
+    text = "The key of the harbour is sk-ant-api03-" + "A1b2C3d4" * 11 + "AA."
+    identity = add(workspace, "w", "r", text)
+    first = workspace.memory.get(identity)
+    assert first.text != text
+    assert add(workspace, "w", "r", text) == identity
+    assert workspace.memory.get(identity).id == first.id
+
+
+def test_a_drawer_in_the_room_of_a_diary_is_read_with_it(workspace: Workspace) -> None:
+    identity = add(workspace, "wing_eve", "diary", JWT)
+    (entry,) = workspace.value("memory_diary_read", agent_name="Eve")["entries"]
+    assert (entry["id"], entry["content"], entry["hall"]) == (identity, JWT, "")
+
+
 def test_what_another_dialect_keeps_is_not_deleted_here(workspace: Workspace) -> None:
+    workspace.do("create_agent", name="Zed")
     note = workspace.memory.remember("A note of another dialect.", kind="decision")
     answer = workspace.value("memory_delete_drawer", drawer_id=note.id)
     assert answer["deleted"] is False
     assert "decision" in answer["info"]
     assert workspace.memory.get(note.id).state == "active"
+    workspace.memory.forget(note.id)
+    workspace.value("memory_set_identity", content="We are Acme.")
+    for identity, told in (
+        (note.id, "drawer not found"),
+        ("agent:eve", "drawer not found"),
+        ("palace:identity", "not a drawer but a memory of the kind 'identity'"),
+    ):
+        assert told in workspace.value("memory_delete_drawer", drawer_id=identity)["info"]
     missing = workspace.value("memory_delete_drawer")
     assert missing == {"deleted": False, "info": "drawer_id is required"}
 
@@ -415,6 +462,15 @@ def test_hops_end_at_five_and_rooms_at_fifty() -> None:
     assert found[1]["halls"] == ["h"]
 
 
+def test_many_rooms_of_one_wing_are_walked_once() -> None:
+    counts = [(("w", f"room {n}", ""), 1) for n in range(20_000)]
+    begun = time.monotonic()
+    found = rooms.rooms_within_hops(rooms.rooms_by_name(counts), "room 7", 5)
+    assert time.monotonic() - begun < 5  # from each room to each room, it took half a minute
+    assert [room["hop"] for room in found[:2]] == [0, 1]
+    assert found[1]["connected_via"] == ["w"]
+
+
 def test_tunnels_join_wings(workspace: Workspace) -> None:
     for wing, room, count in (("a", "t", 1), ("b", "t", 1), ("a", "u", 3), ("b", "u", 1),
                               ("c", "u", 1), ("a", "only", 5)):  # fmt: skip
@@ -470,6 +526,42 @@ def test_a_diary_is_read_newest_first(workspace: Workspace) -> None:
     assert workspace.value("memory_diary_read", agent_name="eve")["entries"] == []
     wing = workspace.value("memory_list_wings")["wings"][0]
     assert wing == {"wing": "wing_wally_oneil", "count": 12}
+
+
+def test_a_diary_of_long_entries_is_read_up_to_its_limit(workspace: Workspace) -> None:
+    entries = [f"{n:03} " + "дн " * 3_332 for n in range(100)]
+    with workspace.memory.unit("write"):
+        for entry in entries:
+            drawers.write_diary(workspace.memory, "eve", entry, "")
+    read = workspace.value("memory_diary_read", agent_name="eve", last_n=100)["entries"]
+    assert [one["content"] for one in read] == entries[::-1]
+    assert workspace.value("memory_search", query="дн", limit=50)["count"] == 50
+    # Another dialect may make an entry longer than any entry of a diary.
+    workspace.memory.revise(read[0]["id"], text="long " * 190_000)
+    (entry,) = workspace.value("memory_diary_read", agent_name="eve", last_n=1)["entries"]
+    assert len(entry["content"]) == drawers.CONTENT_CHARS + 1  # with an ellipsis
+
+
+def test_a_palace_of_many_rooms_is_listed_whole(workspace: Workspace) -> None:
+    workspace.memory.remember_many(
+        Draft(
+            text=f"Drawer {n}",
+            kind="drawer",
+            attrs={
+                "wing": f"{n:03}".ljust(200, "w"),
+                "room": "harbour",
+                "hall": f"{n}".ljust(200, "h"),
+            },
+        )
+        for n in range(900)
+    )
+    assert len(workspace.value("memory_status")["rooms"]) == 900
+    assert len(workspace.value("memory_list_rooms")["rooms"]) == 900
+    assert len(workspace.value("memory_list_wings")["wings"]) == 900
+    assert len(workspace.value("memory_get_taxonomy")["taxonomy"]) == 900
+    assert workspace.value("memory_find_tunnels")["tunnels"][0]["count"] == 900
+    assert workspace.value("memory_traverse", start_room="harbour")["rooms"][0]["count"] == 900
+    assert len(workspace.value("memory_graph_stats")["rooms_per_wing"]) == 900
 
 
 def test_the_same_diary_entry_twice_is_refused_as_info(workspace: Workspace) -> None:

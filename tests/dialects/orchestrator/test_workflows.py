@@ -146,6 +146,60 @@ def test_a_failure_stops_or_is_skipped(working: Workspace, agents: Scripted) -> 
     assert [one["status"] for one in status["steps"]] == ["failed", "completed"]
 
 
+def test_an_answer_that_cannot_be_stored_as_it_is_fails_nothing(
+    working: Workspace, agents: Scripted
+) -> None:
+    agents.answer = lambda ask: "half \ud83d and \0"
+    workflow = create(working, step("one", output_key="notes"), step("two", "Use {{notes}}"))
+    assert ended(working, trigger(working, workflow))["status"] == "completed"
+    assert agents.asked[1].prompt == "Use half \ufffd and \ufffd"
+    answer = working.value("send_message_to_agent", agent_slug="eve", message="Hello")
+    assert (answer["success"], answer["response"]) == (True, "half \ufffd and \ufffd")
+
+
+def test_a_prompt_has_a_length(working: Workspace, agents: Scripted) -> None:
+    agents.answer = lambda ask: "x" * 30_000
+    workflow = create(working, step("one", output_key="o"), step("two", "{{ o }}" * 34))
+    status = ended(working, trigger(working, workflow))
+    assert status["error"] == "step 1 (two) failed: the prompt exceeds max length of 1000000"
+    assert len(agents.asked) == 1
+    fits = create(working, step("one", output_key="o"), step("two", "{{ o }}" * 33))
+    assert ended(working, trigger(working, fits))["status"] == "completed"
+    assert len(agents.asked[-1].prompt) == 990_000
+
+
+def test_a_message_that_a_fault_ends_is_not_kept_as_running(
+    working: Workspace, agents: Scripted
+) -> None:
+    def answer(ask: runtimes.AgentPrompt) -> str:
+        if len(agents.asked) <= 4:
+            raise RuntimeError("a fault of ours")
+        return "at last"
+
+    agents.answer = answer
+    given = {"agent_slug": "eve", "message": "Hello"}
+    for _ in range(4):
+        assert "went wrong on our side" in working.value("send_message_to_agent", **given)["error"]
+    assert working.value("send_message_to_agent", **given)["response"] == "at last"
+    kept = records.listing(working.memory, messaging.KIND)
+    assert [one.attrs["status"] for one in kept] == ["failed"] * 4 + ["completed"]
+
+
+def test_an_output_for_which_the_context_has_no_room_fails_its_step(
+    working: Workspace, agents: Scripted
+) -> None:
+    agents.answer = lambda ask: "x" * 30_000
+    context = {"notes": "n" * 980_000}
+    workflow = create(working, step("one", output_key="more"))
+    status = ended(working, trigger(working, workflow, initial_context=context))
+    assert status["status"] == status["steps"][0]["status"] == "failed"
+    assert status["error"].startswith("step 0 (one) failed: the context has 1,01")
+    assert len(agents.asked) == 1
+    skipped = create(working, step("one", output_key="more", on_failure="skip"), step("two"))
+    status = ended(working, trigger(working, skipped, initial_context=context))
+    assert [one["status"] for one in status["steps"]] == ["failed", "completed"]
+
+
 def test_a_step_is_retried_as_often_as_it_says(working: Workspace, agents: Scripted) -> None:
     tries: list[str] = []
 
@@ -231,9 +285,25 @@ def test_a_cancelled_execution_takes_no_further_step(working: Workspace, agents:
     assert (status["status"], status["current_step"], status["error"]) == (
         "cancelled", 0, "cancelled",
     )  # fmt: skip
+    assert [one["status"] for one in status["steps"]] == ["failed"]
     with pytest.raises(Conflict):
         working.do("cancel_execution", execution_id=execution)
     assert len(agents.asked) == 1
+
+
+def test_a_step_is_not_retried_after_a_cancel(working: Workspace, agents: Scripted) -> None:
+    def answer(ask: runtimes.AgentPrompt) -> str:
+        if len(agents.asked) == 1:
+            working.do("cancel_execution", execution_id=ask.key.split(":")[1])
+            raise CommonplaceError("the agent is tired")
+        return "fine"
+
+    agents.answer = answer
+    retried = step("one", on_failure="retry", max_retries=3)
+    assert ended(working, trigger(working, create(working, retried)))["status"] == "cancelled"
+    # Meanwhile the first one would have asked again.
+    assert ended(working, trigger(working, create(working, step("two"))))["status"] == "completed"
+    assert len(agents.asked) == 2
 
 
 def test_a_cancel_in_the_midst_of_a_steps_end_is_not_lost(workspace: Workspace) -> None:
@@ -300,12 +370,20 @@ def test_a_step_has_its_own_time(working: Workspace, agents: Scripted) -> None:
         ([step("one")] * 101, "a workflow may have at most 100 steps"),
         ("x" * (128 * 1024 + 1), "steps exceeds maximum allowed size"),
         ([step("x" * 131_072)], "steps exceeds maximum allowed size"),
+        (json.dumps([step("one \ud800")]), "'steps' is not valid Unicode"),
+        (json.dumps([step("one \0")]), "'steps' contains a NUL character"),
     ],
 )
 def test_bad_steps_are_told_as_info(workspace: Workspace, steps: object, told: str) -> None:
     answer = workspace.value("create_workflow", name="Plan", steps=steps)
     assert answer["workflow_id"] == ""
     assert answer["info"].startswith(told)
+
+
+def test_steps_are_measured_as_utf_8(workspace: Workspace) -> None:
+    steps = [step("шаг " * 10_000)]
+    for given in (steps, json.dumps(steps, ensure_ascii=False)):
+        assert workspace.value("create_workflow", name="Plan", steps=given)["workflow_id"]
 
 
 def test_what_is_wrong_is_told_as_info(workspace: Workspace) -> None:
@@ -321,6 +399,8 @@ def test_what_is_wrong_is_told_as_info(workspace: Workspace) -> None:
     for context in ("[", "[1]", '{"a": 1}'):
         answer = told("trigger_workflow", workflow_id=workflow, initial_context=context)
         assert answer.startswith("invalid initial_context JSON")
+    answer = told("trigger_workflow", workflow_id=workflow, initial_context='{"a": "\\ud800"}')
+    assert answer.startswith("'initial_context' is not valid Unicode")
     execution = trigger(workspace, workflow, initial_context={"a": "b"})
     other = workspace.at("other")
     assert other.value("trigger_workflow", workflow_id=workflow)["info"] == "workflow not found"
@@ -342,6 +422,14 @@ def test_workflows_are_listed(workspace: Workspace) -> None:
         "name": "Plan", "description": "For planning", "is_active": True, "step_count": 2,
     }  # fmt: skip
     assert workspace.at("other").value("list_workflows")["workflows"] == []
+
+
+def test_workflows_with_long_descriptions_are_listed(workspace: Workspace) -> None:
+    for n in range(4):
+        workspace.value(
+            "create_workflow", name=f"Plan {n}", description="long " * 40_000, steps=[step("a")]
+        )
+    assert len(workspace.value("list_workflows")["workflows"]) == 4
 
 
 def test_a_trigger_that_was_not_stored_starts_nothing(working: Workspace, agents: Scripted) -> None:
@@ -536,4 +624,5 @@ def test_a_step_that_a_fault_prevents_is_tried_again_and_then_told_as_failed(
     assert (status["status"], status["error"]) == (
         "failed", "internal server error; see the log",
     )  # fmt: skip
+    assert [one["status"] for one in status["steps"]] == ["failed"]
     assert len(faults) == 6

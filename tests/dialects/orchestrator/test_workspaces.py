@@ -16,7 +16,12 @@ from commonplace.access.caller import READ_ONLY_SCOPES, Caller
 from commonplace.cli import app
 from commonplace.dialects.orchestrator import RESERVED
 from commonplace.dialects.orchestrator.workflows import Executions
-from commonplace.dialects.orchestrator.workspaces import profiles
+from commonplace.dialects.orchestrator.workspaces import (
+    add_conversation,
+    ensure_workspace,
+    profiles,
+    records,
+)
 from commonplace.errors import Conflict, InvalidInput, NotFound
 
 from .conftest import Server, Workspace, served_at
@@ -33,6 +38,16 @@ def test_a_workspace_has_three_agents_to_begin_with(workspace: Workspace) -> Non
         ("Eve", "sub-agent", "eve"),
     ]  # fmt: skip
     assert all(set(one) == {"id", "name", "role", "slug"} for one in agents)
+
+
+def test_a_workspace_is_created_and_undone_with_its_agents(workspace: Workspace) -> None:
+    ensure_workspace(workspace.memory)
+    assert len(records.listing(workspace.memory, "agent")) == 3
+    assert workspace.memory.undo().undoes
+    assert records.find(workspace.memory, "workspace") is None
+    assert records.listing(workspace.memory, "agent") == []
+    ensure_workspace(workspace.memory)
+    assert len(records.listing(workspace.memory, "agent")) == 3
 
 
 def test_a_profile_is_shown_with_and_without_preferences(workspace: Workspace) -> None:
@@ -87,6 +102,13 @@ def test_conversations_are_listed_the_last_spoken_in_first(workspace: Workspace)
     assert (listed[0]["type"], listed[0]["agent_id"]) == ("swarm", "")
     assert (listed[1]["type"], bool(listed[1]["agent_id"])) == ("agent", True)
     assert listed[1]["id"] == second["id"]
+
+
+def test_many_conversations_are_listed(workspace: Workspace) -> None:
+    with workspace.memory.unit("many"):
+        for n in range(900):
+            add_conversation(workspace.memory, f"{n} ".ljust(500, "t"))
+    assert len(workspace.value("list_conversations")["conversations"]) == 900
 
 
 def test_messages_are_found_by_a_part_of_their_text(workspace: Workspace) -> None:
@@ -176,12 +198,21 @@ def test_agents_are_checked(workspace: Workspace) -> None:
         workspace.do("create_agent", name="Data Bot 2")
     with pytest.raises(InvalidInput):
         workspace.do("create_agent", name="X", slug="No Slug")
+    long = workspace.do("create_agent", name="x" * 63 + " and more")
+    assert long["slug"] == "x" * 63
     with pytest.raises(InvalidInput):
         workspace.do("create_agent", name="X", role="emperor")
     with pytest.raises(InvalidInput):
         workspace.do("create_conversation", title="X", type="agent")
     with pytest.raises(NotFound):
         workspace.do("create_conversation", title="X", type="agent", agent_slug="nobody")
+
+
+@pytest.mark.parametrize("slug", ["user", "system"])
+def test_no_agent_speaks_as_the_user_or_the_system(workspace: Workspace, slug: str) -> None:
+    for given in ({"name": slug.title()}, {"name": "Bot", "slug": slug}):
+        with pytest.raises(InvalidInput, match="slug must not be user or system"):
+            workspace.do("create_agent", **given)
 
 
 def test_what_a_workspace_is_made_of_is_not_found_by_searches(workspace: Workspace) -> None:

@@ -20,6 +20,8 @@ from commonplace.errors import CommonplaceError, Conflict, InvalidInput, NotFoun
 
 CAPTION = "description"
 CAPTION_CHARS = 80
+LARGE_BYTES = 48 * 1024 * 1024
+"""The maximum size of a response that no argument of its tool makes smaller."""
 _TYPES: Mapping[Any, str] = {str: "string", int: "integer", float: "number", bool: "boolean"}
 _EMPTY: Mapping[str, Any] = {
     "string": "", "integer": 0, "number": 0.0, "boolean": False, "array": [], "object": {},
@@ -92,10 +94,10 @@ def tool(
 
 
 def operation(
-    scope: Scope, empty_values: Mapping[str, Any]
+    scope: Scope, empty_values: Mapping[str, Any], **options: Any
 ) -> Callable[[ToolFunction], ToolFunction]:
     """Return a decorator that makes a function an operation of a REST route."""
-    return tool(scope, empty_values, over_mcp=False)
+    return tool(scope, empty_values, over_mcp=False, **options)
 
 
 def _parameter_schemas(function: ToolFunction) -> tuple[list[str], dict[str, Any]]:

@@ -7,12 +7,12 @@ from typing import Annotated
 
 from commonplace.dialects.contract import Call
 from commonplace.dialects.orchestrator import workspaces
-from commonplace.dialects.orchestrator.answering import Answer, stamp, tool
+from commonplace.dialects.orchestrator.answering import LARGE_BYTES, Answer, stamp, tool
+from commonplace.dialects.orchestrator.workspaces import records
 from commonplace.engine.model import Artifact, Origin
 from commonplace.errors import Conflict, InvalidInput, NotFound
 
 CONTENT_BYTES = 512 * 1024
-READ_BYTES = 16 * CONTENT_BYTES  # an answer contains the content twice, in one place escaped twice
 REVIEW_OUTCOMES = ("approved", "changes_requested", "commented")
 OWNER_ATTR = "agent_slug"  # the attr that marks artifacts of this dialect
 
@@ -51,7 +51,7 @@ def create_artifact(
         "artifact_id": "", "title": "", "content_type": "", "content": "", "version": 0,
         "status": "", "reviews": [], "versions": [],
     },
-    response_bytes=READ_BYTES,
+    response_bytes=LARGE_BYTES,
 )  # fmt: skip
 def read_artifact(
     call: Call,
@@ -169,9 +169,9 @@ def _get_own_artifact(call: Call, identity: str) -> Artifact:
 
 
 def _announce(call: Call, artifact: Artifact, slug: str, text: str) -> None:
-    """Add a message about the artifact to its conversation."""
+    """Add a message about the artifact to its conversation, unless that has been removed since."""
     conversation = artifact.attrs.get("conversation_id", "")
-    if conversation:
+    if conversation and records.find(call.memory, conversation, workspaces.CONVERSATION):
         workspaces.append_message(
             call.memory, conversation, slug, f"{slug} {text}", tags=(f"artifact:{artifact.id}",),
             origin=_agent_origin(call, slug),

@@ -13,11 +13,17 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from commonplace.dialects.contract import Call
 from commonplace.dialects.orchestrator import rooms
-from commonplace.dialects.orchestrator.answering import Answer, clamp_limit, stamp, tool
+from commonplace.dialects.orchestrator.answering import (
+    LARGE_BYTES,
+    Answer,
+    clamp_limit,
+    stamp,
+    tool,
+)
 from commonplace.dialects.orchestrator.classifier import classify
 from commonplace.engine import checks
 from commonplace.engine.binding import engine_call
-from commonplace.engine.content import memories
+from commonplace.engine.content import memories, write_policy
 from commonplace.engine.library import OpenSpace
 from commonplace.engine.model import LIVE_STATES, Memory
 from commonplace.errors import Conflict, InvalidInput, NotFound
@@ -181,15 +187,17 @@ def add_drawer(
     if is_noise(content):
         raise InvalidInput("content too short or trivial to store")
     identity = drawer_id(wing, room, content)
-    there = lookup.find_memory(memory, identity)
-    if there is not None:
-        if there.state not in LIVE_STATES:
-            with _within_limit(memory):
-                memory.restore(there.id)
-        return identity, str(there.attrs.get("memory_type", "general"))
     sorts = classify(content)
     memory_type = sorts[0].memory_type if sorts else "general"
     importance = max([NEW_IMPORTANCE, *(IMPORTANCE_SCALE * sort.confidence for sort in sorts)])
+    there = _find_drawer(memory, identity, content)
+    if there is not None:
+        if there.state not in LIVE_STATES:
+            # Pruning would archive a drawer that kept its low importance again.
+            least = min(1.0, importance / IMPORTANCE_SCALE)
+            with _within_limit(memory):
+                memory.revise(there.id, state="active", importance=max(there.importance, least))
+        return identity, str(there.attrs.get("memory_type", "general"))
     near = search_by_meaning(memory, content, limit=NEIGHBOURS, kinds=OWN_KINDS)
     try:
         _store_drawer(memory, identity, wing, room, content, DRAWER, importance, memory_type, about)
@@ -211,7 +219,7 @@ def write_diary(memory: Commonplace, agent: str, entry: str, topic: str) -> str:
     wing = wing_of_agent(agent)
     identity = drawer_id(wing, DIARY, entry)
     about = {"hall": topic, "added_by": agent}
-    there = lookup.find_memory(memory, identity)
+    there = _find_drawer(memory, identity, entry)
     try:
         if there is None or there.state not in LIVE_STATES:
             if there is not None:  # a deleted entry gives its id to the new one
@@ -221,6 +229,21 @@ def write_diary(memory: Commonplace, agent: str, entry: str, topic: str) -> str:
     except Conflict:  # another call has stored the same text
         pass
     raise Conflict(REPEATED_ENTRY)
+
+
+def _find_drawer(memory: Commonplace, identity: str, content: str) -> Memory | None:
+    """Return the drawer with this id and text, in any state; None if there is none.
+
+    A memory whose kind or text another dialect has changed gives up the id.
+    """
+    there = lookup.find_memory(memory, identity)
+    if there is None:
+        return None
+    stored = engine_call(memory, write_policy.mask_text, content)
+    if there.kind in OWN_KINDS and there.text == stored:
+        return there
+    memory.revise(there.id, ref=None)
+    return None
 
 
 def _store_drawer(
@@ -268,10 +291,11 @@ def _check_length(name: str, text: str, most: int) -> None:
 def delete_drawer(memory: Commonplace, identity: str) -> None:
     """Archive a drawer; 'commonplace recover' makes it live again."""
     found = lookup.find_memory(memory, identity)
-    if found is None or (found.kind in OWN_KINDS and found.state not in LIVE_STATES):
+    if found is None or found.state not in LIVE_STATES:
         raise NotFound("drawer not found")
     if found.kind not in OWN_KINDS:
-        raise Conflict(f"this is a {found.kind} of another dialect; use that dialect to change it")
+        kind = f"a memory of the kind '{found.kind}'"
+        raise Conflict(f"this is not a drawer but {kind}, which cannot be deleted here")
     memory.forget(found.id)
 
 
@@ -306,7 +330,8 @@ def wake_up_text(memory: Commonplace) -> str:
     by_room: dict[str, list[str]] = defaultdict(list)
     for drawer in best:
         snippet = " ".join(truncate(drawer.text, L1_SNIPPET_CHARS).split())
-        by_room[str(drawer.attrs.get("room", ""))].append(f"- {neutralise(snippet)}")
+        room = " ".join(str(drawer.attrs.get("room", "")).split())
+        by_room[room].append(f"- {neutralise(snippet)}")
     parts.append(_fit_entries("## Essential memories", by_room, L1_CHARS))
     return "\n\n".join(part for part in parts if part)
 
@@ -333,7 +358,7 @@ def truncate(text: str, chars: int) -> str:
 # The tools
 
 
-@tool("read", {"total_drawers": 0, "wings": [], "rooms": []})
+@tool("read", {"total_drawers": 0, "wings": [], "rooms": []}, response_bytes=LARGE_BYTES)
 def memory_status(call: Call) -> Answer:
     """Get memory palace status: total drawer count, wings, and rooms."""
     counted = room_counts(call.memory)
@@ -344,13 +369,13 @@ def memory_status(call: Call) -> Answer:
     }
 
 
-@tool("read", {"wings": []})
+@tool("read", {"wings": []}, response_bytes=LARGE_BYTES)
 def memory_list_wings(call: Call) -> Answer:
     """List all wings (top-level categories) of the memory palace with drawer counts."""
     return {"wings": rooms.wing_totals(room_counts(call.memory))}
 
 
-@tool("read", {"rooms": []})
+@tool("read", {"rooms": []}, response_bytes=LARGE_BYTES)
 def memory_list_rooms(
     call: Call, *, wing: Annotated[str, "Only rooms of this wing."] = ""
 ) -> Answer:
@@ -358,7 +383,7 @@ def memory_list_rooms(
     return {"rooms": rooms.room_totals(room_counts(call.memory), wing)}
 
 
-@tool("read", {"taxonomy": {}})
+@tool("read", {"taxonomy": {}}, response_bytes=LARGE_BYTES)
 def memory_get_taxonomy(call: Call) -> Answer:
     """Get the full taxonomy: wings with their rooms and drawer counts."""
     taxonomy: dict[str, dict[str, dict[str, int]]] = {}
@@ -368,7 +393,7 @@ def memory_get_taxonomy(call: Call) -> Answer:
     return {"taxonomy": taxonomy}
 
 
-@tool("read", {"results": [], "count": 0})
+@tool("read", {"results": [], "count": 0}, response_bytes=LARGE_BYTES)
 def memory_search(
     call: Call,
     *,
@@ -399,7 +424,7 @@ def memory_check_duplicate(
     return {"duplicates": found, "has_duplicate": bool(found)}
 
 
-@tool("read", {"rooms": [], "count": 0})
+@tool("read", {"rooms": [], "count": 0}, response_bytes=LARGE_BYTES)
 def memory_traverse(
     call: Call,
     *,
@@ -414,7 +439,7 @@ def memory_traverse(
     return {"rooms": found, "count": len(found)}
 
 
-@tool("read", {"tunnels": [], "count": 0})
+@tool("read", {"tunnels": [], "count": 0}, response_bytes=LARGE_BYTES)
 def memory_find_tunnels(
     call: Call,
     *,
@@ -436,6 +461,7 @@ def memory_find_tunnels(
         "rooms_per_wing": {},
         "top_tunnels": [],
     },
+    response_bytes=LARGE_BYTES,
 )
 def memory_graph_stats(call: Call) -> Answer:
     """Get statistics of the palace's map: rooms, tunnels, edges, rooms of each wing."""
@@ -490,7 +516,7 @@ def memory_diary_write(
     return {"drawer_id": identity, "info": "diary entry written"}
 
 
-@tool("read", {"entries": [], "count": 0})
+@tool("read", {"entries": [], "count": 0}, response_bytes=LARGE_BYTES)
 def memory_diary_read(
     call: Call,
     *,
@@ -500,11 +526,11 @@ def memory_diary_read(
     """Read an agent's diary, the newest entry first."""
     tags = address_tags(wing_of_agent(agent_name), DIARY)
     last = clamp_limit(last_n, DEFAULT_ENTRIES, MOST_ENTRIES)
-    newest, _ = call.memory.browse(kinds=[DIARY], tags_all=tags, limit=last)
+    newest, _ = call.memory.browse(kinds=OWN_KINDS, tags_all=tags, limit=last)
     entries = [
         {
-            "id": entry.ref,
-            "content": entry.text,
+            "id": entry.ref or entry.id,
+            "content": opening(entry.text, CONTENT_CHARS),
             "hall": entry.attrs.get("hall", ""),
             "filed_at": stamp(entry.created_at),
         }

@@ -17,11 +17,12 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from commonplace.dialects.orchestrator import drawers
 from commonplace.dialects.orchestrator.classifier import classify
+from commonplace.dialects.orchestrator.knowledge import id_of_source
 from commonplace.engine import checks
 from commonplace.engine.content.facts import name_key
 from commonplace.engine.content.memories import Draft
 from commonplace.engine.history.timeline import IMPORT, LABEL_PREFIX
-from commonplace.engine.model import microseconds
+from commonplace.engine.model import microseconds, moment
 from commonplace.errors import InvalidInput, NotFound
 from commonplace.platform import lookup
 from commonplace.storage.database import new_id
@@ -242,20 +243,35 @@ class _Import:
             else:
                 drafts[each.id] = _drawer_draft(each)
         with self._unit():
-            new = [
-                draft
-                for id, draft in drafts.items()
-                if lookup.find_memory(self._memory, id) is None
-            ]
-            self._memory.remember_many(new)
-        counts.added += len(new)
-        counts.unchanged += len(drafts) - len(new)
+            try:
+                added, stored = self._store_missing(drafts), len(drafts)
+            except InvalidInput:  # the others of the batch can be stored
+                added = stored = 0
+                for id, draft in drafts.items():
+                    try:
+                        added += self._store_missing({id: draft})
+                        stored += 1
+                    except InvalidInput as error:
+                        counts.left_out.append(f"{id}: {error.message}")
+        counts.added += added
+        counts.unchanged += stored - added
+
+    def _store_missing(self, drafts: Mapping[str, Draft]) -> int:
+        """Store the drawers that are missing, and return their number."""
+        new = [
+            draft for id, draft in drafts.items() if lookup.find_memory(self._memory, id) is None
+        ]
+        self._memory.remember_many(new)
+        return len(new)
 
     def store_triples(self, batch: list[dict[str, Any]], counts: Counts) -> None:
         """Store the triples of a batch that are missing."""
         with self._unit():
             for triple in batch:
-                _store_triple(self._memory, triple, counts)
+                try:
+                    _store_triple(self._memory, triple, counts)
+                except InvalidInput as error:
+                    counts.left_out.append(f"{triple['id']}: {error.message}")
 
     def store_identity(self, file: Path) -> bool:
         """Store the palace's identity unless the workspace has one; return whether it did so."""
@@ -316,7 +332,7 @@ def _parse_time(value: Any) -> datetime | None:
     try:
         at = datetime.fromisoformat(value)
         at = at.replace(tzinfo=UTC) if at.utcoffset() is None else at
-        microseconds(at)
+        moment(microseconds(at))
     except (ValueError, OverflowError):
         return None
     return at
@@ -337,12 +353,11 @@ def _store_triple(memory: Commonplace, triple: Mapping[str, Any], counts: Counts
         counts.unchanged += 1
         return
     closet = str(triple.get("source_closet") or "")
-    source = lookup.find_memory(memory, closet) if closet else None
     confidence = _parse_number(triple.get("confidence"))
     memory.facts.add(
         subject, predicate, object_, valid_from=start, valid_to=end,
         confidence=min(1.0, max(0.0, 1.0 if confidence is None else confidence)),
-        memory=source.id if source else None,
+        memory=id_of_source(memory, closet),
         attrs={"mempalace": triple["id"], **({"source_closet": closet} if closet else {})},
     )  # fmt: skip
     counts.added += 1

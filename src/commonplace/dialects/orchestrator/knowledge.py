@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 from typing import Annotated, Any
 
 from commonplace.dialects.contract import Call
-from commonplace.dialects.orchestrator.answering import Answer, tool
+from commonplace.dialects.orchestrator.answering import LARGE_BYTES, Answer, tool
 from commonplace.engine import checks
 from commonplace.engine.commonplace import Commonplace
 from commonplace.engine.content.facts import NoRoom, Role, Room, name_key
@@ -43,7 +43,7 @@ def date_text(at: datetime | None) -> str:
     return at.isoformat().replace("+00:00", "Z")
 
 
-@tool("read", {"entity": "", "results": [], "count": 0})
+@tool("read", {"entity": "", "results": [], "count": 0}, response_bytes=LARGE_BYTES)
 def memory_kg_query(
     call: Call,
     *,
@@ -76,6 +76,14 @@ def facts_about(
     ]
 
 
+def id_of_source(memory: Commonplace, source: str) -> str | None:
+    """Return the id of the memory that a source names; None if it is any other text."""
+    if not 0 < len(source) <= checks.REF_CHARS:
+        return None
+    found = lookup.find_memory(memory, source)
+    return found.id if found is not None else None
+
+
 @tool("write", {"triple_id": "", "info": ""}, idempotent=True)
 def memory_kg_add(
     call: Call,
@@ -88,11 +96,10 @@ def memory_kg_add(
 ) -> Answer:
     """Add a fact to the knowledge graph: subject, predicate, object."""
     attrs = {"source_closet": source_closet} if source_closet else None
-    source = lookup.find_memory(call.memory, source_closet) if source_closet else None
     try:
         fact = call.memory.facts.add(
             subject, predicate, object, valid_from=valid_from or None, attrs=attrs,
-            memory=source.id if source else None, room=Room(MAX_TRIPLES, MAX_ENTITIES),
+            memory=id_of_source(call.memory, source_closet), room=Room(MAX_TRIPLES, MAX_ENTITIES),
         )  # fmt: skip
     except NoRoom as error:
         if error.full == "facts":
@@ -133,7 +140,7 @@ def _default_end(memory: Commonplace, subject: str, predicate: str, object: str)
     return at if any(each > midnight for each in began) else midnight
 
 
-@tool("read", {"events": [], "count": 0})
+@tool("read", {"events": [], "count": 0}, response_bytes=LARGE_BYTES)
 def memory_kg_timeline(call: Call, *, entity: Annotated[str, "Only of this one."] = "") -> Answer:
     """List facts by when they began, optionally of one person or thing."""
     events = [
@@ -145,6 +152,7 @@ def memory_kg_timeline(call: Call, *, entity: Annotated[str, "Only of this one."
 @tool(
     "read",
     {"entities": 0, "triples": 0, "current_facts": 0, "expired_facts": 0, "relationship_types": []},
+    response_bytes=LARGE_BYTES,
 )  # fmt: skip
 def memory_kg_stats(call: Call) -> Answer:
     """Get statistics of the knowledge graph: entities, triples, current and expired facts."""

@@ -101,11 +101,15 @@ def _unstored_decay_days(memory: Commonplace, drawer: Memory, at: datetime) -> i
 
 
 def _prune_drawers(memory: Commonplace) -> int:
-    """Archive unimportant drawers that are rarely read, except for the best SPARED of them."""
+    """Archive unimportant drawers that are rarely read, except for the best SPARED_DRAWERS of them.
+
+    Pinned drawers stay.
+    """
     faint = [
         drawer
         for drawer in list(lookup.all_memories(memory, order="oldest", kinds=drawers.OWN_KINDS))
-        if drawer.importance * drawers.IMPORTANCE_SCALE < PRUNED_BELOW
+        if not drawer.pinned
+        and drawer.importance * drawers.IMPORTANCE_SCALE < PRUNED_BELOW
         and memory.usage(drawer.id).accesses < READ_OFTEN
     ]
     faint.sort(key=lambda drawer: (-drawer.importance, -drawer.num))

@@ -96,10 +96,13 @@ def send_message_to_agent(
     )  # fmt: skip
     begun = time.monotonic()
     try:
-        response = runtime.converse(ask)
+        response = runtimes.answer_of(runtime, ask)
     except CommonplaceError as error:
         _finish_message(call.memory, record, begun, status=FAILED, error=error.message)
         raise Unsuccessful(error.message, **answer) from error
+    except Exception:  # a message that stayed running would count for the depth of later ones
+        _finish_message(call.memory, record, begun, status=FAILED, error="internal server error")
+        raise
     _finish_message(
         call.memory, record, begun, status=COMPLETED, response=truncate_response(response)
     )
@@ -182,7 +185,9 @@ def _recent_messages(memory: Commonplace, conversation: str, chars: int) -> str:
     heading = "## Conversation\nThe last messages, the oldest first:"
     room = chars - len(heading)
     for line in reversed(memory.conversations.history(conversation, limit=RECENT_MESSAGES)):
-        said = f"- {line.speaker}: {neutralise(drawers.truncate(line.memory.text, RECENT_CHARS))}"
+        text = neutralise(drawers.truncate(line.memory.text, RECENT_CHARS))
+        # Later lines are indented, so that they cannot pose as a message of another speaker.
+        said = f"- {line.speaker}: " + "\n  ".join(text.splitlines())
         room -= len(said) + 1
         if room < 0:
             break

@@ -89,7 +89,7 @@ def rooms_within_hops(rooms: dict[str, Room], start: str, hops: int) -> list[dic
         if hop > hops:
             continue
         for wing in rooms[current].wings:
-            for name in of_wing[wing]:
+            for name in of_wing.pop(wing, ()):  # later hops through a wing add nothing
                 if name not in reached:
                     reached[name] = (hop, set())
                     queue.append(name)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 from weakref import WeakKeyDictionary
@@ -42,6 +43,14 @@ class Runtime(Protocol):
 
     def converse(self, ask: AgentPrompt) -> str:
         """Run an agent and return its answer, without a lock; raise CommonplaceError on failure."""
+
+
+_UNSTORABLE = re.compile("[\0\ud800-\udfff]")
+
+
+def answer_of(runtime: Runtime, ask: AgentPrompt) -> str:
+    """Run an agent and return its answer; U+FFFD replaces what cannot be stored as text."""
+    return _UNSTORABLE.sub("\N{REPLACEMENT CHARACTER}", runtime.converse(ask))
 
 
 _runtimes: WeakKeyDictionary[Library, Runtime] = WeakKeyDictionary()

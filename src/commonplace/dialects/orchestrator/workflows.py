@@ -17,9 +17,17 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from commonplace.dialects.contract import Call
 from commonplace.dialects.orchestrator import runtimes, workspaces
-from commonplace.dialects.orchestrator.answering import Answer, clamp_limit, operation, stamp, tool
+from commonplace.dialects.orchestrator.answering import (
+    LARGE_BYTES,
+    Answer,
+    clamp_limit,
+    operation,
+    stamp,
+    tool,
+)
 from commonplace.dialects.orchestrator.messaging import MOST_PAGE, PAGE, truncate_response
 from commonplace.dialects.orchestrator.workspaces import records
+from commonplace.engine import checks
 from commonplace.engine.binding import engine_call
 from commonplace.engine.commonplace import Commonplace
 from commonplace.engine.content.memories import count_by_attrs
@@ -37,6 +45,7 @@ if TYPE_CHECKING:
 WORKFLOW, EXECUTION, STEP = "workflow", "workflow_execution", "workflow_step"
 STEPS_BYTES = 128 * 1024
 MOST_STEPS = 100
+PROMPT_CHARS = 1_000_000
 STEP_SECONDS = 300
 MAX_DURATION = timedelta(minutes=30)
 MOST_SECONDS = int(MAX_DURATION.total_seconds())  # the longest timeout of a step
@@ -76,10 +85,11 @@ def parse_steps(steps: object) -> list[dict[str, Any]]:
             steps = json.loads(steps)
         except (ValueError, RecursionError) as error:
             raise InvalidInput(f"invalid steps JSON: {error}") from None
-    elif len(json.dumps(steps).encode()) > STEPS_BYTES:
+    elif len(json.dumps(steps, ensure_ascii=False).encode()) > STEPS_BYTES:
         raise InvalidInput("steps exceeds maximum allowed size")
     if not isinstance(steps, list) or not all(isinstance(step, dict) for step in steps):
         raise InvalidInput("invalid steps JSON: it must be an array of objects")
+    checks.attrs({"steps": steps}, "steps")  # JSON text may hold half of a character
     if not steps:
         raise InvalidInput("steps array must not be empty")
     if len(steps) > MOST_STEPS:
@@ -123,7 +133,7 @@ def create_workflow(
     return {"workflow_id": record.id, "info": f'workflow "{name}" created with {count} steps'}
 
 
-@tool("read", {"workflows": [], "info": ""})
+@tool("read", {"workflows": [], "info": ""}, response_bytes=LARGE_BYTES)
 def list_workflows(
     call: Call, *, include_inactive: Annotated[bool, "Has no effect."] = False
 ) -> Answer:
@@ -136,7 +146,7 @@ def list_workflows(
     }
 
 
-@operation("read", {"workflows": []})
+@operation("read", {"workflows": []}, response_bytes=LARGE_BYTES)
 def all_workflows(call: Call) -> Answer:
     """Return all workflow definitions."""
     return list_workflows(call)
@@ -202,6 +212,7 @@ def _parse_context(given: object) -> dict[str, str]:
             raise InvalidInput(f"invalid initial_context JSON: {error}") from None
     if not isinstance(given, dict) or not all(isinstance(v, str) for v in given.values()):
         raise InvalidInput("invalid initial_context JSON: it must be an object of texts")
+    checks.attrs(given, "initial_context")
     return given
 
 
@@ -246,7 +257,7 @@ def _execution_to_dict(memory: Commonplace, execution: Memory) -> dict[str, Any]
             step = attrs["steps"][begun.attrs["step_index"]]
     waits_for = step and {
         "name": step["name"], "agent_slug": step["agent_slug"],
-        "prompt": fill_template(step["prompt_template"], attrs["context"]),
+        "prompt": _prompt_to_show(step, attrs["context"]),
     }  # fmt: skip
     return {
         "execution_id": execution.id, "name": attrs["name"], "status": attrs["status"],
@@ -254,6 +265,15 @@ def _execution_to_dict(memory: Commonplace, execution: Memory) -> dict[str, Any]
         "error": attrs["error"], "created_at": stamp(execution.created_at),
         "waits_for": waits_for,
     }  # fmt: skip
+
+
+def _prompt_to_show(step: Mapping[str, Any], context: Mapping[str, str]) -> str:
+    """Return the prompt of a step to approve; the template if the prompt is too long."""
+    template: str = step["prompt_template"]
+    try:
+        return fill_template(template, context)
+    except InvalidInput:
+        return template
 
 
 @operation("write", {})
@@ -309,12 +329,22 @@ def cancel(memory: Commonplace, identity: str) -> None:
         execution = get_execution(memory, identity)
         if execution.attrs["status"] in FINAL_STATUSES:
             raise Conflict(f"the execution is {execution.attrs['status']} already")
+        _fail_open_step(memory, execution, "cancelled")
         records.change(memory, execution, status="cancelled", error="cancelled")
         memory.events.record("workflow.cancelled", execution.id)
 
 
 def fill_template(template: str, context: Mapping[str, str]) -> str:
-    """Replace known names in the template by their values; leave unknown names unchanged."""
+    """Replace known names in the template by their values; leave unknown names unchanged.
+
+    Raise InvalidInput if the result is too long, since many names may stand for one long value.
+    """
+    chars = len(template) + sum(
+        len(context.get(match[1], match[0])) - len(match[0])
+        for match in _PLACEHOLDER.finditer(template)
+    )
+    if chars > PROMPT_CHARS:
+        raise InvalidInput(f"the prompt exceeds max length of {PROMPT_CHARS}")
     return _PLACEHOLDER.sub(lambda match: context.get(match[1], match[0]), template)
 
 
@@ -323,6 +353,13 @@ def fill_template(template: str, context: Mapping[str, str]) -> str:
 
 def _step_record(memory: Commonplace, execution: str, index: int) -> Memory | None:
     return records.find(memory, f"workflow_step:{execution}:{index}", STEP)
+
+
+def _fail_open_step(memory: Commonplace, execution: Memory, why: str) -> None:
+    """Mark the step that an execution has begun and not finished as failed."""
+    step = _step_record(memory, execution.id, execution.attrs["current_step"])
+    if step is not None and step.attrs["status"] not in ("completed", "failed"):
+        records.change(memory, step, status="failed", error=why)
 
 
 class Executions:
@@ -398,6 +435,9 @@ class Executions:
                 output = self._ask_agent(memory, execution, step, record.attrs["step_index"])
             except CommonplaceError as failed:
                 error = failed.message
+                stored = get_execution(memory, execution.id)
+                if stored.attrs["status"] in FINAL_STATUSES:  # it was cancelled meanwhile
+                    return False
                 record = records.change(memory, record, attempts=attempt, error=error)
                 continue
             return self._finish_step(memory, execution, record, begun, attempt, output, "")
@@ -416,17 +456,16 @@ class Executions:
         left += execution.attrs.get("waited", 0.0)
         if left <= 0:
             raise InvalidInput("the execution took longer than 30 minutes")
-        return runtime.converse(
-            runtimes.AgentPrompt(
-                agent=workspaces.get_agent(memory, slug=step["agent_slug"]),
-                prompt=fill_template(step["prompt_template"], execution.attrs["context"]),
-                space=memory.name,
-                user=execution.attrs["user"],
-                seconds=min(float(step["timeout_secs"]), left),
-                conversation_id=execution.attrs["conversation_id"],
-                key=f"workflow:{execution.id}:step:{index}",  # the same key for all attempts
-            )
+        ask = runtimes.AgentPrompt(
+            agent=workspaces.get_agent(memory, slug=step["agent_slug"]),
+            prompt=fill_template(step["prompt_template"], execution.attrs["context"]),
+            space=memory.name,
+            user=execution.attrs["user"],
+            seconds=min(float(step["timeout_secs"]), left),
+            conversation_id=execution.attrs["conversation_id"],
+            key=f"workflow:{execution.id}:step:{index}",  # the same key for all attempts
         )
+        return runtimes.answer_of(runtime, ask)
 
     def _finish_step(
         self,
@@ -445,14 +484,18 @@ class Executions:
             execution = get_execution(memory, before.id)
             if execution.attrs["status"] in FINAL_STATUSES:
                 return False
+            context = dict(execution.attrs["context"])
+            if not error and step["output_key"]:
+                context[step["output_key"]] = truncate_response(output)
+                try:
+                    checks.attrs({**execution.attrs, "context": context}, "the context")
+                except InvalidInput as too_large:
+                    error, context = too_large.message, execution.attrs["context"]
             records.change(
                 memory, record, status="failed" if error else "completed",
                 output=truncate_response(output), error=error, attempts=attempts,
                 duration_ms=int((time.monotonic() - begun) * 1000),
             )  # fmt: skip
-            context = dict(execution.attrs["context"])
-            if not error and step["output_key"]:
-                context[step["output_key"]] = truncate_response(output)
             event = {"step_index": index, "step_name": step["name"]}
             if error and step["on_failure"] != "skip":
                 why = f"step {index} ({step['name']}) failed: {error}"
@@ -470,6 +513,7 @@ class Executions:
             execution = get_execution(memory, identity)
             if execution.attrs["status"] not in FINAL_STATUSES:
                 why = "internal server error; see the log"
+                _fail_open_step(memory, execution, why)
                 records.change(memory, execution, status="failed", error=why)
                 memory.events.record("workflow.failed", identity, {"error": why})
 

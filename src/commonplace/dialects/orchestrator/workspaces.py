@@ -11,7 +11,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from commonplace.dialects.contract import Call
 from commonplace.dialects.orchestrator import RESERVED, drawers
-from commonplace.dialects.orchestrator.answering import Answer, clamp_limit, operation, stamp, tool
+from commonplace.dialects.orchestrator.answering import (
+    LARGE_BYTES,
+    Answer,
+    clamp_limit,
+    operation,
+    stamp,
+    tool,
+)
 from commonplace.engine.content.conversations import Line
 from commonplace.engine.model import Memory, Message, Origin
 from commonplace.errors import Conflict, InvalidInput, NotFound
@@ -95,15 +102,16 @@ def ensure_workspace(memory: Commonplace, *, identity: str = "", name: str = "")
         return existing
     attrs = {"id": identity or memory.name, "name": name or identity or memory.name}
     try:
-        record = records.add(memory, WORKSPACE, WORKSPACE_REF, attrs["name"], attrs)
+        with memory.unit("create workspace"):
+            record = records.add(memory, WORKSPACE, WORKSPACE_REF, attrs["name"], attrs)
+            for agent in _default_agents(memory):
+                about = {name: getattr(agent, name) for name in _AGENT_FIELDS}
+                records.add(memory, AGENT, f"agent:{agent.slug}", agent.name, about, id=agent.id)
     except Conflict:  # another call has created the record
         existing = records.find(memory, WORKSPACE_REF, WORKSPACE)
         if existing is None:
             raise
         return existing
-    for agent in _default_agents(memory):
-        attrs = {name: getattr(agent, name) for name in _AGENT_FIELDS}
-        records.add(memory, AGENT, f"agent:{agent.slug}", agent.name, attrs, id=agent.id)
     return record
 
 
@@ -203,9 +211,11 @@ def add_agent(
 ) -> Agent:
     """Store a new agent; raise Conflict if the slug is in use."""
     ensure_workspace(memory)
-    slug = slug or re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")[:64]
+    slug = slug or re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")[:64].rstrip("-")
     if not _SLUG.fullmatch(slug):
         raise InvalidInput("slug must be 1 to 64 of a-z, 0-9, '-' and '_'", field="slug")
+    if slug in (USER, SYSTEM):  # the agent's messages would count as the user's or the system's
+        raise InvalidInput(f"slug must not be {USER} or {SYSTEM}", field="slug")
     if role not in ROLES:
         raise InvalidInput(f"role must be {' or '.join(ROLES)}", field="role")
     if len(system_prompt) > PROMPT_CHARS:
@@ -238,7 +248,7 @@ def calling_agent(call: Call) -> str:
     return slug if colon else ""
 
 
-@operation("read", {"agents": []})
+@operation("read", {"agents": []}, response_bytes=LARGE_BYTES)
 def list_agents(call: Call) -> Answer:
     """Return all agents."""
     return {"agents": [agent.as_dict() for agent in agents(call.memory)]}
@@ -316,7 +326,7 @@ def get_user_profile(
     return profile_to_dict(record.attrs, record.created_at, preferences=include_preferences)
 
 
-@operation("read", {"users": []})
+@operation("read", {"users": []}, response_bytes=LARGE_BYTES)
 def list_users(call: Call) -> Answer:
     """Return the profiles of all users."""
     return {"users": profiles(call.memory)}
@@ -430,7 +440,7 @@ def message_to_dict(message: Message, chars: int | None = None) -> dict[str, Any
     }
 
 
-@tool("read", {"conversations": []})
+@tool("read", {"conversations": []}, response_bytes=LARGE_BYTES)
 def list_conversations(
     call: Call, *, include_archived: Annotated[bool, "Has no effect."] = False
 ) -> Answer:
@@ -465,7 +475,7 @@ def create_conversation(
     return add_conversation(call.memory, title, type=type, agent_slug=agent_slug)
 
 
-@operation("read", {"conversations": []})
+@operation("read", {"conversations": []}, response_bytes=LARGE_BYTES)
 def all_conversations(call: Call) -> Answer:
     """Return all conversations."""
     return {"conversations": conversations(call.memory)}
