@@ -165,6 +165,14 @@ def test_a_node_id_may_be_any_live_memory_of_the_space(desk: Desk) -> None:
     assert "not found" in desk.text("recall_memory", node_id=foreign.id)
 
 
+def test_a_scene_of_another_agent_is_read_by_the_id_that_a_search_returns(wordy: Desk) -> None:
+    foreign = wordy.memory.remember("Planted tomatoes", kind="scene")
+    assert foreign.id in wordy.text("search_memory", query="tomatoes")
+    assert "action: Planted tomatoes" in wordy.text("recall_memory", node_id=foreign.id)
+    refused = wordy.text("merge_nodes", node_ids=foreign.id, summary="x")
+    assert f"{foreign.id} is a scene of another dialect" in refused
+
+
 # --- search_memory ---
 
 

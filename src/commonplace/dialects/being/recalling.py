@@ -190,8 +190,8 @@ def find_readable(memory: Commonplace, being: str, identity: str) -> Memory | No
     found = sight.find_memory(memory, identity)
     if found is None:
         return None
-    if found.kind == NODE:
-        return found if sight.is_own(being, found) and found.state in ALL_STATES else None
+    if sight.is_own(being, found, NODE):
+        return found if found.state in ALL_STATES else None
     searchable = sight.search_filters(memory, being, ids=[found.id])
     return found if found.state in LIVE_STATES and searchable.admits(found) else None
 
@@ -306,7 +306,7 @@ def _merge(call: Call, being: str, ids: Sequence[str], summary: str, feeling: st
             continue
         if sight.is_own(being, node, NODE) and node.state in (*LIVE_STATES, "dead"):
             found[node.id] = node
-        elif node.kind != NODE and sight.search_filters(call.memory, being).admits(node):
+        elif find_readable(call.memory, being, node.id) is not None:
             other_memories.append(node)
     if other_memories:
         foreign = ", ".join(f"{each.id} is a {each.kind}" for each in other_memories)
