@@ -26,7 +26,7 @@ from commonplace.engine.transfer.exporting import export_space
 from commonplace.engine.transfer.importing import import_file
 from conftest import wait_until
 
-from .conftest import Served
+from .conftest import Desk, Served
 
 ACTS = [
     {"id": "lamp", "type": "act", "name": "Desk Lamp!", "description": "Light.", "actions": ["on"]},
@@ -193,6 +193,20 @@ def test_an_act_whose_bridge_is_away_waits_for_its_owner(home: Home) -> None:
     # Nothing is carried out by itself.
     with home.bridge() as socket, pytest.raises(TimeoutError):
         socket.recv(timeout=0.3)
+
+
+def test_what_is_too_long_for_one_answer_is_shown_in_the_next(desk: Desk) -> None:
+    desk.outcome("register_capabilities", being_id=desk.being, capabilities=ACTS)
+    pictures = ["A" * 900_000, "B" * 900_000, "C"]
+    for picture in pictures:
+        desk.outcome("bridge_sense", being_id=desk.being, capability_id="eye", data=picture)
+        desk.text("act_desk_lamp_", action="on", parameters={"mask": picture})
+    for picture in pictures:
+        (sense,) = desk.json("get_context")["pending_senses"]
+        (act,) = desk.outcome("pending_acts", being_id=desk.being).wire["value"]["actions"]
+        assert sense["data"] == act["parameters"]["mask"] == picture
+        desk.outcome("approve_act", being_id=desk.being, action_id=act["id"])
+    assert "pending_senses" not in desk.json("get_context")
 
 
 def test_as_many_acts_wait_as_there_is_room_for(home: Home, monkeypatch: Any) -> None:

@@ -643,3 +643,49 @@ def test_the_time_is_told_as_in_japan(desk: Desk) -> None:
     for bad in ("Mars/Base", "", "../etc/passwd", "x" * 500):
         odd = desk.json("get_current_time", timezone=bad)
         assert (odd["datetime"], odd["timezone"]) == (odd["iso"], bad)
+
+
+# --- long texts ---
+
+LONG = '"о"\n' * 60_000
+LONGEST = '"о"\n' * 250_000
+
+
+def test_the_longest_text_is_returned_whole_and_can_be_changed(wordy: Desk) -> None:
+    wordy.memo("knowledge", "append", key="k", content=LONGEST)
+    assert wordy.memo("knowledge", "get", key="k")["message"] == LONGEST
+    other = LONGEST.replace("о", "а")
+    told = wordy.memo("knowledge", "update", key="k", content=other)["message"]
+    assert LONGEST in told and other in told
+    foreign = wordy.memory.remember(LONGEST.strip())
+    assert len(wordy.text("recall_memory", node_id=foreign.id)) > len(LONGEST)
+
+
+def test_lists_of_long_texts_are_shortened(wordy: Desk) -> None:
+    for number in range(4):
+        wordy.memo("knowledge", "append", key=f"k{number}", content=LONG)
+        wordy.memo("diary", "append", key=f"2026-04-1{number}", content=LONG)
+        told = wordy.text("update_notes", notes=[LONG, "short"])
+    assert told.count("…") == 4
+    known = json.loads(wordy.memo("knowledge", "get")["message"])
+    assert [each["key"] for each in known] == ["k0", "k1", "k2", "k3"]
+    assert all(10_000 < len(each["content"]) < 300_000 for each in known)
+    assert wordy.memo("diary", "get")["message"].count("## 2026") == 4
+    assert len(json.loads(wordy.memo("notes", "get")["message"])) == 8
+
+
+def test_long_messages_of_other_beings_are_read_one_after_the_other(wordy: Desk) -> None:
+    other = wordy.other("Brin")
+    for text in (f"first {LONG}", f"second {LONG}", "third"):
+        other.memo("party_message", "append", to="Aria", content=text)
+    read = [json.loads(wordy.memo("party_message", "get")["message"]) for _ in range(3)]
+    assert [[each["content"].split()[0] for each in part] for part in read] == [
+        ["first"], ["second"], ["third"],
+    ]  # fmt: skip
+
+
+def test_long_memories_leave_the_context_readable(wordy: Desk) -> None:
+    long = "о" * 400_000
+    wordy.live(*(scene(f"{number} о {long}", themes=[long]) for number in range(3)))
+    assert 3 * 4_000 < len(wordy.json("get_context")["recent_nodes"]) < 13_000
+    assert 3 * 8_000 < len(wordy.text("search_memory", query="о")) < 25_000

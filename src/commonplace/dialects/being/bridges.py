@@ -19,7 +19,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from commonplace.access.caller import Caller
-from commonplace.dialects.being import sight
+from commonplace.dialects.being import fitting, sight
 from commonplace.dialects.contract import Call, Tool
 from commonplace.dialects.tool_schemas import TEXT, input_schema
 from commonplace.engine.commonplace import Commonplace
@@ -338,9 +338,13 @@ def _queue_handler(capability: Capability) -> Callable[..., dict[str, Any]]:
 
 
 def pending_acts(call: Call, being_id: str) -> dict[str, Any]:
-    """Return the acts that wait for the owner's decision, oldest first."""
+    """Return the acts that wait for the owner's decision, oldest first.
+
+    Acts that do not fit into the response are listed once others are decided.
+    """
     rows = sight.readable_rows(call.memory, sight.own_row_filters(being_id, sight.ACT), "oldest")
-    return {"actions": [_act_to_dict(row) for row in rows]}
+    actions = [_act_to_dict(row) for row in rows]
+    return {"actions": fitting.first_entries(actions, lambda action: action)}
 
 
 def _act_to_dict(row: Memory) -> dict[str, Any]:
@@ -400,11 +404,12 @@ def pending_senses(memory: Commonplace, being: str, *, mark_shown: bool) -> list
     return [{**(each.payload or {}), "created_at": iso(each.at)} for each in unseen]
 
 
-def _unseen_sense_events(memory: Commonplace, being: Memory) -> list[Event]:
+def _unseen_sense_events(memory: Commonplace, being: Memory) -> Sequence[Event]:
     after = _last_shown_number(memory, being)
-    return memory.events.all(
+    oldest = memory.events.all(
         kind=SENSE_EVENT, subject=being.id, after=after, limit=MAX_SHOWN_SENSES
     )
+    return fitting.first_entries(oldest, lambda event: event.payload)
 
 
 def _last_shown_number(memory: Commonplace, being: Memory) -> int:

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from itertools import islice
 from typing import Any
 
-from commonplace.dialects.being import scenes, sight
+from commonplace.dialects.being import fitting, scenes, sight
 from commonplace.dialects.being.sight import NOTE, SCENE, being_of
 from commonplace.dialects.contract import Call, json_text
 from commonplace.engine.commonplace import Commonplace
@@ -141,8 +141,9 @@ def write_notes(
         for change in types:
             if (target := retyped[change["id"]]) is not None:
                 memory.revise(target.id, attrs={**target.attrs, "type": change["type"]})
+    listed = [{"id": note.id, "text": note.text} for note in open_notes(memory, being, "note")]
     note_lines = [
-        f"- [{note.id}] {neutralise(note.text)}" for note in open_notes(memory, being, "note")
+        f"- [{note['id']}] {neutralise(note['text'])}" for note in fitting.fit_texts(listed, "text")
     ]
     warnings = [_not_found_message(missing)] if missing else []
     return "\n".join(["ok: notes updated.", *warnings, *note_lines])

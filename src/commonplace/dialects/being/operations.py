@@ -11,6 +11,7 @@ from commonplace.dialects.being import (
     beings,
     bridges,
     context,
+    fitting,
     history,
     recalling,
     records,
@@ -53,7 +54,7 @@ def _operation(
         operation = Tool(
             name=title, title=title, description=handler.__doc__ or title, scope=scope,
             handler=_wrap_for_being(handler) if takes_being else handler, input=schema,
-            **(options or {}),
+            response_bytes=fitting.READ_BYTES, **(options or {}),
         )  # fmt: skip
         _operations.append(operation)
         return handler
@@ -138,9 +139,8 @@ def put_soul(call: Call, being: str, **changes: str) -> Any:
 @_operation("read")
 def get_preferences(call: Call, being: str) -> Any:
     """Return a being's preferences."""
-    return [
-        records.PREFERENCES.to_dict(each) for each in records.PREFERENCES.all(call.memory, being)
-    ]
+    rows = records.PREFERENCES.all(call.memory, being)
+    return fitting.fit_texts([records.PREFERENCES.to_dict(each) for each in rows], "content")
 
 
 @_operation("write", "key", "description", key=TEXT, description=TEXT)
@@ -155,7 +155,8 @@ def put_preference(call: Call, being: str, *, key: str, description: str) -> Any
 def get_relationships(call: Call, being: str) -> Any:
     """Return a being's relationships."""
     rows = records.RELATIONSHIPS.all(call.memory, being)
-    return [{**_relationship_to_dict(row), "updated_at": iso(row.updated_at)} for row in rows]
+    listed = [{**_relationship_to_dict(row), "updated_at": iso(row.updated_at)} for row in rows]
+    return fitting.fit_texts(listed, "description")
 
 
 @_operation("write", "id", "description", id=TEXT, description=TEXT)
@@ -175,7 +176,7 @@ def _relationship_to_dict(row: Memory) -> dict[str, Any]:
 @_operation("read")
 def get_rules(call: Call, being: str) -> Any:
     """Return a being's rules."""
-    return records.rule_dicts(call.memory, being)
+    return fitting.fit_texts(records.rule_dicts(call.memory, being), "content")
 
 
 @_operation(
@@ -202,7 +203,7 @@ def put_rule(
 @_operation("read")
 def get_notes(call: Call, being: str) -> Any:
     """Return a being's notes, the newest first."""
-    return noting.newest_notes(call.memory, being)
+    return fitting.fit_texts(noting.newest_notes(call.memory, being), "content")
 
 
 @_operation("write", "content", content=TEXT)
@@ -226,7 +227,7 @@ def get_clusters(call: Call, being: str) -> Any:
 def get_diary(call: Call, being: str, *, limit: int) -> Any:
     """Return the newest entries of a being's diary."""
     days = records.diary_entries(call.memory, being, limit)
-    return [{"date": day.title, "text": day.text} for day in days]
+    return fitting.fit_texts([{"date": day.title, "text": day.text} for day in days], "text")
 
 
 @_operation("read")

@@ -244,7 +244,8 @@ def _used_vectors(hits: Hits) -> bool:
 
 def _result_line(memory: Memory, matched: str) -> str:
     scene = scene_of(memory)
-    themes = f" (themes: {neutralise(', '.join(scene.themes))})" if scene.themes else ""
+    themes = opening(", ".join(scene.themes), TEXT_CHARS)
+    themes = f" (themes: {neutralise(themes)})" if themes else ""
     return f"- [{memory.id}] {matched}{neutralise(opening(scene.line, TEXT_CHARS))}{themes}"
 
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any
 
-from commonplace.dialects.being import beings, notes, scenes, sight
+from commonplace.dialects.being import beings, fitting, notes, scenes, sight
 from commonplace.dialects.being.beings import lower_trust
 from commonplace.dialects.being.sight import (
     DIARY,
@@ -101,8 +101,8 @@ def _result_of(act: Callable[..., str], *arguments: Any) -> Result:
         return {"success": False, "message": str(error)}
 
 
-def _as_json(entries: Iterable[Mapping[str, Any]]) -> str:
-    return json_text(list(entries))
+def _as_json(entries: Iterable[dict[str, Any]]) -> str:
+    return json_text(fitting.fit_texts(list(entries), "content"))
 
 
 def _target_actions(entries: KeyedTarget | IdTarget) -> dict[str, Action]:
@@ -257,8 +257,13 @@ def _with_day_key(act: Action) -> Action:
 def _get_diary(request: Request) -> str:
     if request.key:
         return _with_day_key(DIARY_DAYS.get)(request)
-    days = diary_entries(request.memory, request.being)
-    return "\n\n".join(f"## {day.title}\n{day.text}" for day in days)
+    days = [
+        {"date": day.title, "text": day.text}
+        for day in diary_entries(request.memory, request.being)
+    ]
+    return "\n\n".join(
+        f"## {day['date']}\n{day['text']}" for day in fitting.fit_texts(days, "text")
+    )
 
 
 def _refuse_action(request: Request) -> str:
@@ -274,7 +279,7 @@ class IdTarget:
 
     noun: str
     kinds: tuple[str, ...]
-    list_entries: Callable[[Commonplace, str], Iterable[Mapping[str, Any]]]
+    list_entries: Callable[[Commonplace, str], Iterable[dict[str, Any]]]
     text: Callable[[Memory], str]
     add: Callable[[Request], Memory]
     rewrite: Callable[[Request, Memory], None]
@@ -416,7 +421,9 @@ def party_message_to_dict(message: Memory) -> dict[str, Any]:
 
 
 def _get_party_messages(request: Request) -> str:
-    messages = unread_messages(request.memory, request.being)
+    """Return unread messages, and mark them as read; a further call returns those left out."""
+    unread = unread_messages(request.memory, request.being)
+    messages = fitting.first_entries(unread, party_message_to_dict)
     for message in messages:
         request.memory.revise(message.id, attrs={**message.attrs, "read": True})
     return _as_json(map(party_message_to_dict, messages))
