@@ -193,10 +193,9 @@ def _fit_sections(
         included: list[str] = []
         for entry in nonempty:
             size = token_estimate(entry) + 1
-            if size > room:
-                break
-            included.append(entry)
-            room -= size
+            if size <= room:
+                included.append(entry)
+                room -= size
         if len(included) < len(nonempty):
             included.append(f"({len(nonempty) - len(included)} more omitted for lack of space)")
         if included:
