@@ -98,6 +98,22 @@ def test_a_scene_that_cannot_be_read_is_marked_once_and_kept(desk: Desk) -> None
     assert desk.memory.get(note.id, count=False).text == "[2026-04-15] told again"
 
 
+def test_the_longest_scene_that_cannot_be_read_stops_no_patrol(wordy: Desk) -> None:
+    wordy.text("update_notes", scenes=[scene("one"), scene("two")])
+    (note, _) = sight.readable_rows(wordy.memory, sight.own_row_filters(wordy.being, sight.SCENE))
+    assert wordy.memo("notes", "update", key=note.id, content="{" * 1_000_000)["success"]
+    assert wordy.json("trigger_patrol", messages=[])["nodes_created"] == 1
+    assert wordy.memory.get(note.id, count=False).text.startswith(f"{PARSE_FAILED} {{{{")
+
+
+def test_an_importance_of_hundreds_of_digits_is_one(desk: Desk) -> None:
+    desk.text("update_notes", scenes=[scene("one")])
+    (note,) = sight.readable_rows(desk.memory, sight.own_row_filters(desk.being, sight.SCENE))
+    content = '{"action": "one", "importance": 1' + "0" * 400 + "}"
+    assert desk.memo("notes", "update", key=note.id, content=content)["success"]
+    assert desk.memory.get(note.id, count=False).importance == 1
+
+
 def test_without_a_model_scenes_that_are_like_none_go_to_business(desk: Desk) -> None:
     desk.live(scene("one"), scene("two"))
     roots = {each.name: each.id for each in clusters_of(desk.memory, desk.being)}

@@ -22,6 +22,7 @@ from commonplace.dialects.being.beings import clusters_of
 from commonplace.dialects.being.scenes import Scene, scene_of
 from commonplace.dialects.being.sight import NODE
 from commonplace.dialects.being.thinking import SHOWN_NODES, Consolidation, Thinking
+from commonplace.engine import checks
 from commonplace.engine.binding import engine_call
 from commonplace.engine.commonplace import Commonplace
 from commonplace.engine.content import memories
@@ -34,6 +35,7 @@ from commonplace.errors import CommonplaceError, Conflict, NotFound
 from commonplace.platform import lookup
 from commonplace.platform.exclusive import exclusive
 from commonplace.storage.database import now
+from commonplace.text.snippets import opening
 
 ROOT_NAMES = ("Business", "Private")
 DYING_IMPORTANCE = 0.05
@@ -241,7 +243,8 @@ class _Patrol:
             return
         with self.unit():
             for note in new:
-                self._change(note, text=f"{scenes.PARSE_FAILED} {note.text}")
+                marked = opening(f"{scenes.PARSE_FAILED} {note.text}", checks.TEXT_CHARS - 1)
+                self._change(note, text=marked)
             self.record("unreadable", notes=[note.id for note in new])
 
     def _root_ids(self, clusters: Sequence[Cluster]) -> dict[str, str]:

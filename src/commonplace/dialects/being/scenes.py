@@ -121,7 +121,7 @@ def from_dict(value: Any) -> Scene | None:
         sensory=_stripped_texts(value.get("sensory")),
         feeling=_stripped_text(value.get("feeling")),
         themes=tuple(dict.fromkeys(_stripped_texts(value.get("themes")))),
-        importance=min(1.0, max(0.0, float(importance))) if importance == importance else 0.5,
+        importance=float(min(1, max(0, importance))) if importance == importance else 0.5,
     )
 
 
