@@ -346,6 +346,14 @@ def test_a_place_keeps_its_location(desk: Desk) -> None:
     assert json.loads(desk.memo("partner_map", "get")["message"])[0]["location"] == "north"
 
 
+def test_a_place_that_was_deleted_leaves_no_location_to_a_new_one(desk: Desk) -> None:
+    desk.memo("partner_map", "append", key="home", content="The flat", location="Berlin")
+    desk.memo("partner_map", "delete", key="home")
+    desk.memo("partner_map", "append", key="home", content="The house")
+    (place,) = json.loads(desk.memo("partner_map", "get")["message"])
+    assert (place["content"], place["location"]) == ("The house", None)
+
+
 def test_the_diary_is_by_day(desk: Desk) -> None:
     for day in range(1, 10):
         desk.memo("diary", "append", key=f"2026-01-0{day}", content=f"day {day}")

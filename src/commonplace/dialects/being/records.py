@@ -30,7 +30,7 @@ from commonplace.dialects.being.sight import (
 from commonplace.dialects.contract import Call, json_text
 from commonplace.engine import checks
 from commonplace.engine.commonplace import Commonplace
-from commonplace.engine.model import Memory, iso
+from commonplace.engine.model import LIVE_STATES, Memory, iso
 from commonplace.errors import InvalidInput, NotFound
 from commonplace.platform import lookup
 from commonplace.platform.exclusive import exclusive
@@ -194,9 +194,10 @@ class KeyedTarget:
                 text, kind=self.kind, title=key, ref=self.ref(being, key), tags=tags,
                 trust=trust, attrs=dict(extra or {}),
             )  # fmt: skip
+        kept = existing.attrs if existing.state in LIVE_STATES else {}
         return memory.revise(
             existing.id, text=text, state="active", trust=lower_trust(existing, trust),
-            attrs={**existing.attrs, **(extra or {})},
+            attrs={**kept, **(extra or {})},
         )  # fmt: skip
 
     def to_dict(self, entry: Memory) -> dict[str, Any]:
