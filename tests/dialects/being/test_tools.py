@@ -655,6 +655,15 @@ def test_the_time_is_told_as_in_japan(desk: Desk) -> None:
 
 # --- long texts ---
 
+
+def test_a_text_that_is_too_long_is_named(wordy: Desk) -> None:
+    long = "x" * 1_000_001
+    told = wordy.memo("knowledge", "append", key="k", content=long)["message"]
+    for given in ({"notes": ["a", long]}, {"scenes": [scene(long)]}):
+        told += wordy.outcome("update_notes", **given).wire["content"][0]["text"]
+    assert re.findall(r"'(\S+)' has 1,000,001", told) == ["content", "notes[1]", "scenes[0].action"]
+
+
 LONG = '"о"\n' * 60_000
 LONGEST = '"о"\n' * 250_000
 

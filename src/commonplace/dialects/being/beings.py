@@ -7,6 +7,7 @@ from typing import Any
 
 from commonplace.dialects.being import sight
 from commonplace.dialects.being.sight import BEING, SOUL
+from commonplace.engine import checks
 from commonplace.engine.commonplace import Commonplace
 from commonplace.engine.finding.filters import Filters
 from commonplace.engine.model import TRUSTS, Cluster, Memory, iso
@@ -83,6 +84,8 @@ def change_soul(
     memory: Commonplace, being: str, changes: Mapping[str, str], *, trust: str = "stated"
 ) -> Memory:
     """Change some fields of the soul; create the soul if it is missing."""
+    for name, value in changes.items():
+        checks.optional_text(value, name, max_chars=checks.TEXT_CHARS)
     existing = soul(memory, being)
     attrs = {**(existing.attrs if existing else {"partner_type": "custom"}), **changes}
     text = "\n".join(str(attrs[each]) for each in ALL_SOUL_FIELDS if attrs.get(each)) or "-"

@@ -9,6 +9,7 @@ from typing import Any
 from commonplace.dialects.being import fitting, scenes, sight
 from commonplace.dialects.being.sight import NOTE, SCENE, being_of
 from commonplace.dialects.contract import Call, json_text
+from commonplace.engine import checks
 from commonplace.engine.commonplace import Commonplace
 from commonplace.engine.model import LIVE_STATES, Memory, iso
 from commonplace.platform.exclusive import exclusive
@@ -125,7 +126,10 @@ def write_notes(
     if not all(text for text, _ in texts):
         return "error: a note is empty; nothing was stored."
     valid = [scene for scene in parsed if scene is not None]
-    for scene in valid:
+    for number, (text, _) in enumerate(texts):
+        checks.text(text, f"notes[{number}]")
+    for number, scene in enumerate(valid):
+        checks.text(scene.action, f"scenes[{number}].action")
         scenes.refuse_reserved_themes(scene)
     memory.remember_many([scenes.draft(being, scene, kind=SCENE, trust=trust) for scene in valid])
     for text, sort in texts:

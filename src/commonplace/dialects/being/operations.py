@@ -24,6 +24,7 @@ from commonplace.dialects.being import notes as noting
 from commonplace.dialects.being.scenes import scene_of
 from commonplace.dialects.contract import Call, Schema, Tool
 from commonplace.dialects.tool_schemas import FLAG, OBJECT, TEXT, array, input_schema, integer, text
+from commonplace.engine import checks
 from commonplace.engine.model import Memory, iso
 from commonplace.errors import CommonplaceError, InvalidInput, NotFound
 from commonplace.platform.exclusive import exclusive
@@ -146,6 +147,7 @@ def get_preferences(call: Call, being: str) -> Any:
 @_operation("write", "key", "description", key=TEXT, description=TEXT)
 def put_preference(call: Call, being: str, *, key: str, description: str) -> Any:
     """Insert or replace a preference."""
+    checks.text(description, "description")
     with exclusive(call.memory, "put preference"):
         entry = records.PREFERENCES.put(call.memory, being, key, description, "stated")
     return records.PREFERENCES.to_dict(entry)
@@ -162,6 +164,7 @@ def get_relationships(call: Call, being: str) -> Any:
 @_operation("write", "id", "description", id=TEXT, description=TEXT)
 def put_relationship(call: Call, being: str, *, id: str, description: str) -> Any:
     """Replace the description of a relationship."""
+    checks.text(description, "description")
     with exclusive(call.memory, "put relationship"):
         row = noting.find(call.memory, being, id, sight.RELATIONSHIP)
         if row is None:
@@ -187,6 +190,8 @@ def put_rule(
     call: Call, being: str, *, content: str, title: str, id: str | None = None, **attrs: Any
 ) -> Any:
     """Add a rule, or change fields of an existing rule."""
+    checks.text(title, "title", max_chars=checks.TITLE_CHARS)
+    checks.text(content, "content")
     if id is None:
         category = attrs.pop("category", "")
         rule = records.add_rule(call.memory, being, category, title, content, "stated", **attrs)
@@ -209,6 +214,7 @@ def get_notes(call: Call, being: str) -> Any:
 @_operation("write", "content", content=TEXT)
 def post_note(call: Call, being: str, *, content: str) -> Any:
     """Store a note."""
+    checks.text(content, "content")
     return noting.to_dict(noting.add_note(call.memory, being, content, "stated"))
 
 

@@ -14,6 +14,7 @@ from commonplace.dialects.being.beings import clusters_of, lowest_trust
 from commonplace.dialects.being.scenes import Scene, scene_of
 from commonplace.dialects.being.sight import ALL_STATES, NODE, being_of
 from commonplace.dialects.contract import Call
+from commonplace.engine import checks
 from commonplace.engine.binding import engine_call
 from commonplace.engine.commonplace import Commonplace
 from commonplace.engine.content import memories
@@ -316,6 +317,7 @@ def _merge(call: Call, being: str, ids: Sequence[str], summary: str, feeling: st
         return f"error: {len(found)} of these nodes exist; two or more are needed to merge."
     if not summary:
         return "error: summary is empty; describe the merged node."
+    checks.text(summary, "summary")
     new = _store_merged(call.memory, being, list(found.values()), summary, feeling)
     return f"{len(found)} nodes merged. new id: {new.id}"
 

@@ -86,6 +86,7 @@ def update_memory(
 def _update(request: Request, action: str) -> str:
     if action in ("append", "update") and not request.content.strip():
         raise InvalidInput(f"content is required to {action} {request.target}.")
+    checks.optional_text(request.content, "content", max_chars=checks.TEXT_CHARS)
     if action in ("update", "delete") and not request.key and request.target not in _KEYLESS:
         raise InvalidInput(f"key is required to {action} {request.target}.")
     if action == "get" and request.target != "party_message":
@@ -509,6 +510,7 @@ def _change_relation(
         )
     if action != "delete" and not content.strip():
         raise InvalidInput("content is required to upsert a relation.")
+    checks.optional_text(content, "content", max_chars=checks.TEXT_CHARS)
     key = f"{sort}: {name}"
     with exclusive(memory, "update relation"):
         if action != "delete":
