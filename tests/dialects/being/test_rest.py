@@ -165,6 +165,13 @@ def test_a_refusal_names_the_field_that_was_sent(
     assert refused.status_code == 400 and f"'{field}'" in refused.json()["error"]
 
 
+def test_the_key_of_a_preference_has_no_blanks_around_it(at: Any) -> None:
+    assert at.good("PUT", "/preferences", {"key": " tea ", "description": "green"})["key"] == "tea"
+    given = {"target": "preferences", "action": "delete", "key": " tea "}
+    assert at.good("POST", "/memory/update", given)["success"]
+    assert at.good("GET", "/preferences") == []
+
+
 def test_a_field_that_is_not_known_is_ignored(at: Any) -> None:
     for method, path in (("POST", "/memory/recall"), ("PUT", "/soul"), ("POST", "/notes")):
         plain, answer = at(method, path, {}), at(method, path, {"nonsense": 1})

@@ -149,7 +149,7 @@ def put_preference(call: Call, being: str, *, key: str, description: str) -> Any
     """Insert or replace a preference."""
     checks.text(description, "description")
     with exclusive(call.memory, "put preference"):
-        entry = records.PREFERENCES.put(call.memory, being, key, description, "stated")
+        entry = records.PREFERENCES.put(call.memory, being, key.strip(), description, "stated")
     return records.PREFERENCES.to_dict(entry)
 
 
