@@ -121,6 +121,17 @@ def test_an_act_is_carried_out_and_its_result_comes_back(home: Home, status: str
     assert uuid.UUID(done["act_id"])
 
 
+@pytest.mark.parametrize("result", ["a\0b", {"cut": "\ud83d"}, float("nan")])
+def test_an_act_whose_result_cannot_be_stored_is_completed(home: Home, result: Any) -> None:
+    with home.bridge() as socket, ThreadPoolExecutor(1) as pool:
+        answer = pool.submit(home.call, "act_desk_lamp_", action="photo")
+        act = hear(socket)
+        say(socket, type="act_result", act_id=act["act_id"], status="completed", result=result)
+        told = answer.result(20)
+    assert (told["act_id"], told["status"]) == (act["act_id"], "completed")
+    assert told["result"] is None and told["error"].startswith("The result was left out: ")
+
+
 def test_an_act_that_is_not_answered_is_a_timeout(home: Home) -> None:
     with home.bridge():
         assert home.call("act_desk_lamp_", action="on", timeout_ms=50)["status"] == "timeout"

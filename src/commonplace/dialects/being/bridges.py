@@ -220,8 +220,13 @@ def _act_handler(bridge: Bridge, capability: Capability) -> Callable[..., dict[s
             outcome = {"status": "timeout", "result": None}
         finally:
             bridge.pending.pop(act_id, None)
-        event = {"act_id": act_id, "capability": capability.name, "action": action, **outcome}
-        call.memory.events.record(ACT_EVENT, call.caller.subject, event)
+        event = {"act_id": act_id, "capability": capability.name, "action": action}
+        try:
+            call.memory.events.record(ACT_EVENT, call.caller.subject, {**event, **outcome})
+        except InvalidInput as error:
+            # The act has been carried out; an error would make the caller repeat it.
+            outcome |= {"result": None, "error": f"The result was left out: {error.message}"}
+            call.memory.events.record(ACT_EVENT, call.caller.subject, {**event, **outcome})
         return {"act_id": act_id, **outcome}
 
     return act
