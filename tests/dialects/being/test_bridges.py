@@ -256,6 +256,34 @@ def test_capabilities_are_registered_over_rest_and_listed_when_their_bridge_is_t
     assert home.call("act_desk_lamp_", action="on")["status"] == "pending"
 
 
+def test_a_renamed_act_leaves_its_old_name(home: Home) -> None:
+    at = f"/v1/beings/{home.being}/capabilities/register"
+
+    def register(name: str, bridge: str = "home") -> None:
+        acts = [{"id": "lamp", "type": "act", "name": name}]
+        body = {"bridge_id": bridge, "capabilities": acts}
+        assert home.served.request("POST", at, home.token, body).status_code == 201
+
+    register("Lamp")
+    register("Light")
+    register("Torch", "another bridge")
+    assert "error" in home.served.call("/mcp", home.token, "act_lamp", action="on").json()
+    for name in ("act_light", "act_torch"):
+        assert home.call(name, action="on")["status"] == "pending"
+
+
+def test_too_many_capabilities_are_refused_with_ids_to_delete(home: Home) -> None:
+    at = f"/v1/beings/{home.being}/capabilities"
+    for first in ("a", "b"):
+        acts = [{"id": f"{first}-{n}", "type": "act", "name": f"{first}{n}"} for n in range(100)]
+        body = {"capabilities": acts[: 100 if first == "a" else 1]}
+        answer = home.served.request("POST", f"{at}/register", home.token, body)
+    assert answer.status_code == 400
+    old = answer.json()["error"].rstrip(".").split(", ")[-1]
+    assert home.served.request("DELETE", f"{at}/{old}", home.token).status_code == 204
+    assert home.served.request("POST", f"{at}/register", home.token, body).status_code == 201
+
+
 def test_a_deleted_capability_is_gone_although_its_bridge_is_connected(home: Home) -> None:
     at = f"/v1/beings/{home.being}/capabilities"
     with home.bridge() as socket:

@@ -266,10 +266,14 @@ def register_capabilities(
         filters = sight.own_row_filters(being_id, sight.CAPABILITY)
         every = sight.readable_rows(call.memory, filters)
         existing = {_capability_ref(being_id, _capability_of(row)): row for row in every}
+        renamed = _renamed_capabilities(existing, by_ref, bridge_id[:200])
+        for ref in renamed:
+            call.memory.forget(existing.pop(ref).id)
         if len(existing.keys() | by_ref.keys()) > MAX_CAPABILITIES:
+            ids = [_capability_of(row).id for ref, row in existing.items() if ref not in by_ref]
             raise InvalidInput(
                 f"A being has at most {MAX_CAPABILITIES} capabilities.",
-                hint="Delete some capabilities first.",
+                hint=f"Delete some capabilities first. Others have the ids {', '.join(ids[-5:])}.",
             )
         for ref, each in by_ref.items():
             text = f"{each.name}: {each.description}" if each.description else each.name
@@ -284,6 +288,18 @@ def register_capabilities(
             elif (row.attrs, row.state) != (attrs, "active"):
                 call.memory.revise(row.id, text=text, title=each.name, attrs=attrs, state="active")
     return {"ok": True, "registered": len(capabilities)}
+
+
+def _renamed_capabilities(
+    existing: Mapping[str, Memory], by_ref: Mapping[str, Capability], bridge_id: str
+) -> list[str]:
+    """Return the refs of a bridge's capabilities to which it now gives another name."""
+    ids = {(each.type, each.id) for each in by_ref.values()}
+    return [
+        ref for ref, row in existing.items()
+        if bridge_id and row.attrs.get("bridge_id") == bridge_id and ref not in by_ref
+        and (_capability_of(row).type, _capability_of(row).id) in ids
+    ]  # fmt: skip
 
 
 def delete_capability(call: Call, being_id: str, *, id: str) -> dict[str, Any]:
