@@ -425,6 +425,16 @@ def test_beings_of_one_owner_write_to_each_other(desk: Desk) -> None:
     assert desk.memo("party_message", "delete", key="x")["success"] is False
 
 
+def test_a_being_that_shares_its_name_can_be_written_to(desk: Desk) -> None:
+    small, first, second = desk.other("brin"), desk.other("Brin"), desk.other("Brin")
+    assert desk.memo("party_message", "append", to="brin", content="small")["success"]
+    refused = desk.memo("party_message", "append", to="Brin", content="which")
+    assert not refused["success"] and first.being in refused["message"]
+    assert desk.memo("party_message", "append", to=second.being, content="second")["success"]
+    read = [each.memo("party_message", "get")["message"] for each in (small, first, second)]
+    assert ["small" in read[0], read[1], "second" in read[2]] == [True, "[]", True]
+
+
 def test_knowledge_and_tools_are_shared_and_the_rest_is_each_beings_own(desk: Desk) -> None:
     other = desk.other("Brin")
     for target in KEYED:

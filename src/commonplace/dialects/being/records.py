@@ -434,13 +434,17 @@ def _get_party_messages(request: Request) -> str:
 def _send_party_message(request: Request) -> str:
     if not request.to:
         raise InvalidInput("to is required: the name of another being of this owner.")
-    recipients = [
-        each for each in sight.beings(request.memory)
-        if _being_name(request.memory, each).casefold() == request.to.casefold()
-    ]  # fmt: skip
-    if len(recipients) != 1:
-        why = "There is no being" if not recipients else "There are several beings"
-        raise NotFound(f"{why} named {request.to!r} here.")
+    names = [(each, _being_name(request.memory, each)) for each in sight.beings(request.memory)]
+    recipients = (
+        [each for each, name in names if name == request.to]
+        or [each for each, name in names if name.casefold() == request.to.casefold()]
+        or [each for each, _ in names if each.id == request.to]
+    )
+    if not recipients:
+        raise NotFound(f"There is no being named {request.to!r} here.")
+    if len(recipients) > 1:
+        ids = ", ".join(each.id for each in recipients)
+        raise NotFound(f"There are several beings named {request.to!r} here; give an id: {ids}.")
     sender = sight.get_being(request.memory, request.being)
     request.memory.remember(
         request.content, kind=PARTY, tags=[sight.being_tag(recipients[0].id)], trust=request.trust,
