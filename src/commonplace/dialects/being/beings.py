@@ -15,6 +15,8 @@ from commonplace.errors import InvalidInput
 from commonplace.platform import lookup
 
 NAME_CHARS = 200
+UNNAMED = "-"
+"""The stored name of a cluster whose nodes share no theme; their main action is shown instead."""
 _TRUSTS: tuple[str, ...] = tuple(TRUSTS)
 SOUL_FIELDS = ("personality", "voice", "values", "backstory", "inner_world", "examples")
 """The fields of a soul that an agent may change."""

@@ -221,12 +221,14 @@ def post_note(call: Call, being: str, *, content: str) -> Any:
 @_operation("read")
 def get_clusters(call: Call, being: str) -> Any:
     """Return a being's clusters that have nodes or subclusters, with the number of their nodes."""
-    sizes = call.memory.clusters.sizes()
-    return [
-        {"id": each.id, "name": each.name, "digest": each.digest, "parent": each.parent,
-         "nodes": sum(sizes.get(each.id, {}).values())}
-        for each in recalling.clusters_in_use(call.memory, being)
-    ]  # fmt: skip
+    sizes = recalling.cluster_sizes(call.memory)
+    listed = []
+    for each in recalling.clusters_in_use(call.memory, being):
+        name, digest = recalling.describe_cluster(call.memory, each)
+        nodes = sizes.get(each.id, 0)
+        listed.append({"id": each.id, "name": name, "digest": digest, "parent": each.parent,
+                       "nodes": nodes})  # fmt: skip
+    return listed
 
 
 @_operation("read", limit=integer(1, 366, records.DEFAULT_DIARY_DAYS))
@@ -352,7 +354,10 @@ def memory_auto_recall(call: Call, being: str, *, user_message: str) -> Any:
     thinking.on_spent = lambda what, cost: call.memory.events.record(
         "being.llm", being, {"purpose": what, **cost}
     )
-    clusters = {each.name: each for each in recalling.clusters_in_use(call.memory, being)}
+    clusters = {
+        recalling.describe_cluster(call.memory, each)[0]: each
+        for each in recalling.clusters_in_use(call.memory, being)
+    }
     chosen = thinking.choose(user_message, list(clusters)) if clusters else []
     if chosen is None:
         raise CommonplaceError(

@@ -229,7 +229,6 @@ class _Patrol:
         if not added:
             return
         self.memory.clusters.add(cluster, *(identity for identity, _ in added))
-        self._add_to_digest(self.memory.clusters.get(cluster), [scene for _, scene in added])
         self.new_node_ids += [identity for identity, _ in added]
         self.new_scenes += [scene for _, scene in added]
         for note, _ in entries:
@@ -294,15 +293,6 @@ class _Patrol:
         if self.thinking is not None and unplaced:
             chosen = self.thinking.classify(unplaced, ROOT_NAMES)
         return chosen or [ROOT_NAMES[0]] * len(unplaced)
-
-    def _add_to_digest(self, cluster: Cluster, added: Sequence[Scene]) -> None:
-        top = grouping.most_important_actions(cluster.attrs.get("tops", []), added)
-        if top != cluster.attrs.get("tops"):
-            self.memory.clusters.revise(
-                cluster.id,
-                digest=grouping.cluster_digest(top),
-                attrs={**cluster.attrs, "tops": top},
-            )
 
     # Steps 2, 3 and 5: the age of nodes
 
@@ -582,13 +572,11 @@ class _Patrol:
             for name, members in parts:
                 if not _is_root(cluster) and remaining - len(members) < 2:
                     continue
-                member_scenes = [scene_of(node) for node in members]
-                top = grouping.most_important_actions([], member_scenes)
                 new = self.memory.clusters.create(
-                    name.strip() or grouping.cluster_name(member_scenes),
-                    digest=grouping.cluster_digest(top), parent=parent,
-                    attrs={"being": self.being, "tops": top},
-                )  # fmt: skip
+                    name.strip() or grouping.cluster_name([scene_of(node) for node in members]),
+                    parent=parent,
+                    attrs={"being": self.being},
+                )
                 self.memory.clusters.move(cluster.id, new.id, *(node.id for node in members))
                 remaining -= len(members)
                 new_ids.append(new.id)
@@ -615,9 +603,6 @@ class _Patrol:
             with self.unit():
                 if sizes.get(cluster.id):
                     self.memory.clusters.move(cluster.id, target.id)
-                    moved = [Scene(action=str(a), importance=float(i))
-                             for i, a in cluster.attrs.get("tops", [])]  # fmt: skip
-                    self._add_to_digest(self.memory.clusters.get(target.id), moved)
                 if cluster.id not in parents:
                     self.memory.clusters.delete(cluster.id)
                 self.record("shrink", cluster=cluster.id, into=target.id)
