@@ -311,6 +311,20 @@ def test_update_and_delete_need_a_key(desk: Desk, target: str) -> None:
 
 
 @pytest.mark.parametrize(
+    ("target", "action"),
+    [("souls", "append"), ("souls", "delete"), ("party_message", "update"), ("diary", "delete")],
+)
+def test_an_action_that_a_target_has_not_asks_for_nothing(
+    desk: Desk, target: str, action: str
+) -> None:
+    refused = desk.memo(target, action)
+    assert refused == {
+        "success": False,
+        "message": f"This action is not supported for {target}.",
+    }
+
+
+@pytest.mark.parametrize(
     "target", ["preferences", "knowledge", "notes", "partner_rules", "souls", "party_message"]
 )
 def test_append_and_update_need_content(desk: Desk, target: str) -> None:

@@ -84,15 +84,18 @@ def update_memory(
 
 
 def _update(request: Request, action: str) -> str:
+    act = TARGETS[request.target][action]
+    if act is _refuse_action:
+        return act(request)
     if action in ("append", "update") and not request.content.strip():
         raise InvalidInput(f"content is required to {action} {request.target}.")
     checks.optional_text(request.content, "content", max_chars=checks.TEXT_CHARS)
     if action in ("update", "delete") and not request.key and request.target not in _KEYLESS:
         raise InvalidInput(f"key is required to {action} {request.target}.")
     if action == "get" and request.target != "party_message":
-        return TARGETS[request.target][action](request)
+        return act(request)
     with exclusive(request.memory, "update memory"):
-        return TARGETS[request.target][action](request)
+        return act(request)
 
 
 def _result_of(act: Callable[..., str], *arguments: Any) -> Result:
