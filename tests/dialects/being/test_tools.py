@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from commonplace.dialects.being import records, sight
+from commonplace.dialects.being import beings, records, sight
 from commonplace.dialects.being.dialect import DIALECT
 from commonplace.dialects.being.recalling import NO_CLUSTERS, NOTHING_FOUND
 from commonplace.dialects.being.scenes import scene_of
@@ -423,6 +423,14 @@ def test_the_soul_is_changed_in_some_fields_only(desk: Desk) -> None:
     assert desk.memo("souls", "append", content="x")["success"] is False
     assert desk.memo("souls", "delete", key="voice")["success"] is False
     assert desk.memo("souls", "get", key="nothing")["success"] is False
+
+
+def test_a_soul_that_was_forgotten_begins_anew(desk: Desk) -> None:
+    desk.memo("souls", "update", key="values", content="old")
+    desk.memory.forget(desk.memory.get(beings.soul_ref(desk.being)).id)
+    assert desk.memo("souls", "update", key="voice", content="calm")["success"]
+    soul = json.loads(desk.memo("souls", "get")["message"])
+    assert soul == {"partner_type": "custom", "voice": "calm"}
 
 
 def test_beings_of_one_owner_write_to_each_other(desk: Desk) -> None:

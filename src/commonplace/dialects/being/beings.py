@@ -85,11 +85,12 @@ def soul(memory: Commonplace, being: str) -> Memory | None:
 def change_soul(
     memory: Commonplace, being: str, changes: Mapping[str, str], *, trust: str = "stated"
 ) -> Memory:
-    """Change some fields of the soul; create the soul if it is missing."""
+    """Change some fields of the soul; create the soul if it is missing or was forgotten."""
     for name, value in changes.items():
         checks.optional_text(value, name, max_chars=checks.TEXT_CHARS)
-    existing = soul(memory, being)
-    attrs = {**(existing.attrs if existing else {"partner_type": "custom"}), **changes}
+    existing = lookup.find_memory(memory, soul_ref(being))
+    live = soul(memory, being)
+    attrs = {**(live.attrs if live else {"partner_type": "custom"}), **changes}
     text = "\n".join(str(attrs[each]) for each in ALL_SOUL_FIELDS if attrs.get(each)) or "-"
     title = str(attrs.get("name") or "")
     if existing is None:
@@ -98,8 +99,9 @@ def change_soul(
             tags=[sight.being_tag(being)], attrs=attrs,
         )  # fmt: skip
     return memory.revise(
-        existing.id, text=text, title=title, attrs=attrs, trust=lower_trust(existing, trust)
-    )
+        existing.id, text=text, title=title, attrs=attrs, state="active",
+        trust=lower_trust(existing, trust),
+    )  # fmt: skip
 
 
 def lower_trust(memory: Memory, trust: str) -> str:
