@@ -297,6 +297,16 @@ def test_ten_scenes_fire_a_patrol_in_the_background_and_nine_do_not(desk: Desk) 
     assert len(nodes(desk)) == 10
 
 
+def test_scenes_that_cannot_be_read_start_no_patrol(desk: Desk) -> None:
+    desk.text("update_notes", scenes=[scene(f"scene {i}") for i in range(9)])
+    for note in sight.readable_rows(desk.memory, sight.own_row_filters(desk.being, sight.SCENE)):
+        desk.memo("notes", "update", key=note.id, content="no JSON")
+    marker = desk.json("trigger_patrol", messages=[])["marker_id"]
+    desk.text("update_notes", scenes=[scene("one more")])
+    desk.idle()
+    assert sight.get_being(desk.memory, desk.being).attrs["patrol_marker"] == marker
+
+
 def test_one_patrol_at_a_time_for_each_being(desk: Desk) -> None:
     desk.text("update_notes", scenes=[scene(f"nr {i}") for i in range(5)])
     done: list[dict[str, object]] = []

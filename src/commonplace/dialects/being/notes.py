@@ -80,9 +80,13 @@ def waiting_scenes(memory: Commonplace, being: str) -> list[Memory]:
 
 
 def has_enough_scenes(memory: Commonplace, being: str) -> bool:
-    """Return whether enough scenes wait to start a patrol."""
-    _, count = memory.browse(filters=sight.own_row_filters(being, SCENE), limit=1)
-    return count >= PATROL_SCENES
+    """Return whether enough scenes wait to start a patrol; unreadable ones do not count."""
+    readable = (
+        scene
+        for scene in sight.readable_rows(memory, sight.own_row_filters(being, SCENE))
+        if not scene.text.startswith(scenes.PARSE_FAILED)
+    )
+    return len(list(islice(readable, PATROL_SCENES))) == PATROL_SCENES
 
 
 def update_notes(
