@@ -145,6 +145,20 @@ def test_recall_memory_shows_dead_nodes_and_counts_them_twice(desk: Desk) -> Non
     assert desk.memory.usage(ids(desk)[0]).accesses == 2
 
 
+def test_a_being_remembers_what_a_person_has_corrected(wordy: Desk) -> None:
+    wordy.live(scene("Planted tomatos", feeling="calm"))
+    wordy.text("update_notes", scenes=[scene("Fixed the rof", feeling="calm")])
+    (waiting,) = json.loads(wordy.memo("notes", "get")["message"])
+    (node,) = nodes(wordy)
+    wordy.memory.revise(node.id, text="[2026-04-14] Planted tomatoes / calm")
+    wordy.memory.revise(waiting["id"], text="Fixed the roof, proud")
+    assert "— Planted tomatoes — （calm）" in wordy.text("search_memory", query="tomatoes")
+    assert "Fixed the roof, proud" in wordy.json("get_context")["snapshot"]
+    wordy.live()
+    told = wordy.text("recall_memory", node_id=waiting["id"])
+    assert "action: Fixed the roof, proud\nfeeling: -" in told and "2026-04-14" in told
+
+
 @pytest.mark.parametrize("name", ["cluster_id", "node_id"])
 @pytest.mark.parametrize("value", ["nonsense", str(uuid.uuid4())])
 def test_an_unknown_id_is_not_found_and_no_error(desk: Desk, name: str, value: str) -> None:

@@ -31,9 +31,8 @@ def find(memory: Commonplace, being: str, identity: str, *kinds: str) -> Memory 
 
 def content_of(note: Memory) -> str:
     """Return the text of a note, or the JSON of a scene."""
-    if note.kind == SCENE and "scene" in note.attrs:
-        return json_text(note.attrs["scene"])
-    return note.text
+    scene = scenes.stored_scene(note) if note.kind == SCENE else None
+    return note.text if scene is None else json_text(scene.as_dict())
 
 
 def to_dict(note: Memory) -> dict[str, Any]:

@@ -663,7 +663,7 @@ class _Patrol:
 def _scene_in_note(note: Memory) -> Scene | None:
     """Return the scene of a note, or None if it cannot be read."""
     if "scene" in note.attrs:
-        return scenes.from_dict(note.attrs["scene"])
+        return scenes.stored_scene(note)
     return scenes.parse(note.text.removeprefix(scenes.PARSE_FAILED).strip())
 
 
