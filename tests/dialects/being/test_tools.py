@@ -699,6 +699,23 @@ def test_the_time_is_told_as_in_japan(desk: Desk) -> None:
         assert (odd["datetime"], odd["timezone"]) == (odd["iso"], bad)
 
 
+def test_a_being_that_is_deleted_in_a_session_stores_nothing_more(desk: Desk) -> None:
+    desk.live(scene("one"))
+    beings.delete(desk.memory, desk.being)
+    calls: list[tuple[str, dict[str, Any]]] = [
+        ("update_notes", {"notes": ["x"]}),
+        ("update_memory", {"target": "diary", "action": "append", "content": "x"}),
+        ("update_relation", {"entity_name": "a", "relation_type": "b", "action": "upsert",
+                             "content": "x"}),
+        ("search_memory", {"query": "one"}),
+        ("trigger_patrol", {"messages": []}),
+    ]  # fmt: skip
+    for tool, given in calls:
+        wire = desk.outcome(tool, **given).wire
+        assert wire["isError"] and "There is no such being." in wire["content"][0]["text"], tool
+    assert "There is no such being." in desk.text("recall", user_message="one")
+
+
 # --- long texts ---
 
 
