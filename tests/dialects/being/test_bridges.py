@@ -26,7 +26,7 @@ from commonplace.engine.transfer.exporting import export_space
 from commonplace.engine.transfer.importing import import_file
 from conftest import wait_until
 
-from .conftest import Served
+from .conftest import Desk, Served
 
 ACTS = [
     {"id": "lamp", "type": "act", "name": "Desk Lamp!", "description": "Light.", "actions": ["on"]},
@@ -121,6 +121,17 @@ def test_an_act_is_carried_out_and_its_result_comes_back(home: Home, status: str
     assert uuid.UUID(done["act_id"])
 
 
+@pytest.mark.parametrize("result", ["a\0b", {"cut": "\ud83d"}, float("nan")])
+def test_an_act_whose_result_cannot_be_stored_is_completed(home: Home, result: Any) -> None:
+    with home.bridge() as socket, ThreadPoolExecutor(1) as pool:
+        answer = pool.submit(home.call, "act_desk_lamp_", action="photo")
+        act = hear(socket)
+        say(socket, type="act_result", act_id=act["act_id"], status="completed", result=result)
+        told = answer.result(20)
+    assert (told["act_id"], told["status"]) == (act["act_id"], "completed")
+    assert told["result"] is None and told["error"].startswith("The result was left out: ")
+
+
 def test_an_act_that_is_not_answered_is_a_timeout(home: Home) -> None:
     with home.bridge():
         assert home.call("act_desk_lamp_", action="on", timeout_ms=50)["status"] == "timeout"
@@ -195,6 +206,20 @@ def test_an_act_whose_bridge_is_away_waits_for_its_owner(home: Home) -> None:
         socket.recv(timeout=0.3)
 
 
+def test_what_is_too_long_for_one_answer_is_shown_in_the_next(desk: Desk) -> None:
+    desk.outcome("register_capabilities", being_id=desk.being, capabilities=ACTS)
+    pictures = ["A" * 900_000, "B" * 900_000, "C"]
+    for picture in pictures:
+        desk.outcome("bridge_sense", being_id=desk.being, capability_id="eye", data=picture)
+        desk.text("act_desk_lamp_", action="on", parameters={"mask": picture})
+    for picture in pictures:
+        (sense,) = desk.json("get_context")["pending_senses"]
+        (act,) = desk.outcome("pending_acts", being_id=desk.being).wire["value"]["actions"]
+        assert sense["data"] == act["parameters"]["mask"] == picture
+        desk.outcome("approve_act", being_id=desk.being, action_id=act["id"])
+    assert "pending_senses" not in desk.json("get_context")
+
+
 def test_as_many_acts_wait_as_there_is_room_for(home: Home, monkeypatch: Any) -> None:
     monkeypatch.setattr(bridges, "MAX_WAITING_ACTS", 2)
     with home.bridge():
@@ -229,6 +254,34 @@ def test_capabilities_are_registered_over_rest_and_listed_when_their_bridge_is_t
     assert "error" in answer
     assert send("POST", "/register", {"capabilities": ACTS}).status_code == 201
     assert home.call("act_desk_lamp_", action="on")["status"] == "pending"
+
+
+def test_a_renamed_act_leaves_its_old_name(home: Home) -> None:
+    at = f"/v1/beings/{home.being}/capabilities/register"
+
+    def register(name: str, bridge: str = "home") -> None:
+        acts = [{"id": "lamp", "type": "act", "name": name}]
+        body = {"bridge_id": bridge, "capabilities": acts}
+        assert home.served.request("POST", at, home.token, body).status_code == 201
+
+    register("Lamp")
+    register("Light")
+    register("Torch", "another bridge")
+    assert "error" in home.served.call("/mcp", home.token, "act_lamp", action="on").json()
+    for name in ("act_light", "act_torch"):
+        assert home.call(name, action="on")["status"] == "pending"
+
+
+def test_too_many_capabilities_are_refused_with_ids_to_delete(home: Home) -> None:
+    at = f"/v1/beings/{home.being}/capabilities"
+    for first in ("a", "b"):
+        acts = [{"id": f"{first}-{n}", "type": "act", "name": f"{first}{n}"} for n in range(100)]
+        body = {"capabilities": acts[: 100 if first == "a" else 1]}
+        answer = home.served.request("POST", f"{at}/register", home.token, body)
+    assert answer.status_code == 400
+    old = answer.json()["error"].rstrip(".").split(", ")[-1]
+    assert home.served.request("DELETE", f"{at}/{old}", home.token).status_code == 204
+    assert home.served.request("POST", f"{at}/register", home.token, body).status_code == 201
 
 
 def test_a_deleted_capability_is_gone_although_its_bridge_is_connected(home: Home) -> None:

@@ -99,3 +99,12 @@ def test_both_blocks_keep_to_their_budget(desk: Desk) -> None:
     assert token_estimate(told["system_prompt"]) <= context.PROMPT_TOKENS + 100
     assert token_estimate(told["snapshot"]) <= context.SNAPSHOT_TOKENS + 200
     assert "more omitted" in told["system_prompt"] and "more omitted" in told["snapshot"]
+
+
+def test_an_entry_that_is_too_long_hides_no_other(desk: Desk) -> None:
+    for target in ("preferences", "knowledge"):
+        desk.memo(target, "append", key="a", content="word " * 9_000)
+        desk.memo(target, "append", key="b", content="a short one")
+    told = desk.json("get_context")
+    for block in ("system_prompt", "snapshot"):
+        assert "a short one\n(1 more omitted for lack of space)" in told[block]

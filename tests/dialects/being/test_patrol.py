@@ -13,6 +13,7 @@ import pytest
 
 from commonplace.dialects.being import patrol, records, running, sight
 from commonplace.dialects.being.beings import clusters_of
+from commonplace.dialects.being.recalling import describe_cluster
 from commonplace.dialects.being.scenes import PARSE_FAILED, scene_of
 from commonplace.engine.binding import lease
 from commonplace.engine.finding.ranking import faded_importance
@@ -98,6 +99,22 @@ def test_a_scene_that_cannot_be_read_is_marked_once_and_kept(desk: Desk) -> None
     assert desk.memory.get(note.id, count=False).text == "[2026-04-15] told again"
 
 
+def test_the_longest_scene_that_cannot_be_read_stops_no_patrol(wordy: Desk) -> None:
+    wordy.text("update_notes", scenes=[scene("one"), scene("two")])
+    (note, _) = sight.readable_rows(wordy.memory, sight.own_row_filters(wordy.being, sight.SCENE))
+    assert wordy.memo("notes", "update", key=note.id, content="{" * 1_000_000)["success"]
+    assert wordy.json("trigger_patrol", messages=[])["nodes_created"] == 1
+    assert wordy.memory.get(note.id, count=False).text.startswith(f"{PARSE_FAILED} {{{{")
+
+
+def test_an_importance_of_hundreds_of_digits_is_one(desk: Desk) -> None:
+    desk.text("update_notes", scenes=[scene("one")])
+    (note,) = sight.readable_rows(desk.memory, sight.own_row_filters(desk.being, sight.SCENE))
+    content = '{"action": "one", "importance": 1' + "0" * 400 + "}"
+    assert desk.memo("notes", "update", key=note.id, content=content)["success"]
+    assert desk.memory.get(note.id, count=False).importance == 1
+
+
 def test_without_a_model_scenes_that_are_like_none_go_to_business(desk: Desk) -> None:
     desk.live(scene("one"), scene("two"))
     roots = {each.name: each.id for each in clusters_of(desk.memory, desk.being)}
@@ -116,16 +133,37 @@ def test_themes_of_three_or_more_leave_a_root_of_more_than_ten(desk: Desk) -> No
     desk.live(told[10])
     subs = [each for each in clusters_of(desk.memory, desk.being) if not each.attrs.get("root")]
     assert sorted(each.name for each in subs) == ["garden", "harbour"]
-    assert all(each.digest.count(" / ") == 2 for each in subs)
+    assert all(describe_cluster(desk.memory, each)[1].count(" / ") == 2 for each in subs)
     (garden,) = [each for each in subs if each.name == "garden"]
     desk.live(scene(f"{GARDEN} nr99"))
     assert len(desk.memory.clusters.members(garden.id)) == 7, "the next one finds its cluster"
 
 
+def test_clusters_quote_no_node_that_is_forgotten_or_purged(desk: Desk) -> None:
+    desk.live(
+        *(scene(f"{GARDEN} elephant nr{i}") for i in range(6)),
+        *(scene(f"{HARBOUR} nr{i}", "2019-11-30") for i in range(5)),
+    )
+    assert len(clusters_of(desk.memory, desk.being)) == 4
+    assert desk.text("recall_memory").count("elephant") >= 2, "in a name and a digest"
+    first, *others = [node.id for node in nodes(desk) if "elephant" in node.text]
+    desk.memory.forget(first)
+    desk.memory.purge(*others)
+    assert "elephant" not in desk.text("recall_memory")
+    for each in clusters_of(desk.memory, desk.being):
+        assert "elephant" not in desk.text("recall_memory", cluster_id=each.id)
+        assert "elephant" not in f"{each.name} {each.digest} {each.attrs}"
+    listed = desk.outcome("get_clusters", being_id=desk.being).wire["value"]
+    assert sum(each["nodes"] for each in listed) == 5
+
+
 def test_a_cluster_of_two_joins_one_like_it_or_its_parent(desk: Desk) -> None:
     desk.live(*(scene(f"{GARDEN} nr{i}") for i in range(6)),
               *(scene(f"{HARBOUR} nr{i}", "2019-11-30") for i in range(5)))  # fmt: skip
-    harbour = next(e for e in clusters_of(desk.memory, desk.being) if "harbour" in e.digest)
+    harbour = next(
+        each for each in clusters_of(desk.memory, desk.being)
+        if "harbour" in describe_cluster(desk.memory, each)[1]
+    )  # fmt: skip
     for node in desk.memory.clusters.members(harbour.id)[2:]:
         desk.memory.revise(node.id, state="dead")
     desk.json("trigger_patrol", messages=[])
@@ -257,6 +295,16 @@ def test_ten_scenes_fire_a_patrol_in_the_background_and_nine_do_not(desk: Desk) 
     desk.text("update_notes", scenes=[scene("the tenth")])
     desk.idle()
     assert len(nodes(desk)) == 10
+
+
+def test_scenes_that_cannot_be_read_start_no_patrol(desk: Desk) -> None:
+    desk.text("update_notes", scenes=[scene(f"scene {i}") for i in range(9)])
+    for note in sight.readable_rows(desk.memory, sight.own_row_filters(desk.being, sight.SCENE)):
+        desk.memo("notes", "update", key=note.id, content="no JSON")
+    marker = desk.json("trigger_patrol", messages=[])["marker_id"]
+    desk.text("update_notes", scenes=[scene("one more")])
+    desk.idle()
+    assert sight.get_being(desk.memory, desk.being).attrs["patrol_marker"] == marker
 
 
 def test_one_patrol_at_a_time_for_each_being(desk: Desk) -> None:

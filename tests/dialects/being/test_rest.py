@@ -147,6 +147,31 @@ def test_an_error_is_one_text(at: Any) -> None:
     assert at("POST", "/notes", ["a list"]).status_code == 400
 
 
+@pytest.mark.parametrize(
+    ("method", "path", "body", "field"),
+    [
+        ("POST", "/notes", {"content": " "}, "content"),
+        ("PUT", "/preferences", {"key": "k", "description": " "}, "description"),
+        ("PUT", "/relationships/no", {"description": " "}, "description"),
+        ("PUT", "/rules", {"title": " ", "content": "c"}, "title"),
+        ("PUT", "/rules", {"title": "t", "content": " "}, "content"),
+        ("PUT", "/soul", {"voice": "x" * 1_000_001}, "voice"),
+    ],
+)
+def test_a_refusal_names_the_field_that_was_sent(
+    at: Any, method: str, path: str, body: Any, field: str
+) -> None:
+    refused = at(method, path, body)
+    assert refused.status_code == 400 and f"'{field}'" in refused.json()["error"]
+
+
+def test_the_key_of_a_preference_has_no_blanks_around_it(at: Any) -> None:
+    assert at.good("PUT", "/preferences", {"key": " tea ", "description": "green"})["key"] == "tea"
+    given = {"target": "preferences", "action": "delete", "key": " tea "}
+    assert at.good("POST", "/memory/update", given)["success"]
+    assert at.good("GET", "/preferences") == []
+
+
 def test_a_field_that_is_not_known_is_ignored(at: Any) -> None:
     for method, path in (("POST", "/memory/recall"), ("PUT", "/soul"), ("POST", "/notes")):
         plain, answer = at(method, path, {}), at(method, path, {"nonsense": 1})

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from commonplace.dialects.being import records, sight
+from commonplace.dialects.being import beings, records, sight
 from commonplace.dialects.being.dialect import DIALECT
 from commonplace.dialects.being.recalling import NO_CLUSTERS, NOTHING_FOUND
 from commonplace.dialects.being.scenes import scene_of
@@ -145,6 +145,20 @@ def test_recall_memory_shows_dead_nodes_and_counts_them_twice(desk: Desk) -> Non
     assert desk.memory.usage(ids(desk)[0]).accesses == 2
 
 
+def test_a_being_remembers_what_a_person_has_corrected(wordy: Desk) -> None:
+    wordy.live(scene("Planted tomatos", feeling="calm"))
+    wordy.text("update_notes", scenes=[scene("Fixed the rof", feeling="calm")])
+    (waiting,) = json.loads(wordy.memo("notes", "get")["message"])
+    (node,) = nodes(wordy)
+    wordy.memory.revise(node.id, text="[2026-04-14] Planted tomatoes / calm")
+    wordy.memory.revise(waiting["id"], text="Fixed the roof, proud")
+    assert "— Planted tomatoes — （calm）" in wordy.text("search_memory", query="tomatoes")
+    assert "Fixed the roof, proud" in wordy.json("get_context")["snapshot"]
+    wordy.live()
+    told = wordy.text("recall_memory", node_id=waiting["id"])
+    assert "action: Fixed the roof, proud\nfeeling: -" in told and "2026-04-14" in told
+
+
 @pytest.mark.parametrize("name", ["cluster_id", "node_id"])
 @pytest.mark.parametrize("value", ["nonsense", str(uuid.uuid4())])
 def test_an_unknown_id_is_not_found_and_no_error(desk: Desk, name: str, value: str) -> None:
@@ -163,6 +177,14 @@ def test_a_node_id_may_be_any_live_memory_of_the_space(desk: Desk) -> None:
     assert "A decision of another agent." in desk.text("recall_memory", node_id=foreign.id)
     desk.memory.forget(foreign.id)
     assert "not found" in desk.text("recall_memory", node_id=foreign.id)
+
+
+def test_a_scene_of_another_agent_is_read_by_the_id_that_a_search_returns(wordy: Desk) -> None:
+    foreign = wordy.memory.remember("Planted tomatoes", kind="scene")
+    assert foreign.id in wordy.text("search_memory", query="tomatoes")
+    assert "action: Planted tomatoes" in wordy.text("recall_memory", node_id=foreign.id)
+    refused = wordy.text("merge_nodes", node_ids=foreign.id, summary="x")
+    assert f"{foreign.id} is a scene of another dialect" in refused
 
 
 # --- search_memory ---
@@ -303,6 +325,20 @@ def test_update_and_delete_need_a_key(desk: Desk, target: str) -> None:
 
 
 @pytest.mark.parametrize(
+    ("target", "action"),
+    [("souls", "append"), ("souls", "delete"), ("party_message", "update"), ("diary", "delete")],
+)
+def test_an_action_that_a_target_has_not_asks_for_nothing(
+    desk: Desk, target: str, action: str
+) -> None:
+    refused = desk.memo(target, action)
+    assert refused == {
+        "success": False,
+        "message": f"This action is not supported for {target}.",
+    }
+
+
+@pytest.mark.parametrize(
     "target", ["preferences", "knowledge", "notes", "partner_rules", "souls", "party_message"]
 )
 def test_append_and_update_need_content(desk: Desk, target: str) -> None:
@@ -336,6 +372,14 @@ def test_a_place_keeps_its_location(desk: Desk) -> None:
     desk.memo("partner_map", "append", key="shed", content="tools", location="north")
     desk.memo("partner_map", "update", key="shed", content="more tools")
     assert json.loads(desk.memo("partner_map", "get")["message"])[0]["location"] == "north"
+
+
+def test_a_place_that_was_deleted_leaves_no_location_to_a_new_one(desk: Desk) -> None:
+    desk.memo("partner_map", "append", key="home", content="The flat", location="Berlin")
+    desk.memo("partner_map", "delete", key="home")
+    desk.memo("partner_map", "append", key="home", content="The house")
+    (place,) = json.loads(desk.memo("partner_map", "get")["message"])
+    assert (place["content"], place["location"]) == ("The house", None)
 
 
 def test_the_diary_is_by_day(desk: Desk) -> None:
@@ -395,6 +439,14 @@ def test_the_soul_is_changed_in_some_fields_only(desk: Desk) -> None:
     assert desk.memo("souls", "get", key="nothing")["success"] is False
 
 
+def test_a_soul_that_was_forgotten_begins_anew(desk: Desk) -> None:
+    desk.memo("souls", "update", key="values", content="old")
+    desk.memory.forget(desk.memory.get(beings.soul_ref(desk.being)).id)
+    assert desk.memo("souls", "update", key="voice", content="calm")["success"]
+    soul = json.loads(desk.memo("souls", "get")["message"])
+    assert soul == {"partner_type": "custom", "voice": "calm"}
+
+
 def test_beings_of_one_owner_write_to_each_other(desk: Desk) -> None:
     other = desk.other("Brin")
     assert desk.memo("party_message", "append", to="brin", content="hello")["success"]
@@ -407,6 +459,16 @@ def test_beings_of_one_owner_write_to_each_other(desk: Desk) -> None:
     assert desk.memo("party_message", "append", content="x")["success"] is False
     assert desk.memo("party_message", "update", key="x", content="x")["success"] is False
     assert desk.memo("party_message", "delete", key="x")["success"] is False
+
+
+def test_a_being_that_shares_its_name_can_be_written_to(desk: Desk) -> None:
+    small, first, second = desk.other("brin"), desk.other("Brin"), desk.other("Brin")
+    assert desk.memo("party_message", "append", to="brin", content="small")["success"]
+    refused = desk.memo("party_message", "append", to="Brin", content="which")
+    assert not refused["success"] and first.being in refused["message"]
+    assert desk.memo("party_message", "append", to=second.being, content="second")["success"]
+    read = [each.memo("party_message", "get")["message"] for each in (small, first, second)]
+    assert ["small" in read[0], read[1], "second" in read[2]] == [True, "[]", True]
 
 
 def test_knowledge_and_tools_are_shared_and_the_rest_is_each_beings_own(desk: Desk) -> None:
@@ -635,3 +697,75 @@ def test_the_time_is_told_as_in_japan(desk: Desk) -> None:
     for bad in ("Mars/Base", "", "../etc/passwd", "x" * 500):
         odd = desk.json("get_current_time", timezone=bad)
         assert (odd["datetime"], odd["timezone"]) == (odd["iso"], bad)
+
+
+def test_a_being_that_is_deleted_in_a_session_stores_nothing_more(desk: Desk) -> None:
+    desk.live(scene("one"))
+    beings.delete(desk.memory, desk.being)
+    calls: list[tuple[str, dict[str, Any]]] = [
+        ("update_notes", {"notes": ["x"]}),
+        ("update_memory", {"target": "diary", "action": "append", "content": "x"}),
+        ("update_relation", {"entity_name": "a", "relation_type": "b", "action": "upsert",
+                             "content": "x"}),
+        ("search_memory", {"query": "one"}),
+        ("trigger_patrol", {"messages": []}),
+    ]  # fmt: skip
+    for tool, given in calls:
+        wire = desk.outcome(tool, **given).wire
+        assert wire["isError"] and "There is no such being." in wire["content"][0]["text"], tool
+    assert "There is no such being." in desk.text("recall", user_message="one")
+
+
+# --- long texts ---
+
+
+def test_a_text_that_is_too_long_is_named(wordy: Desk) -> None:
+    long = "x" * 1_000_001
+    told = wordy.memo("knowledge", "append", key="k", content=long)["message"]
+    for given in ({"notes": ["a", long]}, {"scenes": [scene(long)]}):
+        told += wordy.outcome("update_notes", **given).wire["content"][0]["text"]
+    assert re.findall(r"'(\S+)' has 1,000,001", told) == ["content", "notes[1]", "scenes[0].action"]
+
+
+LONG = '"о"\n' * 60_000
+LONGEST = '"о"\n' * 250_000
+
+
+def test_the_longest_text_is_returned_whole_and_can_be_changed(wordy: Desk) -> None:
+    wordy.memo("knowledge", "append", key="k", content=LONGEST)
+    assert wordy.memo("knowledge", "get", key="k")["message"] == LONGEST
+    other = LONGEST.replace("о", "а")
+    told = wordy.memo("knowledge", "update", key="k", content=other)["message"]
+    assert LONGEST in told and other in told
+    foreign = wordy.memory.remember(LONGEST.strip())
+    assert len(wordy.text("recall_memory", node_id=foreign.id)) > len(LONGEST)
+
+
+def test_lists_of_long_texts_are_shortened(wordy: Desk) -> None:
+    for number in range(4):
+        wordy.memo("knowledge", "append", key=f"k{number}", content=LONG)
+        wordy.memo("diary", "append", key=f"2026-04-1{number}", content=LONG)
+        told = wordy.text("update_notes", notes=[LONG, "short"])
+    assert told.count("…") == 4
+    known = json.loads(wordy.memo("knowledge", "get")["message"])
+    assert [each["key"] for each in known] == ["k0", "k1", "k2", "k3"]
+    assert all(10_000 < len(each["content"]) < 300_000 for each in known)
+    assert wordy.memo("diary", "get")["message"].count("## 2026") == 4
+    assert len(json.loads(wordy.memo("notes", "get")["message"])) == 8
+
+
+def test_long_messages_of_other_beings_are_read_one_after_the_other(wordy: Desk) -> None:
+    other = wordy.other("Brin")
+    for text in (f"first {LONG}", f"second {LONG}", "third"):
+        other.memo("party_message", "append", to="Aria", content=text)
+    read = [json.loads(wordy.memo("party_message", "get")["message"]) for _ in range(3)]
+    assert [[each["content"].split()[0] for each in part] for part in read] == [
+        ["first"], ["second"], ["third"],
+    ]  # fmt: skip
+
+
+def test_long_memories_leave_the_context_readable(wordy: Desk) -> None:
+    long = "о" * 400_000
+    wordy.live(*(scene(f"{number} о {long}", themes=[long]) for number in range(3)))
+    assert 3 * 4_000 < len(wordy.json("get_context")["recent_nodes"]) < 13_000
+    assert 3 * 8_000 < len(wordy.text("search_memory", query="о")) < 25_000

@@ -7,6 +7,7 @@ from typing import Any
 
 from commonplace.dialects.being import sight
 from commonplace.dialects.being.sight import BEING, SOUL
+from commonplace.engine import checks
 from commonplace.engine.commonplace import Commonplace
 from commonplace.engine.finding.filters import Filters
 from commonplace.engine.model import TRUSTS, Cluster, Memory, iso
@@ -14,6 +15,8 @@ from commonplace.errors import InvalidInput
 from commonplace.platform import lookup
 
 NAME_CHARS = 200
+UNNAMED = "-"
+"""The stored name of a cluster whose nodes share no theme; their main action is shown instead."""
 _TRUSTS: tuple[str, ...] = tuple(TRUSTS)
 SOUL_FIELDS = ("personality", "voice", "values", "backstory", "inner_world", "examples")
 """The fields of a soul that an agent may change."""
@@ -82,9 +85,12 @@ def soul(memory: Commonplace, being: str) -> Memory | None:
 def change_soul(
     memory: Commonplace, being: str, changes: Mapping[str, str], *, trust: str = "stated"
 ) -> Memory:
-    """Change some fields of the soul; create the soul if it is missing."""
-    existing = soul(memory, being)
-    attrs = {**(existing.attrs if existing else {"partner_type": "custom"}), **changes}
+    """Change some fields of the soul; create the soul if it is missing or was forgotten."""
+    for name, value in changes.items():
+        checks.optional_text(value, name, max_chars=checks.TEXT_CHARS)
+    existing = lookup.find_memory(memory, soul_ref(being))
+    live = soul(memory, being)
+    attrs = {**(live.attrs if live else {"partner_type": "custom"}), **changes}
     text = "\n".join(str(attrs[each]) for each in ALL_SOUL_FIELDS if attrs.get(each)) or "-"
     title = str(attrs.get("name") or "")
     if existing is None:
@@ -93,8 +99,9 @@ def change_soul(
             tags=[sight.being_tag(being)], attrs=attrs,
         )  # fmt: skip
     return memory.revise(
-        existing.id, text=text, title=title, attrs=attrs, trust=lower_trust(existing, trust)
-    )
+        existing.id, text=text, title=title, attrs=attrs, state="active",
+        trust=lower_trust(existing, trust),
+    )  # fmt: skip
 
 
 def lower_trust(memory: Memory, trust: str) -> str:

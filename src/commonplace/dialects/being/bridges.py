@@ -19,7 +19,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from commonplace.access.caller import Caller
-from commonplace.dialects.being import sight
+from commonplace.dialects.being import fitting, sight
 from commonplace.dialects.contract import Call, Tool
 from commonplace.dialects.tool_schemas import TEXT, input_schema
 from commonplace.engine.commonplace import Commonplace
@@ -220,8 +220,13 @@ def _act_handler(bridge: Bridge, capability: Capability) -> Callable[..., dict[s
             outcome = {"status": "timeout", "result": None}
         finally:
             bridge.pending.pop(act_id, None)
-        event = {"act_id": act_id, "capability": capability.name, "action": action, **outcome}
-        call.memory.events.record(ACT_EVENT, call.caller.subject, event)
+        event = {"act_id": act_id, "capability": capability.name, "action": action}
+        try:
+            call.memory.events.record(ACT_EVENT, call.caller.subject, {**event, **outcome})
+        except InvalidInput as error:
+            # The act has been carried out; an error would make the caller repeat it.
+            outcome |= {"result": None, "error": f"The result was left out: {error.message}"}
+            call.memory.events.record(ACT_EVENT, call.caller.subject, {**event, **outcome})
         return {"act_id": act_id, **outcome}
 
     return act
@@ -261,10 +266,14 @@ def register_capabilities(
         filters = sight.own_row_filters(being_id, sight.CAPABILITY)
         every = sight.readable_rows(call.memory, filters)
         existing = {_capability_ref(being_id, _capability_of(row)): row for row in every}
+        renamed = _renamed_capabilities(existing, by_ref, bridge_id[:200])
+        for ref in renamed:
+            call.memory.forget(existing.pop(ref).id)
         if len(existing.keys() | by_ref.keys()) > MAX_CAPABILITIES:
+            ids = [_capability_of(row).id for ref, row in existing.items() if ref not in by_ref]
             raise InvalidInput(
                 f"A being has at most {MAX_CAPABILITIES} capabilities.",
-                hint="Delete some capabilities first.",
+                hint=f"Delete some capabilities first. Others have the ids {', '.join(ids[-5:])}.",
             )
         for ref, each in by_ref.items():
             text = f"{each.name}: {each.description}" if each.description else each.name
@@ -279,6 +288,18 @@ def register_capabilities(
             elif (row.attrs, row.state) != (attrs, "active"):
                 call.memory.revise(row.id, text=text, title=each.name, attrs=attrs, state="active")
     return {"ok": True, "registered": len(capabilities)}
+
+
+def _renamed_capabilities(
+    existing: Mapping[str, Memory], by_ref: Mapping[str, Capability], bridge_id: str
+) -> list[str]:
+    """Return the refs of a bridge's capabilities to which it now gives another name."""
+    ids = {(each.type, each.id) for each in by_ref.values()}
+    return [
+        ref for ref, row in existing.items()
+        if bridge_id and row.attrs.get("bridge_id") == bridge_id and ref not in by_ref
+        and (_capability_of(row).type, _capability_of(row).id) in ids
+    ]  # fmt: skip
 
 
 def delete_capability(call: Call, being_id: str, *, id: str) -> dict[str, Any]:
@@ -338,9 +359,13 @@ def _queue_handler(capability: Capability) -> Callable[..., dict[str, Any]]:
 
 
 def pending_acts(call: Call, being_id: str) -> dict[str, Any]:
-    """Return the acts that wait for the owner's decision, oldest first."""
+    """Return the acts that wait for the owner's decision, oldest first.
+
+    Acts that do not fit into the response are listed once others are decided.
+    """
     rows = sight.readable_rows(call.memory, sight.own_row_filters(being_id, sight.ACT), "oldest")
-    return {"actions": [_act_to_dict(row) for row in rows]}
+    actions = [_act_to_dict(row) for row in rows]
+    return {"actions": fitting.first_entries(actions, lambda action: action)}
 
 
 def _act_to_dict(row: Memory) -> dict[str, Any]:
@@ -400,11 +425,12 @@ def pending_senses(memory: Commonplace, being: str, *, mark_shown: bool) -> list
     return [{**(each.payload or {}), "created_at": iso(each.at)} for each in unseen]
 
 
-def _unseen_sense_events(memory: Commonplace, being: Memory) -> list[Event]:
+def _unseen_sense_events(memory: Commonplace, being: Memory) -> Sequence[Event]:
     after = _last_shown_number(memory, being)
-    return memory.events.all(
+    oldest = memory.events.all(
         kind=SENSE_EVENT, subject=being.id, after=after, limit=MAX_SHOWN_SENSES
     )
+    return fitting.first_entries(oldest, lambda event: event.payload)
 
 
 def _last_shown_number(memory: Commonplace, being: Memory) -> int:

@@ -10,7 +10,8 @@ import json
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from commonplace.dialects.being import beings, bridges, notes, records, sight
+from commonplace.dialects.being import beings, bridges, fitting, notes, records, sight
+from commonplace.dialects.being.recalling import TEXT_CHARS
 from commonplace.dialects.being.scenes import scene_of
 from commonplace.dialects.being.sight import NODE, being_of
 from commonplace.dialects.contract import Call
@@ -19,6 +20,7 @@ from commonplace.engine.commonplace import Commonplace
 from commonplace.engine.content import memories
 from commonplace.engine.model import Memory
 from commonplace.text.prose import neutralise, token_estimate
+from commonplace.text.snippets import opening
 
 RECOMMENDED_MODEL = "claude-sonnet-4-6"
 PROMPT_TOKENS = 8_000
@@ -72,7 +74,9 @@ def context(memory: Commonplace, being: str, *, mark_shown: bool) -> dict[str, A
         "capability_tools": bridges.capability_tools(memory.name, being),
     }
     if lines := recent_nodes(memory, being):
-        built["recent_nodes"] = "\n".join(f"- {neutralise(scene_of(node).line)}" for node in lines)
+        built["recent_nodes"] = "\n".join(
+            f"- {neutralise(opening(scene_of(node).line, TEXT_CHARS))}" for node in lines
+        )
     if senses := bridges.pending_senses(memory, being, mark_shown=mark_shown):
         built["pending_senses"] = senses
     return built
@@ -189,10 +193,9 @@ def _fit_sections(
         included: list[str] = []
         for entry in nonempty:
             size = token_estimate(entry) + 1
-            if size > room:
-                break
-            included.append(entry)
-            room -= size
+            if size <= room:
+                included.append(entry)
+                room -= size
         if len(included) < len(nonempty):
             included.append(f"({len(nonempty) - len(included)} more omitted for lack of space)")
         if included:
@@ -227,13 +230,11 @@ def rest_context(call: Call, being: str, tools: list[dict[str, Any]]) -> dict[st
     built = context(call.memory, being, mark_shown="write" in call.caller.scopes)
     preferences = {row.title: row.text for row in records.PREFERENCES.all(call.memory, being)}
     all_notes = [*notes.open_notes(call.memory, being), *notes.waiting_scenes(call.memory, being)]
-    built["pinned_context"] = [
-        {"id": node.id, "text": scene_of(node).line}
-        for node in sight.readable_rows(
-            call.memory, sight.own_row_filters(being, NODE, pinned=True)
-        )
-    ]
-    built["notes"] = [notes.to_dict(note) for note in all_notes]
+    pinned = sight.readable_rows(call.memory, sight.own_row_filters(being, NODE, pinned=True))
+    built["pinned_context"] = fitting.fit_texts(
+        [{"id": node.id, "text": scene_of(node).line} for node in pinned], "text"
+    )
+    built["notes"] = fitting.fit_texts([notes.to_dict(note) for note in all_notes], "content")
     built["tools"] = tools
     built["metadata"] = {
         **built["metadata"],

@@ -1,4 +1,4 @@
-"""Groups of similar nodes, and the names and digests of clusters."""
+"""Groups of similar nodes, and the names of clusters."""
 
 from __future__ import annotations
 
@@ -8,13 +8,11 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from commonplace.dialects.being.beings import UNNAMED
 from commonplace.dialects.being.scenes import Scene
 
 MIN_SIMILARITY = 0.45  # similar nodes, and nodes and clusters, have a greater similarity
 MIN_GROUP_SIZE = 3  # the number of nodes in the smallest group
-NAME_WORDS = 6
-DIGEST_ACTIONS = 3
-ACTION_CHARS = 200
 
 
 def greedy_groups(likeness: NDArray[np.float32]) -> list[list[int]]:
@@ -37,27 +35,7 @@ def greedy_groups(likeness: NDArray[np.float32]) -> list[list[int]]:
 
 
 def cluster_name(scenes: Sequence[Scene]) -> str:
-    """Return a name for a cluster: the most frequent theme, or words of the main action."""
+    """Return a name for a cluster: the most frequent theme."""
     themes = Counter(theme for scene in scenes for theme in scene.themes)
-    if themes:
-        theme, count = max(themes.items(), key=lambda each: (each[1], each[0]))
-        if count > 1 or len(scenes) == 1:
-            return theme[:100]
-    best = max(scenes, key=lambda scene: scene.importance)
-    return " ".join(best.action.split()[:NAME_WORDS])[:100]
-
-
-def most_important_actions(
-    earlier: Sequence[Sequence[object]], scenes: Sequence[Scene]
-) -> list[list[object]]:
-    """Return the most important of earlier and new actions, as [importance, action]."""
-    candidates = [[float(str(i)), str(a)] for i, a in earlier]
-    candidates += [[scene.importance, scene.action[:ACTION_CHARS]] for scene in scenes]
-    distinct = {str(action): float(str(importance)) for importance, action in reversed(candidates)}
-    ranked = sorted(distinct.items(), key=lambda each: (-each[1], each[0]))
-    return [[importance, action] for action, importance in ranked[:DIGEST_ACTIONS]]
-
-
-def cluster_digest(top: Sequence[Sequence[object]]) -> str:
-    """Return a cluster's digest: its most important actions."""
-    return " / ".join(str(action) for _, action in top)
+    theme, count = max(themes.items(), key=lambda each: (each[1], each[0]), default=("", 0))
+    return theme[:100] if count > 1 else UNNAMED

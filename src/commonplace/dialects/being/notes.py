@@ -6,9 +6,10 @@ from collections.abc import Mapping, Sequence
 from itertools import islice
 from typing import Any
 
-from commonplace.dialects.being import scenes, sight
+from commonplace.dialects.being import fitting, scenes, sight
 from commonplace.dialects.being.sight import NOTE, SCENE, being_of
 from commonplace.dialects.contract import Call, json_text
+from commonplace.engine import checks
 from commonplace.engine.commonplace import Commonplace
 from commonplace.engine.model import LIVE_STATES, Memory, iso
 from commonplace.platform.exclusive import exclusive
@@ -30,9 +31,8 @@ def find(memory: Commonplace, being: str, identity: str, *kinds: str) -> Memory 
 
 def content_of(note: Memory) -> str:
     """Return the text of a note, or the JSON of a scene."""
-    if note.kind == SCENE and "scene" in note.attrs:
-        return json_text(note.attrs["scene"])
-    return note.text
+    scene = scenes.stored_scene(note) if note.kind == SCENE else None
+    return note.text if scene is None else json_text(scene.as_dict())
 
 
 def to_dict(note: Memory) -> dict[str, Any]:
@@ -79,9 +79,13 @@ def waiting_scenes(memory: Commonplace, being: str) -> list[Memory]:
 
 
 def has_enough_scenes(memory: Commonplace, being: str) -> bool:
-    """Return whether enough scenes wait to start a patrol."""
-    _, count = memory.browse(filters=sight.own_row_filters(being, SCENE), limit=1)
-    return count >= PATROL_SCENES
+    """Return whether enough scenes wait to start a patrol; unreadable ones do not count."""
+    readable = (
+        scene
+        for scene in sight.readable_rows(memory, sight.own_row_filters(being, SCENE))
+        if not scene.text.startswith(scenes.PARSE_FAILED)
+    )
+    return len(list(islice(readable, PATROL_SCENES))) == PATROL_SCENES
 
 
 def update_notes(
@@ -125,7 +129,10 @@ def write_notes(
     if not all(text for text, _ in texts):
         return "error: a note is empty; nothing was stored."
     valid = [scene for scene in parsed if scene is not None]
-    for scene in valid:
+    for number, (text, _) in enumerate(texts):
+        checks.text(text, f"notes[{number}]")
+    for number, scene in enumerate(valid):
+        checks.text(scene.action, f"scenes[{number}].action")
         scenes.refuse_reserved_themes(scene)
     memory.remember_many([scenes.draft(being, scene, kind=SCENE, trust=trust) for scene in valid])
     for text, sort in texts:
@@ -141,8 +148,9 @@ def write_notes(
         for change in types:
             if (target := retyped[change["id"]]) is not None:
                 memory.revise(target.id, attrs={**target.attrs, "type": change["type"]})
+    listed = [{"id": note.id, "text": note.text} for note in open_notes(memory, being, "note")]
     note_lines = [
-        f"- [{note.id}] {neutralise(note.text)}" for note in open_notes(memory, being, "note")
+        f"- [{note['id']}] {neutralise(note['text'])}" for note in fitting.fit_texts(listed, "text")
     ]
     warnings = [_not_found_message(missing)] if missing else []
     return "\n".join(["ok: notes updated.", *warnings, *note_lines])

@@ -11,6 +11,7 @@ from commonplace.dialects.being import (
     beings,
     bridges,
     context,
+    fitting,
     history,
     recalling,
     records,
@@ -23,6 +24,7 @@ from commonplace.dialects.being import notes as noting
 from commonplace.dialects.being.scenes import scene_of
 from commonplace.dialects.contract import Call, Schema, Tool
 from commonplace.dialects.tool_schemas import FLAG, OBJECT, TEXT, array, input_schema, integer, text
+from commonplace.engine import checks
 from commonplace.engine.model import Memory, iso
 from commonplace.errors import CommonplaceError, InvalidInput, NotFound
 from commonplace.platform.exclusive import exclusive
@@ -53,7 +55,7 @@ def _operation(
         operation = Tool(
             name=title, title=title, description=handler.__doc__ or title, scope=scope,
             handler=_wrap_for_being(handler) if takes_being else handler, input=schema,
-            **(options or {}),
+            response_bytes=fitting.READ_BYTES, **(options or {}),
         )  # fmt: skip
         _operations.append(operation)
         return handler
@@ -138,16 +140,16 @@ def put_soul(call: Call, being: str, **changes: str) -> Any:
 @_operation("read")
 def get_preferences(call: Call, being: str) -> Any:
     """Return a being's preferences."""
-    return [
-        records.PREFERENCES.to_dict(each) for each in records.PREFERENCES.all(call.memory, being)
-    ]
+    rows = records.PREFERENCES.all(call.memory, being)
+    return fitting.fit_texts([records.PREFERENCES.to_dict(each) for each in rows], "content")
 
 
 @_operation("write", "key", "description", key=TEXT, description=TEXT)
 def put_preference(call: Call, being: str, *, key: str, description: str) -> Any:
     """Insert or replace a preference."""
+    checks.text(description, "description")
     with exclusive(call.memory, "put preference"):
-        entry = records.PREFERENCES.put(call.memory, being, key, description, "stated")
+        entry = records.PREFERENCES.put(call.memory, being, key.strip(), description, "stated")
     return records.PREFERENCES.to_dict(entry)
 
 
@@ -155,12 +157,14 @@ def put_preference(call: Call, being: str, *, key: str, description: str) -> Any
 def get_relationships(call: Call, being: str) -> Any:
     """Return a being's relationships."""
     rows = records.RELATIONSHIPS.all(call.memory, being)
-    return [{**_relationship_to_dict(row), "updated_at": iso(row.updated_at)} for row in rows]
+    listed = [{**_relationship_to_dict(row), "updated_at": iso(row.updated_at)} for row in rows]
+    return fitting.fit_texts(listed, "description")
 
 
 @_operation("write", "id", "description", id=TEXT, description=TEXT)
 def put_relationship(call: Call, being: str, *, id: str, description: str) -> Any:
     """Replace the description of a relationship."""
+    checks.text(description, "description")
     with exclusive(call.memory, "put relationship"):
         row = noting.find(call.memory, being, id, sight.RELATIONSHIP)
         if row is None:
@@ -175,7 +179,7 @@ def _relationship_to_dict(row: Memory) -> dict[str, Any]:
 @_operation("read")
 def get_rules(call: Call, being: str) -> Any:
     """Return a being's rules."""
-    return records.rule_dicts(call.memory, being)
+    return fitting.fit_texts(records.rule_dicts(call.memory, being), "content")
 
 
 @_operation(
@@ -186,6 +190,8 @@ def put_rule(
     call: Call, being: str, *, content: str, title: str, id: str | None = None, **attrs: Any
 ) -> Any:
     """Add a rule, or change fields of an existing rule."""
+    checks.text(title, "title", max_chars=checks.TITLE_CHARS)
+    checks.text(content, "content")
     if id is None:
         category = attrs.pop("category", "")
         rule = records.add_rule(call.memory, being, category, title, content, "stated", **attrs)
@@ -202,31 +208,34 @@ def put_rule(
 @_operation("read")
 def get_notes(call: Call, being: str) -> Any:
     """Return a being's notes, the newest first."""
-    return noting.newest_notes(call.memory, being)
+    return fitting.fit_texts(noting.newest_notes(call.memory, being), "content")
 
 
 @_operation("write", "content", content=TEXT)
 def post_note(call: Call, being: str, *, content: str) -> Any:
     """Store a note."""
+    checks.text(content, "content")
     return noting.to_dict(noting.add_note(call.memory, being, content, "stated"))
 
 
 @_operation("read")
 def get_clusters(call: Call, being: str) -> Any:
     """Return a being's clusters that have nodes or subclusters, with the number of their nodes."""
-    sizes = call.memory.clusters.sizes()
-    return [
-        {"id": each.id, "name": each.name, "digest": each.digest, "parent": each.parent,
-         "nodes": sum(sizes.get(each.id, {}).values())}
-        for each in recalling.clusters_in_use(call.memory, being)
-    ]  # fmt: skip
+    sizes = recalling.cluster_sizes(call.memory)
+    listed = []
+    for each in recalling.clusters_in_use(call.memory, being):
+        name, digest = recalling.describe_cluster(call.memory, each)
+        nodes = sizes.get(each.id, 0)
+        listed.append({"id": each.id, "name": name, "digest": digest, "parent": each.parent,
+                       "nodes": nodes})  # fmt: skip
+    return listed
 
 
 @_operation("read", limit=integer(1, 366, records.DEFAULT_DIARY_DAYS))
 def get_diary(call: Call, being: str, *, limit: int) -> Any:
     """Return the newest entries of a being's diary."""
     days = records.diary_entries(call.memory, being, limit)
-    return [{"date": day.title, "text": day.text} for day in days]
+    return fitting.fit_texts([{"date": day.title, "text": day.text} for day in days], "text")
 
 
 @_operation("read")
@@ -345,7 +354,10 @@ def memory_auto_recall(call: Call, being: str, *, user_message: str) -> Any:
     thinking.on_spent = lambda what, cost: call.memory.events.record(
         "being.llm", being, {"purpose": what, **cost}
     )
-    clusters = {each.name: each for each in recalling.clusters_in_use(call.memory, being)}
+    clusters = {
+        recalling.describe_cluster(call.memory, each)[0]: each
+        for each in recalling.clusters_in_use(call.memory, being)
+    }
     chosen = thinking.choose(user_message, list(clusters)) if clusters else []
     if chosen is None:
         raise CommonplaceError(

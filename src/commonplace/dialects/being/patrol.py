@@ -22,6 +22,7 @@ from commonplace.dialects.being.beings import clusters_of
 from commonplace.dialects.being.scenes import Scene, scene_of
 from commonplace.dialects.being.sight import NODE
 from commonplace.dialects.being.thinking import SHOWN_NODES, Consolidation, Thinking
+from commonplace.engine import checks
 from commonplace.engine.binding import engine_call
 from commonplace.engine.commonplace import Commonplace
 from commonplace.engine.content import memories
@@ -34,6 +35,7 @@ from commonplace.errors import CommonplaceError, Conflict, NotFound
 from commonplace.platform import lookup
 from commonplace.platform.exclusive import exclusive
 from commonplace.storage.database import now
+from commonplace.text.snippets import opening
 
 ROOT_NAMES = ("Business", "Private")
 DYING_IMPORTANCE = 0.05
@@ -227,7 +229,6 @@ class _Patrol:
         if not added:
             return
         self.memory.clusters.add(cluster, *(identity for identity, _ in added))
-        self._add_to_digest(self.memory.clusters.get(cluster), [scene for _, scene in added])
         self.new_node_ids += [identity for identity, _ in added]
         self.new_scenes += [scene for _, scene in added]
         for note, _ in entries:
@@ -241,7 +242,8 @@ class _Patrol:
             return
         with self.unit():
             for note in new:
-                self._change(note, text=f"{scenes.PARSE_FAILED} {note.text}")
+                marked = opening(f"{scenes.PARSE_FAILED} {note.text}", checks.TEXT_CHARS - 1)
+                self._change(note, text=marked)
             self.record("unreadable", notes=[note.id for note in new])
 
     def _root_ids(self, clusters: Sequence[Cluster]) -> dict[str, str]:
@@ -291,15 +293,6 @@ class _Patrol:
         if self.thinking is not None and unplaced:
             chosen = self.thinking.classify(unplaced, ROOT_NAMES)
         return chosen or [ROOT_NAMES[0]] * len(unplaced)
-
-    def _add_to_digest(self, cluster: Cluster, added: Sequence[Scene]) -> None:
-        top = grouping.most_important_actions(cluster.attrs.get("tops", []), added)
-        if top != cluster.attrs.get("tops"):
-            self.memory.clusters.revise(
-                cluster.id,
-                digest=grouping.cluster_digest(top),
-                attrs={**cluster.attrs, "tops": top},
-            )
 
     # Steps 2, 3 and 5: the age of nodes
 
@@ -579,13 +572,11 @@ class _Patrol:
             for name, members in parts:
                 if not _is_root(cluster) and remaining - len(members) < 2:
                     continue
-                member_scenes = [scene_of(node) for node in members]
-                top = grouping.most_important_actions([], member_scenes)
                 new = self.memory.clusters.create(
-                    name.strip() or grouping.cluster_name(member_scenes),
-                    digest=grouping.cluster_digest(top), parent=parent,
-                    attrs={"being": self.being, "tops": top},
-                )  # fmt: skip
+                    name.strip() or grouping.cluster_name([scene_of(node) for node in members]),
+                    parent=parent,
+                    attrs={"being": self.being},
+                )
                 self.memory.clusters.move(cluster.id, new.id, *(node.id for node in members))
                 remaining -= len(members)
                 new_ids.append(new.id)
@@ -612,9 +603,6 @@ class _Patrol:
             with self.unit():
                 if sizes.get(cluster.id):
                     self.memory.clusters.move(cluster.id, target.id)
-                    moved = [Scene(action=str(a), importance=float(i))
-                             for i, a in cluster.attrs.get("tops", [])]  # fmt: skip
-                    self._add_to_digest(self.memory.clusters.get(target.id), moved)
                 if cluster.id not in parents:
                     self.memory.clusters.delete(cluster.id)
                 self.record("shrink", cluster=cluster.id, into=target.id)
@@ -675,7 +663,7 @@ class _Patrol:
 def _scene_in_note(note: Memory) -> Scene | None:
     """Return the scene of a note, or None if it cannot be read."""
     if "scene" in note.attrs:
-        return scenes.from_dict(note.attrs["scene"])
+        return scenes.stored_scene(note)
     return scenes.parse(note.text.removeprefix(scenes.PARSE_FAILED).strip())
 
 

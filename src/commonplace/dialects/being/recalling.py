@@ -10,10 +10,11 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from commonplace.dialects.being import scenes, sight
-from commonplace.dialects.being.beings import clusters_of, lowest_trust
+from commonplace.dialects.being.beings import UNNAMED, clusters_of, lowest_trust
 from commonplace.dialects.being.scenes import Scene, scene_of
 from commonplace.dialects.being.sight import ALL_STATES, NODE, being_of
 from commonplace.dialects.contract import Call
+from commonplace.engine import checks
 from commonplace.engine.binding import engine_call
 from commonplace.engine.commonplace import Commonplace
 from commonplace.engine.content import memories
@@ -32,6 +33,9 @@ MAX_RECALLED = 3  # maximum number of nodes that a recall returns
 DEFAULT_NODES = 5
 DEFAULT_RESULTS, MAX_RESULTS = 10, 30
 MOST_NODES = 100
+DIGEST_ACTIONS = 3
+ACTION_CHARS = 200
+NAME_WORDS, NAME_CHARS = 6, 100
 TEXT_CHARS = 4_000
 QUERY_CHARS = 10_000
 CANDIDATES = 1_000
@@ -114,10 +118,35 @@ def recall_memory(
 
 def clusters_in_use(memory: Commonplace, being: str) -> list[Cluster]:
     """Return the being's clusters that have nodes or subclusters."""
-    sizes = memory.clusters.sizes()
+    sizes = cluster_sizes(memory)
     every = clusters_of(memory, being)
     parents = {each.parent for each in every}
     return [each for each in every if sizes.get(each.id) or each.id in parents]
+
+
+def cluster_sizes(memory: Commonplace) -> dict[str, int]:
+    """Return the number of nodes in each cluster; forgotten and merged ones do not count."""
+    return {
+        cluster: sum(count for state, count in counts.items() if state in ALL_STATES)
+        for cluster, counts in memory.clusters.sizes().items()
+    }
+
+
+def describe_cluster(memory: Commonplace, cluster: Cluster) -> tuple[str, str]:
+    """Return a cluster's name, and its digest: the most important actions of its nodes.
+
+    The actions are read from the nodes, so that they do not outlive a node that is forgotten or
+    purged.
+    """
+    actions: list[str] = []
+    for state in ALL_STATES:
+        if not actions:
+            nodes = memory.clusters.members(cluster.id, states=[state], most=DIGEST_ACTIONS)
+            actions = [scene_of(node).action[:ACTION_CHARS] for node in nodes]
+    name = cluster.name
+    if name == UNNAMED and actions:
+        name = " ".join(actions[0].split()[:NAME_WORDS])[:NAME_CHARS]
+    return name, " / ".join(dict.fromkeys(actions))
 
 
 def _clusters_text(memory: Commonplace, being: str) -> str:
@@ -126,8 +155,9 @@ def _clusters_text(memory: Commonplace, being: str) -> str:
         return NO_CLUSTERS
     lines = [f"{len(clusters)} clusters:"]
     for cluster in clusters:
-        digest = f" — {neutralise(cluster.digest)}" if cluster.digest else ""
-        lines.append(f"- [{cluster.id}] {neutralise(cluster.name)}{digest}")
+        name, digest = describe_cluster(memory, cluster)
+        shown = f" — {neutralise(digest)}" if digest else ""
+        lines.append(f"- [{cluster.id}] {neutralise(name)}{shown}")
     return "\n".join(lines)
 
 
@@ -139,7 +169,8 @@ def _cluster_text(
         cluster = memory.clusters.get(identity.lower())
     if cluster is None or cluster.attrs.get("being") != being:
         return f"Cluster {NOT_FOUND}: {neutralise(identity[:80])}"
-    lines = [neutralise(cluster.name), f"digest: {neutralise(cluster.digest) or '-'}"]
+    name, digest = describe_cluster(memory, cluster)
+    lines = [neutralise(name), f"digest: {neutralise(digest) or '-'}"]
     if no_nodes:
         return truncate("\n".join(lines))
     nodes = memory.clusters.members(cluster.id, states=ALL_STATES)
@@ -190,8 +221,8 @@ def find_readable(memory: Commonplace, being: str, identity: str) -> Memory | No
     found = sight.find_memory(memory, identity)
     if found is None:
         return None
-    if found.kind == NODE:
-        return found if sight.is_own(being, found) and found.state in ALL_STATES else None
+    if sight.is_own(being, found, NODE):
+        return found if found.state in ALL_STATES else None
     searchable = sight.search_filters(memory, being, ids=[found.id])
     return found if found.state in LIVE_STATES and searchable.admits(found) else None
 
@@ -244,7 +275,8 @@ def _used_vectors(hits: Hits) -> bool:
 
 def _result_line(memory: Memory, matched: str) -> str:
     scene = scene_of(memory)
-    themes = f" (themes: {neutralise(', '.join(scene.themes))})" if scene.themes else ""
+    themes = opening(", ".join(scene.themes), TEXT_CHARS)
+    themes = f" (themes: {neutralise(themes)})" if themes else ""
     return f"- [{memory.id}] {matched}{neutralise(opening(scene.line, TEXT_CHARS))}{themes}"
 
 
@@ -306,7 +338,7 @@ def _merge(call: Call, being: str, ids: Sequence[str], summary: str, feeling: st
             continue
         if sight.is_own(being, node, NODE) and node.state in (*LIVE_STATES, "dead"):
             found[node.id] = node
-        elif node.kind != NODE and sight.search_filters(call.memory, being).admits(node):
+        elif find_readable(call.memory, being, node.id) is not None:
             other_memories.append(node)
     if other_memories:
         foreign = ", ".join(f"{each.id} is a {each.kind}" for each in other_memories)
@@ -315,6 +347,7 @@ def _merge(call: Call, being: str, ids: Sequence[str], summary: str, feeling: st
         return f"error: {len(found)} of these nodes exist; two or more are needed to merge."
     if not summary:
         return "error: summary is empty; describe the merged node."
+    checks.text(summary, "summary")
     new = _store_merged(call.memory, being, list(found.values()), summary, feeling)
     return f"{len(found)} nodes merged. new id: {new.id}"
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any
 
-from commonplace.dialects.being import beings, notes, scenes, sight
+from commonplace.dialects.being import beings, fitting, notes, scenes, sight
 from commonplace.dialects.being.beings import lower_trust
 from commonplace.dialects.being.sight import (
     DIARY,
@@ -30,7 +30,7 @@ from commonplace.dialects.being.sight import (
 from commonplace.dialects.contract import Call, json_text
 from commonplace.engine import checks
 from commonplace.engine.commonplace import Commonplace
-from commonplace.engine.model import Memory, iso
+from commonplace.engine.model import LIVE_STATES, Memory, iso
 from commonplace.errors import InvalidInput, NotFound
 from commonplace.platform import lookup
 from commonplace.platform.exclusive import exclusive
@@ -84,14 +84,18 @@ def update_memory(
 
 
 def _update(request: Request, action: str) -> str:
+    act = TARGETS[request.target][action]
+    if act is _refuse_action:
+        return act(request)
     if action in ("append", "update") and not request.content.strip():
         raise InvalidInput(f"content is required to {action} {request.target}.")
+    checks.optional_text(request.content, "content", max_chars=checks.TEXT_CHARS)
     if action in ("update", "delete") and not request.key and request.target not in _KEYLESS:
         raise InvalidInput(f"key is required to {action} {request.target}.")
     if action == "get" and request.target != "party_message":
-        return TARGETS[request.target][action](request)
+        return act(request)
     with exclusive(request.memory, "update memory"):
-        return TARGETS[request.target][action](request)
+        return act(request)
 
 
 def _result_of(act: Callable[..., str], *arguments: Any) -> Result:
@@ -101,8 +105,8 @@ def _result_of(act: Callable[..., str], *arguments: Any) -> Result:
         return {"success": False, "message": str(error)}
 
 
-def _as_json(entries: Iterable[Mapping[str, Any]]) -> str:
-    return json_text(list(entries))
+def _as_json(entries: Iterable[dict[str, Any]]) -> str:
+    return json_text(fitting.fit_texts(list(entries), "content"))
 
 
 def _target_actions(entries: KeyedTarget | IdTarget) -> dict[str, Action]:
@@ -194,9 +198,10 @@ class KeyedTarget:
                 text, kind=self.kind, title=key, ref=self.ref(being, key), tags=tags,
                 trust=trust, attrs=dict(extra or {}),
             )  # fmt: skip
+        kept = existing.attrs if existing.state in LIVE_STATES else {}
         return memory.revise(
             existing.id, text=text, state="active", trust=lower_trust(existing, trust),
-            attrs={**existing.attrs, **(extra or {})},
+            attrs={**kept, **(extra or {})},
         )  # fmt: skip
 
     def to_dict(self, entry: Memory) -> dict[str, Any]:
@@ -257,8 +262,13 @@ def _with_day_key(act: Action) -> Action:
 def _get_diary(request: Request) -> str:
     if request.key:
         return _with_day_key(DIARY_DAYS.get)(request)
-    days = diary_entries(request.memory, request.being)
-    return "\n\n".join(f"## {day.title}\n{day.text}" for day in days)
+    days = [
+        {"date": day.title, "text": day.text}
+        for day in diary_entries(request.memory, request.being)
+    ]
+    return "\n\n".join(
+        f"## {day['date']}\n{day['text']}" for day in fitting.fit_texts(days, "text")
+    )
 
 
 def _refuse_action(request: Request) -> str:
@@ -274,7 +284,7 @@ class IdTarget:
 
     noun: str
     kinds: tuple[str, ...]
-    list_entries: Callable[[Commonplace, str], Iterable[Mapping[str, Any]]]
+    list_entries: Callable[[Commonplace, str], Iterable[dict[str, Any]]]
     text: Callable[[Memory], str]
     add: Callable[[Request], Memory]
     rewrite: Callable[[Request, Memory], None]
@@ -416,7 +426,9 @@ def party_message_to_dict(message: Memory) -> dict[str, Any]:
 
 
 def _get_party_messages(request: Request) -> str:
-    messages = unread_messages(request.memory, request.being)
+    """Return unread messages, and mark them as read; a further call returns those left out."""
+    unread = unread_messages(request.memory, request.being)
+    messages = fitting.first_entries(unread, party_message_to_dict)
     for message in messages:
         request.memory.revise(message.id, attrs={**message.attrs, "read": True})
     return _as_json(map(party_message_to_dict, messages))
@@ -425,13 +437,17 @@ def _get_party_messages(request: Request) -> str:
 def _send_party_message(request: Request) -> str:
     if not request.to:
         raise InvalidInput("to is required: the name of another being of this owner.")
-    recipients = [
-        each for each in sight.beings(request.memory)
-        if _being_name(request.memory, each).casefold() == request.to.casefold()
-    ]  # fmt: skip
-    if len(recipients) != 1:
-        why = "There is no being" if not recipients else "There are several beings"
-        raise NotFound(f"{why} named {request.to!r} here.")
+    names = [(each, _being_name(request.memory, each)) for each in sight.beings(request.memory)]
+    recipients = (
+        [each for each, name in names if name == request.to]
+        or [each for each, name in names if name.casefold() == request.to.casefold()]
+        or [each for each, _ in names if each.id == request.to]
+    )
+    if not recipients:
+        raise NotFound(f"There is no being named {request.to!r} here.")
+    if len(recipients) > 1:
+        ids = ", ".join(each.id for each in recipients)
+        raise NotFound(f"There are several beings named {request.to!r} here; give an id: {ids}.")
     sender = sight.get_being(request.memory, request.being)
     request.memory.remember(
         request.content, kind=PARTY, tags=[sight.being_tag(recipients[0].id)], trust=request.trust,
@@ -501,6 +517,7 @@ def _change_relation(
         )
     if action != "delete" and not content.strip():
         raise InvalidInput("content is required to upsert a relation.")
+    checks.optional_text(content, "content", max_chars=checks.TEXT_CHARS)
     key = f"{sort}: {name}"
     with exclusive(memory, "update relation"):
         if action != "delete":

@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from commonplace.dialects.being import history, notes, scenes, sight
+from commonplace.dialects.being import history, notes, sight
 from commonplace.dialects.being.sight import being_of
 from commonplace.dialects.contract import Call, Setting
 from commonplace.engine.commonplace import Commonplace
@@ -172,18 +172,10 @@ class Runtime:
         After a failed patrol the scenes wait for the next request.
         """
         try:
-            return "gather" not in report.failed and self._has_enough_scenes(call.memory, being)
+            return "gather" not in report.failed and notes.has_enough_scenes(call.memory, being)
         except CommonplaceError:
             log.exception("a patrol failed")
             return False
-
-    def _has_enough_scenes(self, memory: Commonplace, being: str) -> bool:
-        fit = [
-            n
-            for n in notes.waiting_scenes(memory, being)
-            if not n.text.startswith(scenes.PARSE_FAILED)
-        ]
-        return len(fit) >= notes.PATROL_SCENES
 
     def close(self) -> None:
         """Start no more patrols, and wait for running ones."""

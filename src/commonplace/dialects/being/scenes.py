@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import date
 from typing import Any
 
@@ -121,7 +121,7 @@ def from_dict(value: Any) -> Scene | None:
         sensory=_stripped_texts(value.get("sensory")),
         feeling=_stripped_text(value.get("feeling")),
         themes=tuple(dict.fromkeys(_stripped_texts(value.get("themes")))),
-        importance=min(1.0, max(0.0, float(importance))) if importance == importance else 0.5,
+        importance=float(min(1, max(0, importance))) if importance == importance else 0.5,
     )
 
 
@@ -174,14 +174,24 @@ def is_day(text: str) -> bool:
         return False
 
 
+def stored_scene(memory: Memory) -> Scene | None:
+    """Return the scene in a memory's attrs, or None if there is none.
+
+    If a person has changed the memory's text since, this text is the action.
+    """
+    scene = from_dict(memory.attrs.get("scene"))
+    if scene is None or memory.text == scene.text:
+        return scene
+    text = memory.text.removeprefix(f"[{', '.join(scene.dates)}] ").strip()
+    action = text.removesuffix(f" / {scene.feeling}") if scene.feeling else text
+    feeling = scene.feeling if action != text else ""
+    return replace(scene, action=action.strip() or scene.action, feeling=feeling)
+
+
 def scene_of(memory: Memory) -> Scene:
     """Return the scene of a node, or a scene made from another agent's memory."""
-    if memory.kind == NODE:
-        stored = memory.attrs.get("scene")
-        if isinstance(stored, Mapping):
-            found = from_dict({**stored, "importance": memory.importance})
-            if found is not None:
-                return found
+    if memory.kind == NODE and (found := stored_scene(memory)) is not None:
+        return replace(found, importance=memory.importance)
     day = (memory.occurred_at or memory.created_at).date().isoformat()
     action = f"{memory.title}: {memory.text}" if memory.title else memory.text
     themes = tuple(each for each in memory.tags if not each.startswith("being:"))

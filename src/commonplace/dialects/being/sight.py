@@ -178,7 +178,7 @@ def identify(memory: Commonplace, caller: Caller, names: Sequence[str]) -> Calle
 
 
 def being_of(call: Call) -> str:
-    """Return the id of the being that makes a call."""
+    """Return the id of the being that makes a call; a session may outlive its being."""
     if not call.caller.subject:
         return identify(call.memory, call.caller, []).subject
-    return call.caller.subject
+    return get_being(call.memory, call.caller.subject).id
