@@ -367,6 +367,21 @@ def test_a_job_at_a_fixed_hour_is_due_once_when_the_clock_goes_back() -> None:
     ]  # fmt: skip
 
 
+def test_a_job_of_several_minutes_is_not_repeated_when_the_clock_goes_back() -> None:
+    start = datetime(2026, 10, 25, 1, 30, tzinfo=BERLIN)
+    first = [f"2026-10-25T02:{minute:02}:00+02:00" for minute in (0, 20, 40)]
+    assert moments("*/20 2 * * *", start, 4) == [*first, "2026-10-26T02:00:00+01:00"]
+
+
+def test_a_job_of_every_day_is_due_once_when_midnight_is_repeated() -> None:
+    havana = ZoneInfo("America/Havana")
+    first = schedule.next_due("@daily", datetime(2026, 10, 31, 12, tzinfo=havana), havana)
+    second = schedule.next_due("@daily", first, havana)
+    assert [at.astimezone(havana).isoformat() for at in (first, second)] == [
+        "2026-11-01T00:00:00-04:00", "2026-11-02T00:00:00-05:00",
+    ]  # fmt: skip
+
+
 def test_a_job_of_every_hour_is_due_in_both_when_the_clock_goes_back() -> None:
     start = datetime(2026, 10, 25, 1, 30, tzinfo=BERLIN)
     assert moments("0 * * * *", start, 3) == [
