@@ -97,6 +97,15 @@ def test_another_contracts_decision_is_one_here_too(mama: Mama, ours: Mama) -> N
     assert (found["id"], found["topic"], found["outcome"]) == (identity, "decision", "FAILED")
 
 
+def test_a_decision_with_as_many_tags_as_it_may_have_gets_an_outcome(mama: Mama) -> None:
+    identity = mama.decide("deploying", "Deploy on Fridays")
+    tags = ["topic:deploying", *(f"week-{number}" for number in range(99))]
+    mama.memory.revise(identity, tags=tags)
+    mama.call("update", id=identity, outcome="failed")
+    assert mama.found("deploying")[0]["outcome"] == "FAILED"
+    assert list(mama.memory.get(identity).tags) == tags
+
+
 def test_another_contracts_checkpoint_can_be_resumed_until_it_is_done(
     mama: Mama, ours: Mama
 ) -> None:

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from commonplace.engine.checks import TAG_CHARS
+from commonplace.engine.checks import MAX_TAGS, TAG_CHARS
 from commonplace.engine.model import LIVE_STATES, Memory
 
 KIND = "decision"
@@ -111,11 +111,12 @@ def decision_tags(topic: str, outcome: str | None = None) -> list[str]:
 
 
 def tags_with_outcome(before: Iterable[str], outcome: str) -> list[str]:
-    """Return the tags with the outcome tag replaced."""
-    return [
-        *(tag for tag in before if not tag.startswith(OUTCOME_TAG)),
-        OUTCOME_TAG + outcome.lower(),
-    ]
+    """Return the tags with the outcome tag replaced, if there is room for it.
+
+    Other contracts can give a memory as many tags as it may have. The outcome is an attr, too.
+    """
+    others = [tag for tag in before if not tag.startswith(OUTCOME_TAG)]
+    return others if len(others) >= MAX_TAGS else [*others, OUTCOME_TAG + outcome.lower()]
 
 
 def references(reasoning: str) -> list[tuple[str, str]]:
