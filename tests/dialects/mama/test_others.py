@@ -97,6 +97,22 @@ def test_another_contracts_decision_is_one_here_too(mama: Mama, ours: Mama) -> N
     assert (found["id"], found["topic"], found["outcome"]) == (identity, "decision", "FAILED")
 
 
+def test_a_decision_whose_tags_were_replaced_stays_in_its_topic(mama: Mama, ours: Mama) -> None:
+    first = mama.decide("caching", "Use Redis")
+    ours.wire("revise", id=mama.memory.get(first).id, tags=["important"])
+    drawn = mama.operation("http_graph", topic="caching")
+    assert [node["id"] for node in drawn["nodes"]] == [first]
+
+    second = mama.decide("caching", "Switch to local LRU cache")
+    drawn = mama.operation("http_graph", topic="caching")
+    assert ([node["id"] for node in drawn["nodes"]], drawn["meta"]["total_nodes"]) == (
+        [second, first], 2,
+    )  # fmt: skip
+    assert [(edge["from"], edge["to"]) for edge in drawn["edges"]] == [(second, first)]
+    held = mama.memory.get(first)
+    assert (held.state, list(held.tags)) == ("superseded", ["important", "topic:caching"])
+
+
 def test_a_decision_with_as_many_tags_as_it_may_have_gets_an_outcome(mama: Mama) -> None:
     identity = mama.decide("deploying", "Deploy on Fridays")
     tags = ["topic:deploying", *(f"week-{number}" for number in range(99))]

@@ -44,7 +44,7 @@ class Decision:
     @property
     def text(self) -> str:
         """The text that is stored, searched and embedded."""
-        return f"{_text_head(self.topic)}{self.decision}{_REASONING}{self.reasoning}"
+        return f"{text_head(self.topic)}{self.decision}{_REASONING}{self.reasoning}"
 
     @property
     def attrs(self) -> dict[str, Any]:
@@ -55,7 +55,8 @@ class Decision:
 _REASONING = "\nReasoning: "
 
 
-def _text_head(topic: str) -> str:
+def text_head(topic: str) -> str:
+    """Return the beginning of the text of every decision on a topic."""
     return f"Topic: {topic}\nDecision: "
 
 
@@ -76,7 +77,7 @@ def read(memory: Memory) -> Decision:
     topic = topic_of(memory)
     if topic is None:
         return Decision(memory.title or memory.kind, memory.text, "")
-    head, text = _text_head(topic), memory.text
+    head, text = text_head(topic), memory.text
     end = len(head) + memory.attrs["decision_chars"]
     if text.startswith(head) and text.startswith(_REASONING, end):
         return Decision(topic, text[len(head) : end], text[end + len(_REASONING) :])

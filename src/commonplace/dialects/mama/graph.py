@@ -92,10 +92,12 @@ def _memories_of_topic(memory: Commonplace, topic: str) -> tuple[Iterable[Memory
         kinds=[decisions.KIND], tags_all=[decisions.topic_tag(topic)],
         states=decisions.VISIBLE_STATES, limit=MAX_NODES,
     )  # fmt: skip
+    untagged = searching.untagged_decisions(memory, topic)
+    chain = sorted([*chain, *untagged], key=searching.newest_first_key)
     others = {each.id: each for each in _foreign_memories_of_topic(memory, topic)}
     named = [each for each in others.values() if decisions.read(each).topic == topic]
     named.sort(key=searching.newest_first_key)
-    return [*chain, *named][:MAX_NODES], total + len(named)
+    return [*chain, *named][:MAX_NODES], total + len(untagged) + len(named)
 
 
 def _foreign_memories_of_topic(memory: Commonplace, topic: str) -> Iterator[Memory]:

@@ -11,12 +11,13 @@ from commonplace.dialects.contract import Call
 from commonplace.dialects.mama import checkpoints, decisions, searching
 from commonplace.dialects.mama.presenting import public_id
 from commonplace.engine.binding import engine_call
+from commonplace.engine.checks import MAX_TAGS
 from commonplace.engine.content import chains
 from commonplace.engine.content.memories import Draft
 from commonplace.engine.model import Memory
 from commonplace.errors import InvalidInput, NotFound
 from commonplace.platform import lookup
-from commonplace.platform.exclusive import exclusively
+from commonplace.platform.exclusive import exclusive, exclusively
 
 MIN_SIMILARITY, NEARLY_SAME = 0.7, 0.85
 SIMILAR_SHOWN = 3
@@ -48,6 +49,7 @@ def save_decision(
     query = f"{stated.topic} {stated.decision}"[:QUERY_CHARS]
     similar = searching.most_similar(call.memory, query, limit=SIMILAR_SHOWN, least=MIN_SIMILARITY)
     tag = decisions.topic_tag(stated.topic)
+    _restore_tag(call, stated.topic, tag)
     on_topic: dict[str, Any] = {
         "kinds": [decisions.KIND], "tags_all": [tag], "states": decisions.VISIBLE_STATES,
         "limit": 1,
@@ -65,6 +67,18 @@ def save_decision(
         earlier = call.memory.browse(**on_topic)[1] - 1
     _link_references(call, new, stated.reasoning)
     return SavedDecision(new, similar, _advice(new, old, similar, earlier + 1, stated.topic))
+
+
+def _restore_tag(call: Call, topic: str, tag: str) -> None:
+    """Restore the topic tag of decisions that lost it, so that the next one supersedes them."""
+    untagged = searching.untagged_decisions(call.memory, topic)
+    if not untagged:
+        return
+    with exclusive(call.memory, "restore tag"):
+        for each in untagged:
+            tags = call.memory.get(each.id, count=False).tags
+            if len(tags) < MAX_TAGS:
+                call.memory.revise(each.id, tags=[*tags, tag])
 
 
 def _link_references(call: Call, new: Memory, reasoning: str) -> None:
