@@ -160,6 +160,7 @@ def test_texts_are_cut_at_newlines_and_blanks(text: str, parts: list[str]) -> No
     [
         ({"message": "x"}, "BAD_REQUEST"),
         ({"channelId": "1"}, "BAD_REQUEST"),
+        ({"channelId": "1", "message": " \n"}, "BAD_REQUEST"),
         ({"channelId": "../x", "message": "x"}, "BAD_REQUEST"),
         ({"channelId": "1" * 26, "message": "x"}, "BAD_REQUEST"),
         ({"channelId": "1", "message": "x" * 20_001}, "VALIDATION_ERROR"),
@@ -361,6 +362,7 @@ def test_a_file_is_sent_before_its_message(web: Web, outside: Outside) -> None:
     ("body", "status"),
     [
         ({"channelId": "C01"}, 400),
+        ({"channelId": "C01", "message": " "}, 400),
         ({"channelId": "c01", "message": "x"}, 400),
         ({"channelId": "C01", "filePath": "memory.db"}, 400),
         ({"channelId": "C01", "filePath": ".env"}, 400),

@@ -113,6 +113,7 @@ def test_a_job_is_created_listed_changed_and_deleted(web: Web) -> None:
     [
         ({"name": None, "prompt": None}, ["name", "prompt"]),
         ({"cron_expr": ""}, ["cron_expr"]),
+        ({"name": " ", "prompt": "\n"}, ["name", "prompt"]),
     ],
 )
 def test_missing_fields_are_named(web: Web, change: dict[str, Any], missing: list[str]) -> None:
@@ -135,6 +136,15 @@ def test_values_that_make_no_sense_change_nothing(web: Web, change: dict[str, An
     before = job(web, identity)
     answer = web.client.put(f"{web.url}/api/cron/{identity}", json={"prompt": "q", **change})
     refused(answer, 400, "VALIDATION_ERROR")
+    assert job(web, identity) == before
+
+
+@pytest.mark.parametrize("name", ["name", "prompt", "cron_expr"])
+def test_no_field_of_a_job_becomes_blank(web: Web, name: str) -> None:
+    identity = create(web)
+    before = job(web, identity)
+    answer = web.client.put(f"{web.url}/api/cron/{identity}", json={name: " "})
+    assert name in refused(answer, 400, "VALIDATION_ERROR")["message"]
     assert job(web, identity) == before
 
 

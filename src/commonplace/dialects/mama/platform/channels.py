@@ -316,6 +316,8 @@ def slack_send(
     caption: str,
 ) -> Any:
     """Send a message, a file, or both to a Slack channel."""
+    if service.is_blank(message):
+        message = ""  # Slack would refuse it after the file was sent
     if not message and not filePath:
         raise missing_fields("message")
     if not _SLACK_CHANNEL.fullmatch(channelId):

@@ -9,7 +9,12 @@ from typing import TYPE_CHECKING, Any
 
 from commonplace.dialects.contract import Call
 from commonplace.dialects.mama.platform import configuration, runs, schedule, service
-from commonplace.dialects.mama.platform.failures import PlatformError, not_found, not_installed
+from commonplace.dialects.mama.platform.failures import (
+    PlatformError,
+    invalid_value,
+    not_found,
+    not_installed,
+)
 from commonplace.dialects.mama.platform.files import records
 from commonplace.dialects.mama.platform.service import operation, read_arguments
 from commonplace.dialects.rest import Route
@@ -79,6 +84,9 @@ def add_job(memory: Commonplace, name: str, cron_expr: str, prompt: str, enabled
 
 def update_job(call: Call, *, id: str, **changes: Any) -> Any:
     """Change a scheduled job."""
+    blank = [name for name, value in changes.items() if service.is_blank(value)]
+    if blank:
+        raise invalid_value(f"{blank[0]} must not be blank.")
     if "cron_expr" in changes:
         schedule.check(changes["cron_expr"])
     records.change(call.memory, _get_job(call.memory, id), **changes)
