@@ -149,6 +149,7 @@ def test_a_long_message_is_sent_in_parts_in_order(web: Web, outside: Outside) ->
         ("", [""]), ("abc", ["abc"]), ("abcdefghij", ["abcdefghij"]),
         ("abcdefghijk", ["abcdefghij", "k"]), ("abcdef\nghijk", ["abcdef", "ghijk"]),
         ("abcdef ghijk", ["abcdef", "ghijk"]), ("a\nbcdefghijklm", ["a\nbcdefghi", "jklm"]),
+        ("abcdefghij\n", ["abcdefghij"]), ("\n" * 12 + "abc", ["abc"]), ("  ", ["  "]),
     ],
 )  # fmt: skip
 def test_texts_are_cut_at_newlines_and_blanks(text: str, parts: list[str]) -> None:
