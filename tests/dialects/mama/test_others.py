@@ -39,6 +39,14 @@ def test_what_is_not_a_decision_is_not_changed(mama: Mama, note: str) -> None:
     assert mama.memory.get(note).attrs == {}
 
 
+def test_the_refusal_of_a_checkpoint_names_a_tool_that_can_help(mama: Mama) -> None:
+    checkpoint = mama.call("save", **SEED_CHECKPOINT)["id"]
+    assert mama.failure("update", id=checkpoint, outcome="success") == (
+        "Error: checkpoint_1 is a memory of kind checkpoint, stored by save, not a decision."
+        " Only decisions have an outcome. A search with the type 'decision' finds them."
+    )
+
+
 def test_a_decision_may_build_on_another_contracts_memory(mama: Mama, note: str) -> None:
     mine = mama.decide("login", "Offer passkeys at login", f"builds_on: {note}")
     drawn = mama.operation("http_graph")

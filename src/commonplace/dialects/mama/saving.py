@@ -158,7 +158,7 @@ def get_decision(call: Call, id: str) -> Memory:
         stored_by = f", stored by {memory.origin.tool}" if memory.origin.tool else ""
         raise InvalidInput(
             f"{id[:80]} is a memory of kind {memory.kind}{stored_by}, not a decision.",
-            hint="Only decisions have an outcome. Change this memory with the tool that stored it.",
+            hint="Only decisions have an outcome. A search with the type 'decision' finds them.",
             field="id",
         )
     return memory
