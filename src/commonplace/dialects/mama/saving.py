@@ -10,8 +10,8 @@ from typing import Any
 from commonplace.dialects.contract import Call
 from commonplace.dialects.mama import checkpoints, decisions, searching
 from commonplace.dialects.mama.presenting import public_id
+from commonplace.engine import checks
 from commonplace.engine.binding import engine_call
-from commonplace.engine.checks import MAX_TAGS
 from commonplace.engine.content import chains
 from commonplace.engine.content.memories import Draft
 from commonplace.engine.model import Memory
@@ -46,6 +46,7 @@ def save_decision(
             hint=f"Missing: {', '.join(missing)}.", field=missing[0],
         )  # fmt: skip
     stated = decisions.Decision(topic or "", decision or "", reasoning or "")
+    checks.text(stated.text, "topic, decision and reasoning")
     query = f"{stated.topic} {stated.decision}"[:QUERY_CHARS]
     similar = searching.most_similar(call.memory, query, limit=SIMILAR_SHOWN, least=MIN_SIMILARITY)
     tag = decisions.topic_tag(stated.topic)
@@ -77,7 +78,7 @@ def _restore_tag(call: Call, topic: str, tag: str) -> None:
     with exclusive(call.memory, "restore tag"):
         for each in untagged:
             tags = call.memory.get(each.id, count=False).tags
-            if len(tags) < MAX_TAGS:
+            if len(tags) < checks.MAX_TAGS:
                 call.memory.revise(each.id, tags=[*tags, tag])
 
 
@@ -124,6 +125,8 @@ def save_checkpoint(
     if summary is None or not summary.strip():
         raise InvalidInput("Checkpoint requires: summary.", field="summary")
     checkpoint = checkpoints.Checkpoint(summary, next_steps, open_files)
+    checks.text(checkpoint.text, "summary and next_steps")
+    checks.attrs(checkpoint.attrs, "open_files")
     draft = Draft(
         text=checkpoint.text, kind=checkpoints.KIND, attrs=checkpoint.attrs, trust="inferred"
     )
@@ -145,6 +148,8 @@ def update_outcome(call: Call, id: str, outcome: str, reason: str | None) -> tup
     attrs = {**memory.attrs, "outcome": stored, "failure_reason": reason}
     if reason is None:
         del attrs["failure_reason"]
+    else:
+        checks.attrs(attrs, "reason")
     call.memory.revise(
         memory.id, attrs=attrs, tags=decisions.tags_with_outcome(memory.tags, stored)
     )
