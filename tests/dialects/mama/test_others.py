@@ -69,6 +69,15 @@ def test_the_graph_has_other_contracts_memories_as_nodes(mama: Mama, note: str) 
     assert [node["id"] for node in alone["nodes"]] == [note]
 
 
+def test_long_memories_of_other_contracts_leave_room_in_the_graph(mama: Mama) -> None:
+    mine = mama.call("save", **SEED_DECISION)["id"]
+    drafts = [Draft(text=f"{number} " + "long " * 80_000) for number in range(3)]
+    long = mama.memory.remember_many(drafts)
+    drawn = mama.operation("http_graph")
+    assert {node["id"] for node in drawn["nodes"]} == {mine, *(each.id for each in long)}
+    assert max(len(node["decision"]) for node in drawn["nodes"]) < 10_010
+
+
 def test_similar_decisions_of_any_memory_can_be_asked_for(mama: Mama, note: str) -> None:
     mine = mama.decide("login", "Offer passkeys at login", "Alice prefers them")
     similar = mama.operation("http_similar", id=note)["similar"]

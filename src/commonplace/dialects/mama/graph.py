@@ -45,9 +45,7 @@ def decision_graph(call: Call, *, topic: str, cluster: bool) -> dict[str, Any]:
     kept: dict[str, Memory] = {}
     nodes, size = [], 0
     for each in found:
-        node = presenting.decision_to_dict(each, MILLISECONDS)
-        if not _is_decision(each):
-            node["kind"] = each.kind
+        node = presenting.memory_to_dict(each, MILLISECONDS)
         (node,) = fitting.fit_items([node], MAX_NODE_BYTES // 2)
         size += len(as_json(node).encode())
         if size > MAX_NODE_BYTES:
