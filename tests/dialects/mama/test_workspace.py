@@ -316,14 +316,19 @@ def test_sessions_are_listed_by_source(web: Web) -> None:
 def test_the_dashboard_counts_memories_and_sessions(web: Web) -> None:
     for topic in ("tea", "tea", "milk"):
         body: dict[str, Any] = {"topic": topic, "decision": "Yes", "reasoning": "Because"}
-        web.post("/api/mama/save", body)
+        saved = web.post("/api/mama/save", body).json()
+        if topic == "tea":
+            web.post("/graph/update", {"id": saved["id"], "outcome": "failed"})
     talk(web, "viewer", "web", "one", "Hello")
 
     told = web.get("/api/dashboard/status").json()
     assert told.keys() == {
         "timestamp", "gateways", "heartbeat", "agent", "memory", "sessions", "database", "server",
     }  # fmt: skip
-    assert told["memory"]["topTopics"][0]["topic"] in ("tea", "milk")
+    assert told["memory"]["topTopics"] == [
+        {"topic": "tea", "count": 2}, {"topic": "milk", "count": 1},
+    ]  # fmt: skip
+    assert told["memory"]["outcomes"] == {"failed": 2}  # one of them is superseded
     assert told["sessions"]["total"] == 1 and told["sessions"]["bySource"] == {"viewer": 1}
 
 
