@@ -356,6 +356,15 @@ def test_jobs_of_the_configuration_are_taken_over_once(tmp_path: Path) -> None:
             found = web.get("/api/cron").json()["jobs"]
         assert [(each["name"], each["cron_expr"]) for each in found] == [("Report", "0 9 * * *")]
 
+    with serving(tmp_path / "data", None) as web:
+        address = f"{web.url}/api/cron/{found[0]['id']}"
+        web.client.put(address, json={"name": "Morning"})
+    with serving(tmp_path / "data", None) as web:
+        assert [each["name"] for each in web.get("/api/cron").json()["jobs"]] == ["Morning"]
+        web.client.delete(f"{web.url}/api/cron/{found[0]['id']}")
+    with serving(tmp_path / "data", None) as web:
+        assert web.get("/api/cron").json() == {"jobs": []}
+
 
 # When a job is due
 

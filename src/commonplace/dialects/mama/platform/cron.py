@@ -192,13 +192,22 @@ class JobScheduler:
 
 
 def store_configured_jobs(memory: Commonplace, running: Service) -> None:
-    """Store the jobs of the configuration that have a new name."""
+    """Store the jobs of the configuration that have a new name.
+
+    A job that was renamed or deleted since is not stored again, since the file is not written.
+    """
     tree = configuration.effective_configuration(memory, running)
     jobs = tree.get("scheduling", {}).get("jobs", [])
-    held = {job.attrs["name"] for job in records.listing(memory, KIND)} if jobs else set()
+    held = _all_names(memory) if jobs else set()
     for job in jobs:
         if (found := _job_from_configuration(job)) and found["name"] not in held:
             add_job(memory, **found)
+
+
+def _all_names(memory: Commonplace) -> set[str]:
+    """Return the first and the last names of all jobs, including deleted ones."""
+    jobs = [*records.listing(memory, KIND), *records.deleted(memory, KIND)]
+    return {name for job in jobs for name in (job.text, str(job.attrs.get("name")))}
 
 
 def _job_from_configuration(job: Mapping[str, Any]) -> dict[str, Any] | None:
