@@ -79,7 +79,15 @@ class Records:
 
     def delete(self, memory: Commonplace, record: Memory) -> None:
         """Delete a record and release its ref; undo restores the record."""
-        memory.revise(record.id, ref=None, kind=f"{record.kind}.deleted")
+        memory.revise(record.id, ref=None, kind=_deleted_kind(record.kind))
+
+    def deleted(self, memory: Commonplace, kind: str) -> list[Memory]:
+        """Return the deleted records of a kind, oldest first."""
+        return list(
+            lookup.all_memories(
+                memory, order="oldest", kinds=[_deleted_kind(kind)], states=[RECORD_STATE]
+            )
+        )
 
     def keep_newest(
         self, memory: Commonplace, kind: str, *tags: str, most: int, batch: int = 50
@@ -108,3 +116,7 @@ class Records:
             memory, order="oldest", kinds=[kind], states=[RECORD_STATE], tags_all=tags
         )
         return [one for one in found if self._is_record(one)]
+
+
+def _deleted_kind(kind: str) -> str:
+    return f"{kind}.deleted"

@@ -149,6 +149,7 @@ def test_a_long_message_is_sent_in_parts_in_order(web: Web, outside: Outside) ->
         ("", [""]), ("abc", ["abc"]), ("abcdefghij", ["abcdefghij"]),
         ("abcdefghijk", ["abcdefghij", "k"]), ("abcdef\nghijk", ["abcdef", "ghijk"]),
         ("abcdef ghijk", ["abcdef", "ghijk"]), ("a\nbcdefghijklm", ["a\nbcdefghi", "jklm"]),
+        ("abcdefghij\n", ["abcdefghij"]), ("\n" * 12 + "abc", ["abc"]), ("  ", ["  "]),
     ],
 )  # fmt: skip
 def test_texts_are_cut_at_newlines_and_blanks(text: str, parts: list[str]) -> None:
@@ -160,6 +161,7 @@ def test_texts_are_cut_at_newlines_and_blanks(text: str, parts: list[str]) -> No
     [
         ({"message": "x"}, "BAD_REQUEST"),
         ({"channelId": "1"}, "BAD_REQUEST"),
+        ({"channelId": "1", "message": " \n"}, "BAD_REQUEST"),
         ({"channelId": "../x", "message": "x"}, "BAD_REQUEST"),
         ({"channelId": "1" * 26, "message": "x"}, "BAD_REQUEST"),
         ({"channelId": "1", "message": "x" * 20_001}, "VALIDATION_ERROR"),
@@ -361,6 +363,7 @@ def test_a_file_is_sent_before_its_message(web: Web, outside: Outside) -> None:
     ("body", "status"),
     [
         ({"channelId": "C01"}, 400),
+        ({"channelId": "C01", "message": " "}, 400),
         ({"channelId": "c01", "message": "x"}, 400),
         ({"channelId": "C01", "filePath": "memory.db"}, 400),
         ({"channelId": "C01", "filePath": ".env"}, 400),

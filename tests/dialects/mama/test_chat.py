@@ -236,6 +236,27 @@ def test_attachments_are_given_to_the_model(web: Web, model: FakeModel) -> None:
     assert "image_url" in sent and text in sent
 
 
+@pytest.mark.parametrize("content", [None, "", " \n"])
+def test_attachments_need_no_words(web: Web, model: FakeModel, content: str | None) -> None:
+    answer = web.client.post(web.url + "/api/upload", files={"file": ("a.txt", b"words")})
+    files = [{"filename": answer.json()["filename"]}]
+    with attached(web) as (talk, session):
+        talk.send(type="send", content=content, attachments=files)
+        assert talk.until_end()[-1]["type"] == "stream_end"
+    with attached(web, sessionId=session) as (talk, _):
+        assert talk.next("history")["messages"][0]["content"] == "(attachment)"
+    assert files[0]["filename"] in str(model.requests[0]["messages"])
+
+
+def test_a_blank_answer_is_stored(web: Web, model: FakeModel) -> None:
+    model.reply = lambda _: " \n"
+    with attached(web) as (talk, session):
+        talk.send(type="send", content="Hi")
+        assert talk.until_end()[-1]["type"] == "stream_end"
+    with attached(web, sessionId=session) as (talk, _):
+        assert talk.next("history")["messages"][1]["content"] == "…"
+
+
 # Who may come in
 
 

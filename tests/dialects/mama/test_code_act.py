@@ -151,7 +151,8 @@ def test_lines_of_the_console_are_kept(web: Web) -> None:
 @pytest.mark.parametrize(
     ("body", "code"),
     [
-        ({}, "BAD_REQUEST"), ({"code": ""}, "BAD_REQUEST"), ({"code": 5}, "VALIDATION_ERROR"),
+        ({}, "BAD_REQUEST"), ({"code": ""}, "BAD_REQUEST"), ({"code": " "}, "BAD_REQUEST"),
+        ({"code": 5}, "VALIDATION_ERROR"),
         ({"code": "x" * 100_001}, "VALIDATION_ERROR"),
         ({"code": "1", "timeout": "soon"}, "VALIDATION_ERROR"),
     ],

@@ -361,7 +361,7 @@ def test_clusters_are_pairs_that_are_alike(real_web: Web) -> None:
 
 def test_a_graph_that_is_too_large_shows_its_newest_nodes(web: Web) -> None:
     for number in range(4):
-        web.memory.remember(f"{number}" + "x" * 300_000, kind="note")
+        web.memory.remember(f"{number}" + "x" * 300_000, kind="decision")
     drawn = web.get("/graph").json()
     assert len(drawn["nodes"]) == drawn["meta"]["shown_nodes"] == 2
     assert drawn["meta"]["total_nodes"] == 4

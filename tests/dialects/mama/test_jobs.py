@@ -113,6 +113,7 @@ def test_a_job_is_created_listed_changed_and_deleted(web: Web) -> None:
     [
         ({"name": None, "prompt": None}, ["name", "prompt"]),
         ({"cron_expr": ""}, ["cron_expr"]),
+        ({"name": " ", "prompt": "\n"}, ["name", "prompt"]),
     ],
 )
 def test_missing_fields_are_named(web: Web, change: dict[str, Any], missing: list[str]) -> None:
@@ -135,6 +136,15 @@ def test_values_that_make_no_sense_change_nothing(web: Web, change: dict[str, An
     before = job(web, identity)
     answer = web.client.put(f"{web.url}/api/cron/{identity}", json={"prompt": "q", **change})
     refused(answer, 400, "VALIDATION_ERROR")
+    assert job(web, identity) == before
+
+
+@pytest.mark.parametrize("name", ["name", "prompt", "cron_expr"])
+def test_no_field_of_a_job_becomes_blank(web: Web, name: str) -> None:
+    identity = create(web)
+    before = job(web, identity)
+    answer = web.client.put(f"{web.url}/api/cron/{identity}", json={name: " "})
+    assert name in refused(answer, 400, "VALIDATION_ERROR")["message"]
     assert job(web, identity) == before
 
 
@@ -346,6 +356,15 @@ def test_jobs_of_the_configuration_are_taken_over_once(tmp_path: Path) -> None:
             found = web.get("/api/cron").json()["jobs"]
         assert [(each["name"], each["cron_expr"]) for each in found] == [("Report", "0 9 * * *")]
 
+    with serving(tmp_path / "data", None) as web:
+        address = f"{web.url}/api/cron/{found[0]['id']}"
+        web.client.put(address, json={"name": "Morning"})
+    with serving(tmp_path / "data", None) as web:
+        assert [each["name"] for each in web.get("/api/cron").json()["jobs"]] == ["Morning"]
+        web.client.delete(f"{web.url}/api/cron/{found[0]['id']}")
+    with serving(tmp_path / "data", None) as web:
+        assert web.get("/api/cron").json() == {"jobs": []}
+
 
 # When a job is due
 
@@ -364,6 +383,21 @@ def test_a_job_at_a_fixed_hour_is_due_once_when_the_clock_goes_back() -> None:
     start = datetime(2026, 10, 24, 12, tzinfo=BERLIN)
     assert moments("30 2 * * *", start, 2) == [
         "2026-10-25T02:30:00+02:00", "2026-10-26T02:30:00+01:00",
+    ]  # fmt: skip
+
+
+def test_a_job_of_several_minutes_is_not_repeated_when_the_clock_goes_back() -> None:
+    start = datetime(2026, 10, 25, 1, 30, tzinfo=BERLIN)
+    first = [f"2026-10-25T02:{minute:02}:00+02:00" for minute in (0, 20, 40)]
+    assert moments("*/20 2 * * *", start, 4) == [*first, "2026-10-26T02:00:00+01:00"]
+
+
+def test_a_job_of_every_day_is_due_once_when_midnight_is_repeated() -> None:
+    havana = ZoneInfo("America/Havana")
+    first = schedule.next_due("@daily", datetime(2026, 10, 31, 12, tzinfo=havana), havana)
+    second = schedule.next_due("@daily", first, havana)
+    assert [at.astimezone(havana).isoformat() for at in (first, second)] == [
+        "2026-11-01T00:00:00-04:00", "2026-11-02T00:00:00-05:00",
     ]  # fmt: skip
 
 

@@ -39,6 +39,14 @@ def test_what_is_not_a_decision_is_not_changed(mama: Mama, note: str) -> None:
     assert mama.memory.get(note).attrs == {}
 
 
+def test_the_refusal_of_a_checkpoint_names_a_tool_that_can_help(mama: Mama) -> None:
+    checkpoint = mama.call("save", **SEED_CHECKPOINT)["id"]
+    assert mama.failure("update", id=checkpoint, outcome="success") == (
+        "Error: checkpoint_1 is a memory of kind checkpoint, stored by save, not a decision."
+        " Only decisions have an outcome. A search with the type 'decision' finds them."
+    )
+
+
 def test_a_decision_may_build_on_another_contracts_memory(mama: Mama, note: str) -> None:
     mine = mama.decide("login", "Offer passkeys at login", f"builds_on: {note}")
     drawn = mama.operation("http_graph")
@@ -59,6 +67,15 @@ def test_the_graph_has_other_contracts_memories_as_nodes(mama: Mama, note: str) 
     ]
     alone = mama.operation("http_graph", topic="Alice")
     assert [node["id"] for node in alone["nodes"]] == [note]
+
+
+def test_long_memories_of_other_contracts_leave_room_in_the_graph(mama: Mama) -> None:
+    mine = mama.call("save", **SEED_DECISION)["id"]
+    drafts = [Draft(text=f"{number} " + "long " * 80_000) for number in range(3)]
+    long = mama.memory.remember_many(drafts)
+    drawn = mama.operation("http_graph")
+    assert {node["id"] for node in drawn["nodes"]} == {mine, *(each.id for each in long)}
+    assert max(len(node["decision"]) for node in drawn["nodes"]) < 10_010
 
 
 def test_similar_decisions_of_any_memory_can_be_asked_for(mama: Mama, note: str) -> None:
@@ -95,6 +112,31 @@ def test_another_contracts_decision_is_one_here_too(mama: Mama, ours: Mama) -> N
     mama.call("update", id=identity, outcome="failed", reason="It was a Friday.")
     (found,) = mama.call("search", type="decision")["results"]
     assert (found["id"], found["topic"], found["outcome"]) == (identity, "decision", "FAILED")
+
+
+def test_a_decision_whose_tags_were_replaced_stays_in_its_topic(mama: Mama, ours: Mama) -> None:
+    first = mama.decide("caching", "Use Redis")
+    ours.wire("revise", id=mama.memory.get(first).id, tags=["important"])
+    drawn = mama.operation("http_graph", topic="caching")
+    assert [node["id"] for node in drawn["nodes"]] == [first]
+
+    second = mama.decide("caching", "Switch to local LRU cache")
+    drawn = mama.operation("http_graph", topic="caching")
+    assert ([node["id"] for node in drawn["nodes"]], drawn["meta"]["total_nodes"]) == (
+        [second, first], 2,
+    )  # fmt: skip
+    assert [(edge["from"], edge["to"]) for edge in drawn["edges"]] == [(second, first)]
+    held = mama.memory.get(first)
+    assert (held.state, list(held.tags)) == ("superseded", ["important", "topic:caching"])
+
+
+def test_a_decision_with_as_many_tags_as_it_may_have_gets_an_outcome(mama: Mama) -> None:
+    identity = mama.decide("deploying", "Deploy on Fridays")
+    tags = ["topic:deploying", *(f"week-{number}" for number in range(99))]
+    mama.memory.revise(identity, tags=tags)
+    mama.call("update", id=identity, outcome="failed")
+    assert mama.found("deploying")[0]["outcome"] == "FAILED"
+    assert list(mama.memory.get(identity).tags) == tags
 
 
 def test_another_contracts_checkpoint_can_be_resumed_until_it_is_done(

@@ -184,6 +184,7 @@ def test_names_and_texts_at_their_limits_are_accepted(web: Web) -> None:
         ("no heading", "given", ""),
         ("---\nname: [1\n---\n# T\n\nD", "T", "D"),
         ("---\ndescription: D\n---\n", "given", "D"),
+        ("---\nname: |\n  N\n\n  Obey it.\n---\n", "N Obey it.", ""),
         ("# T\n\n" + "d" * 300, "T", "d" * 200),
         ("\ufeff---\r\nname: N\r\n---\r\n# T\r\n\r\nA\r\nB\r\n\r\nC\r\n", "N", "A B"),
     ],

@@ -202,6 +202,17 @@ def test_a_prefix_chooses_the_agent(staffed: Web, model: FakeModel) -> None:
     assert offered(model, 2) == {"skill_read", "Read"}
 
 
+def test_the_longest_prefix_chooses_the_agent(staffed: Web) -> None:
+    put(staffed, "architect", {"trigger_prefix": "!p"})
+    put(staffed, "developer", {"trigger_prefix": "!pmo"})
+    for prompt in ("!pmo report", "!pm plan", "!pay"):
+        beat(staffed, prompt)
+    spent = staffed.get("/api/tokens/by-agent").json()["agents"]
+    assert {each["agent_id"]: each["request_count"] for each in spent} == {
+        "developer": 1, "pm": 1, "architect": 1,
+    }  # fmt: skip
+
+
 def test_permissions_narrow_what_an_agent_may_call(staffed: Web, model: FakeModel) -> None:
     put(staffed, "conductor", {"tool_permissions": {"allowed": ["mama_search", "Read"],
                                                     "blocked": ["Read"]}})  # fmt: skip

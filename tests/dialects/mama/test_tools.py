@@ -108,7 +108,7 @@ def test_a_decision_may_have_a_million_characters_and_no_more(wordy: Mama) -> No
     wordy.decide(topic, "x" * room, reasoning)
     assert wordy.failure(
         "save", type="decision", topic=topic, decision="x" * (room + 1), reasoning=reasoning
-    ).startswith("Error: 'text' has 1,000,001 characters")
+    ).startswith("Error: 'topic, decision and reasoning' has 1,000,001 characters")
 
 
 def test_a_topic_of_any_length_has_a_chain_of_its_own(wordy: Mama) -> None:
@@ -462,3 +462,16 @@ def test_a_hook_says_how_many_decisions_it_wants_and_how_alike(wordy: Mama) -> N
     strict = {"query": "lantern", "similarityThreshold": 0.99}
     assert wordy.call("search_decisions_and_contracts", **strict)["decisionResults"] == []
     assert wordy.call("search_decisions_and_contracts")["decisionResults"] == []
+
+
+def test_what_is_too_long_is_named_by_its_fields(wordy: Mama) -> None:
+    half = "x" * 600_000
+    texts = {"type": "decision", "topic": "t", "decision": half, "reasoning": half}
+    assert "'topic, decision and reasoning' has 1,200,031" in wordy.failure("save", **texts)
+    texts = {"type": "checkpoint", "summary": half, "next_steps": half}
+    assert "'summary and next_steps' has 1,200,013" in wordy.failure("save", **texts)
+    files = {"type": "checkpoint", "summary": "s", "open_files": [half, half]}
+    assert wordy.failure("save", **files).startswith("Error: open_files has 1,200,0")
+    identity = wordy.decide("t", "d")
+    told = wordy.failure("update", id=identity, outcome="failed", reason=half + half)
+    assert told.startswith("Error: 'reason' has 1,200,000")

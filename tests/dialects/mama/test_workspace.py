@@ -47,6 +47,24 @@ def make(web: Web, here: Service, name: str = "Skill Lab", html: str = "<p>Hi</p
         return playgrounds.store_playground(web.memory, here, name, html, "A lab")
 
 
+def test_names_in_any_script_have_pages_of_their_own(web: Web, here: Service) -> None:
+    pages = {name: f"<p>{name}" for name in ("연습장", "그래프", "C", "C++", "x" * 70, "x" * 80)}
+    slugs = {
+        name: playgrounds.store_playground(web.memory, here, name, html)
+        for name, html in pages.items()
+    }
+    assert list(slugs.values()) == ["playground", "playground-2", "c", "c-2", "x" * 64,
+                                    "x" * 58 + "-2"]  # fmt: skip
+    again = playgrounds.store_playground(web.memory, here, "그래프", "<p>new")
+    assert again == "playground-2"
+    for name, slug in slugs.items():
+        shown = "<p>new" if slug == again else pages[name]
+        assert web.get(f"/playgrounds/{slug}.html").text == shown
+    assert [each["name"] for each in web.get("/api/playgrounds").json()] == [
+        "연습장", "C", "C++", "x" * 70, "x" * 80, "그래프",
+    ]  # fmt: skip
+
+
 def test_playgrounds_are_listed_served_and_deleted(web: Web, here: Service) -> None:
     assert web.get("/api/playgrounds").json() == []
     slug = make(web, here)
@@ -298,14 +316,19 @@ def test_sessions_are_listed_by_source(web: Web) -> None:
 def test_the_dashboard_counts_memories_and_sessions(web: Web) -> None:
     for topic in ("tea", "tea", "milk"):
         body: dict[str, Any] = {"topic": topic, "decision": "Yes", "reasoning": "Because"}
-        web.post("/api/mama/save", body)
+        saved = web.post("/api/mama/save", body).json()
+        if topic == "tea":
+            web.post("/graph/update", {"id": saved["id"], "outcome": "failed"})
     talk(web, "viewer", "web", "one", "Hello")
 
     told = web.get("/api/dashboard/status").json()
     assert told.keys() == {
         "timestamp", "gateways", "heartbeat", "agent", "memory", "sessions", "database", "server",
     }  # fmt: skip
-    assert told["memory"]["topTopics"][0]["topic"] in ("tea", "milk")
+    assert told["memory"]["topTopics"] == [
+        {"topic": "tea", "count": 2}, {"topic": "milk", "count": 1},
+    ]  # fmt: skip
+    assert told["memory"]["outcomes"] == {"failed": 2}  # one of them is superseded
     assert told["sessions"]["total"] == 1 and told["sessions"]["bySource"] == {"viewer": 1}
 
 

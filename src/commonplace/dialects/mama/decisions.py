@@ -14,7 +14,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from commonplace.engine.checks import TAG_CHARS
+from commonplace.engine.checks import MAX_TAGS, TAG_CHARS
 from commonplace.engine.model import LIVE_STATES, Memory
 
 KIND = "decision"
@@ -44,7 +44,7 @@ class Decision:
     @property
     def text(self) -> str:
         """The text that is stored, searched and embedded."""
-        return f"{_text_head(self.topic)}{self.decision}{_REASONING}{self.reasoning}"
+        return f"{text_head(self.topic)}{self.decision}{_REASONING}{self.reasoning}"
 
     @property
     def attrs(self) -> dict[str, Any]:
@@ -55,7 +55,8 @@ class Decision:
 _REASONING = "\nReasoning: "
 
 
-def _text_head(topic: str) -> str:
+def text_head(topic: str) -> str:
+    """Return the beginning of the text of every decision on a topic."""
     return f"Topic: {topic}\nDecision: "
 
 
@@ -76,7 +77,7 @@ def read(memory: Memory) -> Decision:
     topic = topic_of(memory)
     if topic is None:
         return Decision(memory.title or memory.kind, memory.text, "")
-    head, text = _text_head(topic), memory.text
+    head, text = text_head(topic), memory.text
     end = len(head) + memory.attrs["decision_chars"]
     if text.startswith(head) and text.startswith(_REASONING, end):
         return Decision(topic, text[len(head) : end], text[end + len(_REASONING) :])
@@ -111,11 +112,12 @@ def decision_tags(topic: str, outcome: str | None = None) -> list[str]:
 
 
 def tags_with_outcome(before: Iterable[str], outcome: str) -> list[str]:
-    """Return the tags with the outcome tag replaced."""
-    return [
-        *(tag for tag in before if not tag.startswith(OUTCOME_TAG)),
-        OUTCOME_TAG + outcome.lower(),
-    ]
+    """Return the tags with the outcome tag replaced, if there is room for it.
+
+    Other contracts can give a memory as many tags as it may have. The outcome is an attr, too.
+    """
+    others = [tag for tag in before if not tag.startswith(OUTCOME_TAG)]
+    return others if len(others) >= MAX_TAGS else [*others, OUTCOME_TAG + outcome.lower()]
 
 
 def references(reasoning: str) -> list[tuple[str, str]]:

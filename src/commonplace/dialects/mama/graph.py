@@ -45,9 +45,7 @@ def decision_graph(call: Call, *, topic: str, cluster: bool) -> dict[str, Any]:
     kept: dict[str, Memory] = {}
     nodes, size = [], 0
     for each in found:
-        node = presenting.decision_to_dict(each, MILLISECONDS)
-        if not _is_decision(each):
-            node["kind"] = each.kind
+        node = presenting.memory_to_dict(each, MILLISECONDS)
         (node,) = fitting.fit_items([node], MAX_NODE_BYTES // 2)
         size += len(as_json(node).encode())
         if size > MAX_NODE_BYTES:
@@ -92,10 +90,12 @@ def _memories_of_topic(memory: Commonplace, topic: str) -> tuple[Iterable[Memory
         kinds=[decisions.KIND], tags_all=[decisions.topic_tag(topic)],
         states=decisions.VISIBLE_STATES, limit=MAX_NODES,
     )  # fmt: skip
+    untagged = searching.untagged_decisions(memory, topic)
+    chain = sorted([*chain, *untagged], key=searching.newest_first_key)
     others = {each.id: each for each in _foreign_memories_of_topic(memory, topic)}
     named = [each for each in others.values() if decisions.read(each).topic == topic]
     named.sort(key=searching.newest_first_key)
-    return [*chain, *named][:MAX_NODES], total + len(named)
+    return [*chain, *named][:MAX_NODES], total + len(untagged) + len(named)
 
 
 def _foreign_memories_of_topic(memory: Commonplace, topic: str) -> Iterator[Memory]:

@@ -13,8 +13,8 @@ SECONDS, MILLISECONDS = 1, 1_000
 SHOWN_TYPES = {"checkpoint": "checkpoint", "*": "decision"}
 """The type under which a memory of each kind is shown, whichever contract stored it."""
 FOREIGN_CHARS = 10_000
-"""The maximum length of another contract's memory in a list, so that a single one cannot fill
-the response.
+"""The maximum length of another contract's memory in a list or in the graph, so that a single one
+cannot fill the response.
 """
 
 
@@ -42,7 +42,12 @@ def item_to_dict(memory: Memory, per_second: int) -> dict[str, Any]:
             "created_at": unix_time(memory, per_second),
             "_type": shown_as,
         }
-    shown = {**decision_to_dict(memory, per_second), "_type": shown_as}
+    return {**memory_to_dict(memory, per_second), "_type": shown_as}
+
+
+def memory_to_dict(memory: Memory, per_second: int) -> dict[str, Any]:
+    """Return the fields of a decision; another contract's memory is shortened and has its kind."""
+    shown = decision_to_dict(memory, per_second)
     if memory.kind != decisions.KIND:
         shown |= {"kind": memory.kind, "decision": opening(shown["decision"], FOREIGN_CHARS)}
     return shown

@@ -10,13 +10,14 @@ from typing import Any
 from commonplace.dialects.contract import Call
 from commonplace.dialects.mama import checkpoints, decisions, searching
 from commonplace.dialects.mama.presenting import public_id
+from commonplace.engine import checks
 from commonplace.engine.binding import engine_call
 from commonplace.engine.content import chains
 from commonplace.engine.content.memories import Draft
 from commonplace.engine.model import Memory
 from commonplace.errors import InvalidInput, NotFound
 from commonplace.platform import lookup
-from commonplace.platform.exclusive import exclusively
+from commonplace.platform.exclusive import exclusive, exclusively
 
 MIN_SIMILARITY, NEARLY_SAME = 0.7, 0.85
 SIMILAR_SHOWN = 3
@@ -45,9 +46,11 @@ def save_decision(
             hint=f"Missing: {', '.join(missing)}.", field=missing[0],
         )  # fmt: skip
     stated = decisions.Decision(topic or "", decision or "", reasoning or "")
+    checks.text(stated.text, "topic, decision and reasoning")
     query = f"{stated.topic} {stated.decision}"[:QUERY_CHARS]
     similar = searching.most_similar(call.memory, query, limit=SIMILAR_SHOWN, least=MIN_SIMILARITY)
     tag = decisions.topic_tag(stated.topic)
+    _restore_tag(call, stated.topic, tag)
     on_topic: dict[str, Any] = {
         "kinds": [decisions.KIND], "tags_all": [tag], "states": decisions.VISIBLE_STATES,
         "limit": 1,
@@ -65,6 +68,18 @@ def save_decision(
         earlier = call.memory.browse(**on_topic)[1] - 1
     _link_references(call, new, stated.reasoning)
     return SavedDecision(new, similar, _advice(new, old, similar, earlier + 1, stated.topic))
+
+
+def _restore_tag(call: Call, topic: str, tag: str) -> None:
+    """Restore the topic tag of decisions that lost it, so that the next one supersedes them."""
+    untagged = searching.untagged_decisions(call.memory, topic)
+    if not untagged:
+        return
+    with exclusive(call.memory, "restore tag"):
+        for each in untagged:
+            tags = call.memory.get(each.id, count=False).tags
+            if len(tags) < checks.MAX_TAGS:
+                call.memory.revise(each.id, tags=[*tags, tag])
 
 
 def _link_references(call: Call, new: Memory, reasoning: str) -> None:
@@ -110,6 +125,8 @@ def save_checkpoint(
     if summary is None or not summary.strip():
         raise InvalidInput("Checkpoint requires: summary.", field="summary")
     checkpoint = checkpoints.Checkpoint(summary, next_steps, open_files)
+    checks.text(checkpoint.text, "summary and next_steps")
+    checks.attrs(checkpoint.attrs, "open_files")
     draft = Draft(
         text=checkpoint.text, kind=checkpoints.KIND, attrs=checkpoint.attrs, trust="inferred"
     )
@@ -131,6 +148,8 @@ def update_outcome(call: Call, id: str, outcome: str, reason: str | None) -> tup
     attrs = {**memory.attrs, "outcome": stored, "failure_reason": reason}
     if reason is None:
         del attrs["failure_reason"]
+    else:
+        checks.attrs(attrs, "reason")
     call.memory.revise(
         memory.id, attrs=attrs, tags=decisions.tags_with_outcome(memory.tags, stored)
     )
@@ -144,7 +163,7 @@ def get_decision(call: Call, id: str) -> Memory:
         stored_by = f", stored by {memory.origin.tool}" if memory.origin.tool else ""
         raise InvalidInput(
             f"{id[:80]} is a memory of kind {memory.kind}{stored_by}, not a decision.",
-            hint="Only decisions have an outcome. Change this memory with the tool that stored it.",
+            hint="Only decisions have an outcome. A search with the type 'decision' finds them.",
             field="id",
         )
     return memory

@@ -89,13 +89,17 @@ def run_agent(running: Service, prompt: AgentPrompt, member: str = "") -> str:
 
 
 def _agent_for(tree: Mapping[str, Any], prompt: str) -> str:
-    """Return the id of the team's agent for a prompt, or "" for the default agent."""
+    """Return the id of the team's agent for a prompt, or "" for the default agent.
+
+    If several prefixes begin the prompt, such as !pm and !pmo, the longest one chooses.
+    """
     if not tree["multi_agent"]["enabled"]:
         return ""
     enabled = {id: each for id, each in members.agents_of(tree).items() if each["enabled"]}
-    for id, each in enabled.items():
-        if each["trigger_prefix"] and prompt.startswith(each["trigger_prefix"]):
-            return id
+    prefixes = {id: each["trigger_prefix"] or "" for id, each in enabled.items()}
+    named = [id for id, prefix in prefixes.items() if prefix and prompt.startswith(prefix)]
+    if named:
+        return max(named, key=lambda id: len(prefixes[id]))
     default = tree["multi_agent"].get("default_agent")
     return default if isinstance(default, str) and default in enabled else ""
 

@@ -55,14 +55,17 @@ _SLACK_CHANNEL = re.compile(r"[A-Z0-9]{2,30}")
 
 
 def split_text(text: str, most: int) -> list[str]:
-    """Split a text into parts of a limited length, at a newline or blank if possible."""
+    """Split a text into parts of a limited length, at a newline or blank if possible.
+
+    No part is blank, because the services refuse a blank message.
+    """
     found = []
     while len(text) > most:
         part = text[:most]
         cut = next((at for mark in ("\n", " ") if (at := part.rfind(mark)) >= most // 2), most)
         found.append(text[:cut])
         text = text[cut:].lstrip("\n ") if cut < most else text[cut:]
-    return [*found, text] if text or not found else found
+    return [part for part in (*found, text) if part.strip()] or [text]
 
 
 def _service_error(service_name: str, why: str) -> PlatformError:
@@ -316,6 +319,8 @@ def slack_send(
     caption: str,
 ) -> Any:
     """Send a message, a file, or both to a Slack channel."""
+    if service.is_blank(message):
+        message = ""  # Slack would refuse it after the file was sent
     if not message and not filePath:
         raise missing_fields("message")
     if not _SLACK_CHANNEL.fullmatch(channelId):

@@ -136,7 +136,9 @@ def answer_message(
         watch=None if channel is None else channel.report_tool_call,
     )  # fmt: skip
     answer = agents.run_agent(running, asked)
-    call.memory.conversations.add(name, Line(speaker="assistant", text=answer or "…"))
+    call.memory.conversations.add(
+        name, Line(speaker="assistant", text="…" if service.is_blank(answer) else answer)
+    )
     return {"answer": answer}
 
 
@@ -322,11 +324,13 @@ class _Client:
                 _channels.pop(self._session, None)
 
     async def _send(self, message: Message) -> None:
-        content, files = message.get("content", ""), message.get("attachments") or []
+        content, files = message.get("content"), message.get("attachments") or []
+        if content is None or service.is_blank(content):
+            content = ""
         if not isinstance(content, str) or not isinstance(files, list):
             self._send_error("content must be a string, and attachments a list.")
             return
-        if not content.strip() and not files:
+        if not content and not files:
             self._send_error("A message needs content or attachments.")
             return
         if len(content) > CONTENT_CHARS or len(files) > MAX_ATTACHMENTS:
@@ -391,7 +395,7 @@ async def _answer(
             typing = asyncio.create_task(_send_typing(channel, begun))
             try:
                 found = await client.existing_attachments(files)
-                if not content.strip() and not found:
+                if not content and not found:
                     raise PlatformError(404, "NOT_FOUND", "No attachment was found.")
                 await exchange.perform(
                     {"name": channel.name, "content": content or "(attachment)"}, "chat_say"

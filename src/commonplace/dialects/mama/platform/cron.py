@@ -9,7 +9,12 @@ from typing import TYPE_CHECKING, Any
 
 from commonplace.dialects.contract import Call
 from commonplace.dialects.mama.platform import configuration, runs, schedule, service
-from commonplace.dialects.mama.platform.failures import PlatformError, not_found, not_installed
+from commonplace.dialects.mama.platform.failures import (
+    PlatformError,
+    invalid_value,
+    not_found,
+    not_installed,
+)
 from commonplace.dialects.mama.platform.files import records
 from commonplace.dialects.mama.platform.service import operation, read_arguments
 from commonplace.dialects.rest import Route
@@ -79,6 +84,9 @@ def add_job(memory: Commonplace, name: str, cron_expr: str, prompt: str, enabled
 
 def update_job(call: Call, *, id: str, **changes: Any) -> Any:
     """Change a scheduled job."""
+    blank = [name for name, value in changes.items() if service.is_blank(value)]
+    if blank:
+        raise invalid_value(f"{blank[0]} must not be blank.")
     if "cron_expr" in changes:
         schedule.check(changes["cron_expr"])
     records.change(call.memory, _get_job(call.memory, id), **changes)
@@ -184,13 +192,22 @@ class JobScheduler:
 
 
 def store_configured_jobs(memory: Commonplace, running: Service) -> None:
-    """Store the jobs of the configuration that have a new name."""
+    """Store the jobs of the configuration that have a new name.
+
+    A job that was renamed or deleted since is not stored again, since the file is not written.
+    """
     tree = configuration.effective_configuration(memory, running)
     jobs = tree.get("scheduling", {}).get("jobs", [])
-    held = {job.attrs["name"] for job in records.listing(memory, KIND)} if jobs else set()
+    held = _all_names(memory) if jobs else set()
     for job in jobs:
         if (found := _job_from_configuration(job)) and found["name"] not in held:
             add_job(memory, **found)
+
+
+def _all_names(memory: Commonplace) -> set[str]:
+    """Return the first and the last names of all jobs, including deleted ones."""
+    jobs = [*records.listing(memory, KIND), *records.deleted(memory, KIND)]
+    return {name for job in jobs for name in (job.text, str(job.attrs.get("name")))}
 
 
 def _job_from_configuration(job: Mapping[str, Any]) -> dict[str, Any] | None:

@@ -68,7 +68,10 @@ def _memory_statistics(memory: Commonplace) -> dict[str, Any]:
     def count(**conditions: Any) -> int:
         return memory.browse(limit=1, **conditions)[1]
 
-    counted = engine_call(memory, count_by_attrs, ["topic", "outcome"], [decisions.KIND])
+    # superseded decisions are counted, too: they are the history of their topic
+    counted = engine_call(
+        memory, count_by_attrs, ["topic", "outcome"], [decisions.KIND], decisions.VISIBLE_STATES
+    )
     topics: Counter[str] = Counter()
     outcomes: Counter[str] = Counter()
     for (topic, outcome), number in counted.items():

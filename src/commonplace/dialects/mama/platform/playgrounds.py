@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import re
 from datetime import UTC, datetime
@@ -17,6 +18,7 @@ from commonplace.dialects.tool_schemas import TEXT
 from commonplace.engine.commonplace import Commonplace
 from commonplace.engine.model import iso
 from commonplace.platform.exclusive import exclusive
+from commonplace.text.analysis import fold
 
 FOLDER = "workspace/playgrounds"
 MOST_BYTES = 500_000
@@ -71,12 +73,17 @@ def existing_playgrounds(memory: Commonplace, running: Service) -> list[dict[str
 def store_playground(
     memory: Commonplace, running: Service, name: str, html: str, description: str = ""
 ) -> str:
-    """Store a page and add it to the index; return its slug."""
-    slug = re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")[:64].strip("-") or "playground"
+    """Store a page and add it to the index; return its slug.
+
+    A page with the same name is replaced, and keeps its slug.
+    """
     if len(html.encode()) > MOST_BYTES:
         raise PlatformError(413, "TOO_LARGE", f"The page is larger than {MOST_BYTES:,} bytes.")
     with exclusive(memory, "create playground"):
-        others = [entry for entry in existing_playgrounds(memory, running) if entry["slug"] != slug]
+        held = existing_playgrounds(memory, running)
+        same = (entry["slug"] for entry in held if fold(entry["name"]) == fold(name))
+        slug = next(same, None) or _free_slug(name, {entry["slug"] for entry in held})
+        others = [entry for entry in held if entry["slug"] != slug]
         made = {
             "name": name, "slug": slug, "description": description,
             "created_at": iso(datetime.now(UTC)),
@@ -84,6 +91,13 @@ def store_playground(
         _page_file(slug).save(memory, running, html)
         INDEX.save(memory, running, [*others, made])
     return slug
+
+
+def _free_slug(name: str, taken: set[str]) -> str:
+    """Return a slug for a name; names with the same letters and digits of ASCII get numbers."""
+    slug = re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")[:64].strip("-") or "playground"
+    numbered = (f"{slug[:58].strip('-')}-{number}" for number in itertools.count(2))
+    return slug if slug not in taken else next(one for one in numbered if one not in taken)
 
 
 def create_playground(call: Call, *, name: str, html: str, description: str) -> Any:

@@ -51,8 +51,8 @@ def check(expression: str) -> None:
 def next_due(expression: str, after: datetime, zone: tzinfo | None = None) -> datetime:
     """Return the next time at which an expression is due, in UTC.
 
-    When the clock is set back, a job at a fixed hour runs once in the repeated hour. When the clock
-    is set forward, a job in the skipped hour runs at its end.
+    When the clock is set back, a job at a fixed hour does not run again in the repeated hour. When
+    the clock is set forward, a job in the skipped hour runs at its end.
     """
     try:
         from croniter import croniter
@@ -64,12 +64,16 @@ def next_due(expression: str, after: datetime, zone: tzinfo | None = None) -> da
     try:
         times: Any = croniter(expression, start, second_at_beginning=len(fields) == 6)
         found: datetime = times.get_next(datetime)
-        fixed = len(fields) > 1 and not fields[-4].startswith("*")
-        if fixed and _is_repeated(found):
+        while _has_fixed_hour(fields) and _is_repeated(found):
             found = times.get_next(datetime)
     except (ValueError, KeyError, OverflowError) as error:
         raise invalid_value("cron_expr is not a valid expression, or is never due.") from error
     return found.astimezone(UTC)
+
+
+def _has_fixed_hour(fields: list[str]) -> bool:
+    """Return whether the hour is given, by a field or by a name such as @daily."""
+    return fields != ["@hourly"] and (len(fields) == 1 or not fields[-4].startswith("*"))
 
 
 def _is_repeated(moment: datetime) -> bool:

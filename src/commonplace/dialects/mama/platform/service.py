@@ -185,15 +185,20 @@ def operation(
 
 
 async def read_arguments(exchange: Exchange) -> dict[str, Any]:
-    """Return the arguments from path, query and body; required ones must be present."""
+    """Return the arguments from path, query and body; required ones must not be blank."""
     try:
         found = await exchange.request_arguments()
     except InvalidInput as error:
         raise malformed(error.message) from None
     arguments = {name: value for name, value in found.items() if value is not None}
     needed = [
-        name for name in exchange.input.get("required", ()) if arguments.get(name) in (None, "")
+        name for name in exchange.input.get("required", ()) if is_blank(arguments.get(name, ""))
     ]
     if needed:
         raise missing_fields(*needed)
     return arguments
+
+
+def is_blank(value: Any) -> bool:
+    """Return whether a value is a text without any character but blanks."""
+    return isinstance(value, str) and not value.strip()

@@ -26,7 +26,7 @@ SOURCES = ("mama", "cowork", "external")
 CATALOG = "anthropics/knowledge-work-plugins"
 CATALOG_SECONDS = 3600.0
 CONTENT_CHARS = 200_000
-DESCRIPTION_CHARS = 200
+NAME_CHARS, DESCRIPTION_CHARS = 200, 200
 TEXT_FILES = ("SKILL.md", "skill.md", "README.md")
 _NAME = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,99}")
 _FRONTMATTER = re.compile(r"---[ \t]*\n(.*?)\n---[ \t]*(?:\n|$)", re.S)
@@ -126,7 +126,10 @@ def _folder_entries(folder: Path) -> list[Path]:
 
 
 def name_and_description(skill: Skill, text: str) -> tuple[str, str]:
-    """Return name and description, from the frontmatter, the first heading, or the id."""
+    """Return name and description, from the frontmatter, the first heading, or the id.
+
+    Each is one line, since agents are told of a skill in a line of their instructions.
+    """
     fields, body = _frontmatter(text)
     name, description = fields.get("name"), fields.get("description")
     heading = _HEADING.search(body)
@@ -134,7 +137,7 @@ def name_and_description(skill: Skill, text: str) -> tuple[str, str]:
         name = heading[1] if heading else skill.id
     if not isinstance(description, str):
         description = (heading[2] or "") if heading else ""
-    return name.strip()[:200], " ".join(description.split())[:DESCRIPTION_CHARS]
+    return " ".join(name.split())[:NAME_CHARS], " ".join(description.split())[:DESCRIPTION_CHARS]
 
 
 def _frontmatter(text: str) -> tuple[dict[str, Any], str]:
