@@ -14,7 +14,7 @@ from commonplace.dialects.contract import Call, as_json
 from commonplace.dialects.mama import checkpoints, decisions, fitting, presenting, searching
 from commonplace.dialects.mama.presenting import MILLISECONDS, public_id
 from commonplace.engine.binding import engine_call
-from commonplace.engine.checks import NAME_CHARS
+from commonplace.engine.checks import MAX_LIMIT, NAME_CHARS
 from commonplace.engine.finding.filters import Filters
 from commonplace.engine.finding.likeness import similar_pairs
 from commonplace.engine.finding.substrings import FIELDS, Doubles, Matches, locate
@@ -28,6 +28,7 @@ MAX_NODES, PAGE = 1_000, 100
 MAX_NODE_BYTES, MAX_EDGE_BYTES = 700_000, 1_500_000
 """The maximum sizes of all nodes and of all edges in a response."""
 RESPONSE_BYTES = 4_000_000
+HEAD_CHARS = 1_000  # how much of the first words of decisions on a topic is searched for
 CLUSTERED_DECISIONS = 50
 SIMILAR_PER_DECISION = 3
 MIN_SIMILARITY = 0.7
@@ -90,12 +91,27 @@ def _memories_of_topic(memory: Commonplace, topic: str) -> tuple[Iterable[Memory
         kinds=[decisions.KIND], tags_all=[decisions.topic_tag(topic)],
         states=decisions.VISIBLE_STATES, limit=MAX_NODES,
     )  # fmt: skip
-    untagged = searching.untagged_decisions(memory, topic)
+    untagged = _untagged_decisions(memory, topic)
     chain = sorted([*chain, *untagged], key=searching.newest_first_key)
     others = {each.id: each for each in _foreign_memories_of_topic(memory, topic)}
     named = [each for each in others.values() if decisions.read(each).topic == topic]
     named.sort(key=searching.newest_first_key)
     return [*chain, *named][:MAX_NODES], total + len(untagged) + len(named)
+
+
+def _untagged_decisions(memory: Commonplace, topic: str) -> list[Memory]:
+    """Return the decisions on a topic whose topic tag another contract has removed."""
+    untagged = Filters(
+        kinds=[decisions.KIND], tags_none=[decisions.topic_tag(topic)],
+        states=decisions.VISIBLE_STATES,
+    )  # fmt: skip
+    head = decisions.text_head(topic)[:HEAD_CHARS]
+    found, _ = engine_call(memory, locate, [head], untagged, _equal_scores, limit=MAX_LIMIT)
+    return [each for each, _ in found if decisions.topic_of(each) == topic]
+
+
+def _equal_scores(located: Matches) -> Doubles:
+    return np.zeros(len(located.num))
 
 
 def _foreign_memories_of_topic(memory: Commonplace, topic: str) -> Iterator[Memory]:

@@ -48,9 +48,10 @@ def save_decision(
     stated = decisions.Decision(topic or "", decision or "", reasoning or "")
     checks.text(stated.text, "topic, decision and reasoning")
     query = f"{stated.topic} {stated.decision}"[:QUERY_CHARS]
-    similar = searching.most_similar(call.memory, query, limit=SIMILAR_SHOWN, least=MIN_SIMILARITY)
+    found = searching.found_decisions(call.memory, query, SIMILAR_SHOWN)
+    similar = [each for each in found if each.similarity >= MIN_SIMILARITY][:SIMILAR_SHOWN]
     tag = decisions.topic_tag(stated.topic)
-    _restore_tag(call, stated.topic, tag)
+    _restore_tag(call, stated.topic, tag, [each.memory for each in found])
     on_topic: dict[str, Any] = {
         "kinds": [decisions.KIND], "tags_all": [tag], "states": decisions.VISIBLE_STATES,
         "limit": 1,
@@ -70,16 +71,21 @@ def save_decision(
     return SavedDecision(new, similar, _advice(new, old, similar, earlier + 1, stated.topic))
 
 
-def _restore_tag(call: Call, topic: str, tag: str) -> None:
-    """Restore the topic tag of decisions that lost it, so that the next one supersedes them."""
-    untagged = searching.untagged_decisions(call.memory, topic)
+def _restore_tag(call: Call, topic: str, tag: str, found: list[Memory]) -> None:
+    """Restore the topic tag of found decisions that lost it, so that the next one supersedes them.
+
+    Another contract may have replaced their tags.
+    """
+    untagged = [
+        each.id for each in found if decisions.topic_of(each) == topic and tag not in each.tags
+    ]
     if not untagged:
         return
     with exclusive(call.memory, "restore tag"):
-        for each in untagged:
-            tags = call.memory.get(each.id, count=False).tags
+        for identity in untagged:
+            tags = call.memory.get(identity, count=False).tags
             if len(tags) < checks.MAX_TAGS:
-                call.memory.revise(each.id, tags=[*tags, tag])
+                call.memory.revise(identity, tags=[*tags, tag])
 
 
 def _link_references(call: Call, new: Memory, reasoning: str) -> None:

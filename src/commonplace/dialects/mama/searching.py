@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING
 
 from commonplace.dialects.mama import checkpoints, decisions
 from commonplace.engine.binding import engine_call
-from commonplace.engine.checks import MAX_LIMIT
 from commonplace.engine.model import Link, Memory
 from commonplace.text.analysis import analyse, analyse_query
 
@@ -35,7 +34,6 @@ TOPIC_SIMILARITY = 0.9  # the similarity of a decision whose topic is the query
 SUPERSEDES = "supersedes"
 CHAIN_RANK, CHAIN_SHARE = 0.8, 0.9
 DAY_SECONDS = 86_400
-HEAD_CHARS = 1_000  # maximum length of the first words of decisions on a topic, when searched
 CHECKPOINT_PAGE = 50  # page size when the latest checkpoint is searched
 READ_CHARS = 20_000  # maximum length of a memory's text that is compared with the query
 
@@ -138,9 +136,14 @@ def most_similar(
     memory: Commonplace, query: str, *, limit: int, least: float
 ) -> list[SearchResult]:
     """Return decisions by similarity only, without recency and linked memories."""
+    found = found_decisions(memory, query, limit)
+    return [each for each in found if each.similarity >= least][:limit]
+
+
+def found_decisions(memory: Commonplace, query: str, limit: int) -> list[SearchResult]:
+    """Return at least as many decisions, if there are as many, in the order of their similarity."""
     found = _candidates(memory, query, limit, [decisions.KIND], (), 1.0)
-    near = [each for each in found if each.similarity >= least]
-    return sorted(near, key=lambda each: -each.similarity)[:limit]
+    return sorted(found, key=lambda each: -each.similarity)
 
 
 def _candidates(
@@ -329,25 +332,6 @@ def newest_memories(
     if kinds is None or decisions.KIND in kinds:
         past, _ = memory.browse(kinds=[decisions.KIND], states=["superseded"], limit=limit)
     return sorted([*live, *past], key=newest_first_key)[:limit]
-
-
-def untagged_decisions(memory: Commonplace, topic: str) -> list[Memory]:
-    """Return the decisions on a topic whose topic tag another contract has removed."""
-    import numpy as np
-
-    from commonplace.engine.finding.filters import Filters
-    from commonplace.engine.finding.substrings import locate
-
-    untagged = Filters(
-        kinds=[decisions.KIND], tags_none=[decisions.topic_tag(topic)],
-        states=decisions.VISIBLE_STATES,
-    )  # fmt: skip
-    head = decisions.text_head(topic)[:HEAD_CHARS]
-    found, _ = engine_call(
-        memory, locate, [head], untagged, lambda matches: np.zeros(len(matches.num)),
-        limit=MAX_LIMIT,
-    )  # fmt: skip
-    return [each for each, _ in found if decisions.topic_of(each) == topic]
 
 
 def latest_checkpoint(memory: Commonplace) -> Memory | None:
