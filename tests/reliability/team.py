@@ -55,20 +55,10 @@ class AppServer:
         self.process = self._started()
 
     def _started(self) -> Process:
-        process = Process(
+        return Process(
             self._data, "--port", str(self.port), "--database", self._address,
             environ=self._environ, program=self._program,
         )  # fmt: skip
-        # What it logs is read, so that it never waits for a reader.
-        self._listener = threading.Thread(target=self._listen, args=(process,), daemon=True)
-        self._listener.start()
-        return process
-
-    @staticmethod
-    def _listen(process: Process) -> None:
-        assert process.process.stderr is not None
-        with contextlib.suppress(ValueError):  # closed at the end
-            process.errors = process.process.stderr.read()
 
     def ready(self) -> None:
         """Wait until it answers."""
@@ -86,14 +76,7 @@ class AppServer:
         self.process = self._started()
 
     def end(self) -> None:
-        process = self.process.process
-        process.kill()
-        process.wait()
-        self._listener.join(10)
-        for stream in (process.stdout, process.stderr):
-            with contextlib.suppress(OSError, ValueError):
-                assert stream is not None
-                stream.close()
+        self.process.kill()
 
 
 def _fails(act: Callable[[], bool]) -> bool:

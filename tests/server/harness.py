@@ -17,6 +17,7 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -712,14 +713,24 @@ class Process:
         settings = ["serve", "--data", str(data), "--embedding", "none", "--log", "json"]
         if "--port" not in options:
             settings += ["--port", "0"]
+        # A file: a server waits as soon as a pipe that nobody reads is full of its log.
+        self._log = tempfile.TemporaryFile("a+", encoding="utf-8")  # noqa: SIM115 -- `end` closes it
         self.process = subprocess.Popen(
             [sys.executable, *program, *settings, *options],
             stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
+            stderr=self._log,
             text=True,
             env=clean_environment(environ),
         )
-        self.errors = ""
+        self._errors = ""
+
+    @property
+    def errors(self) -> str:
+        """What it has written on stderr."""
+        if not self._log.closed:
+            self._log.seek(0)
+            self._errors = self._log.read()
+        return self._errors
 
     def ready(self) -> int:
         """Wait until it listens; the port."""
@@ -742,12 +753,14 @@ class Process:
     def end(self, timeout: float = 25) -> str:
         """Wait for the end; what it wrote on stderr."""
         try:
-            _, self.errors = self.process.communicate(timeout=timeout)
+            self.process.communicate(timeout=timeout)
         except subprocess.TimeoutExpired:
             self.process.kill()
             self.process.communicate()
             raise
-        return self.errors
+        errors = self.errors
+        self._log.close()
+        return errors
 
     def __enter__(self) -> Process:
         return self

@@ -59,17 +59,8 @@ class Busy:
             stdout=subprocess.PIPE,
             text=True,
         )
-        self._threads = [
-            threading.Thread(target=each) for each in (self._read_answers, self._read_log)
-        ]
-        for thread in self._threads:
-            thread.start()
-
-    def _read_log(self) -> None:
-        """Read what the server logs: it waits while the pipe is full."""
-        assert self._server.process.stderr is not None
-        for _ in self._server.process.stderr:
-            pass
+        self._reader = threading.Thread(target=self._read_answers)
+        self._reader.start()
 
     def _read_answers(self) -> None:
         """Read how long each answer of /health took, or what went wrong."""
@@ -95,12 +86,10 @@ class Busy:
     def stop(self) -> None:
         self._asking.kill()
         self._asking.wait()
-        self._threads[0].join(60)
+        self._reader.join(60)
         if self._asking.stdout is not None:
             self._asking.stdout.close()
-        self._server.process.kill()
-        self._threads[1].join(60)
-        self._server.end()
+        self._server.kill()
 
 
 @contextlib.contextmanager
