@@ -126,7 +126,8 @@ def test_elsewhere_one_signs_in_with_a_token_once(browser: Browser, tmp_path: Pa
             expect(page.locator(".person")).to_contain_text("ada")
             page.get_by_role("button", name="Sign out").click()
             expect(page.locator("h1")).to_have_text("Sign in")
-            window.problems.clear()  # the browser reports each request that was refused
+            window.leave()  # the browser reports each request that was refused, also later
+            window.problems.clear()
 
 
 def test_the_whole_can_be_used_by_keyboard(window: Opened) -> None:
