@@ -224,13 +224,20 @@ def test_only_transcripts_are_read(memory: Commonplace, session: Session, path: 
         ("*\n!a/\n!a/**", "a", False), ("# *", "", False), ("", "", False),
         ("a/*\n!a/b", "a/b", False),
         ("**/secret", "x/secret/y", True), ("*.private", "x.private", True),
+        ("\ufeffa/", "a", True), ("!\na/", "a", True), ("[z-a]\na/", "a", True),
+        ("!\n/\n[z-a]", "a", False),
     ],
 )  # fmt: skip
 def test_the_rules_are_those_of_git(tmp_path: Path, rules: str, where: str, ignored: bool) -> None:
-    (tmp_path / ".commonplaceignore").write_text(rules)
+    (tmp_path / ".commonplaceignore").write_text(rules, encoding="utf-8")
     here = tmp_path / where
     here.mkdir(parents=True, exist_ok=True)
     assert ignoring.is_ignored(str(here)) == ignored
+
+
+def test_a_directory_that_cannot_exist_is_not_ignored() -> None:
+    assert not ignoring.is_ignored("/a\0b")
+    assert not ignoring.is_ignored("/a\ud800b")
 
 
 def test_an_ignored_session_is_never_stored(memory: Commonplace, session: Session) -> None:
