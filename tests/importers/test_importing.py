@@ -181,6 +181,14 @@ def test_instructions_are_split_by_heading(tmp_path: Path, memory: Commonplace) 
     assert by_text(memory, "Tabs.").id == changed.id
 
 
+def test_a_private_block_of_instructions_may_span_headings(
+    memory: Commonplace, tmp_path: Path
+) -> None:
+    text = "# A\n<private>\none\n\n## B\ntwo\n</private>\n\n# C\nthree\n"
+    imported(memory, note(tmp_path / "CLAUDE.md", text))
+    assert [one.text for one in lookup.all_memories(memory)] == ["three"]
+
+
 def test_a_memory_that_was_changed_here_is_not_overwritten(
     tmp_path: Path, memory: Commonplace
 ) -> None:

@@ -35,15 +35,16 @@ def items(path: Path) -> Iterator[Item]:
         return
     where = str(path.absolute())
     seen: dict[str, int] = {}
-    for headings, body in markdown.sections(markdown.split_frontmatter(text)[1]):
+    # before it is split, since a private block may span headings
+    shown = without_private_text(markdown.split_frontmatter(text)[1])
+    for headings, body in markdown.sections(shown):
         place = " > ".join(headings) or path.name
         seen[place] = seen.get(place, 0) + 1
         number = "" if seen[place] == 1 else f" ({seen[place]})"
-        if body := without_private_text(body):
-            yield Item(
-                key=f"{where}#{place}{number}", text=body, title=storable_title(place),
-                source=where if len(where) <= 2_000 else "", attrs={"file": path.name},
-            )  # fmt: skip
+        yield Item(
+            key=f"{where}#{place}{number}", text=body, title=storable_title(place),
+            source=where if len(where) <= 2_000 else "", attrs={"file": path.name},
+        )  # fmt: skip
 
 
 def _exported_items(text: str) -> Iterator[Item]:
