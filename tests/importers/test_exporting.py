@@ -219,6 +219,8 @@ def test_odd_labels_and_titles_come_back_equal(tmp_path: Path, to: str) -> None:
             one = memory.remember(f"Text {number}", title=title, tags=["#1", "##x", "a\u2028b"])
         other = memory.remember("Plain", attrs={"said": "one\u2028two"})
         memory.links.add(one.id, other.id, "supports")
+        for title in ("README", "README.md"):
+            memory.links.add(other.id, memory.remember(f"Of {title}", title=title).id, "explains")
     assert run_command(["export", "--to", to, str(target), "--data", str(tmp_path / "data")]) == 0
     with (
         Commonplace(tmp_path / "data", embedding="none") as before,

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from commonplace.engine.model import Link, Memory, iso
 from commonplace.importers import markdown
-from commonplace.importers.items import Item, storable_title
+from commonplace.importers.items import Item, digest_key, storable_title
 from commonplace.transcripts.noise import without_private_text
 from commonplace.transcripts.record import list_of, mapping_of, parse_time, text_of
 
@@ -56,7 +56,7 @@ def _exported_items(text: str) -> Iterator[Item]:
     while mark is not None:
         try:
             ours = mapping_of(json.loads(mark[1]))
-        except ValueError:
+        except (ValueError, RecursionError):
             ours = {}
         end = mark.end() + (ours["chars"] if isinstance(ours.get("chars"), int) else 0)
         following = _EXPORT_MARK.search(text, mark.end())
@@ -64,9 +64,10 @@ def _exported_items(text: str) -> Iterator[Item]:
             end = len(text.rstrip()) if following is None else following.start()
         body = text[mark.end() : end]
         links = [mapping_of(each) for each in list_of(ours.get("links"))]
-        if ours and body.strip():
+        if body.strip():
+            identity = text_of(ours.get("id"))
             yield Item(
-                key=text_of(ours.get("id")), id=text_of(ours.get("id")) or None, text=body,
+                key=identity or digest_key(body), id=identity or None, text=body,
                 title=text_of(ours.get("title")), kind=text_of(ours.get("kind")) or "note",
                 tags=[text_of(tag) for tag in list_of(ours.get("tags"))],
                 created_at=parse_time(ours.get("created_at")),
