@@ -274,6 +274,10 @@ def test_gemini_logs_give_each_message_once(tmp_path: Path) -> None:
     old = tmp_path / "session-0.json"
     old.write_text(json.dumps({"sessionId": "g0", "projectHash": "h", "messages": [user]}))
     assert said_in(gemini.read(old).records) == [("user", "Which port?")]
+    assert client_of(old) == "gemini"
+    old.write_text(json.dumps(json.loads(old.read_text()), indent=2))
+    assert client_of(old) == "gemini", "as the client writes it"
+    assert said_in(gemini.read(old).records) == [("user", "Which port?")]
     old.write_text(old.read_text()[:-5])
     assert gemini.read(old).records == []
 
@@ -319,7 +323,8 @@ def test_cursor_rows_give_chats_in_their_order() -> None:
         bubble("b1", type=2, text="Because.", createdAt=AT), bubble("b2", type=1, text="Why?"),
         bubble("b3", type=1, text="deleted"),
         {"key": "composerData:old", "value": json.dumps({"createdAt": 1, "conversation": [
-            {"type": 1, "bubbleId": "x", "text": "Old"}]}).encode()},
+            {"type": 1, "bubbleId": "x", "text": "Old"},
+            {"type": [1], "text": "of an unknown form"}]}).encode()},
         {"key": "composerData:sub", "value": json.dumps({
             "subagentInfo": {"a": 1}, "conversation": [{"type": 1, "text": "sub"}]})},
         {"key": "composerData:empty", "value": None}, {"key": "inlineDiff:x", "value": "{}"},
@@ -392,6 +397,7 @@ def test_vs_code_gives_what_was_said_in_its_directory(tmp_path: Path) -> None:
         start,
         {"type": "user.message", "id": "e2", "timestamp": AT, "data": {"content": "Use port 80."}},
         {"type": "assistant.turn_start", "id": "e3", "data": {"turnId": "1"}},
+        {"type": ["of", "an", "unknown", "form"], "data": {}},
         {"type": "assistant.message", "id": "e4", "timestamp": AT,
          "data": {"content": "Done.", "toolRequests": [{"name": "edit"}]}},
         {"type": "assistant.message", "id": "e5", "data": {"content": ""}},
