@@ -383,10 +383,17 @@ def test_odd_values_are_no_records_and_no_errors(tmp_path: Path, odd: Any) -> No
 def test_times_are_understood_or_absent() -> None:
     at = datetime(2026, 3, 1, 10, tzinfo=UTC)
     seconds = int(at.timestamp())
-    good: tuple[Any, ...] = (AT, seconds, seconds * 1000, str(seconds), "2026-03-01T10:00:00")
+    good: tuple[Any, ...] = (
+        AT, seconds, seconds * 1000, str(seconds), "2026-03-01T10:00:00", "202603011000",
+        "20260301100000", "2026-03-01T12:00:00+02:00",
+    )  # fmt: skip
     assert [parse_time(value) for value in good] == [at] * len(good)
-    odd: tuple[Any, ...] = (None, "", "soon", 0, -5, True, 1e300, float("nan"), [], "9" * 40)
+    odd: tuple[Any, ...] = (
+        None, "", "soon", 0, -5, True, 1e300, float("nan"), [], "9" * 40, "2026", "20261399",
+        "1234567", "0001-01-01T00:00:00+05:00",
+    )  # fmt: skip
     assert [parse_time(value) for value in odd] == [None] * len(odd)
+    assert parse_time("20260301") == datetime(2026, 3, 1, tzinfo=UTC)
 
 
 def test_vs_code_gives_what_was_said_in_its_directory(tmp_path: Path) -> None:
