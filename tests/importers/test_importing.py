@@ -688,3 +688,28 @@ def test_an_odd_value_beside_a_text_does_not_stop_the_import(
     assert (report.added, report.problems) == (1, [])
     assert imported(memory, tmp_path / name, format).unchanged == 1
     assert by_text(memory, "kept")
+
+
+def test_no_cell_of_a_csv_file_is_lost(memory: Commonplace, tmp_path: Path) -> None:
+    imported(memory, note(tmp_path / "one.csv", "text\none\ttab, and a comma\n"))
+    imported(memory, note(tmp_path / "two.csv", "text,tags\nwide,a,,more\n"))
+    assert by_text(memory, "one\ttab, and a comma")
+    assert by_text(memory, "wide").attrs["columns"] == {"4": "more"}
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("a.csv", "key,note\nshop,one\nshop,two\nshop,one\n"),
+        ("a.ndjson", "".join(json.dumps({"id": "shop", "text": text}) + "\n"
+                             for text in ("one", "two", "one"))),
+    ],
+)  # fmt: skip
+def test_rows_with_the_same_id_are_all_stored(
+    memory: Commonplace, tmp_path: Path, name: str, text: str
+) -> None:
+    file = note(tmp_path / name, text)
+    assert imported(memory, file).added == 2
+    again = imported(memory, file)
+    assert (again.added, again.changed, again.unchanged) == (0, 0, 3)
+    assert by_text(memory, "one") and by_text(memory, "two")
