@@ -146,6 +146,24 @@ def eventually_holds(memory: Commonplace, wanted: list[str]) -> None:
     assert texts(memory) == wanted
 
 
+def test_a_line_that_replaces_an_earlier_one_is_stored(
+    memory: Commonplace, session: Session
+) -> None:
+    for text in ("first " * 60, "second", "third"):
+        session.says("user", text)
+    hooks.handle_event(memory, session.event("Stop"))
+    lines = session.file.read_text().splitlines(keepends=True)
+    session.file.write_text(lines[0])
+    session.says("user", "another second " * 40)
+    session.says("user", "another third")
+    hooks.handle_event(memory, session.event("Stop"))
+    assert session.file.stat().st_size > sum(map(len, lines))
+    found = [text.split()[0] for text in texts(memory)]
+    assert found == ["first", "second", "third", "another", "another"]
+    hooks.handle_event(memory, session.event("Stop"))
+    assert len(texts(memory)) == 5
+
+
 def test_a_replaced_transcript_is_read_from_its_start(
     memory: Commonplace, session: Session
 ) -> None:
