@@ -675,6 +675,8 @@ HALF = "half \ud800"
         ("a.jsonl", "jsonl", json.dumps({"text": "kept", "id": HALF})),
         ("memory.json", "server-memory", json.dumps(
             {"type": "entity", "name": HALF, "observations": ["kept"], "commonplace": {"id": 5}})),
+        ("conversations.json", "claude", json.dumps([{"uuid": "c", "chat_messages": [
+            {"sender": ["human"], "text": "x"}, {"sender": "human", "text": "kept"}]}])),
         ("conversations.json", "chatgpt", json.dumps([{
             "id": "c", "current_node": ["a"], "mapping": {"a": {"message": {
                 "id": HALF, "author": {"role": "user"},
