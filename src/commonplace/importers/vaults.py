@@ -280,7 +280,7 @@ def export_notes(
         head = "".join(
             f"{name}: {json.dumps(value, ensure_ascii=False)}\n"
             for name, value in properties.items()
-            if value
+            if value or isinstance(value, float)  # an importance of zero
         )
         yield f"{names[memory.id]}.md", f"---\n{head}---\n{memory.text}\n"
     yield ".obsidian/app.json", "{}\n"
