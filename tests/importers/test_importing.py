@@ -715,3 +715,13 @@ def test_rows_with_the_same_id_are_all_stored(
     again = imported(memory, file)
     assert (again.added, again.changed, again.unchanged) == (0, 0, 3)
     assert by_text(memory, "one") and by_text(memory, "two")
+
+
+@pytest.mark.parametrize("name", SAMPLES)
+def test_a_directory_of_something_else_is_told(
+    memory: Commonplace, tmp_path: Path, name: str
+) -> None:
+    folder = note(tmp_path / "notes" / "a.xyz", "x").parent
+    for read in (lambda: registry.dry_run(folder, name), lambda: imported(memory, folder, name)):
+        with pytest.raises(InvalidInput):
+            read()
