@@ -725,3 +725,8 @@ def test_a_directory_of_something_else_is_told(
     for read in (lambda: registry.dry_run(folder, name), lambda: imported(memory, folder, name)):
         with pytest.raises(InvalidInput):
             read()
+
+
+def test_a_missing_tag_is_no_tag(memory: Commonplace, tmp_path: Path) -> None:
+    imported(memory, lines(tmp_path / "a.ndjson", {"text": "one", "tags": [None, "x", 1]}))
+    assert set(by_text(memory, "one").tags) == {"x", "1"}

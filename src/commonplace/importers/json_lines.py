@@ -156,4 +156,6 @@ def _as_tags(value: Any) -> list[str] | None:
     """Return the tags of a list, or of a text with commas or semicolons; None for other values."""
     if isinstance(value, str):
         return value.split(";" if ";" in value else ",")
-    return [str(tag) for tag in value] if isinstance(value, list) else None
+    if not isinstance(value, list):
+        return None
+    return [str(tag) for tag in value if tag is not None]
