@@ -146,6 +146,24 @@ def eventually_holds(memory: Commonplace, wanted: list[str]) -> None:
     assert texts(memory) == wanted
 
 
+def test_a_line_that_replaces_an_earlier_one_is_stored(
+    memory: Commonplace, session: Session
+) -> None:
+    for text in ("first " * 60, "second", "third"):
+        session.says("user", text)
+    hooks.handle_event(memory, session.event("Stop"))
+    lines = session.file.read_text().splitlines(keepends=True)
+    session.file.write_text(lines[0])
+    session.says("user", "another second " * 40)
+    session.says("user", "another third")
+    hooks.handle_event(memory, session.event("Stop"))
+    assert session.file.stat().st_size > sum(map(len, lines))
+    found = [text.split()[0] for text in texts(memory)]
+    assert found == ["first", "second", "third", "another", "another"]
+    hooks.handle_event(memory, session.event("Stop"))
+    assert len(texts(memory)) == 5
+
+
 def test_a_replaced_transcript_is_read_from_its_start(
     memory: Commonplace, session: Session
 ) -> None:
@@ -224,13 +242,20 @@ def test_only_transcripts_are_read(memory: Commonplace, session: Session, path: 
         ("*\n!a/\n!a/**", "a", False), ("# *", "", False), ("", "", False),
         ("a/*\n!a/b", "a/b", False),
         ("**/secret", "x/secret/y", True), ("*.private", "x.private", True),
+        ("\ufeffa/", "a", True), ("!\na/", "a", True), ("[z-a]\na/", "a", True),
+        ("!\n/\n[z-a]", "a", False),
     ],
 )  # fmt: skip
 def test_the_rules_are_those_of_git(tmp_path: Path, rules: str, where: str, ignored: bool) -> None:
-    (tmp_path / ".commonplaceignore").write_text(rules)
+    (tmp_path / ".commonplaceignore").write_text(rules, encoding="utf-8")
     here = tmp_path / where
     here.mkdir(parents=True, exist_ok=True)
     assert ignoring.is_ignored(str(here)) == ignored
+
+
+def test_a_directory_that_cannot_exist_is_not_ignored() -> None:
+    assert not ignoring.is_ignored("/a\0b")
+    assert not ignoring.is_ignored("/a\ud800b")
 
 
 def test_an_ignored_session_is_never_stored(memory: Commonplace, session: Session) -> None:

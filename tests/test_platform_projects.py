@@ -15,7 +15,7 @@ import pytest
 from commonplace import Commonplace, Draft, Filters, InvalidInput, Line, Project
 from commonplace.engine.content.projects import NAME_CHARS
 from commonplace.platform import projects
-from commonplace.platform.projects import normalise_remote, project_of
+from commonplace.platform.projects import normalise_remote, project_of, project_of_session
 
 _GIT = {
     **os.environ, "GIT_CONFIG_GLOBAL": os.devnull, "GIT_CONFIG_NOSYSTEM": "1",
@@ -208,6 +208,39 @@ def test_a_settings_file_without_a_name_changes_nothing(matrix: dict[str, Path])
 )
 def test_a_remote_has_one_name_in_all_its_forms(url: str, name: str) -> None:
     assert normalise_remote(url) == name
+
+
+@pytest.mark.parametrize("where", ["C:\\Users\\ann\\shop", "shop"])
+def test_a_path_of_another_system_is_no_project_of_this_directory(
+    where: str, matrix: dict[str, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(matrix["shop.3"])
+    assert project_of_session(where) == Project(where)
+    assert project_of_session(where, {"COMMONPLACE_PROJECT": "given"}) == Project("given", "main")
+
+
+@pytest.mark.parametrize(
+    "written",
+    ["https://example.org/acme/shop # ours", '"https://example.org/acme/shop" ; ours',
+     "https://example.org/acme/shop"],
+)  # fmt: skip
+def test_a_comment_is_no_part_of_a_remote(written: str, home: Path) -> None:
+    where = repository(home / "shop")
+    (where / ".git" / "config").write_text(f'[remote "origin"] # this\n\turl = {written}\n')
+    found = project_of(where)
+    assert found is not None and found.name == "example.org/acme/shop"
+
+
+def test_the_branch_of_a_table_of_branches_is_not_known(home: Path) -> None:
+    where = repository(home / "shop", "https://example.org/acme/shop")
+    (where / ".git" / "HEAD").write_text("ref: refs/heads/.invalid\n")
+    assert project_of(where) == Project("example.org/acme/shop")
+
+
+def test_a_settings_file_may_begin_with_a_byte_order_mark(matrix: dict[str, Path]) -> None:
+    (matrix["shop.3"] / ".commonplace.toml").write_bytes(b'\xef\xbb\xbfproject = "x"\n')
+    found = project_of(matrix["shop.3"])
+    assert found is not None and found.name == "x"
 
 
 def test_a_long_path_is_shortened_and_stays_distinct(home: Path) -> None:

@@ -153,3 +153,16 @@ def test_a_text_full_of_secrets_is_masked_in_linear_time() -> None:
     """Each is compared with its neighbours only; with all of them, this would take minutes."""
     text = "AKIAQWERTYUIOPASDFGH " * 40_000
     assert len(secrets.find_secrets(text)) == 40_000
+
+
+def test_secrets_in_names_of_values_are_masked() -> None:
+    one, two = f"ghp_{'a1B2c3' * 6}", f"ghp_{'d4E5f6' * 6}"
+    given = {one: 1, "inner": [{two: "x", one: "y"}], "https://u:pa55word@h/x": 2, "password": 3}
+    masked, kinds = secrets.mask_values(given)
+    assert masked == {
+        "[masked: github token]": 1,
+        "inner": [{"[masked: github token]": "x", "[masked: github token] 2": "y"}],
+        "https://u:[masked: password in an address]@h/x": 2,
+        "password": 3,
+    }
+    assert sorted(kinds) == ["github token"] * 3 + ["password in an address"]

@@ -219,6 +219,8 @@ def test_odd_labels_and_titles_come_back_equal(tmp_path: Path, to: str) -> None:
             one = memory.remember(f"Text {number}", title=title, tags=["#1", "##x", "a\u2028b"])
         other = memory.remember("Plain", attrs={"said": "one\u2028two"})
         memory.links.add(one.id, other.id, "supports")
+        for title in ("README", "README.md"):
+            memory.links.add(other.id, memory.remember(f"Of {title}", title=title).id, "explains")
     assert run_command(["export", "--to", to, str(target), "--data", str(tmp_path / "data")]) == 0
     with (
         Commonplace(tmp_path / "data", embedding="none") as before,
@@ -248,3 +250,16 @@ def test_json_lines_with_links_keep_their_trust_and_come_from_standard_input(
         assert contents(after) == contents(before)
         trust = {one.text: one.trust for one in lookup.all_memories(after)}
         assert trust["From a page"] == "external" and trust["Plain."] == "stated"
+
+
+@pytest.mark.parametrize("to", ["obsidian", "jsonl"])
+def test_an_importance_of_zero_comes_back(tmp_path: Path, to: str) -> None:
+    target = tmp_path / ("vault" if to == "obsidian" else "a.jsonl")
+    with Commonplace(tmp_path / "data", embedding="none") as memory:
+        memory.remember("Of no importance", importance=0.0)
+    assert run_command(["export", "--to", to, str(target), "--data", str(tmp_path / "data")]) == 0
+    with Commonplace(tmp_path / "other", embedding="none") as after:
+        name = registry.detect_format(target, to)
+        registry.run_import(after, target, name, origin=storing.import_origin())
+        (found,) = lookup.all_memories(after)
+        assert found.importance == 0.0

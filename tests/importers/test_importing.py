@@ -181,6 +181,14 @@ def test_instructions_are_split_by_heading(tmp_path: Path, memory: Commonplace) 
     assert by_text(memory, "Tabs.").id == changed.id
 
 
+def test_a_private_block_of_instructions_may_span_headings(
+    memory: Commonplace, tmp_path: Path
+) -> None:
+    text = "# A\n<private>\none\n\n## B\ntwo\n</private>\n\n# C\nthree\n"
+    imported(memory, note(tmp_path / "CLAUDE.md", text))
+    assert [one.text for one in lookup.all_memories(memory)] == ["three"]
+
+
 def test_a_memory_that_was_changed_here_is_not_overwritten(
     tmp_path: Path, memory: Commonplace
 ) -> None:
@@ -617,3 +625,108 @@ def test_a_changed_text_with_a_masked_secret_is_revised(
     assert imported(memory, file).changed == 1
     assert imported(memory, file).changed == 0
     assert "the port 8080" in contents(memory)[0][0]
+
+
+def test_links_of_notes_are_found_however_they_are_written(
+    memory: Commonplace, tmp_path: Path
+) -> None:
+    vault = tmp_path / "vault"
+    note(vault / "Table.md", "| [[Garden\\|the garden]] |")
+    note(vault / "Menu.md", "[[Cafe\u0301]] and [Beds](#beds) and [[#Roses]] #real")
+    note(vault / "Garden.md", "Roses")
+    note(vault / "Caf\u00e9.md", "Espresso")
+    imported(memory, vault, "obsidian")
+    titles = {one.id: one.title for one in lookup.all_memories(memory)}
+    assert {(titles[link.source], titles[link.target]) for link in memory.links.of()} == {
+        ("Table", "Garden"),
+        ("Menu", "Caf\u00e9"),
+    }
+    assert by_text(memory, "[[Cafe\u0301]] and [Beds](#beds) and [[#Roses]] #real").tags == (
+        "real",
+    )
+
+
+def test_notes_that_differ_by_their_suffix_are_both_stored(
+    memory: Commonplace, tmp_path: Path
+) -> None:
+    note(tmp_path / "vault" / "a.markdown", "one")
+    note(tmp_path / "vault" / "a.md", "two")
+    assert imported(memory, tmp_path / "vault", "obsidian").added == 2
+    assert by_text(memory, "one").attrs["file"] == "a.markdown"
+    assert by_text(memory, "two").attrs["file"] == "a.md"
+    assert by_text(memory, "two").ref == "obsidian:a"
+    assert imported(memory, tmp_path / "vault", "obsidian").unchanged == 2
+
+
+DEEP = "[" * 50_000 + "]" * 50_000
+HALF = "half \ud800"
+
+
+@pytest.mark.parametrize(
+    ("name", "format", "text"),
+    [
+        ("a.md", "obsidian", f"---\ntags: {DEEP}\n---\nkept"),
+        ("a.md", "obsidian", "---\ncommonplace: 0190a0a0-0000-7000-8000-000000000000\n"
+                             "tags: [1]\n---\nkept\n"),
+        ("a.md", "obsidian", "---\ncommonplace: 0190a0a0-0000-7000-8000-000000000000\n"
+                             f"commonplace_attrs: {DEEP}\n---\nkept\n"),
+        ("CLAUDE.md", None, f'## x\n<!-- commonplace {{"a": {DEEP}}} -->\nkept\n\n'),
+        ("CLAUDE.md", None, "## x\n<!-- commonplace {edited} -->\nkept\n\n"),
+        ("a.jsonl", "jsonl", json.dumps({"text": "kept", "id": HALF})),
+        ("memory.json", "server-memory", json.dumps(
+            {"type": "entity", "name": HALF, "observations": ["kept"], "commonplace": {"id": 5}})),
+        ("conversations.json", "claude", json.dumps([{"uuid": "c", "chat_messages": [
+            {"sender": ["human"], "text": "x"}, {"sender": "human", "text": "kept"}]}])),
+        ("conversations.json", "chatgpt", json.dumps([{
+            "id": "c", "current_node": ["a"], "mapping": {"a": {"message": {
+                "id": HALF, "author": {"role": "user"},
+                "content": {"content_type": "text", "parts": ["kept"]}}}}}])),
+    ],
+)  # fmt: skip
+def test_an_odd_value_beside_a_text_does_not_stop_the_import(
+    memory: Commonplace, tmp_path: Path, name: str, format: str | None, text: str
+) -> None:
+    report = imported(memory, note(tmp_path / name, text), format)
+    assert (report.added, report.problems) == (1, [])
+    assert imported(memory, tmp_path / name, format).unchanged == 1
+    assert by_text(memory, "kept")
+
+
+def test_no_cell_of_a_csv_file_is_lost(memory: Commonplace, tmp_path: Path) -> None:
+    imported(memory, note(tmp_path / "one.csv", "text\none\ttab, and a comma\n"))
+    imported(memory, note(tmp_path / "two.csv", "text,tags\nwide,a,,more\n"))
+    assert by_text(memory, "one\ttab, and a comma")
+    assert by_text(memory, "wide").attrs["columns"] == {"4": "more"}
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("a.csv", "key,note\nshop,one\nshop,two\nshop,one\n"),
+        ("a.ndjson", "".join(json.dumps({"id": "shop", "text": text}) + "\n"
+                             for text in ("one", "two", "one"))),
+    ],
+)  # fmt: skip
+def test_rows_with_the_same_id_are_all_stored(
+    memory: Commonplace, tmp_path: Path, name: str, text: str
+) -> None:
+    file = note(tmp_path / name, text)
+    assert imported(memory, file).added == 2
+    again = imported(memory, file)
+    assert (again.added, again.changed, again.unchanged) == (0, 0, 3)
+    assert by_text(memory, "one") and by_text(memory, "two")
+
+
+@pytest.mark.parametrize("name", SAMPLES)
+def test_a_directory_of_something_else_is_told(
+    memory: Commonplace, tmp_path: Path, name: str
+) -> None:
+    folder = note(tmp_path / "notes" / "a.xyz", "x").parent
+    for read in (lambda: registry.dry_run(folder, name), lambda: imported(memory, folder, name)):
+        with pytest.raises(InvalidInput):
+            read()
+
+
+def test_a_missing_tag_is_no_tag(memory: Commonplace, tmp_path: Path) -> None:
+    imported(memory, lines(tmp_path / "a.ndjson", {"text": "one", "tags": [None, "x", 1]}))
+    assert set(by_text(memory, "one").tags) == {"x", "1"}

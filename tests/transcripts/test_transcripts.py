@@ -274,6 +274,10 @@ def test_gemini_logs_give_each_message_once(tmp_path: Path) -> None:
     old = tmp_path / "session-0.json"
     old.write_text(json.dumps({"sessionId": "g0", "projectHash": "h", "messages": [user]}))
     assert said_in(gemini.read(old).records) == [("user", "Which port?")]
+    assert client_of(old) == "gemini"
+    old.write_text(json.dumps(json.loads(old.read_text()), indent=2))
+    assert client_of(old) == "gemini", "as the client writes it"
+    assert said_in(gemini.read(old).records) == [("user", "Which port?")]
     old.write_text(old.read_text()[:-5])
     assert gemini.read(old).records == []
 
@@ -319,7 +323,8 @@ def test_cursor_rows_give_chats_in_their_order() -> None:
         bubble("b1", type=2, text="Because.", createdAt=AT), bubble("b2", type=1, text="Why?"),
         bubble("b3", type=1, text="deleted"),
         {"key": "composerData:old", "value": json.dumps({"createdAt": 1, "conversation": [
-            {"type": 1, "bubbleId": "x", "text": "Old"}]}).encode()},
+            {"type": 1, "bubbleId": "x", "text": "Old"},
+            {"type": [1], "text": "of an unknown form"}]}).encode()},
         {"key": "composerData:sub", "value": json.dumps({
             "subagentInfo": {"a": 1}, "conversation": [{"type": 1, "text": "sub"}]})},
         {"key": "composerData:empty", "value": None}, {"key": "inlineDiff:x", "value": "{}"},
@@ -378,10 +383,17 @@ def test_odd_values_are_no_records_and_no_errors(tmp_path: Path, odd: Any) -> No
 def test_times_are_understood_or_absent() -> None:
     at = datetime(2026, 3, 1, 10, tzinfo=UTC)
     seconds = int(at.timestamp())
-    good: tuple[Any, ...] = (AT, seconds, seconds * 1000, str(seconds), "2026-03-01T10:00:00")
+    good: tuple[Any, ...] = (
+        AT, seconds, seconds * 1000, str(seconds), "2026-03-01T10:00:00", "202603011000",
+        "20260301100000", "2026-03-01T12:00:00+02:00",
+    )  # fmt: skip
     assert [parse_time(value) for value in good] == [at] * len(good)
-    odd: tuple[Any, ...] = (None, "", "soon", 0, -5, True, 1e300, float("nan"), [], "9" * 40)
+    odd: tuple[Any, ...] = (
+        None, "", "soon", 0, -5, True, 1e300, float("nan"), [], "9" * 40, "2026", "20261399",
+        "1234567", "0001-01-01T00:00:00+05:00",
+    )  # fmt: skip
     assert [parse_time(value) for value in odd] == [None] * len(odd)
+    assert parse_time("20260301") == datetime(2026, 3, 1, tzinfo=UTC)
 
 
 def test_vs_code_gives_what_was_said_in_its_directory(tmp_path: Path) -> None:
@@ -392,6 +404,7 @@ def test_vs_code_gives_what_was_said_in_its_directory(tmp_path: Path) -> None:
         start,
         {"type": "user.message", "id": "e2", "timestamp": AT, "data": {"content": "Use port 80."}},
         {"type": "assistant.turn_start", "id": "e3", "data": {"turnId": "1"}},
+        {"type": ["of", "an", "unknown", "form"], "data": {}},
         {"type": "assistant.message", "id": "e4", "timestamp": AT,
          "data": {"content": "Done.", "toolRequests": [{"name": "edit"}]}},
         {"type": "assistant.message", "id": "e5", "data": {"content": ""}},

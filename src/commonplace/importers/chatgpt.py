@@ -70,15 +70,15 @@ def _text_of_part(part: Any) -> str:
 def _visible_branch(conversation: dict[str, Any]) -> list[dict[str, Any]]:
     """Return the nodes from the first to the current one; the user has replaced other branches."""
     mapping = mapping_of(conversation.get("mapping"))
-    at = conversation.get("current_node")
+    at = text_of(conversation.get("current_node"))
     if at not in mapping:  # the newest leaf
         leaves = [name for name, node in mapping.items() if not mapping_of(node).get("children")]
-        at = max(leaves, key=lambda name: _creation_time(mapping[name]), default=None)
+        at = max(leaves, key=lambda name: _creation_time(mapping[name]), default="")
     found: list[dict[str, Any]] = []
     while at in mapping and len(found) <= len(mapping):
         node = mapping_of(mapping[at])
         found.append(node)
-        at = node.get("parent")
+        at = text_of(node.get("parent"))
     return found[::-1]
 
 

@@ -21,7 +21,7 @@ from commonplace.transcripts.record import (
 NAME = "claude"
 TITLE = "the data export of claude.ai"
 FILE = "conversations.json"
-_ROLES: dict[Any, Role] = {"human": "user", "assistant": "assistant"}
+_ROLES: dict[str, Role] = {"human": "user", "assistant": "assistant"}
 
 
 def recognises(path: Path) -> bool:
@@ -37,7 +37,7 @@ def items(path: Path) -> Iterator[Item | Skipped]:
         for conversation in map(mapping_of, list_of(document)):
             identity = text_of(conversation.get("uuid")) or digest_key(conversation.get("name"))
             for message in map(mapping_of, list_of(conversation.get("chat_messages"))):
-                role = _ROLES.get(message.get("sender"))
+                role = _ROLES.get(text_of(message.get("sender")))
                 text = _text(message)
                 if role is None or not text:
                     continue

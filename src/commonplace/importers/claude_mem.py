@@ -88,6 +88,6 @@ def _item(
 def _parse_list(value: Any) -> list[str]:
     try:
         found = json.loads(value) if isinstance(value, str) else []
-    except ValueError:
+    except (ValueError, RecursionError):
         return []
     return [str(each) for each in list_of(found) if each]

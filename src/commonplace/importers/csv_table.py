@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -14,6 +15,7 @@ from commonplace.importers.items import (
     Item,
     Remark,
     digest_key,
+    distinct_key,
     key_scope_of,
     storable_tags,
     storable_title,
@@ -40,7 +42,8 @@ def items(path: Path) -> Iterator[Item | Remark]:
     except InvalidInput as error:
         raise with_location(error, path.name, NOTHING_IMPORTED) from None
     header = whole.split("\n", 1)[0]
-    separator = max("\t;,", key=header.count)
+    # a file with one column has no separators; in its texts, commas and tabs are just signs
+    separator = max("\t;,", key=header.count) if re.search("[\t;,]", header) else "\x1f"
     # the default limit is smaller than a memory may be
     csv.field_size_limit(max(csv.field_size_limit(), len(whole)))
     reader = csv.reader(io.StringIO(whole, newline=""), delimiter=separator)
@@ -51,11 +54,14 @@ def items(path: Path) -> Iterator[Item | Remark]:
             hint=f"Its first line must name the columns, one of them {', '.join(TEXT_NAMES)}.",
             field="path",
         )
+    seen: dict[str, int] = {}
     for row in reader:
         values = dict(zip(columns, (value.strip() for value in row), strict=False))
         left = {name: value for name, value in values.items() if value}
         if not (text := _take_first(left, TEXT_NAMES)):
             continue
+        # cells without a name, to the right of the header
+        surplus = {str(n): cell for n, cell in enumerate(row, 1) if n > len(columns) and cell}
         dated = [name for name in _TIME_NAMES if name in left][:1]
         occurred_at = parse_time(left[dated[0]]) if dated else None
         if occurred_at is not None:
@@ -64,6 +70,7 @@ def items(path: Path) -> Iterator[Item | Remark]:
             _take_first(left, _ID_NAMES) or digest_key(*sorted(values.items())),
             _take_first(left, _TAGS_NAMES),
         )
+        key, left = distinct_key(key, text, seen), {**left, **surplus}
         yield Item(
             key=key, key_scope=key_scope_of(path, key), text=text,
             title=storable_title(_take_first(left, _TITLE_NAMES)),

@@ -10,7 +10,7 @@ from pathlib import Path
 from commonplace.importers.databases import first_with_tables
 from commonplace.importers.items import Item, Skipped, items_of_records
 from commonplace.storage.sqlite import foreign
-from commonplace.transcripts import claude_code, cursor, opencode
+from commonplace.transcripts import claude_code, cursor, gemini, opencode
 from commonplace.transcripts.formats import FORMATS, client_of
 from commonplace.transcripts.lines import first_objects, json_document
 
@@ -70,7 +70,7 @@ class SessionFiles:
 
 def _client_of_file(file: Path) -> str | None:
     if file.suffix == ".json":  # Gemini's older files are one JSON document
-        return "gemini" if _is_gemini_document(file) else None
+        return gemini.CLIENT if gemini.is_document(file) else None
     return client_of(file) if file.suffix in (".jsonl", "") else None
 
 
@@ -80,12 +80,6 @@ def _holds_json(file: Path) -> bool:
         with file.open("rb") as stream:
             return json_document(stream) is not None or stream.tell() == 0
     return file.stat().st_size == 0 or any(first_objects(file, _DETECTION_LINES))
-
-
-def _is_gemini_document(file: Path) -> bool:
-    with file.open("rb") as stream:
-        first = stream.read(4_096)
-    return b'"sessionId"' in first and b'"projectHash"' in first
 
 
 class OpenCode:

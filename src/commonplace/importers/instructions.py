@@ -9,7 +9,7 @@ from pathlib import Path
 
 from commonplace.engine.model import Link, Memory, iso
 from commonplace.importers import markdown
-from commonplace.importers.items import Item, storable_title
+from commonplace.importers.items import Item, digest_key, storable_title
 from commonplace.transcripts.noise import without_private_text
 from commonplace.transcripts.record import list_of, mapping_of, parse_time, text_of
 
@@ -35,15 +35,16 @@ def items(path: Path) -> Iterator[Item]:
         return
     where = str(path.absolute())
     seen: dict[str, int] = {}
-    for headings, body in markdown.sections(markdown.split_frontmatter(text)[1]):
+    # before it is split, since a private block may span headings
+    shown = without_private_text(markdown.split_frontmatter(text)[1])
+    for headings, body in markdown.sections(shown):
         place = " > ".join(headings) or path.name
         seen[place] = seen.get(place, 0) + 1
         number = "" if seen[place] == 1 else f" ({seen[place]})"
-        if body := without_private_text(body):
-            yield Item(
-                key=f"{where}#{place}{number}", text=body, title=storable_title(place),
-                source=where if len(where) <= 2_000 else "", attrs={"file": path.name},
-            )  # fmt: skip
+        yield Item(
+            key=f"{where}#{place}{number}", text=body, title=storable_title(place),
+            source=where if len(where) <= 2_000 else "", attrs={"file": path.name},
+        )  # fmt: skip
 
 
 def _exported_items(text: str) -> Iterator[Item]:
@@ -55,7 +56,7 @@ def _exported_items(text: str) -> Iterator[Item]:
     while mark is not None:
         try:
             ours = mapping_of(json.loads(mark[1]))
-        except ValueError:
+        except (ValueError, RecursionError):
             ours = {}
         end = mark.end() + (ours["chars"] if isinstance(ours.get("chars"), int) else 0)
         following = _EXPORT_MARK.search(text, mark.end())
@@ -63,9 +64,10 @@ def _exported_items(text: str) -> Iterator[Item]:
             end = len(text.rstrip()) if following is None else following.start()
         body = text[mark.end() : end]
         links = [mapping_of(each) for each in list_of(ours.get("links"))]
-        if ours and body.strip():
+        if body.strip():
+            identity = text_of(ours.get("id"))
             yield Item(
-                key=text_of(ours.get("id")), id=text_of(ours.get("id")) or None, text=body,
+                key=identity or digest_key(body), id=identity or None, text=body,
                 title=text_of(ours.get("title")), kind=text_of(ours.get("kind")) or "note",
                 tags=[text_of(tag) for tag in list_of(ours.get("tags"))],
                 created_at=parse_time(ours.get("created_at")),

@@ -124,6 +124,15 @@ def digest_key(*parts: Any) -> str:
     return hashlib.sha256(whole.encode("utf-8", "surrogatepass")).hexdigest()[:32]
 
 
+def distinct_key(key: str, text: str, seen: dict[str, int]) -> str:
+    """Return the key of an item, or another one if an item with a different text had this key.
+
+    `seen` holds the keys of a file with the hashes of their texts. In some files, the column `id`
+    or `key` names a group of rows.
+    """
+    return key if seen.setdefault(key, hash(text)) == hash(text) else digest_key(key, text)
+
+
 def key_scope_of(path: Path, key: str) -> str:
     """Return the `key_scope` of an item from a file.
 

@@ -16,6 +16,7 @@ from commonplace.importers.items import (
     Item,
     Skipped,
     digest_key,
+    distinct_key,
     key_scope_of,
     storable_tags,
     storable_title,
@@ -72,6 +73,7 @@ def items(path: Path) -> Iterator[Item | Skipped]:
         for file in files_below(path, _SUFFIXES):
             yield from items(file)
         return
+    seen: dict[str, int] = {}
     with path.open("rb") as stream:
         for number, raw in enumerate(stream, 1):
             if not (line := raw.strip()):
@@ -85,10 +87,10 @@ def items(path: Path) -> Iterator[Item | Skipped]:
                 continue
             name = next((name for name in TEXT_NAMES if text_of(value.get(name)).strip()), None)
             if name is not None:
-                yield _item(value, name, line, path)
+                yield _item(value, name, line, path, seen)
 
 
-def _item(value: dict[str, Any], name: str, line: bytes, path: Path) -> Item:
+def _item(value: dict[str, Any], name: str, line: bytes, path: Path, seen: dict[str, int]) -> Item:
     """Return the item of a line; fields that are not understood are kept as attributes."""
     left = {key: each for key, each in value.items() if key != name and each is not None}
     ours = name == "text" and value.get("trust") in TRUSTS
@@ -98,6 +100,7 @@ def _item(value: dict[str, Any], name: str, line: bytes, path: Path) -> Item:
     tags, title = _take_field(left, "tags", _as_tags, []), _take_field(left, "title", _as_text, "")
     links = [mapping_of(link) for link in _take_field(left, "links", _as_list, [])]
     key = identity or ref or digest_key(line)
+    key = key if ours else distinct_key(key, value[name], seen)
     item = Item(
         key=key, text=value[name],
         id=identity if ours and identity else None, ref=ref if ours else "",
@@ -153,4 +156,6 @@ def _as_tags(value: Any) -> list[str] | None:
     """Return the tags of a list, or of a text with commas or semicolons; None for other values."""
     if isinstance(value, str):
         return value.split(";" if ";" in value else ",")
-    return [str(tag) for tag in value] if isinstance(value, list) else None
+    if not isinstance(value, list):
+        return None
+    return [str(tag) for tag in value if tag is not None]

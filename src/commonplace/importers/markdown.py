@@ -23,7 +23,8 @@ _PROPERTY = re.compile(r"([^\s#:'\"\[\]{}-][^:\n]*?)[ \t]*:(?:[ \t]+(.*))?$")
 _HEADING = re.compile(r"(#{1,6})[ \t]+(.*?)[ \t]*#*[ \t]*$")
 _CODE_FENCE = re.compile(r"[ \t]{0,3}(`{3,}|~{3,})")
 WIKI_LINK = re.compile(r"!?\[\[([^\]\[|#^\n]+)(?:[#^][^\]\[|\n]*)?(?:\|[^\]\[\n]*)?\]\]")
-INLINE_TAG = re.compile(r"(?<![\w#/&])#([\w/-]*[^\W\d_][\w/-]*)")
+# A `#` at the start of the target of a link is a heading of the same note.
+INLINE_TAG = re.compile(r"(?<![\w#/&])(?<!\[\[)(?<!\]\()#([\w/-]*[^\W\d_][\w/-]*)")
 
 
 def files(path: Path) -> Iterator[Path]:
@@ -70,7 +71,7 @@ def _parse_value(text: str) -> Any:
     if text.startswith("[") and text.endswith("]"):
         try:
             return json.loads(text)
-        except ValueError:
+        except (ValueError, RecursionError):
             return [_unquoted(part.strip()) for part in text[1:-1].split(",") if part.strip()]
     return _unquoted(text)
 

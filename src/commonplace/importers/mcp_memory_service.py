@@ -69,7 +69,7 @@ def _parse_tags(value: Any) -> list[Any]:
     if text.startswith("["):
         try:
             return list_of(json.loads(text))
-        except ValueError:
+        except (ValueError, RecursionError):
             pass
     return text.split(",")
 
@@ -77,5 +77,5 @@ def _parse_tags(value: Any) -> list[Any]:
 def _parse_object(value: Any) -> dict[str, Any]:
     try:
         return mapping_of(json.loads(value)) if isinstance(value, str) else {}
-    except ValueError:
+    except (ValueError, RecursionError):
         return {}

@@ -24,7 +24,7 @@ from commonplace.importers import (
     server_memory,
     vaults,
 )
-from commonplace.importers.items import ImportFormat, Item, Skipped
+from commonplace.importers.items import ImportFormat, Item, Remark, Skipped
 from commonplace.importers.storing import Import, Imported, count_items
 
 if TYPE_CHECKING:
@@ -92,9 +92,19 @@ def _has_own_suffix(path: Path) -> bool:
 
 def dry_run(path: Path, name: str) -> Imported:
     """Count the items of a format other than our own, and return three samples."""
-    report = count_items(name, FORMATS[name].items(path))
+    report = count_items(name, _items(path, name))
     _check_format(path, name, report.found)
     return report
+
+
+def _items(path: Path, name: str) -> Iterator[Item | Skipped | Remark]:
+    """Yield the items of a source; raise InvalidInput for a directory if the format is a file."""
+    try:
+        yield from FORMATS[name].items(path)
+    except IsADirectoryError:
+        raise InvalidInput(
+            f"{path} is a directory.", hint=f"Name a file of the format {name}.", field="path"
+        ) from None
 
 
 def _check_format(path: Path, name: str, found: int) -> None:
@@ -121,10 +131,10 @@ def run_import(
     The whole source is read before anything is stored, so that an unreadable file changes nothing.
     """
     known: Any = FORMATS[name]
-    kept: list[Item | Skipped] = []
+    kept: list[Item | Skipped | Remark] = []
     own = hasattr(known, "store")  # the format reads the source itself
     total = count_items(
-        name, known.items(path) if own else _yield_and_keep(known.items(path), kept), 0
+        name, _items(path, name) if own else _yield_and_keep(_items(path, name), kept), 0
     ).found
     _check_format(path, name, total)
     masked: list[str] = []
@@ -133,14 +143,14 @@ def run_import(
             done: Imported = known.store(memory, path, origin, progress)
         else:
             run = Import(memory, name, origin=origin, trust=trust)
-            done = run.run(iter(kept or known.items(path)), total, progress)
+            done = run.run(iter(kept or _items(path, name)), total, progress)
     done.masked += masked
     return done
 
 
 def _yield_and_keep(
-    items: Iterable[Item | Skipped], kept: list[Item | Skipped]
-) -> Iterator[Item | Skipped]:
+    items: Iterable[Item | Skipped | Remark], kept: list[Item | Skipped | Remark]
+) -> Iterator[Item | Skipped | Remark]:
     """Yield the items and add them to `kept`; it is emptied if they take too much memory."""
     room = KEPT_CHARS
     for item in items:

@@ -45,7 +45,7 @@ def items(path: Path) -> Iterator[Item]:
         kind = text_of(value.get("entityType"))
         attrs = {"entity_type": kind, "observations": observations}
         yield Item(
-            key=name, text=text if text.strip() else name, id=ours.get("id"),
+            key=name, text=text if text.strip() else name, id=text_of(ours.get("id")) or None,
             key_scope="" if ours else str(path.resolve()),
             title=text_of(ours["title"]) if "title" in ours else storable_title(name),
             kind=kind if ours else "note",

@@ -163,7 +163,7 @@ class Import:
                 yield item
 
     def _ref(self, key: str) -> str:
-        ref = f"{self._name}:{key}"
+        ref = _storable_text(f"{self._name}:{key}")
         return ref if len(ref) <= checks.REF_CHARS else f"{self._name}:{digest_key(key)}"
 
     def _scoped_ref(self, item: Item) -> str:
@@ -333,7 +333,7 @@ def _find_existing(
     """Return the memories that already exist, by their ref and by their id."""
     with space.store.read() as connection:
         rows = MEMORIES.among(connection, space.name, "ref", list(refs))
-        ids = [item.id for item in items if item.id]
+        ids = [_storable_text(item.id) for item in items if item.id]
         rows += MEMORIES.among(connection, space.name, "id", ids) if ids else []
     found = [Memory.of(row) for row in rows]
     return {each.id: each for each in found} | {each.ref: each for each in found if each.ref}

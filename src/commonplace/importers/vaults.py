@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import unicodedata
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path, PurePosixPath
@@ -47,9 +48,13 @@ class Vault:
         """Yield every note with its tags, dates and links, and a `Skipped` for each unreadable
         note."""
         root = path if path.is_dir() else path.parent
-        notes = {
-            file.relative_to(root).with_suffix("").as_posix(): file for file in markdown.files(path)
-        }
+        notes: dict[str, Path] = {}
+        for file in markdown.files(path):
+            name = file.relative_to(root)
+            key = name.with_suffix("").as_posix()
+            if other := notes.get(key):  # a note of the same name with another suffix
+                notes[other.relative_to(root).as_posix()] = other
+            notes[key] = file
         targets = _link_targets(notes)
         for key, file in notes.items():
             try:
@@ -80,7 +85,8 @@ class Vault:
         tags = [*tags, *markdown.INLINE_TAG.findall(_without_code(text))]
         known = {"tags", "tag", "title", *_CREATED_NAMES, *_OCCURRED_NAMES} - unread.keys()
         more = {name: value for name, value in properties.items() if name not in known and value}
-        attrs = {"file": f"{key}{file.suffix}", "properties": more}
+        suffix = "" if PurePosixPath(key).name == file.name else file.suffix
+        attrs = {"file": f"{key}{suffix}", "properties": more}
         return Item(
             key=key, text=text, tags=storable_tags(tags),
             title=storable_title(properties.get("title") or file.stem),
@@ -112,7 +118,8 @@ class Vault:
             attrs=attrs, source=text_of(properties.get("source")),
             ref=text_of(properties.get("ref")), pinned=properties.get("pinned") == "true",
             importance=_parse_importance(properties.get("importance")),
-            tags=properties.get("tags") or (), title=text_of(properties.get("title")),
+            tags=list(map(str, markdown.property_items(properties.get("tags")))),
+            title=text_of(properties.get("title")),
             kind=text_of(properties.get("kind")) or "note",
             created_at=parse_time(properties.get("created")),
             occurred_at=parse_time(properties.get("occurred")), links=links,
@@ -188,7 +195,13 @@ def _without_code(text: str) -> str:
 
 
 def _folded_name(name: str) -> str:
-    return name.strip().removesuffix(".md").casefold()
+    """Return the name of a note in the form in which links are compared.
+
+    In a table, a backslash stands before a link's alias. macOS may store the accents in a file's
+    name apart from their letters.
+    """
+    plain = unicodedata.normalize("NFC", name.strip().removesuffix("\\").rstrip())
+    return plain.removesuffix(".md").casefold()
 
 
 def _link_targets(notes: Mapping[str, Path]) -> dict[str, str]:
@@ -226,7 +239,7 @@ def _invalid_properties(properties: dict[str, Any]) -> dict[str, str]:
 def _parse_attrs(value: Any) -> dict[str, Any]:
     try:
         return dict(mapping_of(json.loads(text_of(value) or "{}")))
-    except ValueError:  # the value was edited by hand
+    except (ValueError, RecursionError):  # the value was edited by hand
         return {}
 
 
@@ -267,7 +280,7 @@ def export_notes(
         head = "".join(
             f"{name}: {json.dumps(value, ensure_ascii=False)}\n"
             for name, value in properties.items()
-            if value
+            if value or isinstance(value, float)  # an importance of zero
         )
         yield f"{names[memory.id]}.md", f"---\n{head}---\n{memory.text}\n"
     yield ".obsidian/app.json", "{}\n"
@@ -284,9 +297,9 @@ def _note_names(memories: Sequence[Memory]) -> dict[str, str]:
             or _UNSAFE_IN_FILE_NAME.sub(" ", first)[:60].strip(" .")
             or "note"
         )
-        if name.casefold() in taken:
+        if _folded_name(name) in taken:
             name = f"{name} {memory.id}"
-        taken.add(name.casefold())
+        taken.add(_folded_name(name))
         names[memory.id] = name
     return names
 

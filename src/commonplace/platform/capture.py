@@ -49,6 +49,7 @@ transcript is deleted once it is read."""
 BATCH_RECORDS = 200
 BYTES_AT_ONCE = 4 * 1024 * 1024
 BEGINNING_BYTES = 256
+ENDING_BYTES = 1_024
 DONE_FOLDER = "done"
 DONE_SECONDS = 86_400.0  # a session without a new line for this long counts as ended
 TRANSCRIPT_SUFFIXES = (".jsonl", ".json")
@@ -69,6 +70,9 @@ class Note:
     offset: int = 0
     beginning: str = ""
     """A digest of the file's first bytes, to detect a replaced file."""
+    ending: str = ""
+    """A digest of the last bytes before the offset, to detect a file that was edited; empty in
+    notes of older releases."""
     seen_at: float = 0.0
     project: str = ""
     """The project that a variable of the agent names, if any."""
@@ -111,6 +115,7 @@ def _capture(memory: Commonplace, transcript: str, cwd: str, session: str, proje
     project = project or note.project
     # A plugin writes all its lines anew each time, and earlier ones may have become shorter.
     same = beginning != "" and beginning == note.beginning and not is_copy(memory, path)
+    same = same and note.ending in ("", _ending_digest(path, note.offset))
     offset = note.offset if same and note.offset <= path.stat().st_size else 0
     stored, before = 0, -1
     while offset != before:
@@ -121,10 +126,11 @@ def _capture(memory: Commonplace, transcript: str, cwd: str, session: str, proje
         for at in range(0, len(wanted), BATCH_RECORDS):
             stored += _store_records(memory, wanted[at : at + BATCH_RECORDS], project)
         offset = reading.offset
-        after = replace(note, offset=offset, beginning=beginning, cwd=note.cwd or cwd,
+        after = replace(note, offset=offset, beginning=beginning,
+                        ending=_ending_digest(path, offset), cwd=note.cwd or cwd,
                         session=note.session or session, seen_at=time.time(),
                         project=project)  # fmt: skip
-        if after.offset != note.offset or after.beginning != note.beginning:
+        if (after.offset, beginning, after.ending) != (note.offset, note.beginning, note.ending):
             _note_after_commit(memory, after)
         if path.suffix == ".json":
             break
@@ -266,6 +272,14 @@ def _beginning_digest(path: Path) -> str:
     return (
         hashlib.sha256(first).hexdigest() if len(first) == BEGINNING_BYTES or b"\n" in first else ""
     )
+
+
+def _ending_digest(path: Path, offset: int) -> str:
+    """Return a digest of the last bytes before an offset."""
+    with path.open("rb") as stream:
+        stream.seek(max(0, offset - ENDING_BYTES))
+        last = stream.read(min(offset, ENDING_BYTES))
+    return hashlib.sha256(last).hexdigest()
 
 
 def _store_records(memory: Commonplace, records: Sequence[Record], project: str = "") -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -21,7 +22,10 @@ def is_ignored(directory: str) -> bool:
     """
     if not directory or not Path(directory).is_absolute():
         return False
-    here = Path(os.path.realpath(directory))
+    try:
+        here = Path(os.path.realpath(directory))
+    except ValueError:  # no path can have these characters
+        return False
     return any(_is_excluded_by(above, here) for above in (here, *here.parents))
 
 
@@ -48,7 +52,18 @@ def _parse_rules(file: Path, changed: int, size: int) -> GitIgnoreSpec:  # noqa:
     from pathspec import GitIgnoreSpec
 
     try:
-        lines = file.read_text(encoding="utf-8").splitlines()
+        lines = file.read_text(encoding="utf-8-sig").splitlines()
     except (OSError, UnicodeDecodeError):
         lines = ["*"]  # an ignore file that cannot be read ignores everything
-    return GitIgnoreSpec.from_lines(lines)
+    return GitIgnoreSpec.from_lines(filter(_is_pattern, lines))
+
+
+def _is_pattern(line: str) -> bool:
+    """Return whether a line is a pattern; as in Git, one that is none, such as `!`, is skipped."""
+    from pathspec import GitIgnoreSpec
+
+    try:
+        GitIgnoreSpec.from_lines([line])
+    except (ValueError, re.error):
+        return False
+    return True

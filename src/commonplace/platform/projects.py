@@ -27,7 +27,8 @@ GIT_SECONDS = 5.0
 CASELESS_HOSTS = ("github.com", "gitlab.com", "bitbucket.org", "codeberg.org")
 _SCP = re.compile(r"(?:[^@/\s]+@)?([A-Za-z0-9._-]{2,}|\[[0-9a-fA-F:]+\]):(?!//)(.+)")
 _REMOTE = re.compile(r'\[\s*remote\s+"origin"\s*\]', re.IGNORECASE)
-_URL = re.compile(r"\s*url\s*=\s*(.*)", re.IGNORECASE)
+_URL = re.compile(r'\s*url\s*=\s*(?:"([^"]*)"|([^"#;]*))', re.IGNORECASE)
+_REFTABLE_BRANCH = ".invalid"  # in the file HEAD of a repository whose branches are in a table
 
 
 def project_here(
@@ -80,8 +81,11 @@ def project_of_session(
     """Return the project of an agent's session; None if it is global.
 
     An invalid name in a settings file or variable is ignored, since nobody would see the error, and
-    what was said in one project must not be found in all.
+    what was said in one project must not be found in all. For the same reason, a path of another
+    system, such as `C:/x` on Linux, is a project of its own, not one of the working directory.
     """
+    if not Path(directory).is_absolute() and not named_project(environ):
+        return Project(_shorten(str(directory)))
     try:
         return project_of(directory, environ, any_directory=True)
     except InvalidInput:
@@ -98,7 +102,7 @@ def named_project(environ: Mapping[str, str] | None = None) -> str:
 def _project_in_settings(path: Path) -> str | None:
     """Return the project in a settings file; None if there is no file or no project in it."""
     try:
-        text = path.read_text(encoding="utf-8")
+        text = path.read_text(encoding="utf-8-sig")
     except (FileNotFoundError, NotADirectoryError, PermissionError, IsADirectoryError):
         return None
     except UnicodeDecodeError as error:
@@ -148,12 +152,13 @@ def _shared_git_directory(repository: Path) -> Path:
 
 
 def _branch(repository: Path) -> str:
-    """Return the checked-out branch; empty for a detached HEAD."""
+    """Return the checked-out branch; empty for a detached HEAD, or if only Git can tell."""
     try:
         head = (repository / "HEAD").read_text(encoding="utf-8").strip()
     except (OSError, UnicodeDecodeError):
         return ""
-    return head.removeprefix("ref: refs/heads/") if head.startswith("ref: refs/heads/") else ""
+    branch = head.removeprefix("ref: refs/heads/") if head.startswith("ref: refs/heads/") else ""
+    return "" if branch == _REFTABLE_BRANCH else branch
 
 
 def _repository_name(common: str) -> str:
@@ -176,7 +181,7 @@ def _origin_url(config: Path) -> str:
         if line.lstrip().startswith("["):
             inside = bool(_REMOTE.match(line.strip()))
         elif inside and (found := _URL.match(line)):
-            return found[1].strip().strip('"')
+            return (found[1] or found[2] or "").strip()
     return ""
 
 

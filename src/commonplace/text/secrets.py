@@ -13,6 +13,7 @@ import re
 from bisect import bisect
 from collections import Counter
 from collections.abc import Iterable, Iterator
+from itertools import count
 from typing import Any, NamedTuple
 
 RUN_CHARS = 20  # the least length of tokens with a known prefix
@@ -134,7 +135,7 @@ def _mask_found(text: str, found: list[Secret]) -> tuple[str, list[str]]:
 
 
 def mask_values(value: Any) -> tuple[Any, list[str]]:
-    """Return a JSON value with the secrets in its texts masked, and their kinds."""
+    """Return a JSON value with the secrets in its texts and names masked, and their kinds."""
     if isinstance(value, str):
         return mask(value)
     kinds: list[str] = []
@@ -144,8 +145,21 @@ def mask_values(value: Any) -> tuple[Any, list[str]]:
         kinds.extend(found)
         return masked
 
+    def label(name: Any, others: dict[Any, Any]) -> Any:
+        """Return a name with its secrets masked, which differs from the other names."""
+        if not isinstance(name, str) or (len(name) < RUN_CHARS and "://" not in name):
+            return name
+        masked, found = mask_label(name)
+        kinds.extend(found)
+        if found and masked in others:
+            return next(f"{masked} {n}" for n in count(2) if f"{masked} {n}" not in others)
+        return masked
+
     if isinstance(value, dict):
-        return {name: each(inner, str(name)) for name, inner in value.items()}, kinds
+        shown: dict[Any, Any] = {}
+        for name, inner in value.items():
+            shown[label(name, shown)] = each(inner, str(name))
+        return shown, kinds
     if isinstance(value, list | tuple):
         return [each(inner) for inner in value], kinds
     return value, kinds

@@ -24,7 +24,7 @@ from commonplace.transcripts.record import (
 
 CLIENT = "cursor"
 TABLE, COLUMNS = "cursorDiskKV", ("key", "value")
-_ROLES: dict[Any, Role] = {1: "user", 2: "assistant"}
+_ROLES: dict[int, Role] = {1: "user", 2: "assistant"}
 
 
 def recognises(first: list[dict[str, Any]]) -> bool:
@@ -81,7 +81,8 @@ def _records_of_chat(
     for header in map(mapping_of, headers):
         identity = text_of(header.get("bubbleId"))
         bubble = bubbles.get((chat, identity)) or header
-        role = _ROLES.get(bubble.get("type"))
+        kind = bubble.get("type")
+        role = _ROLES.get(kind) if isinstance(kind, int) else None
         text = text_of(bubble.get("text"))
         text = text_by_user(text) if role == "user" else without_private_text(text)
         if role is None or not text:

@@ -38,4 +38,4 @@ def client_of(path: Path) -> str | None:
     for client, known in FORMATS.items():
         if known.recognises(first):
             return client
-    return None
+    return gemini.CLIENT if gemini.is_document(path) else None

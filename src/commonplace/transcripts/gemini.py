@@ -23,6 +23,7 @@ from commonplace.transcripts.record import (
 
 CLIENT = "gemini"
 _ROLES: dict[str, Role] = {"user": "user", "gemini": "assistant"}
+_DETECTION_BYTES = 4_096
 
 # Commands of the client, which it does not send to the model.
 _CLIENT_COMMAND = re.compile(r"[/?][a-z]*(?: .*)?")
@@ -31,6 +32,15 @@ _CLIENT_COMMAND = re.compile(r"[/?][a-z]*(?: .*)?")
 def recognises(first: list[dict[str, Any]]) -> bool:
     """Return whether the first records of a file are of this format."""
     return any("sessionId" in record and "projectHash" in record for record in first)
+
+
+def is_document(path: Path) -> bool:
+    """Return whether a file is one JSON document of the older format; it may have many lines."""
+    if path.suffix != ".json":
+        return False
+    with path.open("rb") as stream:
+        first = stream.read(_DETECTION_BYTES)
+    return b'"sessionId"' in first and b'"projectHash"' in first
 
 
 def read(path: Path, offset: int = 0, most_bytes: int | None = None) -> Reading:

@@ -35,19 +35,34 @@ class Reading:
 
 
 def parse_time(value: Any) -> datetime | None:
-    """Parse a time: ISO 8601, or seconds or milliseconds since 1970."""
+    """Parse a time: ISO 8601, or seconds or milliseconds since 1970.
+
+    A text of digits may also be a date such as 20260301, with or without a time.
+    """
     try:
         if isinstance(value, str):
             if value.isdigit():
-                return parse_time(int(value))
+                return _parse_digits(value)
             at = datetime.fromisoformat(value)
-            return at if at.tzinfo is not None else at.replace(tzinfo=UTC)
+            at = at if at.tzinfo is not None else at.replace(tzinfo=UTC)
+            at.astimezone(UTC)  # fails outside of the years 1 to 9999
+            return at
         if isinstance(value, int | float) and not isinstance(value, bool) and value > 0:
             # milliseconds from the year 1973 on; a smaller number is seconds
             return datetime.fromtimestamp(value / 1000 if value > 1e11 else value, UTC)
     except (ValueError, OverflowError, OSError):
         pass
     return None
+
+
+def _parse_digits(digits: str) -> datetime | None:
+    if len(digits) in (8, 12, 14) and digits[:2] in ("19", "20"):
+        try:
+            return datetime.fromisoformat(f"{digits[:8]}T{digits[8:] or '00'}").replace(tzinfo=UTC)
+        except ValueError:  # there is no such day
+            pass
+    # a smaller number is seconds before the year 1973, and so rather a year or another number
+    return parse_time(int(digits)) if len(digits) > 8 else None
 
 
 def text_of(value: Any) -> str:

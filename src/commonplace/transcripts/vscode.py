@@ -22,7 +22,7 @@ from commonplace.transcripts.record import (
 )
 
 CLIENT = "vscode"
-_ROLES: dict[Any, Role] = {"user.message": "user", "assistant.message": "assistant"}
+_ROLES: dict[str, Role] = {"user.message": "user", "assistant.message": "assistant"}
 _START_EVENT = "session.start"
 
 
@@ -43,7 +43,7 @@ def read(path: Path, offset: int = 0, most_bytes: int | None = None) -> Reading:
     found, unended = [], size_if_unended(path)
     for value, line, end in json_lines(path, offset, most_bytes):
         offset = end
-        role = _ROLES.get(value.get("type"))
+        role = _ROLES.get(text_of(value.get("type")))
         if role is None:
             continue
         content = text_of(mapping_of(value.get("data")).get("content"))
