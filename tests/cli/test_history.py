@@ -69,6 +69,21 @@ def test_the_log_says_what_was_stored_changed_hidden_and_undone(do: Callable[...
     assert _told(do) == "hid: We ship on Tuesdays"
 
 
+def test_the_log_marks_what_is_undone_but_not_what_was_redone(do: Callable[..., str]) -> None:
+    def undone() -> list[bool]:
+        return [json.loads(line)["undone"] for line in do("log", "--json").splitlines()]
+
+    name = do("remember", "We", "ship", "on", "Fridays").split()[-1]
+    do("revise", name, "We ship on Tuesdays")
+    do("undo")
+    assert undone() == [False, True, False] and "revise (undone)" in do("log")
+    redo = json.loads(do("log", "-n", "1", "--json"))["id"]
+    do("undo", redo)
+    assert undone() == [False, False, False, False] and "(undone)" not in do("log")
+    do("undo")
+    assert undone() == [False, False, False, True, False]
+
+
 def test_the_log_counts_where_there_are_many(do: Callable[..., str], tmp_path: Path) -> None:
     (tmp_path / "three.jsonl").write_text('{"text": "a"}\n{"text": "b"}\n{"text": "c"}\n')
     do("import", str(tmp_path / "three.jsonl"))

@@ -100,7 +100,10 @@ def log(
         made = engine_call(memory, changes.of_each_operation, operations)
         erased = engine_call(memory, changes.erased_counts, operations)
     purged = max((each.seq for each in operations if each.name == "purge"), default=0)
-    undone = {each.undoes for each in operations}
+    undone: set[str | None] = set()
+    for each in operations:  # the newest first; an undo that was undone itself does not count
+        if each.id not in undone:
+            undone.add(each.undoes)
     imports = {timeline.label(each) for each in operations if each.id in undone} - {None}
     for each, changed in zip(operations, made, strict=True):
         label, summary = timeline.label(each), describe_changes(changed)
@@ -109,11 +112,11 @@ def log(
             summary = f"{verb} {count_with_noun(erased[each.seq], *TABLE_NOUNS['memories'])}"
         elif not changed and each.seq < purged:
             summary = f"{each.name}: the changed memories were purged later"
+        gone = not each.undoes and (each.id in undone or label in imports)
         if as_json:
-            emit_json({**each.as_dict(), "changed": summary})
+            emit_json({**each.as_dict(), "changed": summary, "undone": gone})
         else:
-            gone = each.id in undone or label in imports
-            _show_operation(each, summary, label, undone=gone and not each.undoes)
+            _show_operation(each, summary, label, undone=gone)
 
 
 def _show_operation(each: Operation, summary: str, label: str | None, *, undone: bool) -> None:
