@@ -27,15 +27,15 @@ if TYPE_CHECKING:
     from commonplace.storage.ports import Store
 
 
-def _parse_directory(name: str) -> Path:
-    """Parse a directory name; refuse an empty name."""
-    if not name.strip():
-        raise InvalidInput(
-            "--data is empty.",
-            hint="Name a directory, or omit the option.",
-            field="data",
-        )
-    return Path(name)
+def _path_parser(option: str, hint: str) -> Callable[[str], Path]:
+    """Return a parser of paths; an empty path, which would be this directory, is refused."""
+
+    def parse_path(name: str) -> Path:
+        if not name.strip():
+            raise InvalidInput(f"{option} is empty.", hint=hint, field=option.lstrip("-").lower())
+        return Path(name)
+
+    return parse_path
 
 
 def option(form: str, help: str, **more: Any) -> Any:
@@ -44,9 +44,21 @@ def option(form: str, help: str, **more: Any) -> Any:
     return typer.Option(*flags, metavar=metavar, help=help, **more)
 
 
+def path_option(form: str, help: str, **more: Any) -> Any:
+    """Return an option whose value is a path."""
+    parser = _path_parser(form.split()[0], "Name a path, or omit the option.")
+    return option(form, help, parser=parser, **more)
+
+
 def argument(metavar: str, help: str) -> Any:
     """Return an argument with the name that the help shows."""
     return typer.Argument(metavar=metavar, help=help)
+
+
+def path_argument(metavar: str, help: str) -> Any:
+    """Return an argument that is a path."""
+    parser = _path_parser(metavar.split("|")[0].removesuffix("..."), "Name a path.")
+    return typer.Argument(metavar=metavar, help=help, parser=parser)
 
 
 def _split_form(form: str) -> tuple[list[str], str | None]:
@@ -57,7 +69,7 @@ def _split_form(form: str) -> tuple[list[str], str | None]:
 
 Data = Annotated[
     Path | None,
-    option("--data DIR", "The data directory.", envvar="COMMONPLACE_DATA", parser=_parse_directory),
+    path_option("--data DIR", "The data directory.", envvar="COMMONPLACE_DATA"),
 ]
 Database = Annotated[
     str | None,
