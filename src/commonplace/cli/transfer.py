@@ -213,7 +213,7 @@ def import_(
     title, tags, importance, occurred_at, ref, attrs, links; a .md or .txt file becomes one memory.
     Every line is checked before the first is stored. Lines that conflict with stored data, and
     files of a directory that are not text, are reported and skipped (exit code 4); nothing is
-    overwritten. Text is UTF-8, or UTF-16 with a byte order mark.
+    overwritten. JSON lines are UTF-8; notes may also be UTF-16 with a byte order mark.
 
     \b
       commonplace import claude-code --dry-run
