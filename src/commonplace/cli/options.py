@@ -55,6 +55,13 @@ def argument(metavar: str, help: str) -> Any:
     return typer.Argument(metavar=metavar, help=help)
 
 
+def refuse_together(given: Mapping[str, object]) -> None:
+    """Raise InvalidInput if more than one of these options is given; None and False are not."""
+    names = [name for name, value in given.items() if value is not None and value is not False]
+    if len(names) > 1:
+        raise InvalidInput(f"{' and '.join(names)} exclude each other.", hint="Choose one.")
+
+
 def path_argument(metavar: str, help: str) -> Any:
     """Return an argument that is a path."""
     parser = _path_parser(metavar.split("|")[0].removesuffix("..."), "Name a path.")
