@@ -433,6 +433,7 @@ def parse_time(value: str | None, name: str, option: str = "") -> datetime | str
     if value is None:
         return value
     option = option or (name if name.isupper() else f"--{name.replace('_', '-')}")
+    last = timedelta()
     try:
         at = datetime.fromisoformat(value)
         if len(value) <= 10 and name == "until":
@@ -440,7 +441,8 @@ def parse_time(value: str | None, name: str, option: str = "") -> datetime | str
         elif len(value) <= 10 and name == "at":
             return at.replace(tzinfo=UTC)
     except ValueError:
-        last = timedelta(microseconds=1) if name in ("until", "as_of") else timedelta()
+        if name in ("until", "as_of"):
+            last = timedelta(microseconds=1)
         share = 1 if last else 0.5 if name == "at" else 0
         found = dates.parse_moment(value, datetime.now(), share)
         if found is None:
@@ -450,10 +452,10 @@ def parse_time(value: str | None, name: str, option: str = "") -> datetime | str
                 " 7d, 'last tuesday' or 'two weeks ago'.",
                 field=name,
             ) from None
-        at = found - last
+        at = found
         if name == "at" and (at.hour % 12, at.minute, at.second, at.microsecond) == (0, 0, 0, 0):
             return at.replace(hour=0, tzinfo=UTC)  # no time of the day was given
     try:
-        return at.astimezone()
+        return at.astimezone() - last
     except (OverflowError, OSError, ValueError):
         raise InvalidInput(f"{option} must be between the years 1 and 9999.", field=name) from None
