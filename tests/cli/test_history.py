@@ -84,6 +84,15 @@ def test_the_log_marks_what_is_undone_but_not_what_was_redone(do: Callable[..., 
     assert undone() == [False, False, False, True, False]
 
 
+def test_json_has_what_undo_and_purge_say_in_words(do: Callable[..., str], tmp_path: Path) -> None:
+    name = do("remember", "The gate opens with a whistle").split()[-1]
+    do("forget", name)
+    assert json.loads(do("undo", "--json"))["changed"] == "recovered: The gate opens with a whistle"
+    with Commonplace(tmp_path / "data", embedding="none") as memory:
+        fact = memory.facts.add("Ann", "said", "The gate opens with a whistle")
+    assert json.loads(do("purge", name, "--yes", "--json"))["also_in"] == [f"fact {fact.id}"]
+
+
 def test_the_log_counts_where_there_are_many(do: Callable[..., str], tmp_path: Path) -> None:
     (tmp_path / "three.jsonl").write_text('{"text": "a"}\n{"text": "b"}\n{"text": "c"}\n')
     do("import", str(tmp_path / "three.jsonl"))

@@ -67,12 +67,13 @@ def undo(
             None,
         )
         made = engine_call(memory, changes.of_operation, undone.id).changes
+    summary = describe_changes(made)
     if as_json:
-        emit_json(undone.as_dict())
+        emit_json({**undone.as_dict(), "changed": summary})
         return
     what = f"{target.name} of {local_time(target.at, seconds=True)}" if target else undone.undoes
     say(escape_hidden(f"undone: {what}"))
-    if summary := describe_changes(made):
+    if summary:
         say(dim(one_line(f"now: {summary}", terminal.columns())))
 
 

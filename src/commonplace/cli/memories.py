@@ -434,7 +434,7 @@ def purge(
                  f" check with 'commonplace show {named[0][:8]}'")  # fmt: skip
             raise typer.Exit(INTERRUPTED) from None
     if as_json:
-        emit_json(asdict(proof))
+        emit_json({**asdict(proof), "also_in": other})
     else:
         found = (
             f"{proof.bytes_scanned:,} bytes of {', '.join(proof.files)} scanned:"
@@ -448,7 +448,7 @@ def purge(
             note("these copies of the file, made by a restore or an upgrade, may still contain it;"
                  f" delete them: {', '.join(proof.copies)}")  # fmt: skip
         _tell_copies(proof)
-    if other:
+    if other and not as_json:
         note(f"this is not deleted, and holds the text too: {', '.join(map(escape_hidden, other))}")
 
 
