@@ -122,6 +122,16 @@ def test_the_log_shows_only_what_was_done_since(do: Callable[..., str]) -> None:
     assert do("log", "--since", "2999-01-01") == ""
 
 
+def test_the_log_says_that_there_is_more_since_then(
+    do: Callable[..., str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    for text in ("one", "two", "three"):
+        do("remember", text)
+    for limit, more in ((2, True), (3, False), (4, False)):
+        assert run(["log", "--since", "yesterday", "-n", str(limit)]) == 0
+        assert ("more since then" in capsys.readouterr().err) is more
+
+
 def test_records_of_a_being_are_found_by_their_kind_only(do: Callable[..., str]) -> None:
     do("remember", "Nova is a star that flares up")
     do("being", "create", "Nova")

@@ -16,6 +16,7 @@ from commonplace.cli.terminal import (
     dim,
     emit_json,
     local_time,
+    note,
     one_line,
     say,
 )
@@ -94,10 +95,13 @@ def log(
     from commonplace.engine.history import changes, timeline
 
     first = options.parse_time(since, "since")
+    older: list[Operation] = []
     with options.open_memory(data, space) as memory:
         operations = memory.history.operations(limit=limit)
         if isinstance(first, datetime):
             operations = [each for each in operations if each.at >= first]
+            if len(operations) == limit:
+                older = memory.history.operations(limit=1, before=operations[-1].seq)
         made = engine_call(memory, changes.of_each_operation, operations)
         erased = engine_call(memory, changes.erased_counts, operations)
     purged = max((each.seq for each in operations if each.name == "purge"), default=0)
@@ -118,6 +122,8 @@ def log(
             emit_json({**each.as_dict(), "changed": summary, "undone": gone})
         else:
             _show_operation(each, summary, label, undone=gone)
+    if isinstance(first, datetime) and older and older[0].at >= first and not as_json:
+        note("there are more since then; see them with --limit.")
 
 
 def _show_operation(each: Operation, summary: str, label: str | None, *, undone: bool) -> None:
