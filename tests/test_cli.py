@@ -917,6 +917,52 @@ def test_a_data_directory_without_a_name_is_not_the_one_we_are_in(
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.parametrize(
+    ("command", "named"),
+    [
+        ("remember tea --project shop --global", "--global and --project"),
+        ("search tea --project shop --everywhere", "--everywhere and --project"),
+        ("search tea --text --by session", "--text and --by session"),
+        ("search tea --text --minimum 0", "--text and --minimum"),
+        ("search tea --by session --minimum 0.5", "--by session and --minimum"),
+        ("search tea --all --minimum 0.9", "--all and --minimum"),
+        ("show 3f2a --versions --as-of 2026-01-01", "--versions and --as-of"),
+    ],
+)
+def test_options_that_contradict_each_other_are_refused(
+    do: Callable[..., Ended], command: str, named: str
+) -> None:
+    do("remember", "Alice likes tea", "--project", "shop")
+    done = do(*command.split())
+    assert done.code == 2 and done.err == f"error: {named} exclude each other. Choose one.\n"
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("import", ""), ("export", ""), ("export", "--to", "obsidian", ""), ("backup", ""),
+        ("restore", ""), ("restore", " ", "--check"), ("doctor", "--salvage", ""),
+        ("guard", "look", ""), ("guard", "bring-back", ""), ("workspace", "import", "acme", ""),
+        ("connect", "cursor", "--config", "", "--yes"),
+    ],
+)  # fmt: skip
+def test_an_empty_path_is_not_the_directory_we_are_in(
+    do: Callable[..., Ended],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    command: tuple[str, ...],
+) -> None:
+    do("remember", "We ship on Fridays")
+    place = tmp_path / "here"
+    place.mkdir()
+    (place / "private.md").write_text("Not meant for import")
+    monkeypatch.chdir(place)
+    done = do(*command)
+    assert done.code == 2 and " is empty. " in done.err
+    assert do("search", "private import").code == 1
+    assert [file.name for file in place.iterdir()] == ["private.md"]
+
+
 def test_help_lists_the_dialects_that_there_are() -> None:
     from commonplace.cli.options import DIALECTS
 

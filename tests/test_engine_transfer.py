@@ -699,6 +699,24 @@ def test_a_bad_plain_line_changes_nothing(other: Commonplace, tmp_path: Path, li
     assert other.browse()[1] == 0
 
 
+def test_an_export_with_a_byte_order_mark_is_imported(
+    other: Commonplace, story: Path, tmp_path: Path
+) -> None:
+    marked = tmp_path / "marked.jsonl"
+    marked.write_bytes(b"\xef\xbb\xbf" + story.read_bytes())
+    report = bring(other, marked)
+    assert report.complete and report.added and not report.problems
+
+
+def test_a_line_whose_ref_is_taken_is_told_so(other: Commonplace, tmp_path: Path) -> None:
+    path = tmp_path / "notes.jsonl"
+    path.write_text('{"text": "one", "ref": "a"}\n{"text": "two", "ref": "a"}\n')
+    (problem,) = bring(other, path).problems
+    assert (problem.where, problem.what) == (
+        "notes.jsonl, line 2", "Another memory with this ref exists here.",
+    )  # fmt: skip
+
+
 def test_a_directory_of_notes(other: Commonplace, tmp_path: Path) -> None:
     folder = tmp_path / "notes"
     (folder / "deep").mkdir(parents=True)

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+import time
+from datetime import UTC, datetime, tzinfo
+from zoneinfo import ZoneInfo
 
 import pytest
 
+from commonplace.cli import options
 from commonplace.text.dates import TIME_WORD, find_periods, parse_moment, parse_period
 
 NOW = datetime(2026, 11, 17, 15, 30, tzinfo=UTC)  # a Tuesday
@@ -84,6 +87,40 @@ def test_what_counts_back_from_now_is_a_moment(phrase: str, first: str, last: st
 )
 def test_other_phrases_name_none(phrase: str) -> None:
     assert parse_period(phrase, NOW) is None
+
+
+@pytest.mark.parametrize(
+    ("now", "phrase", "expected"),
+    [
+        ("2026-03-29T02:30", "3 hours ago", "2026-03-28T23:30"),  # 02:00 became 03:00
+        ("2026-03-29T02:30", "2h", "2026-03-29T00:30"),
+        ("2026-10-25T01:30", "30 minutes ago", "2026-10-25T01:00"),  # 03:00 became 02:00
+        ("2026-10-25T01:30", "90 minutes", "2026-10-25T00:00"),
+    ],
+)
+def test_hours_are_counted_as_they_passed_where_the_clock_was_changed(
+    monkeypatch: pytest.MonkeyPatch, now: str, phrase: str, expected: str
+) -> None:
+    there = datetime.fromisoformat(now).replace(tzinfo=UTC)
+    wanted = datetime.fromisoformat(expected).replace(tzinfo=UTC)
+    berlin = there.astimezone(ZoneInfo("Europe/Berlin"))
+    found = parse_moment(phrase, berlin, 0)
+    assert found is not None and found.astimezone(UTC) == wanted
+
+    class Clock(datetime):
+        @classmethod
+        def now(cls, tz: tzinfo | None = None) -> datetime:  # type: ignore[override]
+            return datetime.fromtimestamp(there.timestamp(), tz)
+
+    try:
+        with monkeypatch.context() as patched:
+            patched.setenv("TZ", "Europe/Berlin")
+            time.tzset()
+            patched.setattr(options, "datetime", Clock)
+            typed = options.parse_time(phrase, "since")
+    finally:
+        time.tzset()
+    assert isinstance(typed, datetime) and typed.astimezone(UTC) == wanted
 
 
 def test_a_month_ago_is_the_last_day_of_a_shorter_month() -> None:

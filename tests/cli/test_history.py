@@ -69,6 +69,30 @@ def test_the_log_says_what_was_stored_changed_hidden_and_undone(do: Callable[...
     assert _told(do) == "hid: We ship on Tuesdays"
 
 
+def test_the_log_marks_what_is_undone_but_not_what_was_redone(do: Callable[..., str]) -> None:
+    def undone() -> list[bool]:
+        return [json.loads(line)["undone"] for line in do("log", "--json").splitlines()]
+
+    name = do("remember", "We", "ship", "on", "Fridays").split()[-1]
+    do("revise", name, "We ship on Tuesdays")
+    do("undo")
+    assert undone() == [False, True, False] and "revise (undone)" in do("log")
+    redo = json.loads(do("log", "-n", "1", "--json"))["id"]
+    do("undo", redo)
+    assert undone() == [False, False, False, False] and "(undone)" not in do("log")
+    do("undo")
+    assert undone() == [False, False, False, True, False]
+
+
+def test_json_has_what_undo_and_purge_say_in_words(do: Callable[..., str], tmp_path: Path) -> None:
+    name = do("remember", "The gate opens with a whistle").split()[-1]
+    do("forget", name)
+    assert json.loads(do("undo", "--json"))["changed"] == "recovered: The gate opens with a whistle"
+    with Commonplace(tmp_path / "data", embedding="none") as memory:
+        fact = memory.facts.add("Ann", "said", "The gate opens with a whistle")
+    assert json.loads(do("purge", name, "--yes", "--json"))["also_in"] == [f"fact {fact.id}"]
+
+
 def test_the_log_counts_where_there_are_many(do: Callable[..., str], tmp_path: Path) -> None:
     (tmp_path / "three.jsonl").write_text('{"text": "a"}\n{"text": "b"}\n{"text": "c"}\n')
     do("import", str(tmp_path / "three.jsonl"))
@@ -96,6 +120,16 @@ def test_the_log_shows_only_what_was_done_since(do: Callable[..., str]) -> None:
     do("remember", "today")
     assert len(do("log", "--since", "last tuesday").splitlines()) == 2
     assert do("log", "--since", "2999-01-01") == ""
+
+
+def test_the_log_says_that_there_is_more_since_then(
+    do: Callable[..., str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    for text in ("one", "two", "three"):
+        do("remember", text)
+    for limit, more in ((2, True), (3, False), (4, False)):
+        assert run(["log", "--since", "yesterday", "-n", str(limit)]) == 0
+        assert ("more since then" in capsys.readouterr().err) is more
 
 
 def test_records_of_a_being_are_found_by_their_kind_only(do: Callable[..., str]) -> None:

@@ -18,7 +18,7 @@ from commonplace.engine.content.conversations import Line
 from commonplace.engine.history import audit
 from commonplace.engine.maintenance import purge, upkeep
 from commonplace.engine.model import Origin
-from commonplace.errors import CommonplaceError, NotFound, StorageUnavailable
+from commonplace.errors import CommonplaceError, Conflict, NotFound, StorageUnavailable
 from commonplace.storage import database, sqlite
 from commonplace.storage.sqlite import store as store_module
 from conftest import WordVectors
@@ -33,6 +33,21 @@ PLACES = (
 def _canary(place: str) -> str:
     """A word of its own that occurs nowhere else."""
     return f"canary-{place.replace(' ', '-')}-b2c81f96e0d7"
+
+
+@pytest.mark.parametrize("written", [False, True])
+def test_a_purge_in_a_unit_of_work_is_refused_and_deletes_nothing(
+    quick_disk: Path, written: bool
+) -> None:
+    with Commonplace(quick_disk / "data", embedding="none") as memory:
+        old = memory.remember("The boiler code is 4711")
+        with memory.unit("tidying"):
+            if written:
+                memory.remember("The boiler is new")
+            with pytest.raises(Conflict, match="cannot be part of a unit"):
+                memory.purge(old.id)
+        assert memory.get(old.id).text == old.text
+        assert memory.purge(old.id).traces == 0
 
 
 @pytest.fixture

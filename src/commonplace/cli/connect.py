@@ -17,7 +17,7 @@ from commonplace import DISTRIBUTION
 from commonplace.cli import clients, options, settings_files
 from commonplace.cli.background import running_server_address
 from commonplace.cli.clients import CLIENTS, Client, Http, Stdio
-from commonplace.cli.options import DIALECTS, AsJson, Data, argument, option
+from commonplace.cli.options import DIALECTS, AsJson, Data, argument, option, path_option
 from commonplace.cli.settings_files import SettingsFile
 from commonplace.cli.terminal import bold, columns, dim, emit_json, note, one_line, paragraph, say
 from commonplace.errors import CommonplaceError, InvalidInput, NotFound
@@ -75,7 +75,9 @@ def connect(
     project: Annotated[
         bool, option("--project", "Use the configuration file of the project in this directory.")
     ] = False,
-    config: Annotated[Path | None, option("--config PATH", "Another configuration file.")] = None,
+    config: Annotated[
+        Path | None, path_option("--config PATH", "Another configuration file.")
+    ] = None,
     timeout: Annotated[
         float, option("--timeout SECONDS", "The time limit of --check in seconds.")
     ] = CHECK_SECONDS,

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from commonplace.cli import options
-from commonplace.cli.options import AsJson, Data, Space, argument, option
+from commonplace.cli.options import AsJson, Data, Space, option, path_argument
 from commonplace.cli.terminal import count_with_noun, emit_json, note, say
 from commonplace.errors import NotFound
 from commonplace.text.hidden import escape_hidden
@@ -26,7 +26,7 @@ CHECK_SECONDS = 5  # seconds between two checks, if the system does not report c
 
 Paths = Annotated[
     list[Path] | None,
-    argument(
+    path_argument(
         "PATH...",
         "Files and directories; by default those of Claude Code, Codex and Gemini CLI, and"
         " CLAUDE.md and AGENTS.md and such in this directory.",
@@ -129,7 +129,7 @@ def list_(data: Data = None, space: Space = "default", as_json: AsJson = False) 
 
 @guard.command("bring-back")
 def bring_back(
-    path: Annotated[Path, argument("FILE", "The file's path.")],
+    path: Annotated[Path, path_argument("FILE", "The file's path.")],
     at: Annotated[str | None, option("--at WHEN", "Restore the version at this time.")] = None,
     overwrite: Annotated[
         bool, option("--overwrite", "Replace an existing file, after storing it.")

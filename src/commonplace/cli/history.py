@@ -16,6 +16,7 @@ from commonplace.cli.terminal import (
     dim,
     emit_json,
     local_time,
+    note,
     one_line,
     say,
 )
@@ -67,12 +68,13 @@ def undo(
             None,
         )
         made = engine_call(memory, changes.of_operation, undone.id).changes
+    summary = describe_changes(made)
     if as_json:
-        emit_json(undone.as_dict())
+        emit_json({**undone.as_dict(), "changed": summary})
         return
     what = f"{target.name} of {local_time(target.at, seconds=True)}" if target else undone.undoes
     say(escape_hidden(f"undone: {what}"))
-    if summary := describe_changes(made):
+    if summary:
         say(dim(one_line(f"now: {summary}", terminal.columns())))
 
 
@@ -93,14 +95,20 @@ def log(
     from commonplace.engine.history import changes, timeline
 
     first = options.parse_time(since, "since")
+    older: list[Operation] = []
     with options.open_memory(data, space) as memory:
         operations = memory.history.operations(limit=limit)
         if isinstance(first, datetime):
             operations = [each for each in operations if each.at >= first]
+            if len(operations) == limit:
+                older = memory.history.operations(limit=1, before=operations[-1].seq)
         made = engine_call(memory, changes.of_each_operation, operations)
         erased = engine_call(memory, changes.erased_counts, operations)
     purged = max((each.seq for each in operations if each.name == "purge"), default=0)
-    undone = {each.undoes for each in operations}
+    undone: set[str | None] = set()
+    for each in operations:  # the newest first; an undo that was undone itself does not count
+        if each.id not in undone:
+            undone.add(each.undoes)
     imports = {timeline.label(each) for each in operations if each.id in undone} - {None}
     for each, changed in zip(operations, made, strict=True):
         label, summary = timeline.label(each), describe_changes(changed)
@@ -109,11 +117,13 @@ def log(
             summary = f"{verb} {count_with_noun(erased[each.seq], *TABLE_NOUNS['memories'])}"
         elif not changed and each.seq < purged:
             summary = f"{each.name}: the changed memories were purged later"
+        gone = not each.undoes and (each.id in undone or label in imports)
         if as_json:
-            emit_json({**each.as_dict(), "changed": summary})
+            emit_json({**each.as_dict(), "changed": summary, "undone": gone})
         else:
-            gone = each.id in undone or label in imports
-            _show_operation(each, summary, label, undone=gone and not each.undoes)
+            _show_operation(each, summary, label, undone=gone)
+    if isinstance(first, datetime) and older and older[0].at >= first and not as_json:
+        note("there are more since then; see them with --limit.")
 
 
 def _show_operation(each: Operation, summary: str, label: str | None, *, undone: bool) -> None:

@@ -82,6 +82,7 @@ def remember(
     """
     from commonplace.engine.content import write_policy
 
+    options.refuse_together({"--global": everywhere, "--project": project})
     here = None if everywhere else options.current_project(project)
     masked: list[str] = []
     words = _text_to_remember(text)  # before a space is created
@@ -142,6 +143,10 @@ def search(
     query = " ".join(words)
     if by not in ("memory", "session"):
         raise InvalidInput(f"There is no --by {by}.", hint="Use memory or session.", field="by")
+    options.refuse_together({"--everywhere": everywhere, "--project": project})
+    sessions = by == "session"
+    for way in ({"--text": text, "--by session": sessions}, {"--all": all_}):
+        options.refuse_together({**way, "--minimum": minimum})
     conditions = _without_none(
         kinds=kind, without_kinds=_kinds_left_out(kind), tags_all=tag,
         since=options.parse_time(since, "since"), until=options.parse_time(until, "until"),
@@ -153,7 +158,7 @@ def search(
         "query": query, "limit": limit, "as_of": moment, "conditions": conditions,
         "minimum": 0.0 if all_ else minimum,
     }  # fmt: skip
-    by_meaning = not text and by == "memory"
+    by_meaning = not text and not sessions
     command = "search text" if text else "search" if by_meaning else "search sessions"
     answer = asking.answer(command, asked, data, space, "none" if text else embedding, here)
     found = answer["results"]
@@ -268,6 +273,7 @@ def show(
       commonplace show 3f2a --versions
       commonplace show 3f2a --as-of "2026-03-01 12:00"
     """
+    options.refuse_together({"--versions": versions, "--as-of": as_of})
     with options.open_memory(data, space) as memory:
         if as_of is not None:
             then = options.parse_time(as_of, "as_of")
@@ -428,7 +434,7 @@ def purge(
                  f" check with 'commonplace show {named[0][:8]}'")  # fmt: skip
             raise typer.Exit(INTERRUPTED) from None
     if as_json:
-        emit_json(asdict(proof))
+        emit_json({**asdict(proof), "also_in": other})
     else:
         found = (
             f"{proof.bytes_scanned:,} bytes of {', '.join(proof.files)} scanned:"
@@ -442,7 +448,7 @@ def purge(
             note("these copies of the file, made by a restore or an upgrade, may still contain it;"
                  f" delete them: {', '.join(proof.copies)}")  # fmt: skip
         _tell_copies(proof)
-    if other:
+    if other and not as_json:
         note(f"this is not deleted, and holds the text too: {', '.join(map(escape_hidden, other))}")
 
 

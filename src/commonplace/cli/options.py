@@ -27,15 +27,15 @@ if TYPE_CHECKING:
     from commonplace.storage.ports import Store
 
 
-def _parse_directory(name: str) -> Path:
-    """Parse a directory name; refuse an empty name."""
-    if not name.strip():
-        raise InvalidInput(
-            "--data is empty.",
-            hint="Name a directory, or omit the option.",
-            field="data",
-        )
-    return Path(name)
+def _path_parser(option: str, hint: str) -> Callable[[str], Path]:
+    """Return a parser of paths; an empty path, which would be this directory, is refused."""
+
+    def parse_path(name: str) -> Path:
+        if not name.strip():
+            raise InvalidInput(f"{option} is empty.", hint=hint, field=option.lstrip("-").lower())
+        return Path(name)
+
+    return parse_path
 
 
 def option(form: str, help: str, **more: Any) -> Any:
@@ -44,9 +44,28 @@ def option(form: str, help: str, **more: Any) -> Any:
     return typer.Option(*flags, metavar=metavar, help=help, **more)
 
 
+def path_option(form: str, help: str, **more: Any) -> Any:
+    """Return an option whose value is a path."""
+    parser = _path_parser(form.split()[0], "Name a path, or omit the option.")
+    return option(form, help, parser=parser, **more)
+
+
 def argument(metavar: str, help: str) -> Any:
     """Return an argument with the name that the help shows."""
     return typer.Argument(metavar=metavar, help=help)
+
+
+def refuse_together(given: Mapping[str, object]) -> None:
+    """Raise InvalidInput if more than one of these options is given; None and False are not."""
+    names = [name for name, value in given.items() if value is not None and value is not False]
+    if len(names) > 1:
+        raise InvalidInput(f"{' and '.join(names)} exclude each other.", hint="Choose one.")
+
+
+def path_argument(metavar: str, help: str) -> Any:
+    """Return an argument that is a path."""
+    parser = _path_parser(metavar.split("|")[0].removesuffix("..."), "Name a path.")
+    return typer.Argument(metavar=metavar, help=help, parser=parser)
 
 
 def _split_form(form: str) -> tuple[list[str], str | None]:
@@ -57,7 +76,7 @@ def _split_form(form: str) -> tuple[list[str], str | None]:
 
 Data = Annotated[
     Path | None,
-    option("--data DIR", "The data directory.", envvar="COMMONPLACE_DATA", parser=_parse_directory),
+    path_option("--data DIR", "The data directory.", envvar="COMMONPLACE_DATA"),
 ]
 Database = Annotated[
     str | None,
@@ -414,6 +433,7 @@ def parse_time(value: str | None, name: str, option: str = "") -> datetime | str
     if value is None:
         return value
     option = option or (name if name.isupper() else f"--{name.replace('_', '-')}")
+    last = timedelta()
     try:
         at = datetime.fromisoformat(value)
         if len(value) <= 10 and name == "until":
@@ -421,7 +441,8 @@ def parse_time(value: str | None, name: str, option: str = "") -> datetime | str
         elif len(value) <= 10 and name == "at":
             return at.replace(tzinfo=UTC)
     except ValueError:
-        last = timedelta(microseconds=1) if name in ("until", "as_of") else timedelta()
+        if name in ("until", "as_of"):
+            last = timedelta(microseconds=1)
         share = 1 if last else 0.5 if name == "at" else 0
         found = dates.parse_moment(value, datetime.now(), share)
         if found is None:
@@ -431,10 +452,10 @@ def parse_time(value: str | None, name: str, option: str = "") -> datetime | str
                 " 7d, 'last tuesday' or 'two weeks ago'.",
                 field=name,
             ) from None
-        at = found - last
+        at = found
         if name == "at" and (at.hour % 12, at.minute, at.second, at.microsecond) == (0, 0, 0, 0):
             return at.replace(hour=0, tzinfo=UTC)  # no time of the day was given
     try:
-        return at.astimezone()
+        return at.astimezone() - last
     except (OverflowError, OSError, ValueError):
         raise InvalidInput(f"{option} must be between the years 1 and 9999.", field=name) from None

@@ -11,7 +11,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from commonplace.cli import options
-from commonplace.cli.options import AsJson, Data, Embedding, argument, option
+from commonplace.cli.options import (
+    AsJson,
+    Data,
+    Embedding,
+    argument,
+    option,
+    path_argument,
+    path_option,
+)
 from commonplace.cli.terminal import bold, count_with_noun, emit_json, note, progress, say, tell
 from commonplace.errors import (
     CommonplaceError,
@@ -36,7 +44,7 @@ Spaces = Annotated[list[str] | None, option("--space NAME", "Only this space; re
 
 
 def backup(
-    target: Annotated[Path, argument("DIR", "A new directory.")],
+    target: Annotated[Path, path_argument("DIR", "A new directory.")],
     spaces: Spaces = None,
     data: Data = None,
     as_json: AsJson = False,
@@ -90,7 +98,7 @@ def last_backup(data: Path) -> str | None:
 
 
 def restore(
-    source: Annotated[Path, argument("BACKUP", "A directory that `backup` wrote.")],
+    source: Annotated[Path, path_argument("BACKUP", "A directory that `backup` wrote.")],
     spaces: Spaces = None,
     into: Annotated[
         str | None, option("--into NAME", "Restore the space under another name.")
@@ -164,7 +172,7 @@ def move(
     spaces: Spaces = None,
     machine: Annotated[
         Path | None,
-        option(
+        path_option(
             "--data DIR",
             "The data directory of this machine for temporary copies, if TO is a database.",
         ),
@@ -264,7 +272,7 @@ def doctor(
     ] = False,
     salvage: Annotated[
         Path | None,
-        option(
+        path_option(
             "--salvage DIR",
             "Copy every intact row into DIR, a new data directory; keep the damaged one.",
         ),

@@ -16,7 +16,7 @@ from typing import IO, TYPE_CHECKING, Annotated, Any
 import typer
 
 from commonplace.cli import options
-from commonplace.cli.options import AsJson, Data, Embedding, Space, argument, option
+from commonplace.cli.options import AsJson, Data, Embedding, Space, option, path_argument
 from commonplace.cli.stores import Overwrite
 from commonplace.cli.terminal import (
     columns,
@@ -56,7 +56,7 @@ To = Annotated[
 def export(
     file: Annotated[
         Path | None,
-        argument(
+        path_argument(
             "FILE", "The file to write, or a directory for obsidian; standard output by default."
         ),
     ] = None,
@@ -175,7 +175,7 @@ def _open_output(file: Path | None, overwrite: bool) -> Iterator[IO[str]]:
 def import_(
     file: Annotated[
         Path,
-        argument(
+        path_argument(
             "FILE|DIR|NAME|-",
             "A file or directory, or - for standard input. An agent's name stands for its history"
             " on this machine.",
@@ -213,7 +213,7 @@ def import_(
     title, tags, importance, occurred_at, ref, attrs, links; a .md or .txt file becomes one memory.
     Every line is checked before the first is stored. Lines that conflict with stored data, and
     files of a directory that are not text, are reported and skipped (exit code 4); nothing is
-    overwritten. Text is UTF-8, or UTF-16 with a byte order mark.
+    overwritten. JSON lines are UTF-8; notes may also be UTF-16 with a byte order mark.
 
     \b
       commonplace import claude-code --dry-run

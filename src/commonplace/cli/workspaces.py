@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from commonplace.cli import options
-from commonplace.cli.options import AsJson, Data, Embedding, argument, option
+from commonplace.cli.options import AsJson, Data, Embedding, argument, option, path_argument
 from commonplace.cli.terminal import emit_json, note, one_line, progress, say, tell
 from commonplace.errors import Conflict, NotFound
 
@@ -246,7 +246,7 @@ def import_palace(
     identity: Workspace,
     source: Annotated[
         Path,
-        argument("PATH", "A MemPalace's directory, Chroma file, or export."),
+        path_argument("PATH", "A MemPalace's directory, Chroma file, or export."),
     ],
     embedding: Embedding = None,
     data: Data = None,

@@ -102,6 +102,10 @@ class Store(Protocol):
     def open_unit(self) -> Unit | None:
         """The unit in which this thread has begun to write; None if no unit is open."""
 
+    @property
+    def in_unit(self) -> bool:
+        """Whether this thread is in a unit of work, also before its first write."""
+
     def read(self) -> AbstractContextManager[Rows]:
         """Return a consistent snapshot; inside an open unit, that unit's own view."""
 

@@ -362,6 +362,11 @@ class Units(Generic[C]):
         """The unit in which this thread has begun to write; None if no unit is open."""
         return self._scope.unit
 
+    @property
+    def in_unit(self) -> bool:
+        """Whether this thread is in a unit of work, also before its first write."""
+        return self._scope.stack is not None or self._scope.unit is not None
+
     @contextlib.contextmanager
     def unit(self, name: str, origin: Mapping[str, Any]) -> Iterator[None]:
         """Make all writes of the block one unit of work; nested blocks join it."""

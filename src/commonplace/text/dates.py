@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from datetime import date, datetime, time, timedelta
+from datetime import UTC, date, datetime, time, timedelta
 from functools import cache
 
 Period = tuple[datetime, datetime]
@@ -55,8 +55,14 @@ def _months_from(year: int, month: int, now: datetime, count: int = 1) -> Period
 def _time_ago(number: int, unit: str, now: datetime) -> datetime:
     """Return the time some units ago.
 
-    A month ago is the same day of the last month, or its last day if there is no such day.
+    A month ago is the same day of the last month, or its last day if there is no such day. Minutes
+    and hours are counted as they passed, also where the clock was changed.
     """
+    if unit in ("minute", "hour"):
+        passed = timedelta(**{f"{unit}s": number})
+        if now.tzinfo is None:
+            return datetime.fromtimestamp(now.timestamp() - passed.total_seconds())
+        return (now.astimezone(UTC) - passed).astimezone(now.tzinfo)
     if unit in ("month", "year"):
         index = now.year * 12 + now.month - 1 - number * (12 if unit == "year" else 1)
         for day in range(now.day, now.day - 4, -1):

@@ -15,7 +15,7 @@ from commonplace.engine.library import OpenSpace
 from commonplace.engine.maintenance import outside, purged_refs
 from commonplace.engine.maintenance.outside import PurgedMemories
 from commonplace.engine.model import Origin
-from commonplace.errors import NotFound, StorageFull, StorageUnavailable
+from commonplace.errors import Conflict, NotFound, StorageFull, StorageUnavailable
 from commonplace.storage import answers, derived, events, operations
 from commonplace.storage.tables import (
     FACTS,
@@ -70,8 +70,12 @@ def purge(
 
     `words`, which may be short, are removed too: audit entries that contain them lose their
     arguments and results. Copies in other files of the data directory are removed or reported.
-    Purged lines of an import are not imported again.
+    Purged lines of an import are not imported again. A purge cannot be part of a unit of work.
     """
+    if space.store.in_unit:  # the files can be scanned only when the deletion is final
+        raise Conflict(
+            "A purge cannot be part of a unit of work.", hint="Purge after the end of its block."
+        )
     words = [checks.text(word, "words") for word in checks.iterable(words, "words")]
     texts: list[str] = []
     referring: list[str] = []  # texts of links, facts and other rows that refer to the memories

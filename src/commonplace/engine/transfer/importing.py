@@ -256,7 +256,8 @@ class _PlainImporter(Importer[_PlainObject]):
         own = ("trust", "origin", "id")
         same = [name for name, value in line.given.items() if name not in own and value is not None]
         if not any(all(each[name] == values[name] for name in same) for each in versions):
-            raise CannotImport("Another memory with this id exists here.")
+            named = "ref" if row is not None and row["id"] != values["id"] else "id"
+            raise CannotImport(f"Another memory with this {named} exists here.")
         if row is not None:
             return False
         before, _, vectors = max(former, key=lambda version: version[1])

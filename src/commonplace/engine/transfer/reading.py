@@ -193,11 +193,13 @@ def _refuse_constant(name: str) -> float:
 
 
 def json_object(line: bytes) -> dict[str, Any]:
-    """Parse a line as a JSON object, or raise InvalidInput."""
+    """Parse a line as a JSON object, or raise InvalidInput. A byte order mark is left out."""
     try:
-        value = json.loads(line.decode("utf-8"), parse_constant=_refuse_constant)
+        value = json.loads(line.decode("utf-8-sig"), parse_constant=_refuse_constant)
     except UnicodeDecodeError as error:
-        raise InvalidInput(f"The line is not UTF-8 at byte {error.start}.") from None
+        raise InvalidInput(
+            f"The line is not UTF-8 at byte {error.start}.", hint="Convert the file to UTF-8."
+        ) from None
     except json.JSONDecodeError as error:
         raise InvalidInput(f"The line is not JSON: {error.msg} at character {error.pos}.") from None
     except (ValueError, RecursionError) as error:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import hashlib
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -75,7 +76,7 @@ def check_export(file: Path, partial: bool, meter: Meter) -> bool:
             if last:
                 hashed.update(last)
                 lines += 1
-            last = line
+            last = line.removeprefix(codecs.BOM_UTF8) if number == 1 else line
             try:
                 if bad is None:
                     _read_line(line, file.name, number)
