@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import re
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -438,10 +439,12 @@ def _send_party_message(request: Request) -> str:
     if not request.to:
         raise InvalidInput("to is required: the name of another being of this owner.")
     names = [(each, _being_name(request.memory, each)) for each in sight.beings(request.memory)]
+    shared = Counter(name.casefold() for _, name in names)
     recipients = (
         [each for each, name in names if name == request.to]
         or [each for each, name in names if name.casefold() == request.to.casefold()]
-        or [each for each, _ in names if each.id == request.to]
+        # only a being whose name another one has is written to by its id
+        or [each for each, name in names if each.id == request.to and shared[name.casefold()] > 1]
     )
     if not recipients:
         raise NotFound(f"There is no being named {request.to!r} here.")
