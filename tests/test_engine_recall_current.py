@@ -109,6 +109,18 @@ def test_hints_and_prompts_keep_to_the_project(real: Commonplace) -> None:
     assert texts(shop.recall_for_prompt("When is the stand-up of the team?")) != []
 
 
+def test_a_statement_of_another_project_replaces_nothing(real: Commonplace) -> None:
+    old = "The deploy target is the Frankfurt cluster."
+    real.remember(old, created_at=MONTHS, tags=["project:alpha"])
+    real.remember("The deploy target is the Dublin cluster.", tags=["project:beta"])
+    hits = real.recall("Where do we deploy?", minimum=0)
+    assert not any(hit.replaced_by or hit.newer for hit in hits)
+    real.remember("The deploy target is the Madrid cluster.", tags=["branch:x", "project:alpha"])
+    hits = real.recall("Where do we deploy?", minimum=0)
+    (found,) = [hit for hit in hits if hit.memory.text == old]
+    assert found.replaced_by or found.newer
+
+
 def test_a_negation_or_a_change_makes_a_replacement_more_probable() -> None:
     old = Statement.of("We support Internet Explorer 11.")
     chances = [

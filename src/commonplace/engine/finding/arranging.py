@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from commonplace.embedding.provider import cosines
 from commonplace.engine.content.links import SUPERSEDES
+from commonplace.engine.content.projects import PROJECT
 from commonplace.engine.finding import confidence
 from commonplace.engine.finding.current import (
     LEADERS,
@@ -188,6 +189,16 @@ def _replacing_results(
     return found
 
 
+def _project_names(snapshot: Snapshot, at: NDArray[np.int64]) -> NDArray[np.object_]:
+    """Return the label of each result's project; empty for those without a project."""
+    codes = snapshot.project[at].tolist()
+    names = {
+        code: next((label for label in labels if label.startswith(PROJECT)), "")
+        for labels, code in (snapshot.projects.items() if max(codes, default=-1) >= 0 else ())
+    }
+    return np.array([names.get(code, "") for code in codes], np.object_)
+
+
 def _comparable_pairs(
     space: OpenSpace, search: Search, pool: Sequence[int], leaders: int, score: Floats
 ) -> list[Pair]:
@@ -204,6 +215,8 @@ def _comparable_pairs(
     scores, first = score[at], np.s_[:leaders, None]
     flags: Flags = happened > happened[first]
     flags &= (session[first] < 0) | (session != session[first])
+    project = _project_names(snapshot, at)
+    flags &= (project == project[first]) | (project == "") | (project[first] == "")
     if (
         search.period_proximity is not None
     ):  # what was true at the time that the query names stays first
