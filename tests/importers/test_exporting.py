@@ -147,7 +147,7 @@ def test_exports_go_to_standard_output_or_a_new_place(
     assert "Choose one of obsidian, jsonl" in capsys.readouterr().err
     (tmp_path / "vault").mkdir()
     (tmp_path / "vault" / "mine.md").write_text("mine")
-    assert run_command(["export", "--to", "obsidian", str(tmp_path / "vault"), *data]) == 4
+    assert run_command(["export", "--to", "markdown", str(tmp_path / "vault"), *data]) == 4
     assert [file.name for file in (tmp_path / "vault").iterdir()] == ["mine.md"]
 
 

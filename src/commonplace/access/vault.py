@@ -223,7 +223,9 @@ def _read_keys(file: Path) -> list[bytes]:
     except FileNotFoundError:
         raise MasterKeyRefused(
             f"{file} is missing, but stored secrets are encrypted with it.",
-            hint=f"Restore it from your copy, or set {KEY_VARIABLE}.",
+            hint=f"Restore it from your copy, or set {KEY_VARIABLE}. Without a copy, restore a"
+            " backup into a new directory by 'commonplace restore BACKUP --no-system --data DIR':"
+            " it has the memories, and new accounts and tokens can be created there.",
         ) from None
     except OSError as error:
         raise MasterKeyRefused(

@@ -438,7 +438,7 @@ def purge(
     else:
         found = (
             f"{proof.bytes_scanned:,} bytes of {', '.join(proof.files)} scanned:"
-            f" {proof.traces or 'no'} traces"
+            f" {proof.traces or 'no'} traces{' of exactly this text' if text else ''}"
             if proof.traces is not None
             else "their bytes disappear with the database's vacuum, log, replicas and backups"
         )
@@ -485,8 +485,10 @@ def _ids_of_holders(space: OpenSpace, text: str, *, announce: bool) -> list[str]
     if not named:
         other = dict.fromkeys(f"{each.what} {each.id}" for each in found)
         raise NotFound(
-            "No memory holds this text, nor did.",
-            hint=f"It is in: {', '.join(other)}." if other else "",
+            f"No memory of the space {space.name} holds this text, nor did.",
+            hint=f"It is in: {', '.join(other)}."
+            if other
+            else "Other spaces are searched by --space NAME. Other spellings are not found.",
         )
     return list(named)
 

@@ -47,8 +47,8 @@ To = Annotated[
     str | None,
     option(
         "--to FORMAT",
-        "A format of another program, without history: obsidian, jsonl, mem0, server-memory or"
-        " claude-md.",
+        "A format of another program, without history: obsidian or markdown (a directory of notes),"
+        " jsonl, mem0, server-memory or claude-md.",
     ),
 ]
 
@@ -105,6 +105,7 @@ def _export_to(
 ) -> None:
     from commonplace.importers import exporting
 
+    to = exporting.OBSIDIAN if to == "markdown" else to
     if to not in exporting.NAMES:
         raise InvalidInput(
             f"Unknown export format {to}.",
