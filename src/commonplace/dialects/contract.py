@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from commonplace.access.caller import Caller, Scope
 from commonplace.access.declarations import DEFAULT_TOKEN_FORMATS, Resource, TokenFormats
 from commonplace.dialects.rest import Rest
+from commonplace.engine.checks import ATTRS_CHARS, TEXT_CHARS
 from commonplace.engine.model import Memory, Origin
 from commonplace.errors import CommonplaceError
 from commonplace.text.hidden import escape_json
@@ -26,6 +27,9 @@ if TYPE_CHECKING:
 Schema = Mapping[str, Any]
 Wire = dict[str, Any]
 """The result of a `tools/call` as MCP sends it."""
+
+WHOLE_TEXT_BYTES = 8 * (TEXT_CHARS + ATTRS_CHARS)
+"""The maximum size of a response with one whole text and its attributes, escaped twice."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

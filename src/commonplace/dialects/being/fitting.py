@@ -6,11 +6,9 @@ from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 from commonplace.dialects.contract import as_json
-from commonplace.engine.checks import ATTRS_CHARS, TEXT_CHARS
+from commonplace.engine.checks import TEXT_CHARS
 from commonplace.text.snippets import opening
 
-READ_BYTES = 8 * (TEXT_CHARS + ATTRS_CHARS)
-"""The maximum size of a response with one whole text, escaped twice, or with two texts."""
 LIST_BYTES = 300_000
 """The maximum size of a list; a response may have it twice, as a value and as text."""
 MIN_CHARS = 100  # shorter texts of a list stay whole

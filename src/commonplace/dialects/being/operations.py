@@ -22,7 +22,7 @@ from commonplace.dialects.being import (
 )
 from commonplace.dialects.being import notes as noting
 from commonplace.dialects.being.scenes import scene_of
-from commonplace.dialects.contract import Call, Schema, Tool
+from commonplace.dialects.contract import WHOLE_TEXT_BYTES, Call, Schema, Tool
 from commonplace.dialects.tool_schemas import FLAG, OBJECT, TEXT, array, input_schema, integer, text
 from commonplace.engine import checks
 from commonplace.engine.model import Memory, iso
@@ -55,7 +55,7 @@ def _operation(
         operation = Tool(
             name=title, title=title, description=handler.__doc__ or title, scope=scope,
             handler=_wrap_for_being(handler) if takes_being else handler, input=schema,
-            response_bytes=fitting.READ_BYTES, **(options or {}),
+            response_bytes=WHOLE_TEXT_BYTES, **(options or {}),
         )  # fmt: skip
         _operations.append(operation)
         return handler

@@ -8,8 +8,8 @@ from typing import Any
 from zoneinfo import ZoneInfo
 
 from commonplace.access.caller import Scope
-from commonplace.dialects.being import context, fitting, history, notes, recalling, records, running
-from commonplace.dialects.contract import Call, Schema, Tool
+from commonplace.dialects.being import context, history, notes, recalling, records, running
+from commonplace.dialects.contract import WHOLE_TEXT_BYTES, Call, Schema, Tool
 from commonplace.dialects.tool_schemas import (
     FLAG,
     SHARE,
@@ -151,12 +151,12 @@ TOOLS = (
         "read", context.get_context,
         "Get the Being's persona definition and memory snapshot. Call once at session start.",
         input_schema(), "system_prompt", "snapshot", "metadata", "capability_tools",
-        response_bytes=fitting.READ_BYTES,
+        response_bytes=WHOLE_TEXT_BYTES,
     ),
     _tool(
         "read", recalling.recall_memory,
         "Explore memory clusters, one cluster's nodes, or a single node.", RECALL_MEMORY_INPUT,
-        response_bytes=fitting.READ_BYTES,
+        response_bytes=WHOLE_TEXT_BYTES,
     ),
     _tool(
         "read", recalling.search_memory,
@@ -171,7 +171,7 @@ TOOLS = (
         "write", records.update_memory,
         "Read and write structured memory: preferences, knowledge, relationships, tools, map,"
         " diary, notes, messages to other Beings, rules, soul.",
-        MEMORY_INPUT, "success", "message", destructive=True, response_bytes=fitting.READ_BYTES,
+        MEMORY_INPUT, "success", "message", destructive=True, response_bytes=WHOLE_TEXT_BYTES,
     ),
     _tool(
         "write", notes.update_notes,

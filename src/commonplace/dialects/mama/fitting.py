@@ -10,13 +10,10 @@ from collections.abc import Sequence
 from typing import Any
 
 from commonplace.dialects.contract import as_json
-from commonplace.engine.checks import ATTRS_CHARS, TEXT_CHARS
 from commonplace.text.snippets import opening
 
 MAX_BYTES = 1_000_000
 """The maximum size of all items of a list; smaller than the maximum response."""
-READ_BYTES = 8 * (TEXT_CHARS + ATTRS_CHARS)
-"""The maximum size of a response with one whole text, escaped twice."""
 TEXT_FIELDS = (
     "topic", "decision", "reasoning", "failure_reason", "edge_reason", "summary", "next_steps",
 )  # fmt: skip

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from commonplace.access.caller import Scope
-from commonplace.dialects.contract import Call, Schema, Tool, as_json
+from commonplace.dialects.contract import WHOLE_TEXT_BYTES, Call, Schema, Tool, as_json
 from commonplace.dialects.mama import (
     checkpoints,
     decisions,
@@ -149,7 +149,7 @@ OPERATIONS = (
         next_steps={**TEXT, "default": ""}, open_files=array(TEXT, default=[]),
     ),
     _operation(
-        "http_load_checkpoint", "Load the checkpoint", "read", load_checkpoint, fitting.READ_BYTES
+        "http_load_checkpoint", "Load the checkpoint", "read", load_checkpoint, WHOLE_TEXT_BYTES
     ),
     _operation("http_checkpoints", "List checkpoints", "read", list_checkpoints),
     _operation(

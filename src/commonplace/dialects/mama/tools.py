@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import PurePosixPath
 from typing import Any
 
-from commonplace.dialects.contract import Call, Tool, Wire, as_json
+from commonplace.dialects.contract import WHOLE_TEXT_BYTES, Call, Tool, Wire, as_json
 from commonplace.dialects.mama import (
     checkpoints,
     decisions,
@@ -205,7 +205,7 @@ TOOLS = (
         description="Load the latest checkpoint to resume a previous session. Call it first.",
         scope="read",
         handler=load_checkpoint,
-        response_bytes=fitting.READ_BYTES,
+        response_bytes=WHOLE_TEXT_BYTES,
         input=input_schema(),
     ),
     Tool(

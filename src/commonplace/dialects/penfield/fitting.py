@@ -7,13 +7,10 @@ from typing import Any
 
 from commonplace.dialects.contract import as_json
 from commonplace.dialects.penfield.schemas import CONTENT_CHARS
-from commonplace.engine.checks import ATTRS_CHARS, TEXT_CHARS
 from commonplace.text.snippets import opening
 
 MIB = 1024 * 1024
 LARGE = 48 * MIB  # the size of an artifact, a document, or a page of long memories as JSON
-READ_BYTES = 8 * (TEXT_CHARS + ATTRS_CHARS)
-"""The maximum size of a response with one whole text, escaped twice."""
 MAX_BYTES = 1_000_000
 """The maximum size of a list; smaller than the maximum response."""
 MIN_CHARS = 100  # shorter texts of a list stay whole

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from commonplace.access.caller import Scope
-from commonplace.dialects.contract import Call, Schema, Tool
+from commonplace.dialects.contract import WHOLE_TEXT_BYTES, Call, Schema, Tool
 from commonplace.dialects.penfield import (
     artifacts,
     contexts,
@@ -17,7 +17,7 @@ from commonplace.dialects.penfield import (
     searching,
 )
 from commonplace.dialects.penfield.failures import Deprecated
-from commonplace.dialects.penfield.fitting import LARGE, READ_BYTES
+from commonplace.dialects.penfield.fitting import LARGE
 from commonplace.dialects.penfield.schemas import (
     CONTENT,
     DATE,
@@ -121,7 +121,7 @@ TOOLS = (
     _tool(
         "read", searching.fetch, "Get one memory by its id, whole, to read or cite.",
         input_schema(["id"], id=UUID), output_schema(id=TEXT, title=TEXT, text=TEXT, url=TEXT),
-        response_bytes=READ_BYTES,
+        response_bytes=WHOLE_TEXT_BYTES,
     ),
     _tool(
         "write", memories.update_memory,
@@ -129,7 +129,7 @@ TOOLS = (
         input_schema(["memory_id"], memory_id=UUID, content=nullable(CONTENT),
                      importance=nullable(SHARE),
                      tags=nullable(TAGS)),
-        output_schema(**_DONE, id=TEXT), idempotent=True, response_bytes=READ_BYTES,
+        output_schema(**_DONE, id=TEXT), idempotent=True, response_bytes=WHOLE_TEXT_BYTES,
     ),
     _tool(
         "write", relationships.connect,
